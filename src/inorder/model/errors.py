@@ -1,0 +1,109 @@
+"""Every error inorder raises on purpose, in three families that say who must act.
+
+```
+InorderError                     code, message, next step
+├── ConfigurationError           you fix it; retrying changes nothing          exit 3
+│   └── ValidationError          a message was refused before anything was written
+├── TransientError               we retry it; it never uses up a record's attempts
+│   ├── UnreachableError         a server, a download or Java is not there     exit 4
+│   ├── FencedError              another instance owns what we thought was ours
+│   └── UnknownOutcomeError      a commit was sent and its answer never came
+└── PermanentError               a record or a state that retrying cannot mend exit 1
+    ├── RejectedError            the broker or the store refused this record for its content
+    └── GuaranteeError           loss, disorder or a duplicate was seen        exit 5
+```
+
+A leaf carries a stable `code` (listed in docs/errors.md), what happened, and what to do next. Codes are matched by
+programs; texts are for people and may change.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class InorderError(Exception):
+    """Root of all errors of inorder; never raised itself."""
+
+    code: ClassVar[str] = "INORDER-000"
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message, hint)
+        self.message = message
+        self.hint = hint
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Keyword-only arguments do not survive pickling by default, and Spark ships errors between processes.
+        return (_rebuild, (type(self), self.__dict__.copy()))
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}".strip()
+
+
+def _rebuild(kind: type[InorderError], attributes: dict[str, object]) -> InorderError:
+    error = kind.__new__(kind, attributes["message"], attributes["hint"])
+    error.args = (attributes["message"], attributes["hint"])
+    error.__dict__.update(attributes)
+    return error
+
+
+class ConfigurationError(InorderError):
+    """A setting, a file or a call is wrong; the text names the value, the place and the next step."""
+
+    code = "CONFIG-001"
+    exit_code = 3
+
+
+class ValidationError(ConfigurationError):
+    """A message was refused before anything was written; `field` says which part of it."""
+
+    code = "MESSAGE-001"
+
+    def __init__(self, field: str, message: str, *, hint: str = "") -> None:
+        super().__init__(f"{field}: {message}", hint=hint)
+        self.field = field
+
+
+class TransientError(InorderError):
+    """The environment failed; the same work may succeed later."""
+
+    code = "TRANSIENT-001"
+
+
+class UnreachableError(TransientError):
+    """Something outside that we need is not there: a server, a port, a download, Java, disk space."""
+
+    code = "TRANSIENT-002"
+    exit_code = 4
+
+
+class FencedError(TransientError):
+    """The broker gave our shard to another instance; leadership must be won again before anything is sent."""
+
+    code = "RELAY-001"
+
+
+class UnknownOutcomeError(TransientError):
+    """A commit was sent but not answered; only reading back from the authority can tell what happened."""
+
+    code = "RELAY-002"
+
+
+class PermanentError(InorderError):
+    """Retrying cannot mend this."""
+
+    code = "PERMANENT-001"
+
+
+class RejectedError(PermanentError):
+    """The broker or the store refused one record for its content."""
+
+    code = "RECORD-001"
+
+
+class GuaranteeError(PermanentError):
+    """A guarantee did not hold: something was lost, doubled, reordered or moved backwards."""
+
+    code = "GUARANTEE-001"
+    exit_code = 5

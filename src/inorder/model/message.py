@@ -1,0 +1,306 @@
+"""A message as applications write it, and the record of bytes that it becomes.
+
+`encode` is the only way from one to the other. It checks everything that can be known without a server, so a
+message that Kafka could never take is refused in the caller's hands and not hours later in the relay.
+
+orjson is the one JSON codec of inorder and the one import here from outside the standard library: it writes
+bytes, not text, it refuses what JSON cannot carry instead of inventing a spelling, and the same value gives
+the same bytes wherever it is encoded.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from reprlib import Repr
+from uuid import UUID
+
+import orjson
+
+from inorder.model.errors import ValidationError
+
+MessageKey = str | bytes | int | UUID
+HeaderValue = str | bytes | None
+MessageHeaders = Mapping[str, HeaderValue] | Sequence[tuple[str, HeaderValue]]
+RecordHeaders = tuple[tuple[str, bytes | None], ...]
+
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]+\Z")
+_TOPIC_CHARACTERS = 249
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_INT32 = 2**31 - 1
+_INT64 = 2**63 - 1
+# Two varints of at most five bytes: what Kafka's record format adds to each header.
+_HEADER_OVERHEAD_BYTES = 10
+
+_shown = Repr()
+_shown.maxstring = _shown.maxother = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One event for a topic; it is checked and turned into bytes when it is published.
+
+    `key` decides the partition and so the order: messages of one key stay in order. `value` is sent as it is
+    when it is bytes, as UTF-8 when it is text, as JSON otherwise; `None` is a tombstone. `timestamp` is an
+    aware datetime or milliseconds since 1970; without it the relay's producer sets the time of sending. A
+    broker refuses times further ahead than its `message.timestamp.after.max.ms`, an hour by default.
+
+    >>> Message("orders", key=42, value={"id": 42, "enabled": True}).topic
+    'orders'
+    """
+
+    topic: str
+    key: MessageKey | None = None
+    value: object = None
+    headers: MessageHeaders | None = None
+    partition: int | None = None
+    timestamp: datetime | int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A message in the bytes that Kafka will carry."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: RecordHeaders
+    partition: int | None
+    timestamp_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How large the parts of a message may be.
+
+    Kafka limits the whole record batch (`max.message.bytes`, 1,048,588 by default) and librdkafka the whole
+    message (`message.max.bytes`, 1,000,000 by default). These defaults add up to 999,152, so a message that
+    reaches all three still fits both with room for the framing, and no server or client needs a setting
+    changed. Raise them together with the topic's and the producer's limit.
+    """
+
+    max_value_bytes: int = 950_000
+    max_key_bytes: int = 16_384
+    max_headers_bytes: int = 32_768
+
+
+def encode(message: Message, limits: Limits) -> Record:
+    """The record of a message; raises `ValidationError` naming the field that Kafka or JSON would refuse.
+
+    >>> encode(Message("orders", key=42, value={"id": 42}), Limits()).value
+    b'{"id":42}'
+    """
+    return Record(
+        topic=_topic(message.topic),
+        key=_key(message.key, limits.max_key_bytes),
+        value=_value(message.value, limits.max_value_bytes),
+        headers=_headers(message.headers, limits.max_headers_bytes),
+        partition=_partition(message.partition),
+        timestamp_ms=_timestamp_ms(message.timestamp),
+    )
+
+
+def _topic(topic: object) -> str:
+    if not isinstance(topic, str):
+        raise ValidationError("topic", f"{_described(topic)} is not text.")
+    if not topic:
+        raise ValidationError("topic", "'' is empty.", hint="Name the Kafka topic of the message.")
+    if len(topic) > _TOPIC_CHARACTERS:
+        raise ValidationError(
+            "topic", f"{_shown.repr(topic)} has {len(topic)} characters, Kafka allows {_TOPIC_CHARACTERS}."
+        )
+    if not _TOPIC.match(topic) or topic in (".", ".."):
+        raise ValidationError(
+            "topic",
+            f"{_shown.repr(topic)} is not a legal topic name.",
+            hint="Use only letters a-z and A-Z, digits, '.', '_' and '-', and not '.' or '..' alone.",
+        )
+    return topic
+
+
+def _key(key: object, limit: int) -> bytes | None:
+    match key:
+        case None:
+            return None
+        case bytes():
+            data = key
+        case str():
+            data = _utf8("key", key)
+        case int() if not isinstance(key, bool):
+            data = _decimal(key)
+        case UUID():
+            data = str(key).encode()
+        case _:
+            raise ValidationError(
+                "key", f"{_described(key)} cannot be a key.", hint="A key is str, bytes, int, UUID or None."
+            )
+    return _within("key", data, limit)
+
+
+def _decimal(key: int) -> bytes:
+    try:
+        return b"%d" % key
+    except ValueError:
+        # Python refuses to write integers of thousands of digits; no identifier has as many.
+        raise ValidationError(
+            "key", f"an integer of {key.bit_length()} bits is too large for a key."
+        ) from None
+
+
+def _value(value: object, limit: int) -> bytes | None:
+    match value:
+        case None:
+            return None
+        case bytes():
+            data = value
+        case bytearray() | memoryview():
+            data = bytes(value)
+        case str():
+            data = _utf8("value", value)
+        case _:
+            data = _json(value)
+    return _within("value", data, limit)
+
+
+def _json(value: object) -> bytes:
+    try:
+        data = orjson.dumps(value)
+    except TypeError as error:
+        raise ValidationError(
+            "value",
+            f"a {type(value).__name__} cannot be written as JSON: {error}.",
+            hint="Give dict, list, text, numbers or dataclasses, or encode it to bytes yourself.",
+        ) from error
+    # orjson writes NaN and the infinities as null. That would change the event without a word, so where a
+    # null came out, the strict encoder of the standard library has a second look.
+    if b"null" in data:
+        _refuse_not_a_number(value)
+    return data
+
+
+def _refuse_not_a_number(value: object) -> None:
+    try:
+        json.dumps(value, allow_nan=False, default=_opened)
+    except ValueError as error:
+        raise ValidationError(
+            "value", f"a {type(value).__name__} holds NaN or an infinity, which JSON cannot carry."
+        ) from error
+
+
+def _opened(value: object) -> object:
+    """What the standard encoder cannot see into and orjson can."""
+    if dataclasses.is_dataclass(value):
+        names = (field.name for field in dataclasses.fields(value))
+        return {name: getattr(value, name, None) for name in names}
+    return value.value if isinstance(value, Enum) else None
+
+
+def _headers(headers: object, limit: int) -> RecordHeaders:
+    if not headers and (headers is None or isinstance(headers, Mapping | list | tuple)):
+        return ()
+    record = tuple(_header(position, pair) for position, pair in enumerate(_pairs(headers)))
+    size = sum(len(name.encode()) + len(value or b"") + _HEADER_OVERHEAD_BYTES for name, value in record)
+    if size > limit:
+        raise ValidationError(
+            "headers", f"{size:,} bytes with their framing are over the limit of {limit:,}."
+        )
+    return record
+
+
+def _pairs(headers: object) -> Sequence[object]:
+    if isinstance(headers, Mapping):
+        return tuple(headers.items())
+    if isinstance(headers, Sequence) and not isinstance(headers, str | bytes | bytearray | memoryview):
+        return headers
+    raise ValidationError(
+        "headers",
+        f"{_described(headers)} is neither a mapping nor a list of pairs.",
+        hint='Write {"name": "value"} or [("name", "value")].',
+    )
+
+
+def _header(position: int, pair: object) -> tuple[str, bytes | None]:
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise ValidationError(
+            "headers", f"item {position} is {_described(pair)}, not a pair of name and value."
+        )
+    name, value = pair
+    if not isinstance(name, str):
+        raise ValidationError("headers", f"the name of item {position} is {_described(name)}, not text.")
+    if "\0" in name:
+        # The C client takes names as C strings and would cut this one short.
+        raise ValidationError("headers", f"the name of item {position}, {_shown.repr(name)}, holds a NUL.")
+    _utf8("headers", name)
+    match value:
+        case None | bytes():
+            return name, value
+        case str():
+            return name, _utf8("headers", value)
+    raise ValidationError(
+        "headers", f"the value of {_shown.repr(name)} is {_described(value)}, not text, bytes or None."
+    )
+
+
+def _partition(partition: object) -> int | None:
+    if partition is None:
+        return None
+    if not isinstance(partition, int) or isinstance(partition, bool):
+        raise ValidationError("partition", f"{_described(partition)} is not an int.")
+    if not 0 <= partition <= _INT32:
+        raise ValidationError("partition", f"{partition} is not between 0 and {_INT32}.")
+    return int(partition)
+
+
+def _timestamp_ms(timestamp: object) -> int | None:
+    if timestamp is None:
+        return None
+    if isinstance(timestamp, datetime):
+        milliseconds = _since_epoch(timestamp)
+    elif isinstance(timestamp, int) and not isinstance(timestamp, bool):
+        milliseconds = int(timestamp)
+    else:
+        raise ValidationError(
+            "timestamp", f"{_described(timestamp)} is not an aware datetime or int milliseconds."
+        )
+    # librdkafka reads 0 as "now", so the first millisecond of 1970 cannot be sent either.
+    if not 0 < milliseconds <= _INT64:
+        raise ValidationError("timestamp", f"{timestamp} is not after 1970-01-01T00:00:00Z, or too large.")
+    return milliseconds
+
+
+def _since_epoch(timestamp: datetime) -> int:
+    if timestamp.utcoffset() is None:
+        raise ValidationError(
+            "timestamp",
+            f"{timestamp.isoformat()} has no time zone.",
+            hint="Use an aware datetime, for example datetime.now(UTC).",
+        )
+    return (timestamp - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _utf8(field: str, text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise ValidationError(
+            field, f"{_shown.repr(text)} holds a lone surrogate, which is not UTF-8."
+        ) from error
+
+
+def _within(field: str, data: bytes, limit: int) -> bytes:
+    if len(data) > limit:
+        raise ValidationError(
+            field,
+            f"{len(data):,} bytes are over the limit of {limit:,}.",
+            hint=f"Publish a reference, or raise max_{field}_bytes and the topic's max.message.bytes.",
+        )
+    return data
+
+
+def _described(value: object) -> str:
+    return f"{_shown.repr(value)} ({type(value).__name__})"

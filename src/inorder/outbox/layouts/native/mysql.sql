@@ -1,0 +1,20 @@
+-- The native outbox table on MySQL 8 and MariaDB 10.5 and later.
+
+-- name: install
+-- The table. InnoDB by name, because a table without transactions would be no outbox; topics compare byte by byte, as in
+-- Kafka; the time of writing is UTC whatever the session's time zone.
+CREATE TABLE IF NOT EXISTS {table} (
+  id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
+  topic VARCHAR(249) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+  `key` LONGBLOB,
+  `value` LONGBLOB,
+  headers LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
+  `partition` INT,
+  `timestamp` BIGINT,
+  created_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6))
+) ENGINE = InnoDB;
+
+-- name: append
+-- Adds one record; PyMySQL folds a list into statements of many rows, whose ids follow the list.
+INSERT INTO {table} (topic, `key`, `value`, headers, `partition`, `timestamp`)
+VALUES (%(topic)s, %(key)s, %(value)s, %(headers)s, %(partition)s, %(timestamp)s);

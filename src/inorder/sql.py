@@ -1,0 +1,71 @@
+"""Named SQL: statements live in `.sql` files, Python asks for them by name.
+
+A file is a list of statements, each headed by its name and a sentence that says what it is for:
+
+    -- name: purge
+    -- Removes rows whose records are known to be committed.
+    DELETE FROM {table} WHERE id = ANY(%(ids)s);
+
+`{table}` and its like are identifiers, quoted here; values are always bound by the driver.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+
+from inorder.model.errors import ConfigurationError
+
+_HEADING = re.compile(r"^-- name: (?P<name>\w+)\n", re.MULTILINE)
+_PART = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}\Z")
+
+
+class Statements(Mapping[str, str]):
+    """The statements of one file, by name."""
+
+    def __init__(self, origin: str, statements: dict[str, str]) -> None:
+        self._origin = origin
+        self._statements = statements
+
+    def __getitem__(self, name: str) -> str:
+        return self._statements[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._statements)
+
+    def __len__(self) -> int:
+        return len(self._statements)
+
+    def render(self, name: str, **identifiers: str) -> str:
+        """The statement with its identifiers put in; they must come from `quoted`."""
+        return self._statements[name].format(**identifiers)
+
+
+@cache
+def load(package: str, filename: str) -> Statements:
+    """Reads a `.sql` file that ships inside `package`."""
+    text = files(package).joinpath(filename).read_text("utf-8")
+    return Statements(f"{package}/{filename}", parse(text))
+
+
+def parse(text: str) -> dict[str, str]:
+    """Splits the text of a `.sql` file into its named statements, headings and comments removed."""
+    parts = _HEADING.split(text)[1:]
+    return {name: _body(body) for name, body in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def _body(text: str) -> str:
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("--")]
+    return "\n".join(lines).strip().rstrip(";")
+
+
+def quoted(name: str, quote: str = '"') -> str:
+    """A table name, perhaps with its schema, quoted for a statement; anything stranger is refused."""
+    parts = name.split(".")
+    if len(parts) > 2 or not all(_PART.match(part) for part in parts):
+        raise ConfigurationError(
+            f"{name!r} is not a table name.", hint="Use letters, digits and _, with at most one schema before a dot."
+        )
+    return ".".join(f"{quote}{part}{quote}" for part in parts)

@@ -1,0 +1,71 @@
+"""One statement in a file, every spelling and size from it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import text
+
+from inorder.model.message import Record
+from inorder.outbox.append import append_to, batches
+from inorder.outbox.layouts import install_statements
+
+COLUMNS = {"topic", "key", "value", "headers", "partition", "timestamp"}
+
+
+def record(value: bytes | None = None, key: bytes | None = None) -> Record:
+    return Record("orders", key, value, (("a", b"b"),), 1, 2)
+
+
+@pytest.mark.parametrize("dialect", ["postgresql", "mysql", "mariadb", "sqlite"])
+def test_both_spellings_bind_the_same_columns(dialect: str) -> None:
+    append = append_to("outbox", dialect)
+    assert set(re.findall(r"%\((\w+)\)s", append.pyformat)) == COLUMNS
+    assert "%" not in re.sub(r"%\(\w+\)s", "", append.pyformat)
+    assert "%" not in append.named
+    assert set(text(append.named)._bindparams) == COLUMNS
+
+
+@pytest.mark.parametrize(
+    ("dialect", "quoted"),
+    [("postgresql", '"app"."outbox"'), ("mysql", "`app`.`outbox`"), ("sqlite", '"app"."outbox"')],
+)
+def test_the_table_is_quoted_as_its_database_quotes(dialect: str, quoted: str) -> None:
+    assert f"INSERT INTO {quoted} (" in append_to("app.outbox", dialect).pyformat
+    assert f"IF NOT EXISTS {quoted} (" in install_statements("native", dialect, "app.outbox")[0]
+
+
+def test_postgres_takes_a_list_a_column_and_the_others_a_list_of_rows() -> None:
+    records = [record(b"1"), record(b"2")]
+    arrays = append_to("outbox", "postgresql").parameters(records)
+    assert arrays["value"] == [b"1", b"2"]
+    assert arrays["headers"] == ['[["a","b"]]'] * 2
+    rows = append_to("outbox", "sqlite").parameters(records)
+    assert [row["value"] for row in rows] == [b"1", b"2"]
+    assert set(arrays) == set(rows[0]) == COLUMNS
+
+
+@given(st.lists(st.integers(0, 3_000_000), max_size=30))
+def test_batches_keep_all_records_in_order_and_stay_within_4_mib(sizes: list[int]) -> None:
+    block = bytes(3_000_000)
+    records = [record(block[:size]) for size in sizes]
+    parts = list(batches(records))
+    assert [each for part in parts for each in part] == records
+    for part in parts:
+        assert len(part) == 1 or sum(len(each.value or b"") for each in part) <= 4 * 1024 * 1024
+
+
+def test_batches_have_at_most_ten_thousand_records() -> None:
+    assert [len(part) for part in batches([record()] * 25_000)] == [10_000, 10_000, 5_000]
+
+
+def test_keys_and_headers_weigh_too() -> None:
+    heavy = Record("orders", bytes(1_500_000), None, (("a", bytes(1_500_000)),), None, None)
+    assert [len(part) for part in batches([heavy] * 2)] == [1, 1]
+
+
+def test_nothing_is_no_batch() -> None:
+    assert list(batches([])) == []
