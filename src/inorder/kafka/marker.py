@@ -1,0 +1,72 @@
+"""Reading the last committed marker of a shard back from its compacted topic."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from inorder.kafka.client_log import CLIENT_LOG
+from inorder.kafka.errors import error_of, meaning
+from inorder.model.errors import UnreachableError
+
+TIMEOUT_SECONDS = 20.0
+FIRST_LOOK_BACK = 64
+
+
+def read_last_marker(properties: Mapping[str, object], topic: str, partition: int) -> bytes | None:
+    """The value of the newest committed record of the partition, or None if there was never one.
+
+    To be called after `init_transactions`, so that no transaction is open on the partition. Looks at the end first and
+    farther back only if it finds nothing but aborted records and transaction markers there.
+    """
+    consumer = Consumer(
+        {
+            **properties,
+            "group.id": f"{topic}.reader",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+        },
+        logger=CLIENT_LOG,
+    )
+    try:
+        return _search_back(consumer, topic, partition)
+    except KafkaException as exception:
+        raise meaning(error_of(exception), f"Reading the marker in {topic}/{partition}") from exception
+    finally:
+        consumer.close()
+
+
+def _search_back(consumer: Consumer, topic: str, partition: int) -> bytes | None:
+    low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=TIMEOUT_SECONDS)
+    look_back = FIRST_LOOK_BACK
+    while True:
+        start = max(low, high - look_back)
+        value = _last_from(consumer, TopicPartition(topic, partition, start))
+        if value is not None or start == low:
+            return value
+        look_back *= 16
+
+
+def _last_from(consumer: Consumer, start: TopicPartition) -> bytes | None:
+    consumer.assign([start])
+    last: bytes | None = None
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while time.monotonic() < deadline:
+        message = consumer.poll(1.0)
+        if message is None:
+            continue
+        error = message.error()
+        if error is None:
+            last = message.value()
+        elif error.code() == KafkaError._PARTITION_EOF:
+            return last
+        elif not error.retriable():
+            raise KafkaException(error)
+    raise UnreachableError(
+        f"The end of {start.topic}/{start.partition} was not reached within {TIMEOUT_SECONDS:.0f} s.",
+        hint="Is the broker that leads this partition up?",
+    )

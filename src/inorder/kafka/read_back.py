@@ -1,0 +1,83 @@
+"""Reading a topic from its beginning to its present end, committed records only."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from inorder.kafka.client_log import CLIENT_LOG
+from inorder.kafka.errors import error_of, meaning
+from inorder.model.errors import UnreachableError
+from inorder.model.message import RecordHeaders
+
+TIMEOUT_SECONDS = 30.0
+CHUNK = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRecord:
+    """A record with its coordinates."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: RecordHeaders
+    timestamp_ms: int
+
+
+def read_back(properties: Mapping[str, object], topic: str) -> Iterator[ReadRecord]:
+    """Every committed record of the topic, partition by partition in offset order within each."""
+    consumer = Consumer(
+        {
+            **properties,
+            "group.id": "inorder.read-back",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "fetch.queue.backoff.ms": 2,
+        },
+        logger=CLIENT_LOG,
+    )
+    try:
+        for partition in _partitions(consumer, topic):
+            yield from _read_partition(consumer, topic, partition)
+    except KafkaException as exception:
+        raise meaning(error_of(exception), f"Reading {topic!r} back") from exception
+    finally:
+        consumer.close()
+
+
+def _partitions(consumer: Consumer, topic: str) -> list[int]:
+    found = consumer.list_topics(topic, timeout=TIMEOUT_SECONDS).topics[topic]
+    return sorted(found.partitions) if found.error is None else []
+
+
+def _read_partition(consumer: Consumer, topic: str, partition: int) -> Iterator[ReadRecord]:
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while time.monotonic() < deadline:
+        for message in consumer.consume(CHUNK, 0.2):
+            error = message.error()
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                return
+            if error is not None and not error.retriable():
+                raise KafkaException(error)
+            if error is not None:
+                continue
+            deadline = time.monotonic() + TIMEOUT_SECONDS
+            yield _record(topic, partition, message)
+    raise UnreachableError(f"The end of {topic}/{partition} was not reached within {TIMEOUT_SECONDS:.0f} s.")
+
+
+def _record(topic: str, partition: int, message: Message) -> ReadRecord:
+    # The client's stubs allow more shapes of headers than a received message has.
+    headers = cast("RecordHeaders", tuple(message.headers() or ()))
+    offset, timestamp = message.offset() or 0, message.timestamp()[1]
+    return ReadRecord(topic, partition, offset, message.key(), message.value(), headers, timestamp)

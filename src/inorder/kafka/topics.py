@@ -1,0 +1,27 @@
+"""Topics that inorder makes for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # the stubs do not re-export it
+
+from inorder.kafka.client_log import CLIENT_LOG
+from inorder.kafka.errors import error_of, meaning
+
+TIMEOUT_SECONDS = 15.0
+
+
+def ensure_compacted_topic(properties: Mapping[str, Any], name: str, partitions: int) -> None:
+    """Makes a topic whose last record per key is kept for ever, unless it is there."""
+    topic = NewTopic(name, num_partitions=partitions, replication_factor=-1, config={"cleanup.policy": "compact"})
+    client = AdminClient(dict(properties), logger=CLIENT_LOG)  # kept by name: its answers die with it
+    created = client.create_topics([topic], request_timeout=TIMEOUT_SECONDS)
+    try:
+        created[name].result(TIMEOUT_SECONDS)
+    except KafkaException as exception:
+        error = error_of(exception)
+        if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise meaning(error, f"Making the topic {name!r}") from exception

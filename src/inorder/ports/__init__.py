@@ -1,0 +1,1 @@
+"""What inorder needs from outside, as protocols that adapters fulfil and one conformance suite checks."""

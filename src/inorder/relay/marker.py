@@ -1,0 +1,64 @@
+"""The marker: which ids were published and may still be in the table.
+
+It travels in the same Kafka transaction as the records it speaks of, so the last committed marker is always true. The
+floor in it is a hint that spares the next owner a walk over dead rows; the ids are the authority.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from inorder.model.errors import PermanentError
+
+Range = tuple[int, int]
+"""First and last id, both included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """Ids published and not known to be purged, as ranges, and the floor of the scan that read the newest of them."""
+
+    published: tuple[Range, ...] = ()
+    floor: int = 0
+
+    def ids(self) -> Iterator[int]:
+        """Every id, in order of the ranges."""
+        for first, last in self.published:
+            yield from range(first, last + 1)
+
+    def encode(self) -> bytes:
+        """The record's value: short, and readable by whoever looks at the topic."""
+        spans = ",".join(str(a) if a == b else f"{a}-{b}" for a, b in self.published)
+        return json.dumps({"published": spans, "floor": self.floor}).encode()
+
+    @staticmethod
+    def decode(value: bytes | None) -> Marker:
+        """The marker of a record; no record at all means that nothing was ever published."""
+        if value is None:
+            return Marker()
+        try:
+            fields = json.loads(value)
+            spans = [span.split("-") for span in fields["published"].split(",") if span]
+            return Marker(tuple((int(span[0]), int(span[-1])) for span in spans), int(fields["floor"]))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise PermanentError(
+                f"The marker record {value[:80]!r} cannot be read, so it is unknown what was published.",
+                hint="Look at the marker topic: something else than an inorder relay wrote to it.",
+            ) from error
+
+
+def ranges(ids: Iterable[int]) -> tuple[Range, ...]:
+    """Ascending ids as ranges of neighbours."""
+    found: list[Range] = []
+    first = last = None
+    for id in ids:
+        if last is None or id != last + 1:
+            if first is not None and last is not None:
+                found.append((first, last))
+            first = id
+        last = id
+    if first is not None and last is not None:
+        found.append((first, last))
+    return tuple(found)

@@ -1,0 +1,108 @@
+"""Purging what was published, beside the loop, and knowing at any moment what is not purged yet."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Sequence
+
+from inorder.model.errors import InorderError, TransientError
+from inorder.ports.outbox_store import OutboxStore
+from inorder.relay.marker import Range, ranges
+
+log = logging.getLogger("inorder.relay")
+
+RETRY_SECONDS = 0.5
+
+
+class Settlement:
+    """Ids in hand: read, perhaps published, not yet known to be purged.
+
+    A thread of its own purges published batches in order. An id leaves only when its DELETE is known to be committed,
+    so what `unpurged` says is never too little. Purging twice is harmless, forgetting is not.
+    """
+
+    def __init__(self, store: OutboxStore) -> None:
+        self._store = store
+        self._changed = threading.Condition()
+        self._in_hand: set[int] = set()
+        self._published: deque[Sequence[int]] = deque()
+        self._failure: InorderError | None = None
+        self._stopping = False
+        self._thread = threading.Thread(target=self._purge_published, name="inorder-purge", daemon=True)
+
+    def start(self) -> None:
+        """Begins to purge."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Purges what is left unless the database is away; the marker covers what stays."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def in_hand(self) -> frozenset[int]:
+        """The ids in hand now; ask **before** a scan begins to know which of its rows are not new."""
+        with self._changed:
+            return frozenset(self._in_hand)
+
+    def read(self, ids: Sequence[int]) -> None:
+        """These ids were read."""
+        with self._changed:
+            self._in_hand.update(ids)
+
+    def published(self, ids: Sequence[int]) -> None:
+        """The transaction that carried these ids is committed: they may be purged."""
+        with self._changed:
+            self._published.append(ids)
+            self._changed.notify_all()
+
+    def unpurged(self) -> tuple[Range, ...]:
+        """Ids published and not known to be purged."""
+        with self._changed:
+            return tuple(span for ids in self._published for span in ranges(sorted(ids)))
+
+    def wait_below(self, batches: int) -> None:
+        """Waits until fewer than so many published batches wait to be purged; raises what stopped the purging."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._published) < batches or self._failure is not None)
+            if self._failure is not None:
+                raise self._failure
+
+    def _purge_published(self) -> None:
+        while (ids := self._next()) is not None:
+            try:
+                self._store.purge(ids)
+            except TransientError as error:
+                log.warning("relay.purge_failed", extra={"rows": len(ids), "error": str(error)})
+                if self._pause():
+                    return
+            except InorderError as error:
+                self._fail(error)
+                return
+            else:
+                self._forget(ids)
+
+    def _next(self) -> Sequence[int] | None:
+        with self._changed:
+            self._changed.wait_for(lambda: bool(self._published) or self._stopping)
+            return self._published[0] if self._published else None
+
+    def _forget(self, ids: Sequence[int]) -> None:
+        with self._changed:
+            self._published.popleft()
+            self._in_hand.difference_update(ids)
+            self._changed.notify_all()
+
+    def _fail(self, error: InorderError) -> None:
+        with self._changed:
+            self._failure = error
+            self._changed.notify_all()
+
+    def _pause(self) -> bool:
+        """Waits before the next try; True when there is to be none."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._stopping, RETRY_SECONDS)

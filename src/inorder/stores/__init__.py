@@ -1,0 +1,1 @@
+"""Databases behind the ports: one folder a dialect, SQL in named files."""

@@ -1,0 +1,27 @@
+-- name: install
+-- One row a shard; the term counts changes of owner.
+CREATE TABLE IF NOT EXISTS {lease} (
+    name       text PRIMARY KEY,
+    owner      text,
+    term       bigint NOT NULL DEFAULT 1,
+    expires_at timestamptz NOT NULL
+);
+
+-- name: acquire
+-- Wins a lease that is free, run out or ours; returns nothing otherwise.
+INSERT INTO {lease} AS lease (name, owner, expires_at)
+VALUES (%(name)s, %(owner)s, clock_timestamp() + make_interval(secs => %(seconds)s))
+ON CONFLICT (name) DO UPDATE SET
+    owner = excluded.owner,
+    term = lease.term + CASE WHEN lease.owner IS DISTINCT FROM excluded.owner THEN 1 ELSE 0 END,
+    expires_at = excluded.expires_at
+WHERE lease.owner IS NULL OR lease.owner = excluded.owner OR lease.expires_at < clock_timestamp()
+RETURNING term;
+
+-- name: release
+-- Frees a lease that is ours.
+UPDATE {lease} SET owner = NULL WHERE name = %(name)s AND owner = %(owner)s;
+
+-- name: status
+-- Who holds a lease.
+SELECT owner, term, expires_at, expires_at > clock_timestamp() FROM {lease} WHERE name = %(name)s;

@@ -1,0 +1,107 @@
+"""A relay on the session's servers, and eyes on both of its ends."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import psycopg
+import pytest
+
+from inorder.kafka.shard_log import KafkaShardLog
+from inorder.model.message import Message
+from inorder.outbox import Outbox
+from inorder.outbox.layouts import install_statements
+from inorder.ports.lease import Lease
+from inorder.ports.outbox_store import OutboxStore
+from inorder.ports.shard_log import ShardLog
+from inorder.relay.leadership import NoLease
+from inorder.relay.loop import RelayLoop
+from inorder.stores.postgres.connect import connect
+from inorder.stores.postgres.outbox import PostgresOutboxStore
+
+
+@dataclass
+class Bench:
+    """One outbox table, one topic, and relays between them."""
+
+    url: str
+    bootstrap: str
+    group: str
+    relays: list[Running] = field(default_factory=list)
+
+    @property
+    def properties(self) -> dict[str, object]:
+        return {"bootstrap.servers": self.bootstrap}
+
+    def connect(self) -> psycopg.Connection[tuple[object, ...]]:
+        return connect(self.url, "test")
+
+    def publish(self, *messages: Message) -> None:
+        with self.connect() as connection:
+            Outbox().publish_list(connection, messages)
+
+    def count(self) -> int:
+        with self.connect() as connection:
+            row = connection.execute("SELECT count(*) FROM outbox").fetchone()
+        assert row is not None
+        return int(str(row[0]))
+
+    def store(self) -> PostgresOutboxStore:
+        return PostgresOutboxStore(self.url, "outbox")
+
+    def shard(self) -> KafkaShardLog:
+        return KafkaShardLog(self.properties, group=self.group)
+
+    def relay(
+        self,
+        *,
+        store: OutboxStore | None = None,
+        shard: ShardLog | None = None,
+        lease: Lease | None = None,
+        batch_size: int = 1000,
+    ) -> Running:
+        running = Running(store or self.store(), shard or self.shard(), lease or NoLease(), batch_size)
+        self.relays.append(running)
+        return running
+
+
+class Running:
+    """A relay loop on a thread, stopped at the end of the test."""
+
+    def __init__(self, store: OutboxStore, shard: ShardLog, lease: Lease, batch_size: int) -> None:
+        self.stopping = threading.Event()
+        self.error: BaseException | None = None
+        self.store = store
+        self.shard = shard
+        self.loop = RelayLoop(store, shard, lease, batch_size=batch_size, stop=self.stopping)
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.loop.run()
+        except BaseException as error:
+            logging.getLogger("tests").exception("the relay ended")
+            self.error = error
+
+    def stop(self) -> None:
+        self.stopping.set()
+        self.thread.join(30)
+        assert not self.thread.is_alive(), "the relay did not stop within 30 s"
+        self.store.close()
+        self.shard.close()
+
+
+@pytest.fixture
+def bench(postgres_url: str, kafka_bootstrap: str, unique: str) -> Iterator[Bench]:
+    """A bench with an empty native outbox table."""
+    found = Bench(postgres_url, kafka_bootstrap, unique)
+    with found.connect() as connection:
+        for statement in install_statements("native", "postgresql", "outbox"):
+            connection.execute(statement)
+    yield found
+    for relay in found.relays:
+        relay.stop()
