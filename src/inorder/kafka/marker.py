@@ -29,6 +29,8 @@ def read_last_marker(properties: Mapping[str, object], topic: str, partition: in
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "auto.offset.reset": "earliest",
+            # Half a second of waiting for more would be most of a take-over.
+            "fetch.wait.max.ms": 10,
         },
         logger=CLIENT_LOG,
     )

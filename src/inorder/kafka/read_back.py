@@ -32,7 +32,7 @@ class ReadRecord:
 
 
 def read_back(properties: Mapping[str, object], topic: str) -> Iterator[ReadRecord]:
-    """Every committed record of the topic, partition by partition in offset order within each."""
+    """Every committed record of the topic, in offset order within each partition."""
     consumer = Consumer(
         {
             **properties,
@@ -42,42 +42,42 @@ def read_back(properties: Mapping[str, object], topic: str) -> Iterator[ReadReco
             "enable.partition.eof": True,
             "auto.offset.reset": "earliest",
             "fetch.queue.backoff.ms": 2,
+            "fetch.wait.max.ms": 10,
         },
         logger=CLIENT_LOG,
     )
     try:
-        for partition in _partitions(consumer, topic):
-            yield from _read_partition(consumer, topic, partition)
+        yield from _read_to_the_end(consumer, topic, _partitions(consumer, topic))
     except KafkaException as exception:
         raise meaning(error_of(exception), f"Reading {topic!r} back") from exception
     finally:
         consumer.close()
 
 
-def _partitions(consumer: Consumer, topic: str) -> list[int]:
+def _partitions(consumer: Consumer, topic: str) -> set[int]:
     found = consumer.list_topics(topic, timeout=TIMEOUT_SECONDS).topics[topic]
-    return sorted(found.partitions) if found.error is None else []
+    return set(found.partitions) if found.error is None else set()
 
 
-def _read_partition(consumer: Consumer, topic: str, partition: int) -> Iterator[ReadRecord]:
-    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
+def _read_to_the_end(consumer: Consumer, topic: str, unread: set[int]) -> Iterator[ReadRecord]:
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in unread])
     deadline = time.monotonic() + TIMEOUT_SECONDS
-    while time.monotonic() < deadline:
-        for message in consumer.consume(CHUNK, 0.2):
+    while unread:
+        if time.monotonic() > deadline:
+            raise UnreachableError(f"The end of {topic!r} was not reached within {TIMEOUT_SECONDS:.0f} s.")
+        for message in consumer.consume(CHUNK, 0.02):
             error = message.error()
-            if error is not None and error.code() == KafkaError._PARTITION_EOF:
-                return
-            if error is not None and not error.retriable():
+            if error is None:
+                deadline = time.monotonic() + TIMEOUT_SECONDS
+                yield _record(topic, message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                unread.discard(message.partition() or 0)
+            elif not error.retriable():
                 raise KafkaException(error)
-            if error is not None:
-                continue
-            deadline = time.monotonic() + TIMEOUT_SECONDS
-            yield _record(topic, partition, message)
-    raise UnreachableError(f"The end of {topic}/{partition} was not reached within {TIMEOUT_SECONDS:.0f} s.")
 
 
-def _record(topic: str, partition: int, message: Message) -> ReadRecord:
+def _record(topic: str, message: Message) -> ReadRecord:
     # The client's stubs allow more shapes of headers than a received message has.
     headers = cast("RecordHeaders", tuple(message.headers() or ()))
-    offset, timestamp = message.offset() or 0, message.timestamp()[1]
+    partition, offset, timestamp = message.partition() or 0, message.offset() or 0, message.timestamp()[1]
     return ReadRecord(topic, partition, offset, message.key(), message.value(), headers, timestamp)

@@ -1,4 +1,4 @@
-"""Topics that inorder makes for itself."""
+"""Making topics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,14 @@ TIMEOUT_SECONDS = 15.0
 
 def ensure_compacted_topic(properties: Mapping[str, Any], name: str, partitions: int) -> None:
     """Makes a topic whose last record per key is kept for ever, unless it is there."""
-    topic = NewTopic(name, num_partitions=partitions, replication_factor=-1, config={"cleanup.policy": "compact"})
+    ensure_topic(properties, name, partitions, {"cleanup.policy": "compact"})
+
+
+def ensure_topic(
+    properties: Mapping[str, Any], name: str, partitions: int, config: Mapping[str, str] | None = None
+) -> None:
+    """Makes a topic unless it is there; one that is there is left as it is."""
+    topic = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=dict(config or {}))
     client = AdminClient(dict(properties), logger=CLIENT_LOG)  # kept by name: its answers die with it
     created = client.create_topics([topic], request_timeout=TIMEOUT_SECONDS)
     try:

@@ -1,0 +1,1 @@
+"""For our tests and yours: the checker that proves the guarantees."""

@@ -1,0 +1,88 @@
+"""The whole path under a load that goes on while its parts are killed."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+
+import pytest
+
+from inorder.demo.load import plan_load
+from inorder.demo.path import TOPIC, DemoPath
+from inorder.demo.summary import Summary, summarise
+from inorder.demo.writers import Ledger, write
+from inorder.embedded import Stack
+from tests.conftest import Eventually
+
+EVENTS_A_ROUND = 400
+QUIET_SECONDS = 0.5
+
+
+@dataclass
+class Ordeal:
+    """One path, its writers' ledger, and a history of what was done to it."""
+
+    path: DemoPath
+    seed: int
+    eventually: Eventually
+    ledger: Ledger = field(default_factory=Ledger)
+    history: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def load(self) -> Iterator[None]:
+        """Writers at work for as long as the block lasts."""
+        stop = threading.Event()
+        with ThreadPoolExecutor(1) as pool:
+            writing = pool.submit(self._write_rounds, stop)
+            try:
+                yield
+            finally:
+                stop.set()
+            writing.result()
+
+    def kill_at_random(self, times: int) -> None:
+        """Kills relay and pipeline in turn at moments that the seed decides, and starts each again at once."""
+        chance = random.Random(self.seed)
+        for number in range(times):
+            service = self.path.pipeline if number % 2 else self.path.relay
+            # A pipeline needs seconds to start: most kills wait until it works, some hit it while it starts.
+            if service is self.path.pipeline and chance.random() < 0.8:
+                self.wait_for_progress()
+            threading.Event().wait(chance.uniform(0.1, 3.0))
+            self.history.append(f"{service.name} killed at {self.path.position()} of {len(self.ledger.entries)}")
+            service.kill()
+            service.start()
+
+    def wait_for_progress(self) -> None:
+        """Returns when the pipeline has applied something since now."""
+        before = self.path.position().processed
+        self.eventually(lambda: self.path.position().processed > before, 90)
+
+    def verdict(self) -> Summary:
+        """Waits until everything committed has arrived, and compares."""
+        wanted = len(self.ledger.entries)
+        self.eventually(lambda: self.path.position().processed >= wanted and not self.path.position().waiting, 120)
+        return summarise(self.path, self.ledger.entries, {})
+
+    def _write_rounds(self, stop: threading.Event) -> None:
+        for number in count():
+            plans = plan_load(EVENTS_A_ROUND, self.seed + number)
+            write(self.path.url, TOPIC, plans, self.ledger, stop, late_seconds=1.0)
+            if stop.wait(QUIET_SECONDS):
+                return
+
+
+@pytest.fixture
+def ordeal(request: pytest.FixtureRequest, eventually: Eventually) -> Iterator[Ordeal]:
+    """A path of its own, with relay and pipeline running; takes its seed from the test's parameter."""
+    with DemoPath(Stack(("postgres", "kafka"), durable=False)) as path:
+        path.pipeline.start()
+        path.relay.start()
+        found = Ordeal(path, request.param, eventually)
+        yield found
+        print(f"\nseed {found.seed}, {len(found.ledger.entries)} committed", *found.history, sep="\n  ")  # noqa: T201
