@@ -1,0 +1,47 @@
+# Needs Python 3.11+, Java 17+ and make; everything else is set up by the targets themselves.
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup java demo test lint fault docs lock clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: java $(READY) ## events from a transaction through Kafka and Spark into a table, verified (ARGS="--events 1000")
+	@$(BIN)/inorder demo $(ARGS)
+
+test: java $(READY) ## unit tests, then those with real servers
+	@$(BIN)/pytest tests/unit --durations=5 --durations-min=0.5
+	@$(BIN)/pytest tests --ignore=tests/unit -m "not fault" --durations=15 --durations-min=1
+
+lint: $(READY) ## style, types, and the layers of the house
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+fault: java $(READY) ## the long runs: kills, pauses and cuts
+	@$(BIN)/pytest tests/fault -m fault
+
+docs: $(READY) ## the pages generated from the code, then the site
+	@$(BIN)/python -m inorder.cli.reference docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+lock: ## requirements.lock anew from pyproject.toml; needs uv
+	uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-annotate --no-header -o requirements.lock
+
+setup: $(READY) ## only .venv with the locked dependencies
+
+clean: ## removes what was built; keeps .venv and downloads
+	rm -rf site dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .run
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+java:
+	@scripts/setup java
+
+$(READY): requirements.lock pyproject.toml
+	@PYTHON="$(PYTHON)" scripts/setup

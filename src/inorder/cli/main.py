@@ -1,0 +1,106 @@
+"""The command line as a whole: its commands, and the one place where errors become exit codes."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import sys
+import tempfile
+import traceback
+from typing import Annotated
+
+import typer
+
+from inorder.cli import config, demo, doctor, pipeline, relay, schema, up
+from inorder.cli.output import say
+from inorder.model.errors import InorderError
+
+_SUMMARY = (
+    "Events from your database transaction, through Kafka, to your tables: exactly once, in order per key."
+)
+_EPILOGUE = (
+    "Exit codes: 0 done, 1 failed, 2 usage, 3 configuration, 4 dependency unreachable, 5 guarantee violated."
+)
+
+app = typer.Typer(
+    name="inorder",
+    help=_SUMMARY,
+    epilog=_EPILOGUE,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.command("demo")(demo.demo)
+app.command("up")(up.up)
+app.add_typer(schema.app, name="schema")
+app.add_typer(relay.app, name="relay")
+app.add_typer(pipeline.app, name="pipeline")
+app.command("doctor")(doctor.doctor)
+app.add_typer(config.app, name="config")
+
+
+def _installed_version() -> str:
+    try:
+        return importlib.metadata.version("inorder")
+    except importlib.metadata.PackageNotFoundError:
+        return "(not installed: it runs from its source folder)"
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"inorder {_installed_version()}")
+        raise typer.Exit
+
+
+@app.callback(help=_SUMMARY)
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Holds the options that stand before a command."""
+
+
+def main() -> int:
+    """Runs the command line; what it returns is the exit code."""
+    try:
+        app(prog_name="inorder")
+    except InorderError as error:
+        _tell(error)
+        return error.exit_code
+    except Exception:  # noqa: BLE001 - the outermost boundary: nothing may end in a bare traceback
+        _tell_unexpected()
+        return 1
+    return 0
+
+
+def _tell(error: InorderError) -> None:
+    say(f"error {error.code}: {error.message}")
+    if error.hint:
+        say(error.hint)
+    if _wants_traceback():
+        traceback.print_exc()
+
+
+def _tell_unexpected() -> None:
+    kind, error, _ = sys.exc_info()
+    name = kind.__name__ if kind else "error"
+    if _wants_traceback():
+        traceback.print_exc()
+        say(f"error: unexpected {name}: {error}")
+        return
+    say(f"error: unexpected {name}: {error}\nThis is a fault of inorder. {_kept()}")
+
+
+def _wants_traceback() -> bool:
+    return os.environ.get("INORDER_TRACEBACK") == "1"
+
+
+def _kept() -> str:
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="inorder-", suffix=".log", delete=False) as file:
+            traceback.print_exc(file=file)
+    except OSError:
+        return "Run it again with INORDER_TRACEBACK=1 to see where."
+    return f"Its traceback is in {file.name}."

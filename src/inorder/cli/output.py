@@ -1,0 +1,34 @@
+"""Data goes to stdout, words about it to stderr, so a pipe carries data only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+
+import typer
+
+
+def say(text: str) -> None:
+    """A message for the person at the terminal."""
+    typer.echo(text, err=True)
+
+
+def show_json(data: object) -> None:
+    """Data as one line of JSON."""
+    typer.echo(json.dumps(data, default=str, ensure_ascii=False))
+
+
+def show_table(rows: Iterable[Sequence[object]]) -> None:
+    """Data as columns, each as wide as its widest cell."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def show_fields(fields: dict[str, object], as_json: bool) -> None:
+    """One object: as JSON, or a line per field."""
+    if as_json:
+        show_json(fields)
+    else:
+        show_table(fields.items())

@@ -1,0 +1,63 @@
+"""inorder schema: the tables inorder needs, made or printed."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from inorder.cli.options import AsJson, ConfigFile, load
+from inorder.cli.output import say, show_json
+
+app = typer.Typer(help="Make or print the tables.", no_args_is_help=True, rich_markup_mode=None)
+
+
+class Layout(StrEnum):
+    """The tables of this version: the outbox, and the pipeline's target."""
+
+    native = "native"
+    table = "table"
+
+
+class Dialect(StrEnum):
+    """The databases whose DDL can be printed."""
+
+    postgresql = "postgresql"
+    mysql = "mysql"
+    sqlite = "sqlite"
+
+
+WhichLayout = Annotated[
+    Layout,
+    typer.Option("--layout", help="native: the outbox and the relay's tables. table: the pipeline's tables."),
+]
+
+
+@app.command()
+def install(config: ConfigFile = None, layout: WhichLayout = Layout.native, as_json: AsJson = False) -> None:
+    """Make the tables where they are missing; running it again changes nothing."""
+    from inorder.wiring import install_schema
+
+    made = install_schema(load(config), layout.value)
+    if as_json:
+        show_json({"layout": layout.value, "made": made})
+    else:
+        say("\n".join(made) if made else "Everything is there already.")
+
+
+@app.command()
+def sql(
+    config: ConfigFile = None,
+    layout: WhichLayout = Layout.native,
+    dialect: Annotated[Dialect, typer.Option(help="The database the DDL is for.")] = Dialect.postgresql,
+    as_json: AsJson = False,
+) -> None:
+    """Print the DDL, for your own migrations; no connection is made."""
+    from inorder.wiring import schema_sql
+
+    text = schema_sql(load(config), layout.value, dialect.value)
+    if as_json:
+        show_json({"layout": layout.value, "dialect": dialect.value, "sql": text})
+    else:
+        typer.echo(text)

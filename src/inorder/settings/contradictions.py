@@ -1,0 +1,71 @@
+"""Settings that are fine alone and wrong together; each refusal names both keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from inorder.pipeline.mapping import RESERVED_COLUMNS
+from inorder.settings.pipeline import UpsertSettings
+
+if TYPE_CHECKING:
+    from inorder.settings.root import Settings
+
+_FALSE = ("false", "0", "no", "f")
+_IN_FLIGHT_LIMIT = 5
+
+
+def contradictions(settings: Settings) -> Iterator[str]:
+    """A sentence for each pair of settings that cannot both hold."""
+    yield from _against_exactly_once(settings)
+    yield from _sizes(settings)
+    yield from _columns(settings.pipeline.upsert)
+    upsert = settings.pipeline.upsert
+    if upsert.table == settings.relay.table:
+        yield (
+            f"pipeline.upsert.table and relay.table are both {upsert.table!r}; "
+            "the pipeline cannot write into the outbox."
+        )
+
+
+def _columns(upsert: UpsertSettings) -> Iterator[str]:
+    if upsert.key in upsert.fields:
+        yield (
+            f"pipeline.upsert.key = {upsert.key!r} is also listed in pipeline.upsert.fields; "
+            "the key is a column of its own, so leave it out of the fields."
+        )
+    for name in RESERVED_COLUMNS:
+        if name in (upsert.key, *upsert.fields):
+            place = "key" if name == upsert.key else "fields"
+            yield (
+                f"pipeline.upsert.{place} names {name!r}, a column that inorder itself keeps in "
+                f"pipeline.upsert.table = {upsert.table!r}; rename the field."
+            )
+
+
+def _against_exactly_once(settings: Settings) -> Iterator[str]:
+    properties = settings.kafka.properties
+    delivery = f"relay.delivery = {settings.relay.delivery!r}"
+    idempotence = properties.get("enable.idempotence", True)
+    if str(idempotence).lower() in _FALSE:
+        yield f'kafka."enable.idempotence" = {idempotence!r} contradicts {delivery}; leave the property out.'
+    for name in ("acks", "request.required.acks"):
+        acks = properties.get(name, "all")
+        if str(acks).lower() not in ("all", "-1"):
+            yield f'kafka."{name}" = {acks!r} contradicts {delivery}, which needs acks=all; leave it out.'
+    in_flight = properties.get("max.in.flight.requests.per.connection", 1)
+    if str(in_flight).isdigit() and int(in_flight) > _IN_FLIGHT_LIMIT:
+        yield (
+            f'kafka."max.in.flight.requests.per.connection" = {in_flight!r} contradicts {delivery}, '
+            f"which allows {_IN_FLIGHT_LIMIT} at most."
+        )
+
+
+def _sizes(settings: Settings) -> Iterator[str]:
+    limit = settings.kafka.properties.get("message.max.bytes")
+    largest = settings.outbox.max_value_bytes
+    if limit is not None and str(limit).isdigit() and int(limit) < largest:
+        yield (
+            f'outbox.max_value_bytes = {largest} is above kafka."message.max.bytes" = {limit}; '
+            "the client would refuse what the outbox took."
+        )

@@ -1,0 +1,67 @@
+"""What all sections share: frozen, nothing unknown, and a plain refusal of what is not built yet.
+
+A field whose contract is wider than this version says both in its own line:
+
+    strategy: Annotated[Literal["drain"], Planned("mark-purge", "topic-lock", "polling")]
+
+The `Literal` is what is built; `Planned` is what the contract knows beside it. A later version moves a word
+from the one to the other and nothing else here changes.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
+from pydantic_core import PydanticCustomError
+
+
+class Section(BaseModel):
+    """A table of inorder.toml."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, hide_input_in_errors=True)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Planned:
+    """Values that the contract knows and this version has not built."""
+
+    values: tuple[object, ...]
+
+    def __init__(self, *values: object) -> None:
+        object.__setattr__(self, "values", values)
+
+
+def _whole(value: Any) -> Any:
+    # Pydantic would take `true` for 1 and 3.0 for 3; in a configuration file both are mistakes.
+    if isinstance(value, bool | float):
+        raise PydanticCustomError("whole_number", "a whole number")
+    return value
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
+
+
+def _spelt(pattern: str, expected: str) -> AfterValidator:
+    shape = re.compile(pattern)
+
+    def check(value: str) -> str:
+        if not shape.fullmatch(value):
+            raise PydanticCustomError("spelling", "{expected}", {"expected": expected})
+        return value
+
+    return AfterValidator(check)
+
+
+_WORD = r"[A-Za-z_][A-Za-z0-9_$]{0,62}"
+_WORDS = "letters, digits and _, at most 63, not beginning with a digit"
+
+# Quoting in statements relies on these shapes (inorder.sql).
+TableName = Annotated[str, _spelt(rf"{_WORD}(\.{_WORD})?", f"{_WORDS}; one schema may stand before a dot")]
+ColumnName = Annotated[str, _spelt(r"[A-Za-z_][A-Za-z0-9_]{0,62}", _WORDS)]
+TopicName = Annotated[
+    str, _spelt(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}", "1 to 249 letters, digits, '.', '_' and '-'")
+]
+GroupName = Annotated[str, _spelt(r"[A-Za-z0-9._-]{1,200}", "1 to 200 letters, digits, '.', '_' and '-'")]

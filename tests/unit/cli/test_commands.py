@@ -1,0 +1,191 @@
+"""Commands load the settings, call one service each and print what it says."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, Self
+
+import pytest
+
+from inorder.settings import Settings
+from tests.unit.cli.conftest import Run
+
+
+class FakeRelay:
+    """A relay that ends by itself after a few looks."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.looks = 0
+        FakeRelay.seen = settings
+
+    seen: Settings | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to give back."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """True once it has ended; a look always has a limit, or a signal would not be seen."""
+        assert timeout
+        self.looks += 1
+        return self.looks > 2
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Puts stand-ins in the place of the services and notes how they are called."""
+    noted: dict[str, Any] = {}
+
+    def run_upsert(settings: Settings, **options: Any) -> dict[str, int]:
+        noted.update(options, settings=settings, thread=threading.current_thread())
+        return {"applied": 3, "rejected": 1}
+
+    def run_demo(**options: Any) -> int:
+        noted.update(options)
+        return 5
+
+    wiring = ModuleType("inorder.wiring")
+    wiring.__dict__.update(
+        Relay=FakeRelay,
+        relay_status=lambda settings: {"group": settings.relay.group, "waiting": 7},
+        run_upsert=run_upsert,
+        install_schema=lambda settings, layout: [f"table {settings.relay.table} ({layout})"],
+        schema_sql=lambda settings, layout, dialect: f"-- {layout} {dialect} {settings.relay.table}",
+    )
+    demo = ModuleType("inorder.demo")
+    demo.__dict__["run"] = run_demo
+    monkeypatch.setitem(sys.modules, "inorder.wiring", wiring)
+    monkeypatch.setitem(sys.modules, "inorder.demo", demo)
+    return noted
+
+
+def test_version_is_printed(run: Run) -> None:
+    ran = run("--version")
+    assert (ran.code, ran.stdout.split()[0]) == (0, "inorder")
+
+
+def test_config_show_prints_every_setting_with_its_source(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INORDER_RELAY__GROUP", "shop")
+    ran = run("config", "show")
+    assert ran.code == 0
+    lines = {line.split()[0]: line.split()[1:] for line in ran.stdout.splitlines()}
+    assert lines["relay.group"] == ["shop", "env", "(INORDER_RELAY__GROUP)"]
+    assert lines["relay.batch_size"] == ["10000", "default"]
+
+
+def test_config_show_prints_json_without_secrets(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INORDER_DATABASE__URL", "postgresql+psycopg://u:hunter2@h/d")
+    ran = run("config", "show", "--json")
+    rows = {row["key"]: row for row in json.loads(ran.stdout)}
+    assert rows["database.url"]["value"] == "postgresql+psycopg://u:***@h/d"
+    assert rows["database.url"]["place"] == "INORDER_DATABASE__URL"
+    assert "hunter2" not in ran.stdout + ran.stderr
+
+
+def test_config_check_finds_a_property_that_the_client_does_not_know(run: Run) -> None:
+    Path("inorder.toml").write_text('[kafka]\n"bootstrap.server" = "x:1"\n', "utf-8")
+    ran = run("config", "check")
+    assert ran.code == 3
+    assert "bootstrap.server" in ran.stderr
+
+
+def test_config_check_is_content_with_the_defaults(run: Run) -> None:
+    assert run("config", "check").code == 0
+    assert json.loads(run("config", "check", "--json").stdout)["ok"] is True
+
+
+def test_a_named_config_file_is_used(run: Run, tmp_path: Path, calls: dict[str, Any]) -> None:
+    file = tmp_path / "shop.toml"
+    file.write_text('[relay]\ngroup = "shop"\n', "utf-8")
+    assert json.loads(run("relay", "status", "--config", str(file), "--json").stdout) == {
+        "group": "shop",
+        "waiting": 7,
+    }
+    assert run("relay", "status", "--config", str(tmp_path / "none.toml")).code == 3
+
+
+def test_relay_run_ends_when_the_relay_does(run: Run, calls: dict[str, Any]) -> None:
+    ran = run("relay", "run")
+    assert (ran.code, ran.stdout) == (0, "")
+    assert "The relay of group orders runs." in ran.stderr
+    assert FakeRelay.seen is not None
+
+
+def test_schema_install_tells_what_it_made(run: Run, calls: dict[str, Any]) -> None:
+    assert "table outbox (native)" in run("schema", "install", "--layout", "native").stderr
+    made = json.loads(run("schema", "install", "--layout", "table", "--json").stdout)
+    assert made == {"layout": "table", "made": ["table outbox (table)"]}
+
+
+def test_schema_sql_is_data_on_stdout(run: Run, calls: dict[str, Any]) -> None:
+    ran = run("schema", "sql", "--layout", "native", "--dialect", "mysql")
+    assert (ran.code, ran.stdout, ran.stderr) == (0, "-- native mysql outbox\n", "")
+
+
+def test_pipeline_run_passes_its_options_on_and_prints_totals(run: Run, calls: dict[str, Any]) -> None:
+    ran = run("pipeline", "run", "upsert", "--once", "--master", "local[1]", "--json")
+    assert json.loads(ran.stdout) == {"applied": 3, "rejected": 1}
+    assert (calls["once"], calls["master"], calls["stop"].is_set()) == (True, "local[1]", False)
+
+
+def test_spark_never_starts_on_the_main_thread(run: Run, calls: dict[str, Any]) -> None:
+    assert run("pipeline", "run", "upsert").code == 0
+    assert calls["thread"] is not threading.main_thread()
+
+
+def test_an_engine_that_is_not_built_is_refused(run: Run, calls: dict[str, Any]) -> None:
+    ran = run("pipeline", "run", "upsert", "--engine", "resident")
+    assert ran.code == 3
+    assert "pipeline.engine = 'resident'" in ran.stderr
+    assert "is not built yet; this version has: micro-batch" in ran.stderr
+    assert run("pipeline", "run", "upsert", "--engine", "micro-batch").code == 0
+
+
+def test_the_demo_decides_the_exit_code(run: Run, calls: dict[str, Any]) -> None:
+    assert run("demo", "--events", "10", "--json", "--seed", "4").code == 5
+    assert calls == {"events": 10, "as_json": True, "seed": 4}
+
+
+def test_up_prints_addresses_and_stays_until_it_is_told_to_stop(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import inorder.cli.up as module
+
+    stop = threading.Event()
+    stop.set()
+    seen: dict[str, Any] = {}
+
+    class FakeStack:
+        def __init__(self, parts: tuple[str, ...], folder: Path | None) -> None:
+            seen.update(parts=parts, folder=folder)
+
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            seen["stopped"] = True
+
+        def addresses(self) -> dict[str, str]:
+            return {part: f"{part}-address" for part in seen["parts"]}
+
+    class FakeSignals:
+        def __init__(self, *_: object) -> None:
+            """Takes what the real one takes."""
+
+        def __enter__(self) -> threading.Event:
+            return stop
+
+        def __exit__(self, *_: object) -> None:
+            """Nothing to give back."""
+
+    monkeypatch.setattr(module, "stop_on_signals", FakeSignals)
+    monkeypatch.setitem(sys.modules, "inorder.embedded", SimpleNamespace(Stack=FakeStack))
+    ran = run("up", "--json", "--with", "redis", "--with", "redis", "--folder", "here")
+    assert json.loads(ran.stdout) == {name: f"{name}-address" for name in ("postgres", "kafka", "redis")}
+    assert seen == {"parts": ("postgres", "kafka", "redis"), "folder": Path("here"), "stopped": True}

@@ -1,0 +1,70 @@
+"""The first signal asks a service to stop; a service that does not stop in time is ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from inorder.cli.stopping import in_background, stop_on_signals
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_sets_the_event(number: signal.Signals) -> None:
+    with stop_on_signals("the test", 10) as stop:
+        assert not stop.is_set()
+        os.kill(os.getpid(), number)
+        assert stop.wait(10)
+
+
+def test_a_second_signal_changes_nothing() -> None:
+    with stop_on_signals("the test", 10) as stop:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.wait(10)
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_other_signals_do_not_stop_it() -> None:
+    before = signal.signal(signal.SIGUSR1, lambda *_: None)
+    try:
+        with stop_on_signals("the test", 10) as stop:
+            os.kill(os.getpid(), signal.SIGUSR1)
+            assert not stop.is_set()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_handlers_and_threads_are_as_before_afterwards() -> None:
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    threads = threading.active_count()
+    with pytest.raises(RuntimeError, match="boom"), stop_on_signals("the test", 10):
+        raise RuntimeError("boom")
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
+    assert threading.active_count() == threads
+
+
+STUBBORN = """
+import os, signal, sys, threading
+from inorder.cli.stopping import stop_on_signals
+with stop_on_signals("the stubborn one", 0.2):
+    os.kill(os.getpid(), signal.SIGTERM)
+    threading.Event().wait(60)
+"""
+
+
+def test_a_service_that_does_not_stop_in_its_budget_is_ended_with_a_sentence() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", STUBBORN], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert ran.returncode == 1
+    assert "error: the stubborn one did not stop within 0.2 s and was ended." in ran.stderr
+
+
+def test_work_in_the_background_gives_its_result_and_its_error() -> None:
+    assert in_background(lambda: threading.current_thread() is threading.main_thread()) is False
+    with pytest.raises(ZeroDivisionError):
+        in_background(lambda: 1 // 0)

@@ -1,0 +1,69 @@
+"""Settings that cannot both hold are refused, and the refusal names both keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pydantic
+import pytest
+
+from inorder.model.errors import ConfigurationError
+from inorder.pipeline.mapping import FIELD_TYPES, KEY_TYPES, MODES
+from inorder.settings import Settings
+from inorder.settings.pipeline import FieldType, KeyType, UpsertSettings
+
+
+@pytest.mark.parametrize(
+    ("overrides", "first", "second"),
+    [
+        ({"kafka": {"enable.idempotence": False}}, 'kafka."enable.idempotence"', "relay.delivery"),
+        ({"kafka": {"enable.idempotence": "false"}}, 'kafka."enable.idempotence"', "relay.delivery"),
+        ({"kafka": {"acks": 1}}, 'kafka."acks"', "relay.delivery"),
+        ({"kafka": {"acks": "0"}}, 'kafka."acks"', "relay.delivery"),
+        (
+            {"kafka": {"max.in.flight.requests.per.connection": 6}},
+            'kafka."max.in.flight.requests.per.connection"',
+            "relay.delivery",
+        ),
+        ({"kafka": {"message.max.bytes": 1000}}, 'kafka."message.max.bytes"', "outbox.max_value_bytes"),
+        ({"pipeline": {"upsert": {"key": "data"}}}, "pipeline.upsert.key", "pipeline.upsert.fields"),
+        ({"pipeline": {"upsert": {"table": "outbox"}}}, "pipeline.upsert.table", "relay.table"),
+        (
+            {"pipeline": {"upsert": {"fields": {"version_offset": "bigint"}}}},
+            "pipeline.upsert.fields",
+            "pipeline.upsert.table",
+        ),
+        ({"pipeline": {"upsert": {"key": "updated_at"}}}, "pipeline.upsert.key", "pipeline.upsert.table"),
+    ],
+)
+def test_a_contradiction_names_both_keys(overrides: dict[str, Any], first: str, second: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        Settings.load(**overrides)
+    assert first in caught.value.message
+    assert second in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "kafka",
+    [
+        {"enable.idempotence": True},
+        {"enable.idempotence": "true"},
+        {"acks": "all"},
+        {"acks": -1},
+        {"max.in.flight.requests.per.connection": 5},
+        {"message.max.bytes": 2_000_000},
+    ],
+)
+def test_what_agrees_is_taken(kafka: dict[str, Any]) -> None:
+    assert Settings.load(kafka=kafka).kafka.properties == {"bootstrap.servers": "127.0.0.1:9092", **kafka}
+
+
+def test_a_contradiction_is_also_refused_without_load() -> None:
+    with pytest.raises(pydantic.ValidationError):
+        Settings.model_validate({"pipeline": {"upsert": {"key": "data"}}})
+
+
+def test_the_types_are_those_of_the_pipeline() -> None:
+    assert set(FieldType.__args__) == set(FIELD_TYPES)  # type: ignore[attr-defined]  # a Literal has them
+    assert set(KeyType.__args__) == set(KEY_TYPES)  # type: ignore[attr-defined]  # a Literal has them
+    assert UpsertSettings().mode in MODES

@@ -1,0 +1,239 @@
+"""What is wrong is refused with its key, its value, where it stands and what was expected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from inorder.model.errors import ConfigurationError
+from inorder.settings import Settings
+from tests.unit.settings.conftest import Write
+
+
+def refused(**overrides: Any) -> str:
+    """The message of the refusal."""
+    with pytest.raises(ConfigurationError) as caught:
+        Settings.load(**overrides)
+    assert caught.value.hint
+    return caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "[relay]\nbach_size = 1",
+            "relay.bach_size in ./inorder.toml is unknown; did you mean relay.batch_size?",
+        ),
+        ("[rely]\ngroup = 'x'", "rely in ./inorder.toml is unknown; did you mean relay?"),
+        ("batch_size = 1", "batch_size in ./inorder.toml is unknown; did you mean relay.batch_size?"),
+        (
+            "[database]\nbatch_size = 1",
+            "database.batch_size in ./inorder.toml is unknown; did you mean relay.batch_size?",
+        ),
+        (
+            "[pipeline.upsert]\ntabel = 'x'",
+            "pipeline.upsert.tabel in ./inorder.toml is unknown; did you mean pipeline.upsert.table?",
+        ),
+        (
+            "[topics.orders]\npartitoner = 'murmur2'",
+            "topics.orders.partitoner in ./inorder.toml is unknown; did you mean topics.NAME.partitioner?",
+        ),
+        ("[relay]\nzzzzzz = 1", "relay.zzzzzz in ./inorder.toml is unknown."),
+        ("[web]\nlisten = '127.0.0.1:8090'", "web in ./inorder.toml is unknown."),
+    ],
+)
+def test_an_unknown_key_names_its_place_and_the_nearest_key(write: Write, text: str, message: str) -> None:
+    write(text)
+    assert refused() == message
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "INORDER_RELAY__BACH_SIZE",
+            "relay.bach_size in INORDER_RELAY__BACH_SIZE is unknown; did you mean relay.batch_size?",
+        ),
+        ("INORDER_RELY__GROUP", "rely in INORDER_RELY__GROUP is unknown; did you mean relay?"),
+        ("INORDER_CACHES", "INORDER_CACHES is unknown; did you mean INORDER_CACHE?"),
+        (
+            "INORDER_LOG__LEVL",
+            "log.levl in INORDER_LOG__LEVL is unknown; did you mean log.level?",
+        ),
+    ],
+)
+def test_an_unknown_variable_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, message: str) -> None:
+    monkeypatch.setenv(name, "1")
+    assert refused() == message
+
+
+def test_an_unknown_override_is_refused() -> None:
+    message = refused(relay={"bach_size": 1})
+    assert message == "relay.bach_size in the overrides is unknown; did you mean relay.batch_size?"
+
+
+@pytest.mark.parametrize(
+    ("section", "field", "value", "built"),
+    [
+        ("relay", "strategy", "mark-purge", "drain"),
+        ("relay", "strategy", "topic-lock", "drain"),
+        ("relay", "strategy", "polling", "drain"),
+        ("relay", "layout", "goharvest", "native"),
+        ("relay", "layout", "deimos", "native"),
+        ("relay", "layout", "trendyol", "native"),
+        ("relay", "layout", "debezium", "native"),
+        ("relay", "delivery", "at-least-once", "exactly-once"),
+        ("relay", "leadership", "kafka", "database, none"),
+        ("relay", "leadership", "redis", "database, none"),
+        ("relay", "shards", 2, "1"),
+        ("relay", "on_exceeded", "park", "block"),
+        ("relay", "on_exceeded", "skip", "block"),
+        ("pipeline", "engine", "resident", "micro-batch"),
+    ],
+)
+def test_what_is_not_built_yet_is_refused_plainly(
+    section: str, field: str, value: object, built: str
+) -> None:
+    message = refused(**{section: {field: value}})
+    place = "in the overrides"
+    assert message == f"{section}.{field} = {value!r} {place} is not built yet; this version has: {built}."
+
+
+@pytest.mark.parametrize("mode", ["insert", "update"])
+def test_modes_that_are_not_built_yet_are_refused_plainly(mode: str) -> None:
+    message = refused(pipeline={"upsert": {"mode": mode}})
+    assert f"pipeline.upsert.mode = {mode!r}" in message
+    assert "is not built yet; this version has: upsert." in message
+
+
+@pytest.mark.parametrize(
+    ("relay", "expected"),
+    [
+        ({"strategy": "drian"}, "relay.strategy = 'drian' in the overrides is wrong: expected one of drain."),
+        (
+            {"leadership": 5},
+            "relay.leadership = 5 in the overrides is wrong: expected one of database, none.",
+        ),
+        (
+            {"batch_size": "many"},
+            "relay.batch_size = 'many' in the overrides is wrong: expected a whole number.",
+        ),
+        ({"batch_size": True}, "relay.batch_size = True in the overrides is wrong: expected a whole number."),
+        ({"batch_size": 1.5}, "relay.batch_size = 1.5 in the overrides is wrong: expected a whole number."),
+        ({"batch_size": [1]}, "relay.batch_size = [1] in the overrides is wrong: expected a whole number."),
+        ({"batch_size": 0}, "relay.batch_size = 0 in the overrides is wrong: expected 1 or more."),
+        (
+            {"batch_size": 10**9},
+            "relay.batch_size = 1000000000 in the overrides is wrong: expected 1000000 or less.",
+        ),
+        ({"shards": 0}, "relay.shards = 0 in the overrides is wrong: expected 1 or more."),
+        ({"group": 5}, "relay.group = 5 in the overrides is wrong: expected text."),
+    ],
+)
+def test_a_wrong_value_names_key_value_place_and_what_is_expected(
+    relay: dict[str, Any], expected: str
+) -> None:
+    assert refused(relay=relay) == expected
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("table", "out box"),
+        ("table", "a.b.c"),
+        ("table", 'outbox"; DROP TABLE users; --'),
+        ("table", "1outbox"),
+        ("table", ""),
+        ("table", "outbox\n"),
+        ("group", "größe"),
+        ("group", "a b"),
+        ("group", ""),
+        ("group", "x" * 201),
+    ],
+)
+def test_names_that_could_break_a_statement_or_a_topic_are_refused(field: str, value: str) -> None:
+    assert f"relay.{field} = {value!r} in the overrides is wrong: expected" in refused(relay={field: value})
+
+
+def test_all_wrong_values_are_told_at_once(write: Write) -> None:
+    write("[relay]\nbatch_size = 0\nmax_attempts = 'x'\n")
+    first, second = refused().splitlines()
+    assert first.startswith("relay.batch_size = 0 in ./inorder.toml")
+    assert second.startswith("relay.max_attempts = 'x' in ./inorder.toml")
+
+
+def test_a_wrong_variable_is_named_by_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INORDER_RELAY__BATCH_SIZE", "many")
+    message = refused()
+    assert message == (
+        "relay.batch_size = 'many' in INORDER_RELAY__BATCH_SIZE is wrong: expected a whole number."
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("INORDER_TOPICS", "{"), ("INORDER_PIPELINE__UPSERT__FIELDS", "x")]
+)
+def test_a_table_in_a_variable_must_be_json(monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:
+    monkeypatch.setenv(name, text)
+    assert f"in {name} must be a JSON object" in refused()
+
+
+@pytest.mark.parametrize("overrides", [{"relay": 5}, {"kafka": "broker:1"}, {"topics": {"orders": 1}}])
+def test_a_value_where_a_table_belongs_is_refused(overrides: dict[str, Any]) -> None:
+    assert "is a value, but it must be a table of settings" in refused(**overrides)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"data": "blob"}, "pipeline.upsert.fields.data = 'blob' in the overrides is wrong: expected one of"),
+        ({}, "pipeline.upsert.fields = {} in the overrides is wrong: expected at least one entry."),
+        (["data"], "pipeline.upsert.fields = ['data'] in the overrides is wrong: expected a table."),
+    ],
+)
+def test_wrong_fields_are_refused(fields: Any, expected: str) -> None:
+    assert refused(pipeline={"upsert": {"fields": fields}}).startswith(expected)
+
+
+def test_broken_toml_names_file_and_line(write: Write) -> None:
+    write('[relay]\ngroup = "x"\nbatch_size = \n')
+    message = refused()
+    assert message.startswith("./inorder.toml is not valid TOML:")
+    assert "line 3" in message
+
+
+def test_a_file_that_is_not_text_is_refused(write: Write) -> None:
+    write("").write_bytes(b"\xff\xfe\x00")
+    assert refused().startswith("./inorder.toml cannot be read")
+
+
+def test_a_folder_is_no_file(write: Write) -> None:
+    file = write("")
+    file.unlink()
+    file.mkdir()
+    assert refused().startswith("./inorder.toml cannot be read")
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("transactional.id", 'kafka."transactional.id"'),
+        ("group.id", 'kafka."group.id"'),
+        ("isolation.level", 'kafka."isolation.level"'),
+        ("enable.auto.commit", 'kafka."enable.auto.commit"'),
+        ("partitioner", "kafka.partitioner"),
+    ],
+)
+def test_kafka_properties_that_inorder_sets_itself_are_refused(write: Write, name: str, key: str) -> None:
+    write(f'[kafka]\n"{name}" = "x"\n')
+    assert refused().startswith(f"{key} in ./inorder.toml is set by inorder itself")
+
+
+def test_a_kafka_property_must_be_a_plain_value() -> None:
+    assert "must be text, a number or a boolean" in refused(kafka={"acks": ["all"]})
+
+
+def test_a_topic_needs_a_name_that_kafka_takes() -> None:
+    assert "topics" in refused(topics={"not a topic": {"partitioner": "murmur2"}})
