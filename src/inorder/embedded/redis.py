@@ -1,0 +1,56 @@
+"""Redis 6.2 from the binaries inside the jar `embedded-redis`."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+
+from inorder.embedded.ports import HOST, ask
+from inorder.embedded.programs import unpacked
+from inorder.embedded.server import Server
+from inorder.model.errors import UnreachableError
+
+_PROGRAMS = {
+    ("Linux", "x86_64"): "6-v5-linux-amd64",
+    ("Linux", "aarch64"): "7-linux-arm64",
+    ("Darwin", "x86_64"): "6-v5-darwin-amd64",
+    ("Darwin", "arm64"): "6-v5-darwin-arm64",
+}
+
+
+class Redis(Server):
+    """A Redis that keeps its data in an append-only file."""
+
+    name = "redis"
+    title = "Redis"
+    disk_megabytes = 100
+
+    def command(self) -> Sequence[str]:
+        """The server, configured by arguments alone."""
+        program = unpacked("redis", "redis-server-6.2.", 40) / program_name()
+        options = {
+            "bind": HOST,
+            "port": str(self.port),
+            "dir": str(self.data),
+            "appendonly": "yes",
+        }
+        return [str(program), *(word for name, value in options.items() for word in (f"--{name}", value))]
+
+    def responds(self) -> bool:
+        """True when it answers PING, which it refuses while it loads its data."""
+        return ask(self.port, b"PING\r\n").startswith(b"+PONG")
+
+    @property
+    def url(self) -> str:
+        """As redis-py takes it."""
+        return f"redis://{HOST}:{self.port}/0"
+
+
+def program_name() -> str:
+    """The program for this machine."""
+    machine = platform.system(), platform.machine()
+    if machine not in _PROGRAMS:
+        raise UnreachableError(
+            f"There is no embedded Redis for {' '.join(machine)}.", hint="Use a Redis of your own by its URL."
+        )
+    return _PROGRAMS[machine]

@@ -1,0 +1,124 @@
+"""The servers of the test session, each started when a test first asks for it and stopped at the end.
+
+A server that cannot start is an error of the test that needs it, never a skip.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import pytest
+
+from inorder.embedded import Cassandra, Kafka, MariaDB, Postgres, Redis
+from inorder.embedded.run_folder import RunFolder
+
+T = TypeVar("T")
+
+
+class Eventually(Protocol):
+    """Polls a condition until it is truthy and returns its value; fails the test when the time is over."""
+
+    def __call__(self, condition: Callable[[], T], timeout: float = 30) -> T: ...
+
+
+@pytest.fixture(scope="session")
+def eventually() -> Eventually:
+    """The one waiting function of our tests."""
+
+    def wait_until(condition: Callable[[], T], timeout: float = 30) -> T:
+        deadline = time.monotonic() + timeout
+        pause = threading.Event()
+        while not (value := condition()):
+            if time.monotonic() > deadline:
+                name = getattr(condition, "__qualname__", repr(condition))
+                pytest.fail(f"not true within {timeout} s: {name} (last value {value!r})")
+            pause.wait(0.05)
+        return value
+
+    return wait_until
+
+
+@pytest.fixture
+def unique() -> str:
+    """A short lowercase name nobody else uses, for topics, groups and databases."""
+    return f"t{uuid.uuid4().hex[:10]}"
+
+
+@pytest.fixture(scope="session")
+def servers_folder() -> Iterator[Path]:
+    """Where the session's servers keep data and logs; what a killed session leaves, the next one removes."""
+    run = RunFolder.fresh()
+    yield run.path
+    run.close()
+
+
+@pytest.fixture(scope="session")
+def postgres(servers_folder: Path) -> Iterator[Postgres]:
+    """The session's PostgreSQL; without fsync, since no test pulls the plug of the machine."""
+    with Postgres(servers_folder / "postgres", durable=False) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def kafka(servers_folder: Path) -> Iterator[Kafka]:
+    """The session's broker."""
+    with Kafka(servers_folder / "kafka") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb(servers_folder: Path) -> Iterator[MariaDB]:
+    """The session's MariaDB."""
+    with MariaDB(servers_folder / "mariadb") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_server(servers_folder: Path) -> Iterator[Redis]:
+    """The session's Redis."""
+    with Redis(servers_folder / "redis") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def cassandra(servers_folder: Path) -> Iterator[Cassandra]:
+    """The session's Cassandra node."""
+    with Cassandra(servers_folder / "cassandra") as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres: Postgres, unique: str) -> Iterator[str]:
+    """A fresh, empty PostgreSQL database, dropped after the test with whoever is still connected."""
+    yield postgres.create_database(unique)
+    postgres.drop_database(unique)
+
+
+@pytest.fixture
+def mariadb_url(mariadb: MariaDB, unique: str) -> Iterator[str]:
+    """A fresh, empty MariaDB database, dropped after the test."""
+    yield mariadb.create_database(unique)
+    mariadb.drop_database(unique)
+
+
+@pytest.fixture
+def kafka_bootstrap(kafka: Kafka) -> str:
+    """The session broker's `bootstrap.servers`."""
+    return kafka.bootstrap
+
+
+@pytest.fixture
+def redis_url(redis_server: Redis) -> str:
+    """The session's Redis, shared: use `unique` in keys."""
+    return redis_server.url
+
+
+@pytest.fixture
+def cassandra_address(cassandra: Cassandra) -> tuple[str, int]:
+    """Host and port of the session's Cassandra, shared: use `unique` for keyspaces."""
+    return cassandra.address
