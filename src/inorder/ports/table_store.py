@@ -23,6 +23,8 @@ class FoldedRow(NamedTuple):
     """The last of the folded records; with the partition's generation it is the row's version."""
     records: int
     """How many records were folded, so that figures count records and not rows."""
+    wavered: bool = False
+    """The records disagreed on a field: the row must take the version even if it ends as it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class Written:
 
     applied: int = 0
     identical: int = 0
-    """The row already held these values; it was not touched."""
+    """The row held these values before each record and after it; it was not touched."""
     stale: int = 0
     """The row held a newer version; it was not touched. Never seen while pointers and keys behave."""
 
@@ -79,7 +81,10 @@ class SliceTransaction(Protocol):
         """
 
     def upsert(self, rows: Sequence[FoldedRow], generation: int) -> Written:
-        """Writes rows of distinct, ascending keys; None keeps a column, newer rows stay as they are."""
+        """Writes rows of distinct, ascending keys; None keeps a column, newer rows stay as they are.
+
+        A row that would not change is not touched, unless the update wavered: then its version moves.
+        """
 
     def bury(self, letters: Sequence[DeadLetter]) -> None:
         """Stores dead letters; one that is stored already stays as it is."""

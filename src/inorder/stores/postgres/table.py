@@ -163,12 +163,15 @@ class _Transaction:
 
     def upsert(self, rows: Sequence[FoldedRow], generation: int) -> Written:
         with our_errors():
-            cursor = self._connection.execute(
-                self._statements["upsert"], self._arrays(rows) | {"generation": generation}, binary=True
-            )
-            if cursor.rowcount == len(rows):
+            written: set[int | str] = set()
+            # ON CONFLICT sees only the table's columns, so what wavered needs a statement of its own.
+            for name, wavered in (("upsert_steady", False), ("upsert_wavered", True)):
+                if some := [row for row in rows if row.wavered is wavered]:
+                    parameters = self._arrays(some) | {"generation": generation}
+                    cursor = self._connection.execute(self._statements[name], parameters, binary=True)
+                    written.update(key for (key,) in cursor)
+            if len(written) == len(rows):
                 return Written(applied=sum(row.records for row in rows))
-            written = {key for (key,) in cursor.fetchall()}
             return self._counted(rows, written, generation)
 
     def bury(self, letters: Sequence[DeadLetter]) -> None:
@@ -246,8 +249,13 @@ def rendered(mapping: TableMapping) -> dict[str, str]:
         "incoming": ", ".join(f"x.{column}" for column in columns),
         "arrays": ", ".join(f"%(values_{index})s::{kind}[]" for index, kind in enumerate(types)),
         "assignments": ", ".join(f"{column} = {value}" for column, value in zip(columns, merged, strict=True)),
-        "stored": ", ".join(f"t.{column}" for column in columns),
-        "merged": ", ".join(merged),
+        "condition": "true",
     }
+    stored = ", ".join(f"t.{column}" for column in columns)
+    changes = {"condition": f"ROW({stored}) IS DISTINCT FROM ROW({', '.join(merged)})"}
     statements = sql.load(__package__, "table.sql")
-    return {name: statements.render(name, **identifiers) for name in statements}
+    return {
+        **{name: statements.render(name, **identifiers) for name in statements if name != "upsert"},
+        "upsert_steady": statements.render("upsert", **identifiers | changes),
+        "upsert_wavered": statements.render("upsert", **identifiers),
+    }

@@ -76,8 +76,8 @@ VALUES (%(pipeline)s, %(topic)s, %(partition)s, 0)
 ON CONFLICT (pipeline, topic, "partition") DO NOTHING;
 
 -- name: upsert
--- One bulk write per slice. coalesce is an exact presence mask, because no message can ask for a null (upsert.py):
--- a null here always means "keep". A row that is newer, or that would not change, is not touched and not returned.
+-- A bulk write. coalesce is an exact presence mask, because no message can ask for a null (upsert.py): a null here
+-- always means "keep". A row that is newer, or that would not change, is not touched and not returned.
 INSERT INTO {table} AS t ({key}, {columns}, version_generation, version_offset)
 SELECT x.{key}, {incoming}, %(generation)s, x.version_offset
 FROM unnest(%(keys)s::{key_type}[], {arrays}, %(offsets)s::bigint[]) AS x ({key}, {columns}, version_offset)
@@ -87,7 +87,7 @@ ON CONFLICT ({key}) DO UPDATE SET
     version_offset = excluded.version_offset,
     updated_at = now()
 WHERE (t.version_generation, t.version_offset) < (excluded.version_generation, excluded.version_offset)
-  AND ROW({stored}) IS DISTINCT FROM ROW({merged})
+  AND {condition}
 RETURNING t.{key};
 
 -- name: stale

@@ -1,0 +1,1 @@
+"""Kafka to tables: one slice, one transaction."""

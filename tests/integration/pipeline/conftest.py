@@ -1,0 +1,47 @@
+"""One Spark session for all pipeline tests: a JVM of its own for each would take longer than the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from psycopg import Connection
+from pyspark.sql import SparkSession
+from sqlalchemy.engine import make_url
+
+from inorder.embedded import spark_jars
+from inorder.spark.session import spark_session
+
+CreateTopic = Callable[..., None]
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    session = spark_session("inorder tests", jars=spark_jars(), master="local[2,4]")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def create_topic(kafka_bootstrap: str) -> CreateTopic:
+    """Creates a topic and waits until the broker knows it."""
+
+    def create(name: str, partitions: int = 4, **config: str) -> None:
+        topic = NewTopic(name, partitions, 1, config={key.replace("_", "."): value for key, value in config.items()})
+        admin = AdminClient({"bootstrap.servers": kafka_bootstrap})
+        for future in admin.create_topics([topic]).values():
+            future.result(timeout=30)
+
+    return create
+
+
+@pytest.fixture
+def direct(postgres_url: str) -> Iterator[Connection[Any]]:
+    """A session of our own on the target database."""
+    conninfo = make_url(postgres_url).set(drivername="postgresql").render_as_string(hide_password=False)
+    with psycopg.connect(conninfo, autocommit=True) as connection:
+        yield connection

@@ -1,0 +1,104 @@
+"""When the engine starts its query again and when it gives up: the loop alone, without Spark."""
+
+from __future__ import annotations
+
+import threading
+from typing import cast
+
+import pytest
+from pyspark.sql import SparkSession
+
+from inorder.model.errors import (
+    ConfigurationError,
+    GuaranteeError,
+    InorderError,
+    RejectedError,
+    TransientError,
+    UnreachableError,
+)
+from inorder.pipeline.mapping import TableMapping
+from inorder.ports.table_store import TableStore
+from inorder.spark.micro_batch import MicroBatch, _Attempt, _environment, _gravity
+
+
+def no_store() -> TableStore:
+    raise AssertionError("the loop itself opens no store")
+
+
+class PatientStop(threading.Event):
+    """Remembers how long the engine would have paused, and returns at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pauses: list[float] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.pauses.append(timeout or 0.0)
+        return self.is_set()
+
+
+class Scripted(MicroBatch):
+    """An engine whose starts end as told: an error, or None for a good end."""
+
+    def __init__(self, *ends: Exception | None, applies: bool = False) -> None:
+        spark = cast("SparkSession", None)
+        super().__init__(spark, no_store, TableMapping("demo", "upsert", "messages"), {"bootstrap.servers": "x"})
+        self._ends = list(ends)
+        self._applies = applies
+        self.starts = 0
+
+    def _run_query(self, attempt: _Attempt, stop: threading.Event, once: bool) -> None:
+        assert not once
+        assert not stop.is_set()
+        self.starts += 1
+        attempt.has_applied = self._applies
+        end = self._ends.pop(0)
+        if end is not None:
+            raise end
+
+
+def test_failures_of_the_environment_are_waited_out_with_longer_and_longer_pauses_up_to_a_limit() -> None:
+    engine, stop = Scripted(*[UnreachableError("gone")] * 8, None), PatientStop()
+    engine.run(stop)
+    assert engine.starts == 9
+    assert stop.pauses == [0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0, 5.0]
+
+
+def test_progress_makes_the_pauses_short_again() -> None:
+    engine, stop = Scripted(TransientError("a"), TransientError("b"), None, applies=True), PatientStop()
+    engine.run(stop)
+    assert stop.pauses == [0.2, 0.2]
+
+
+@pytest.mark.parametrize("kind", [GuaranteeError, RejectedError, ConfigurationError])
+def test_what_retrying_cannot_mend_is_raised_at_once(kind: type[InorderError]) -> None:
+    engine, stop = Scripted(TransientError("a"), kind("broken"), None), PatientStop()
+    with pytest.raises(kind, match="broken"):
+        engine.run(stop)
+    assert engine.starts == 2
+
+
+def test_a_stop_before_the_start_starts_nothing() -> None:
+    engine, stop = Scripted(None), threading.Event()
+    stop.set()
+    engine.run(stop)
+    assert engine.starts == 0
+
+
+def test_a_broken_guarantee_is_told_before_other_errors_of_the_same_batch() -> None:
+    errors = [TransientError("t"), RejectedError("r"), GuaranteeError("g"), ConfigurationError("c")]
+    assert type(min(errors, key=_gravity)) is GuaranteeError
+    assert type(max(errors, key=_gravity)) is TransientError
+
+
+def test_an_error_of_sparks_keeps_its_first_line() -> None:
+    assert str(_environment(RuntimeError("first line\n  at java"))).startswith("Spark: first line The query")
+    assert "RuntimeError" in str(_environment(RuntimeError()))
+
+
+def test_pointers_seen_committed_are_remembered_over_restarts() -> None:
+    expected: dict[int, int] = {}
+    mapping = TableMapping("demo", "upsert", "messages")
+    _Attempt(no_store, mapping, expected, None).expect({0: 10, 1: 3})
+    _Attempt(no_store, mapping, expected, None).expect({0: 7, 1: 5})
+    assert expected == {0: 10, 1: 5}
