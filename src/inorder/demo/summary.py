@@ -12,7 +12,7 @@ import orjson
 from inorder.demo.path import DemoPath
 from inorder.demo.writers import Committed
 from inorder.kafka.read_back import ReadRecord
-from inorder.testing.checker import Event, Verdict, check_delivery, check_rows, fold_updates
+from inorder.testing.checker import Event, Verdict, check_delivery, check_placement, check_rows, fold_updates
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,7 @@ def summarise(path: DemoPath, entries: Sequence[Committed], seconds: Mapping[str
     position = path.position()
     committed = [_event(entry) for entry in entries]
     verdict = check_delivery(committed, (_event_of(record) for record in records))
+    verdict += check_placement((record.key, record.partition) for record in records)
     verdict += check_rows(_expected_rows(entries), path.rows())
     verdict += _check_figures(len(records), position.processed, position.rejected, entries)
     return Summary(len(entries), len(records), position.applied, position.rejected, verdict, seconds)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from itertools import groupby
-from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from inorder.kafka.client_log import CLIENT_LOG
 from inorder.kafka.errors import OF_THE_RECORD, error_of, meaning
 from inorder.kafka.marker import read_last_marker
+from inorder.kafka.sender import Sender
 from inorder.kafka.topics import ensure_compacted_topic
 from inorder.model.errors import InorderError, RejectedError, TransientError, UnknownOutcomeError
-from inorder.model.partition import Partitioner, partition_of
+from inorder.model.partition import Partitioner
 from inorder.ports.outbox_store import OutboxRow
 
 INIT_SECONDS = 30.0
@@ -57,10 +56,9 @@ class KafkaShardLog:
         self._marker_topic = marker_topic(group)
         self._shard = shard
         self._shards = shards
-        self._partitioners = partitioners or {}
+        self._sender = Sender(partitioners or {})
         self._producer: Producer | None = None
         self._refused: list[tuple[KafkaError, Message]] = []
-        self._partition_counts: dict[str, int] = {}
 
     def take_over(self) -> bytes | None:
         """Fences earlier owners and returns the last committed marker."""
@@ -91,7 +89,7 @@ class KafkaShardLog:
         self._refused.clear()
         try:
             producer.begin_transaction()
-            self._send(producer, rows)
+            self._sender.send(producer, rows)
             producer.produce(self._marker_topic, value=marker, key=str(self._shard), partition=self._shard)
         except KafkaException as exception:
             raise self._give_up(producer, error_of(exception)) from exception
@@ -103,57 +101,11 @@ class KafkaShardLog:
     def close(self) -> None:
         """Forgets the producer. An open transaction is left to the next owner's fence, or to its timeout."""
         self._producer = None
-        self._partition_counts.clear()
+        self._sender.forget()
 
     def _note_refusal(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self._refused.append((error, message))
-
-    def _send(self, producer: Producer, rows: Sequence[OutboxRow]) -> None:
-        topics: dict[str, list[OutboxRow]] = {}
-        for row in rows:
-            topics.setdefault(row.topic, []).append(row)
-        for topic, of_topic in topics.items():
-            # The client's batch call carries neither headers nor timestamps: such rows go one by one, in their place.
-            for is_plain, run in groupby(of_topic, key=_is_plain):
-                send = self._send_together if is_plain else self._send_each
-                send(producer, topic, list(run))
-
-    def _send_together(self, producer: Producer, topic: str, rows: list[OutboxRow]) -> None:
-        messages = [self._fields(producer, row) for row in rows]
-        if producer.produce_batch(topic, messages) == len(messages):
-            return
-        row, error = next((row, each["_error"]) for row, each in zip(rows, messages, strict=True) if "_error" in each)
-        raise _refusal(error, row)
-
-    def _send_each(self, producer: Producer, topic: str, rows: list[OutboxRow]) -> None:
-        for row in rows:
-            try:
-                producer.produce(topic, headers=list(row.headers), **self._fields(producer, row))
-            except KafkaException as exception:
-                raise _refusal(error_of(exception), row) from exception
-            except BufferError as error:
-                raise TransientError(f"The producer's queue is full at outbox row {row.id}.") from error
-
-    def _fields(self, producer: Producer, row: OutboxRow) -> dict[str, Any]:
-        fields: dict[str, Any] = {"key": row.key, "value": row.value}
-        partition = row.partition
-        if partition is None and row.topic in self._partitioners:
-            count = self._partitions(producer, row.topic)
-            partition = partition_of(row.key, count, self._partitioners[row.topic])
-        if partition is not None:
-            fields["partition"] = partition
-        if row.timestamp_ms is not None:
-            fields["timestamp"] = row.timestamp_ms
-        return fields
-
-    def _partitions(self, producer: Producer, topic: str) -> int:
-        if topic not in self._partition_counts:
-            found = producer.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
-            if found.error is not None:
-                raise KafkaException(found.error)
-            self._partition_counts[topic] = len(found.partitions)
-        return self._partition_counts[topic]
 
     def _commit(self, producer: Producer) -> None:
         """Asks until there is an answer; a commit that timed out may be asked for again."""
@@ -196,12 +148,3 @@ class KafkaShardLog:
 def marker_topic(group: str) -> str:
     """Where the markers of a relay group are kept, a partition a shard."""
     return f"inorder.{group}.marker"
-
-
-def _is_plain(row: OutboxRow) -> bool:
-    return not row.headers and row.timestamp_ms is None
-
-
-def _refusal(error: KafkaError, row: OutboxRow) -> InorderError:
-    found = meaning(error, f"Sending outbox row {row.id} to topic {row.topic!r}")
-    return found if isinstance(found, RejectedError) else TransientError(found.message)

@@ -77,6 +77,16 @@ def check_delivery(committed: Iterable[Event], delivered: Iterable[Event]) -> Ve
     )
 
 
+def check_placement(places: Iterable[tuple[Key, int]]) -> Verdict:
+    """Looks for keys that were seen in more than one partition: nobody can keep such a key's events in order."""
+    homes: dict[Key, set[int]] = defaultdict(set)
+    for key, partition in places:
+        homes[key].add(partition)
+    torn = [key for key, partitions in homes.items() if len(partitions) > 1]
+    words = tuple(f"out of order: key {key!r} is in partitions {sorted(homes[key])}" for key in torn[:EXAMPLES])
+    return Verdict(out_of_order=len(torn), examples=words)
+
+
 def check_rows(expected: Mapping[Key, Row], found: Mapping[Key, Row]) -> Verdict:
     """Compares the rows that should be in a table with those that are: a wrong or missing row lost an update."""
     wrong = [key for key, row in expected.items() if found.get(key) != row]

@@ -180,9 +180,7 @@ def _async_client(runner: asyncio.Runner, connection: Any) -> Client:
     def settle(outcome: Awaitable[object]) -> object:
         return runner.run(_awaited(outcome))
 
-    return Client(
-        connection, lambda: settle(connection.commit()), lambda: settle(connection.rollback()), settle
-    )
+    return Client(connection, lambda: settle(connection.commit()), lambda: settle(connection.rollback()), settle)
 
 
 async def _awaited(awaitable: Awaitable[object]) -> object:
@@ -222,10 +220,7 @@ KINDS: dict[str, Callable[[str], Any]] = {
 ANYWHERE = ["sqlalchemy_connection", "sqlalchemy_session", "sqlalchemy_scoped_session"]
 ASYNC = ["sqlalchemy_async_connection", "sqlalchemy_async_session"]
 CLIENTS = [
-    *(
-        ("postgresql", kind)
-        for kind in [*ANYWHERE, *ASYNC, "psycopg_connection", "psycopg_async_connection", "django"]
-    ),
+    *(("postgresql", kind) for kind in [*ANYWHERE, *ASYNC, "psycopg_connection", "psycopg_async_connection", "django"]),
     *(("mysql", kind) for kind in [*ANYWHERE, "pymysql_connection"]),
     *(("sqlite", kind) for kind in [*ANYWHERE, *ASYNC, "sqlite_connection", "django"]),
 ]

@@ -49,9 +49,7 @@ def test_librdkafka_puts_keys_where_partition_of_says(kafka_bootstrap: str, uniq
     assert places == [partition_of(key, PARTITIONS, Partitioner.MURMUR2) for key in keys]
 
 
-def test_a_message_at_all_default_limits_passes_a_default_client_and_broker(
-    kafka_bootstrap: str, unique: str
-) -> None:
+def test_a_message_at_all_default_limits_passes_a_default_client_and_broker(kafka_bootstrap: str, unique: str) -> None:
     limits = Limits()
     message = Message(
         unique,

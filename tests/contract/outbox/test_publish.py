@@ -16,16 +16,12 @@ if TYPE_CHECKING:
     from tests.contract.outbox.conftest import Client
 
 EVERYTHING = [
-    Message(
-        "orders", key="k", value=b"\x00\xff\\x00'\"%s:name{}", headers={"a": "b"}, partition=0, timestamp=1
-    ),
+    Message("orders", key="k", value=b"\x00\xff\\x00'\"%s:name{}", headers={"a": "b"}, partition=0, timestamp=1),
     Message("orders"),
     Message("orders", key=b"", value=b""),
     Message("Orders.x_y-z", key="ключ 🔑", value="значение 💡"),
     Message("orders", key=-7, value={"id": 42, "text": "naïve\u0000", "none": None}),
-    Message(
-        "orders", headers=[("n", None), ("b", b"\xff\xfe"), ("t", "ü🙂\\\"'"), ("n", "twice"), ("z", "\0")]
-    ),
+    Message("orders", headers=[("n", None), ("b", b"\xff\xfe"), ("t", "ü🙂\\\"'"), ("n", "twice"), ("z", "\0")]),
     Message("orders", partition=2**31 - 1, timestamp=datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)),
 ]
 STORED = [
@@ -93,9 +89,7 @@ def test_a_list_too_long_for_one_statement_keeps_its_order(client: Client) -> No
 def test_a_message_at_all_default_limits_is_stored_whole(client: Client) -> None:
     limits = Limits()
     value = bytes(range(256)) * (limits.max_value_bytes // 256)
-    client.publish(
-        Message("orders", key=b"\xff" * limits.max_key_bytes, value=value, headers={"h": b"\xfe" * 32_757})
-    )
+    client.publish(Message("orders", key=b"\xff" * limits.max_key_bytes, value=value, headers={"h": b"\xfe" * 32_757}))
     client.commit()
     [(_, record)] = client.stored()
     assert (record.key, record.value) == (b"\xff" * limits.max_key_bytes, value)

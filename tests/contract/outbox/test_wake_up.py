@@ -56,9 +56,7 @@ def relay(tools: Tools, outbox_url: str) -> Iterator[Relay]:
         yield Relay(connection)
 
 
-def test_a_sleeping_relay_gets_one_notification_and_gets_it_at_the_commit(
-    publisher: Connection, relay: Relay
-) -> None:
+def test_a_sleeping_relay_gets_one_notification_and_gets_it_at_the_commit(publisher: Connection, relay: Relay) -> None:
     assert relay.falls_asleep()
     Outbox().publish_list(publisher, [MESSAGE] * 50)
     Outbox().publish(publisher, MESSAGE)
@@ -74,9 +72,7 @@ def test_nobody_is_notified_while_nobody_sleeps(publisher: Connection, relay: Re
     assert relay.notifications() == []
 
 
-def test_a_relay_cannot_fall_asleep_between_a_publish_and_its_commit(
-    publisher: Connection, relay: Relay
-) -> None:
+def test_a_relay_cannot_fall_asleep_between_a_publish_and_its_commit(publisher: Connection, relay: Relay) -> None:
     Outbox().publish(publisher, MESSAGE)
     assert not relay.falls_asleep()
     publisher.commit()

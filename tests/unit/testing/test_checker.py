@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.testing.checker import Event, Verdict, check_delivery, check_rows, fold_updates
+from inorder.testing.checker import Event, Verdict, check_delivery, check_placement, check_rows, fold_updates
 
 HISTORY: list[Event] = [("a", 1), ("a", 2), ("a", 3), ("b", 1), ("b", 2)]
 
@@ -43,6 +43,11 @@ def test_an_event_after_a_newer_one_of_its_key_is_out_of_order() -> None:
 def test_an_event_that_nobody_committed_is_a_phantom() -> None:
     verdict = check_delivery(HISTORY, [*HISTORY, ("c", 1)])
     assert (verdict.phantom, verdict.holds) == (1, False)
+
+
+def test_a_key_in_two_partitions_is_out_of_order_whatever_the_reader_happened_to_see() -> None:
+    verdict = check_placement([("a", 0), ("b", 1), ("a", 0), ("b", 2)])
+    assert verdict == Verdict(out_of_order=1, examples=("out of order: key 'b' is in partitions [1, 2]",))
 
 
 def test_a_row_that_misses_an_update_is_lost_and_one_from_nowhere_a_phantom() -> None:

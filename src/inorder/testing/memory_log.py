@@ -1,0 +1,57 @@
+"""A broker in memory with fences and transactions, for simulations; Kafka passes the same contract suite."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from inorder.model.errors import FencedError, UnknownOutcomeError
+from inorder.ports.outbox_store import OutboxRow
+
+
+@dataclass
+class MemoryBroker:
+    """What is committed, and the newest epoch of the one shard that writes."""
+
+    records: list[OutboxRow] = field(default_factory=list)
+    marker: bytes | None = None
+    epoch: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def commit(self, epoch: int, rows: Sequence[OutboxRow], marker: bytes) -> None:
+        """Makes rows and marker visible together, unless a newer owner has fenced this one."""
+        with self.lock:
+            if epoch != self.epoch:
+                raise FencedError("A newer owner has taken the shard over.")
+            self.records.extend(rows)
+            self.marker = marker
+
+    def fence(self) -> tuple[int, bytes | None]:
+        """A new epoch, and the marker that was committed last."""
+        with self.lock:
+            self.epoch += 1
+            return self.epoch, self.marker
+
+
+class MemoryShardLog:
+    """One owner's producer."""
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        self._broker = broker
+        self._epoch = 0
+
+    def take_over(self) -> bytes | None:
+        """Fences whoever was there."""
+        self._epoch, marker = self._broker.fence()
+        return marker
+
+    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
+        """Commits, or raises `FencedError`."""
+        if not self._epoch:
+            raise UnknownOutcomeError("The shard was not taken over.")
+        self._broker.commit(self._epoch, rows, marker)
+
+    def close(self) -> None:
+        """Must take over again before it can publish."""
+        self._epoch = 0
