@@ -37,7 +37,7 @@ class Display:
 
     def say(self, text: str) -> None:
         """A line above the picture."""
-        self._console.print(text, highlight=False)
+        self._console.print(text, highlight=False, soft_wrap=True)
 
     def update(self, now: float, committed: int, position: Position) -> None:
         """Draws the picture anew."""

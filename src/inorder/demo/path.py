@@ -10,8 +10,8 @@ from typing import Any, Self
 import psycopg
 
 from inorder.demo import writers
-from inorder.demo.services import Service
 from inorder.embedded import Stack
+from inorder.embedded.service import Service
 from inorder.kafka.read_back import ReadRecord, read_back
 from inorder.kafka.topics import ensure_topic
 from inorder.settings import Settings
@@ -88,6 +88,14 @@ class DemoPath:
         row = self._watching.execute(_FIGURES).fetchone()
         applied, rejected = row if row else (0, 0)
         return Position(count, applied, rejected)
+
+    def kill_broker(self) -> None:
+        """Ends Kafka as `kill -9` does."""
+        self._stack.servers["kafka"].kill()
+
+    def start_broker(self) -> None:
+        """Starts Kafka again, on the same data and port."""
+        self._stack.servers["kafka"].start()
 
     def records(self) -> list[ReadRecord]:
         """Every committed record of the topic."""

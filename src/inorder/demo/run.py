@@ -18,7 +18,7 @@ from inorder.demo.load import plan_load
 from inorder.demo.path import TOPIC, DemoPath, Position
 from inorder.demo.summary import Summary, summarise
 from inorder.demo.writers import Ledger, write
-from inorder.embedded import Stack
+from inorder.embedded import Stack, spark_jars
 from inorder.model.errors import GuaranteeError, TransientError
 
 LOOK_SECONDS = 0.25
@@ -32,6 +32,7 @@ def run(events: int, as_json: bool, seed: int | None = None) -> int:
     console = Console(stderr=True)
     with Display(console) as display:
         display.say("Starting PostgreSQL, Kafka and Spark …")
+        spark_jars()  # here, so that a first download shows its progress and is no part of the figures
         began = time.monotonic()
         with DemoPath(Stack(("postgres", "kafka"))) as path:
             started = time.monotonic() - began

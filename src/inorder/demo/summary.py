@@ -5,14 +5,27 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
-from inorder.demo.path import DemoPath
+from inorder.demo.path import Position
 from inorder.demo.writers import Committed
 from inorder.kafka.read_back import ReadRecord
 from inorder.testing.checker import Event, Verdict, check_delivery, check_placement, check_rows, fold_updates
+
+
+class Found(Protocol):
+    """What is there to be read after a run."""
+
+    def records(self) -> list[ReadRecord]:
+        """Every committed record of the topic."""
+
+    def rows(self) -> dict[int, dict[str, object]]:
+        """The target table."""
+
+    def position(self) -> Position:
+        """The pipeline's own figures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +58,7 @@ class Summary:
         }
 
 
-def summarise(path: DemoPath, entries: Sequence[Committed], seconds: Mapping[str, float]) -> Summary:
+def summarise(path: Found, entries: Sequence[Committed], seconds: Mapping[str, float]) -> Summary:
     """Reads topic and table back and compares them with what the writers committed."""
     records = path.records()
     position = path.position()

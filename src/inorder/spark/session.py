@@ -9,8 +9,6 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-import inorder
-
 LOCAL_MASTER = "local[*,4]"
 """All cores of this machine, each task tried four times; plain `local[*]` would try once."""
 
@@ -65,5 +63,5 @@ def _properties(master: str, jars: Sequence[str | Path]) -> dict[str, str]:
 
 def _python_path() -> str:
     """Where workers find this package when it is run from its sources rather than installed."""
-    ours = str(Path(inorder.__file__).parent.parent) if inorder.__file__ else str(Path(__file__).parents[2])
+    ours = str(Path(__file__).parents[2])
     return os.pathsep.join(part for part in (ours, os.environ.get("PYTHONPATH", "")) if part)

@@ -1,4 +1,4 @@
-"""The relay and the pipeline as a user runs them: commands in processes of their own."""
+"""Our own commands beside the servers, as a user runs them: in processes of their own."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ _LAST_LINES = 15
 
 
 class Service:
-    """One `inorder` command that runs until it is stopped; it ends with us, however we end."""
+    """One `inorder` command, or another module of ours, until it is stopped; it ends with us, however we end."""
 
-    def __init__(self, name: str, arguments: list[str], folder: Path) -> None:
+    def __init__(self, name: str, arguments: list[str], folder: Path, *, module: str = "inorder.cli") -> None:
         self.name = name
+        self._module = module
         self._arguments = arguments
         self._folder = folder
         self._process: GuardedProcess | None = None
@@ -33,7 +34,7 @@ class Service:
         try:
             self._process = GuardedProcess(
                 Order(
-                    argv=[sys.executable, "-m", "inorder.cli", *self._arguments],
+                    argv=[sys.executable, "-m", self._module, *self._arguments],
                     cwd=self._folder,
                     log_path=self.log_path,
                     env=_environment(),
@@ -56,18 +57,26 @@ class Service:
             self._process.stop()
             self._process = None
 
+    def has_ended(self, seconds: float = 0) -> bool:
+        """Waits so long for it to end by itself; whether it has, or was never started."""
+        return self._process is None or self._process.wait(seconds)
+
     def check(self) -> None:
         """Raises if it ended although nobody asked it to."""
         if self._process is not None and self._process.wait(0):
-            lines = self.log_path.read_text(errors="replace").splitlines()[-_LAST_LINES:]
-            raise PermanentError(
-                f"The {self.name} ended by itself; its last words were:\n" + "\n".join(lines),
-                hint=f"\nAll of them are in {self.log_path}.",
-            )
+            raise self.early_end()
+
+    def early_end(self) -> PermanentError:
+        """The error that tells what it said last."""
+        lines = self.log_path.read_text(errors="replace").splitlines()[-_LAST_LINES:]
+        return PermanentError(
+            f"The {self.name} ended by itself; its last words were:\n" + "\n".join(lines),
+            hint=f"\nAll of them are in {self.log_path}.",
+        )
 
 
 def _environment() -> Mapping[str, str]:
-    """Ours, less settings of the user's own, which are not meant for the demo's servers."""
+    """Ours, less settings of the user's own, which are not meant for embedded servers."""
     keep = {name: value for name, value in os.environ.items() if not name.startswith("INORDER_")}
     kept = {name: os.environ[name] for name in ("INORDER_CACHE", "INORDER_IVY_SETTINGS") if name in os.environ}
     source = str(Path(__file__).parents[2])

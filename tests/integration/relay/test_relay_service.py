@@ -1,0 +1,70 @@
+"""The relay as an application embeds it: one instance works, the next takes over, and settings decide."""
+
+from __future__ import annotations
+
+import pytest
+
+import inorder
+from inorder.kafka.read_back import read_back
+from inorder.model.errors import ConfigurationError
+from inorder.wiring import relay_status
+from tests.conftest import Eventually
+from tests.integration.relay.conftest import Bench
+
+
+def settings_of(bench: Bench, **relay: object) -> inorder.Settings:
+    return inorder.Settings.load(
+        kafka={"bootstrap.servers": bench.bootstrap},
+        database={"url": bench.url},
+        relay={"group": bench.group, **relay},
+    )
+
+
+def test_a_relay_in_your_process_carries_what_you_commit(bench: Bench, unique: str, eventually: Eventually) -> None:
+    with inorder.Relay(settings_of(bench)) as relay:
+        bench.publish(inorder.Message(unique, key=1, value={"id": 1}))
+        eventually(lambda: relay.published == 1)
+        assert relay.is_leader
+        assert not relay.wait(0)
+    assert relay.wait(0)
+    assert [record.value for record in read_back(bench.properties, unique)] == [b'{"id":1}']
+
+
+def test_of_two_instances_one_leads_and_the_other_follows_when_it_stops(
+    bench: Bench, unique: str, eventually: Eventually
+) -> None:
+    first, second = inorder.Relay(settings_of(bench)), inorder.Relay(settings_of(bench))
+    with first:
+        eventually(lambda: first.is_leader)
+        with second:
+            bench.publish(inorder.Message(unique, key="k", value="1"))
+            eventually(lambda: first.published == 1)
+            assert not second.is_leader
+            first.stop()
+            eventually(lambda: second.is_leader)
+            bench.publish(inorder.Message(unique, key="k", value="2"))
+            eventually(lambda: second.published == 1)
+    assert [record.value for record in read_back(bench.properties, unique)] == [b"1", b"2"]
+
+
+def test_the_status_tells_what_waits_and_who_owns_it(bench: Bench, unique: str, eventually: Eventually) -> None:
+    settings = settings_of(bench)
+    bench.publish(inorder.Message(unique, value="x"), inorder.Message(unique, value="y"))
+    status = relay_status(settings)
+    assert (status["waiting"], status["owner"]) == (2, None)
+    assert status["oldest_seconds"] >= 0
+    with inorder.Relay(settings):
+        eventually(lambda: relay_status(settings)["waiting"] == 0)
+        assert relay_status(settings)["owner"] is not None
+        assert relay_status(settings)["term"] == 1
+
+
+def test_a_missing_outbox_table_ends_the_relay_with_the_command_that_makes_it(bench: Bench) -> None:
+    with inorder.Relay(settings_of(bench, table="nowhere")) as relay, pytest.raises(ConfigurationError, match="schema"):
+        relay.wait(60)
+
+
+def test_an_outbox_in_another_database_is_refused_before_anything_runs() -> None:
+    settings = inorder.Settings.load(database={"url": "sqlite:///x.db"})
+    with pytest.raises(ConfigurationError, match="need PostgreSQL, not 'sqlite'"):
+        inorder.Relay(settings)
