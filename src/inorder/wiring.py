@@ -52,6 +52,7 @@ class Relay:
             self._shard,
             _lease(settings, url),
             batch_size=settings.relay.batch_size,
+            max_attempts=settings.relay.max_attempts,
             stop=self._stopping,
         )
         self._thread = threading.Thread(target=self._run, name="inorder-relay", daemon=True)

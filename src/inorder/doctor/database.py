@@ -67,9 +67,7 @@ def _asking(connection: psycopg.Connection[dict[str, Any]]) -> Ask:
     statements = sql.load("inorder.doctor", "database.sql")
 
     def ask(name: str, table: str | None = None) -> list[Mapping[str, Any]]:
-        cursor = connection.execute(
-            statements[name].encode(), {"table": sql.quoted(table)} if table else None
-        )
+        cursor = connection.execute(statements[name].encode(), {"table": sql.quoted(table)} if table else None)
         return list(cursor.fetchall()) if cursor.description else []
 
     return ask
@@ -138,9 +136,7 @@ def _identity(ask: Ask, table: str) -> Check:
     if caches == [1]:
         return ok("outbox ids", "identity with CACHE 1")
     found = f"an identity with CACHE {caches[0]}" if caches else "no identity"
-    hint = (
-        f"Run ALTER TABLE {table} ALTER COLUMN id SET CACHE 1; ids must follow the order of the transactions."
-    )
+    hint = f"Run ALTER TABLE {table} ALTER COLUMN id SET CACHE 1; ids must follow the order of the transactions."
     return fail("outbox ids", f"{table}.id is {found}", hint)
 
 
@@ -148,9 +144,7 @@ def _rights(ask: Ask, table: str, user: str) -> Check:
     missing = [name.upper() for name, granted in ask("rights", table)[0].items() if not granted]
     if missing:
         rights = ", ".join(missing)
-        return fail(
-            "outbox rights", f"{user} lacks {rights} on {table}", f"Run GRANT {rights} ON {table} TO {user}."
-        )
+        return fail("outbox rights", f"{user} lacks {rights} on {table}", f"Run GRANT {rights} ON {table} TO {user}.")
     return ok("outbox rights", f"{user} may INSERT, SELECT and DELETE")
 
 
@@ -180,9 +174,7 @@ def _other(url: URL) -> Iterator[Check]:
         yield unreachable("database", f"{_shown(url)}: {_first_line(error)}", _START)
         return
     detail = f"{url.get_backend_name()} {version} at {_shown(url)}"
-    yield warn(
-        "database", detail, "Relay and pipeline of this version need PostgreSQL; the outbox works here."
-    )
+    yield warn("database", detail, "Relay and pipeline of this version need PostgreSQL; the outbox works here.")
 
 
 def _shown(url: URL) -> str:

@@ -37,9 +37,7 @@ def _transactions(cluster: Cluster, info: ClusterInfo, wanted: object) -> Check:
     name = "transaction.max.timeout.ms"
     longest = cluster.broker_settings(info.broker_ids[0]).get(name)
     if longest is None:
-        return warn(
-            "kafka transactions", f"the broker does not tell {name}", "Nothing to do if the relay starts."
-        )
+        return warn("kafka transactions", f"the broker does not tell {name}", "Nothing to do if the relay starts.")
     if int(longest) < int(str(wanted)):
         # The broker would refuse the relay's producer.
         hint = f'Set {name} of the brokers to {wanted} or more, or kafka."transaction.timeout.ms" lower.'
@@ -66,9 +64,7 @@ def _topic(cluster: Cluster, settings: Settings) -> Iterator[Check]:
         yield warn("pipeline topic", f"{topic} does not exist", hint)
         return
     yield ok("pipeline topic", f"{topic}: {partitions} partition(s)")
-    yield _largest(
-        topic, int(cluster.topic_settings(topic)["max.message.bytes"]), settings.outbox.max_value_bytes
-    )
+    yield _largest(topic, int(cluster.topic_settings(topic)["max.message.bytes"]), settings.outbox.max_value_bytes)
 
 
 def _largest(topic: str, limit: int, value: int) -> Check:

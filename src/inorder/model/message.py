@@ -147,9 +147,7 @@ def _decimal(key: int) -> bytes:
         return b"%d" % key
     except ValueError:
         # Python refuses to write integers of thousands of digits; no identifier has as many.
-        raise ValidationError(
-            "key", f"an integer of {key.bit_length()} bits is too large for a key."
-        ) from None
+        raise ValidationError("key", f"an integer of {key.bit_length()} bits is too large for a key.") from None
 
 
 def _value(value: object, limit: int) -> bytes | None:
@@ -206,9 +204,7 @@ def _headers(headers: object, limit: int) -> RecordHeaders:
     record = tuple(_header(position, pair) for position, pair in enumerate(_pairs(headers)))
     size = sum(len(name.encode()) + len(value or b"") + _HEADER_OVERHEAD_BYTES for name, value in record)
     if size > limit:
-        raise ValidationError(
-            "headers", f"{size:,} bytes with their framing are over the limit of {limit:,}."
-        )
+        raise ValidationError("headers", f"{size:,} bytes with their framing are over the limit of {limit:,}.")
     return record
 
 
@@ -226,9 +222,7 @@ def _pairs(headers: object) -> Sequence[object]:
 
 def _header(position: int, pair: object) -> tuple[str, bytes | None]:
     if not isinstance(pair, tuple | list) or len(pair) != 2:
-        raise ValidationError(
-            "headers", f"item {position} is {_described(pair)}, not a pair of name and value."
-        )
+        raise ValidationError("headers", f"item {position} is {_described(pair)}, not a pair of name and value.")
     name, value = pair
     if not isinstance(name, str):
         raise ValidationError("headers", f"the name of item {position} is {_described(name)}, not text.")
@@ -264,9 +258,7 @@ def _timestamp_ms(timestamp: object) -> int | None:
     elif isinstance(timestamp, int) and not isinstance(timestamp, bool):
         milliseconds = int(timestamp)
     else:
-        raise ValidationError(
-            "timestamp", f"{_described(timestamp)} is not an aware datetime or int milliseconds."
-        )
+        raise ValidationError("timestamp", f"{_described(timestamp)} is not an aware datetime or int milliseconds.")
     # librdkafka reads 0 as "now", so the first millisecond of 1970 cannot be sent either.
     if not 0 < milliseconds <= _INT64:
         raise ValidationError("timestamp", f"{timestamp} is not after 1970-01-01T00:00:00Z, or too large.")
@@ -287,9 +279,7 @@ def _utf8(field: str, text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise ValidationError(
-            field, f"{_shown.repr(text)} holds a lone surrogate, which is not UTF-8."
-        ) from error
+        raise ValidationError(field, f"{_shown.repr(text)} holds a lone surrogate, which is not UTF-8.") from error
 
 
 def _within(field: str, data: bytes, limit: int) -> bytes:

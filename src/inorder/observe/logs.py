@@ -23,9 +23,7 @@ def configure_logs(level: str, style: Format, stream: TextIO | None = None) -> N
     """Sends the logs of inorder and of what it uses to `stream` (stderr); a second call replaces it."""
     target = stream or sys.stderr
     handler = logging.StreamHandler(target)
-    handler.setFormatter(
-        _formatter(style == "json" or (style == "auto" and not target.isatty()), target.isatty())
-    )
+    handler.setFormatter(_formatter(style == "json" or (style == "auto" and not target.isatty()), target.isatty()))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     # Others speak only when something is wrong; ours speak as they are told.

@@ -37,9 +37,7 @@ if TYPE_CHECKING:
         | DjangoConnection
     )
     Written: TypeAlias = Coroutine[Any, Any, None]
-    AsyncHandle: TypeAlias = (
-        AsyncSession | async_scoped_session[Any] | AsyncConnection | psycopg.AsyncConnection[Any]
-    )
+    AsyncHandle: TypeAlias = AsyncSession | async_scoped_session[Any] | AsyncConnection | psycopg.AsyncConnection[Any]
 
 
 class Outbox:
@@ -96,9 +94,7 @@ class Outbox:
 
     def _all_encoded(self, messages: Iterable[Message] | Message) -> list[Record]:
         if isinstance(messages, Message):
-            raise ValidationError(
-                "messages", "a Message is not a list.", hint="Use publish(…) for a single one."
-            )
+            raise ValidationError("messages", "a Message is not a list.", hint="Use publish(…) for a single one.")
         records = []
         for position, message in enumerate(messages):
             try:

@@ -28,7 +28,9 @@ class Pace:
     lease: float = 1.0
     """Between extensions of the lease, and between tries to win it."""
     back_off: float = 0.5
-    """After a failure of the environment."""
+    """After a failure of the environment, or a record that was refused."""
+    blocked: float = 10.0
+    """After a record has used up its attempts: somebody has to act, so trying more often helps nobody."""
 
 
 @dataclass(slots=True)
@@ -52,6 +54,7 @@ class RelayLoop:
         *,
         batch_size: int,
         stop: threading.Event,
+        max_attempts: int = 5,
         pace: Pace | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -60,6 +63,7 @@ class RelayLoop:
         self._lease = lease
         self._batch_size = batch_size
         self._stop = stop
+        self._max_attempts = max_attempts
         self._pace = pace or Pace()
         self._clock = clock
         self._leads_until = float("-inf")
@@ -101,17 +105,29 @@ class RelayLoop:
             self._rest(owner)
 
     def _publish(self, owner: Owner, batch: Batch) -> None:
+        refusals = 0
         while not self._stop.is_set():
             try:
                 owner.publish(batch)
             except (FencedError, UnknownOutcomeError):
                 raise
-            except (TransientError, RejectedError) as error:
+            except RejectedError as error:
+                refusals += 1
+                self._after_refusal(error, refusals)
+            except TransientError as error:
                 self._wait_out(error)
             else:
                 self.progress.published += len(batch.rows)
                 self.progress.last_error = ""
                 return
+
+    def _after_refusal(self, error: RejectedError, refusals: int) -> None:
+        """The policy `block`: the record keeps its place and everything behind it waits, loudly."""
+        self.progress.last_error = str(error)
+        exceeded = refusals >= self._max_attempts
+        event = "relay.blocked" if exceeded else "relay.refused"
+        log.log(logging.ERROR if exceeded else logging.WARNING, "%s: %s", event, error, extra={"refusals": refusals})
+        self._stop.wait(self._pace.blocked if exceeded else self._pace.back_off)
 
     def _rest(self, owner: Owner) -> None:
         """Sleeps until woken. The look after falling asleep finds what was committed just before."""
@@ -141,7 +157,7 @@ class RelayLoop:
         self._leads_until = float("-inf")
         self._stop.wait(self._pace.lease)
 
-    def _wait_out(self, error: TransientError | RejectedError) -> None:
+    def _wait_out(self, error: TransientError) -> None:
         self.progress.last_error = str(error)
         log.warning("relay.waiting: %s", error, extra={"code": error.code})
         self._stop.wait(self._pace.back_off)

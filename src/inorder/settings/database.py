@@ -50,9 +50,7 @@ class DatabaseSettings(Section):
     def _known_scheme(cls, value: Any) -> Any:
         text = value.get_secret_value() if isinstance(value, SecretStr) else value
         if isinstance(text, str) and text.partition("://")[0] not in SCHEMES:
-            raise PydanticCustomError(
-                "url", "a SQLAlchemy URL that begins with {schemes}", {"schemes": _schemes()}
-            )
+            raise PydanticCustomError("url", "a SQLAlchemy URL that begins with {schemes}", {"schemes": _schemes()})
         return value
 
     def require_url(self) -> str:

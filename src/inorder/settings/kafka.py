@@ -50,9 +50,7 @@ def is_secret(name: str) -> bool:
 
 
 # From the left and strictly: a smart union would take plain text for a secret and `true` for 1.
-_Stored = Annotated[
-    StrictStr | StrictBool | StrictInt | StrictFloat | SecretStr, Field(union_mode="left_to_right")
-]
+_Stored = Annotated[StrictStr | StrictBool | StrictInt | StrictFloat | SecretStr, Field(union_mode="left_to_right")]
 
 
 class KafkaSettings(RootModel[dict[str, _Stored]]):

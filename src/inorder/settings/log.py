@@ -17,14 +17,11 @@ class LogSettings(Section):
 
     level: Level = Field(
         default="info",
-        description=(
-            "The least important line that is shown. `debug` tells each batch; it never shows a payload."
-        ),
+        description=("The least important line that is shown. `debug` tells each batch; it never shows a payload."),
     )
     format: Format = Field(
         default="auto",
         description=(
-            "`console` is for people, `json` for collectors, `auto` is console on a terminal and json "
-            "elsewhere."
+            "`console` is for people, `json` for collectors, `auto` is console on a terminal and json elsewhere."
         ),
     )

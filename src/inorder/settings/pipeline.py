@@ -29,9 +29,7 @@ class UpsertSettings(Section):
     )
     key: ColumnName = Field(
         default="id",
-        description=(
-            "The field of a message that names its row: the primary key of the table. Not one of `fields`."
-        ),
+        description=("The field of a message that names its row: the primary key of the table. Not one of `fields`."),
     )
     key_type: KeyType = Field(
         default="bigint",
@@ -40,8 +38,7 @@ class UpsertSettings(Section):
     mode: Mode = Field(
         default="upsert",
         description=(
-            "What a message may do. `upsert` makes the row where it is missing and updates it where it is "
-            "there."
+            "What a message may do. `upsert` makes the row where it is missing and updates it where it is there."
         ),
     )
     fields: dict[ColumnName, FieldType] = Field(

@@ -31,9 +31,7 @@ _EXPECTED = {
 def refusal(model: Model, error: PydanticError, entries: Mapping[Path, Entry]) -> ConfigurationError:
     """One `ConfigurationError` that tells all findings, a line each."""
     lines = [_line(model, finding, entries) for finding in error.errors(include_url=False)]
-    return ConfigurationError(
-        "\n".join(dict.fromkeys(lines)), hint="Mend it, then run `inorder config check`."
-    )
+    return ConfigurationError("\n".join(dict.fromkeys(lines)), hint="Mend it, then run `inorder config check`.")
 
 
 def _line(model: Model, finding: ErrorDetails, entries: Mapping[Path, Entry]) -> str:

@@ -50,9 +50,7 @@ class RelaySettings(Section):
     )
     table: TableName = Field(
         default="outbox",
-        description=(
-            "The outbox table, with its schema before a dot where it has one. Change it to fit your naming."
-        ),
+        description=("The outbox table, with its schema before a dot where it has one. Change it to fit your naming."),
     )
     delivery: Delivery = Field(
         default="exactly-once",
@@ -87,14 +85,15 @@ class RelaySettings(Section):
         default=5,
         ge=1,
         description=(
-            "How often a record that the broker refuses for its content is tried. Outages never use up "
-            "attempts."
+            "How often a record that the broker refuses for its content is tried, half a second apart, before "
+            "`on_exceeded` applies. Outages never use up attempts."
         ),
     )
     on_exceeded: OnExceeded = Field(
         default="block",
         description=(
-            "What happens when a record has used up its attempts. `block` stops the relay at this record "
-            "and says so, which keeps order at the price of waiting."
+            "What happens when a record has used up its attempts. `block` keeps it in its place, logs "
+            "`relay.blocked` as an error and tries again every 10 s: order is kept, and everything behind it "
+            "waits until somebody repairs or deletes the row."
         ),
     )

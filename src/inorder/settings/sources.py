@@ -57,15 +57,11 @@ def _parsed(file: File, place: str) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text("utf-8"))
     except FileNotFoundError as error:
-        raise ConfigurationError(
-            f"{place} does not exist.", hint="Give an existing file to --config."
-        ) from error
+        raise ConfigurationError(f"{place} does not exist.", hint="Give an existing file to --config.") from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{place} is not valid TOML: {error}.", hint="Mend that line.") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(
-            f"{place} cannot be read: {error}.", hint="It must be a UTF-8 text file."
-        ) from error
+        raise ConfigurationError(f"{place} cannot be read: {error}.", hint="It must be a UTF-8 text file.") from error
 
 
 def from_environment(model: Model, environ: Mapping[str, str]) -> Iterator[Entry]:
@@ -90,9 +86,7 @@ def _from_variable(model: Model, path: Path, text: str, origin: Origin) -> Itera
         yield from entries(model, _nested(path, text), origin)
         return
     annotation = field.annotation
-    is_table = (
-        is_free(annotation) or section_of(annotation) or getattr(annotation, "__origin__", None) is dict
-    )
+    is_table = is_free(annotation) or section_of(annotation) or getattr(annotation, "__origin__", None) is dict
     yield from entries(model, _nested(path, _from_json(text, path, origin) if is_table else text), origin)
 
 
@@ -149,9 +143,7 @@ def _table(path: Path, value: Any, origin: Origin) -> Mapping[str, Any]:
 
 def unknown(model: Model, path: Path, origin: Origin) -> ConfigurationError:
     """The refusal of a key that does not exist, with the key that was probably meant."""
-    if origin.source == "env" and (
-        other := get_close_matches(origin.place, OTHER_VARIABLES, n=1, cutoff=0.85)
-    ):
+    if origin.source == "env" and (other := get_close_matches(origin.place, OTHER_VARIABLES, n=1, cutoff=0.85)):
         return ConfigurationError(f"{origin.place} is unknown; did you mean {other[0]}?", hint=_LOOK)
     meant = nearest(model, path)
     guess = f"; did you mean {spelt(meant)}?" if meant else "."

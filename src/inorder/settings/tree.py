@@ -19,9 +19,7 @@ Model = type[BaseModel]
 
 def spelt(path: Path) -> str:
     """The key as one writes it in TOML: parts with dots are quoted."""
-    return ".".join(
-        part if part.replace("_", "").replace("-", "").isalnum() else f'"{part}"' for part in path
-    )
+    return ".".join(part if part.replace("_", "").replace("-", "").isalnum() else f'"{part}"' for part in path)
 
 
 def is_free(annotation: Any) -> bool:

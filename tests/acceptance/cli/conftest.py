@@ -21,9 +21,7 @@ Inorder = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.fixture
 def environment() -> dict[str, str]:
     """Our environment without settings in it; the cache of downloads stays."""
-    kept = {
-        name: text for name, text in os.environ.items() if "__" not in name or not name.startswith("INORDER_")
-    }
+    kept = {name: text for name, text in os.environ.items() if "__" not in name or not name.startswith("INORDER_")}
     return {**kept, "PYTHONPATH": str(SOURCE)}
 
 

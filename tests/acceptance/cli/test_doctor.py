@@ -94,9 +94,7 @@ def test_a_missing_outbox_is_a_matter_of_configuration(examined: Examined) -> No
         ("ALTER TABLE outbox DROP COLUMN headers", "outbox table"),
     ],
 )
-def test_a_changed_outbox_is_found_and_the_remedy_told(
-    examined: Examined, sql: Sql, change: str, name: str
-) -> None:
+def test_a_changed_outbox_is_found_and_the_remedy_told(examined: Examined, sql: Sql, change: str, name: str) -> None:
     sql(change)
     code, found = examined()
     assert code == 3
@@ -112,9 +110,7 @@ def test_autovacuum_that_is_off_is_a_warning(examined: Examined, sql: Sql) -> No
 
 
 @pytest.mark.usefixtures("outbox")
-def test_missing_rights_are_named_with_the_grant(
-    examined: Examined, sql: Sql, postgres_url: str, unique: str
-) -> None:
+def test_missing_rights_are_named_with_the_grant(examined: Examined, sql: Sql, postgres_url: str, unique: str) -> None:
     role = f"{unique}_role"
     sql(
         f"CREATE ROLE {role} LOGIN PASSWORD 'geheim'",

@@ -152,9 +152,7 @@ def test_the_demo_decides_the_exit_code(run: Run, calls: dict[str, Any]) -> None
     assert calls == {"events": 10, "as_json": True, "seed": 4}
 
 
-def test_up_prints_addresses_and_stays_until_it_is_told_to_stop(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_up_prints_addresses_and_stays_until_it_is_told_to_stop(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     import inorder.cli.up as module
 
     stop = threading.Event()

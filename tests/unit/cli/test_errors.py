@@ -80,15 +80,11 @@ def test_where_no_file_can_be_written_the_way_to_the_traceback_is_told(
     assert "Run it again with INORDER_TRACEBACK=1" in run("config", "show").stderr
 
 
-def test_ctrl_c_of_a_command_that_is_no_service_ends_with_130(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_of_a_command_that_is_no_service_ends_with_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     failing_with(KeyboardInterrupt(), monkeypatch)
     assert run("config", "show").code == 130
 
 
-@pytest.mark.parametrize(
-    "arguments", [(), ("bogus",), ("relay", "fly"), ("demo", "--events", "0"), ("--bogus",)]
-)
+@pytest.mark.parametrize("arguments", [(), ("bogus",), ("relay", "fly"), ("demo", "--events", "0"), ("--bogus",)])
 def test_wrong_usage_ends_with_2(run: Run, arguments: tuple[str, ...]) -> None:
     assert run(*arguments).code == 2

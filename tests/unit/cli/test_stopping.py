@@ -57,9 +57,7 @@ with stop_on_signals("the stubborn one", 0.2):
 
 
 def test_a_service_that_does_not_stop_in_its_budget_is_ended_with_a_sentence() -> None:
-    ran = subprocess.run(
-        [sys.executable, "-c", STUBBORN], capture_output=True, text=True, timeout=30, check=False
-    )
+    ran = subprocess.run([sys.executable, "-c", STUBBORN], capture_output=True, text=True, timeout=30, check=False)
     assert ran.returncode == 1
     assert "error: the stubborn one did not stop within 0.2 s and was ended." in ran.stderr
 

@@ -11,9 +11,7 @@ from inorder.model.headers import from_text, to_text
 from inorder.model.message import RecordHeaders
 
 _names = st.text(st.characters(exclude_categories=["Cs"]))
-_headers = st.lists(st.tuples(_names, st.none() | st.binary() | st.text().map(str.encode)), max_size=6).map(
-    tuple
-)
+_headers = st.lists(st.tuples(_names, st.none() | st.binary() | st.text().map(str.encode)), max_size=6).map(tuple)
 
 
 @given(_headers)

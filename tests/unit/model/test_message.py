@@ -170,12 +170,7 @@ def test_nan_never_turns_into_null_in_silence(value: object) -> None:
     assert "NaN" in error.message
 
 
-_plain = (
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**53), 2**53)
-    | st.floats(allow_nan=False, allow_infinity=False)
-)
+_plain = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
 _json = st.recursive(
     _plain | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),

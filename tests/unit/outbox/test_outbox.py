@@ -148,9 +148,7 @@ import sys, inorder.outbox
 loaded = {"sqlalchemy", "django", "psycopg", "pymysql", "sqlite3"} & set(sys.modules)
 assert not loaded, loaded
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -166,7 +164,5 @@ Outbox().publish(connection, Message("t"))
 loaded = {"sqlalchemy", "django", "psycopg", "pymysql"} & set(sys.modules)
 assert not loaded, loaded
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr

@@ -9,10 +9,11 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
-from inorder.model.errors import FencedError, TransientError, UnknownOutcomeError, UnreachableError
+from inorder.model.errors import FencedError, RejectedError, TransientError, UnknownOutcomeError, UnreachableError
 from inorder.ports.outbox_store import OutboxRow, Scan
 from inorder.relay.leadership import NoLease
 from inorder.relay.loop import Pace, RelayLoop
@@ -174,3 +175,44 @@ def test_a_loop_nobody_arbitrates_ends_when_it_is_fenced(eventually: Eventually)
     assert len(failures) == 1
     assert broker.records == []
     assert outbox.count() == 1, "what a fenced loop had in hand stays in the table"
+
+
+class Strict(MemoryShardLog):
+    """A broker that refuses one value until it is told to relent."""
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        super().__init__(broker)
+        self.relents = threading.Event()
+        self.refusals = 0
+
+    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
+        if not self.relents.is_set() and any(row.value == b"bad" for row in rows):
+            self.refusals += 1
+            raise RejectedError("The value is refused.")
+        super().publish(rows, marker)
+
+
+def test_a_refused_record_keeps_its_place_and_blocks_loudly_until_it_is_taken(
+    eventually: Eventually, caplog: pytest.LogCaptureFixture
+) -> None:
+    outbox, broker, stop = MemoryOutbox(), MemoryBroker(), threading.Event()
+    strict = Strict(broker)
+    for value in (b"good", b"bad", b"behind"):
+        outbox.insert("t", "t", b"k", value)
+    outbox.end("t")
+    pace = replace(HASTE, blocked=0.002)
+    loop = RelayLoop(outbox, strict, NoLease(), batch_size=1, stop=stop, max_attempts=3, pace=pace)
+    thread = threading.Thread(target=loop.run)
+    thread.start()
+    try:
+        eventually(lambda: strict.refusals > 3)
+        assert [row.value for row in broker.records] == [b"good"]
+        assert "The value is refused." in loop.progress.last_error
+        strict.relents.set()
+        eventually(lambda: outbox.count() == 0)
+    finally:
+        stop.set()
+        thread.join()
+    assert [row.value for row in broker.records] == [b"good", b"bad", b"behind"]
+    levels = [record.levelname for record in caplog.records if "refused." in record.getMessage()]
+    assert levels[:3] == ["WARNING", "WARNING", "ERROR"]

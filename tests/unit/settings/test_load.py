@@ -33,9 +33,7 @@ def test_without_a_file_the_defaults_of_the_contract_hold() -> None:
     assert sources(settings) == {}
 
 
-def test_overrides_go_over_variables_and_variables_over_the_file(
-    write: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_overrides_go_over_variables_and_variables_over_the_file(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     write('[relay]\ngroup = "file"\ntable = "file"\nbatch_size = 7\n')
     monkeypatch.setenv("INORDER_RELAY__GROUP", "variable")
     monkeypatch.setenv("INORDER_RELAY__TABLE", "variable")

@@ -93,9 +93,7 @@ def test_an_unknown_override_is_refused() -> None:
         ("pipeline", "engine", "resident", "micro-batch"),
     ],
 )
-def test_what_is_not_built_yet_is_refused_plainly(
-    section: str, field: str, value: object, built: str
-) -> None:
+def test_what_is_not_built_yet_is_refused_plainly(section: str, field: str, value: object, built: str) -> None:
     message = refused(**{section: {field: value}})
     place = "in the overrides"
     assert message == f"{section}.{field} = {value!r} {place} is not built yet; this version has: {built}."
@@ -132,9 +130,7 @@ def test_modes_that_are_not_built_yet_are_refused_plainly(mode: str) -> None:
         ({"group": 5}, "relay.group = 5 in the overrides is wrong: expected text."),
     ],
 )
-def test_a_wrong_value_names_key_value_place_and_what_is_expected(
-    relay: dict[str, Any], expected: str
-) -> None:
+def test_a_wrong_value_names_key_value_place_and_what_is_expected(relay: dict[str, Any], expected: str) -> None:
     assert refused(relay=relay) == expected
 
 
@@ -167,14 +163,10 @@ def test_all_wrong_values_are_told_at_once(write: Write) -> None:
 def test_a_wrong_variable_is_named_by_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INORDER_RELAY__BATCH_SIZE", "many")
     message = refused()
-    assert message == (
-        "relay.batch_size = 'many' in INORDER_RELAY__BATCH_SIZE is wrong: expected a whole number."
-    )
+    assert message == ("relay.batch_size = 'many' in INORDER_RELAY__BATCH_SIZE is wrong: expected a whole number.")
 
 
-@pytest.mark.parametrize(
-    ("name", "text"), [("INORDER_TOPICS", "{"), ("INORDER_PIPELINE__UPSERT__FIELDS", "x")]
-)
+@pytest.mark.parametrize(("name", "text"), [("INORDER_TOPICS", "{"), ("INORDER_PIPELINE__UPSERT__FIELDS", "x")])
 def test_a_table_in_a_variable_must_be_json(monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:
     monkeypatch.setenv(name, text)
     assert f"in {name} must be a JSON object" in refused()
