@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test lint fault docs lock clean
+.PHONY: help setup java demo test lint fault bench docs lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,6 +25,10 @@ lint: $(READY) ## style, types, and the layers of the house
 
 fault: java $(READY) ## the long runs: kills, pauses and cuts
 	@$(BIN)/pytest tests/fault -m fault
+
+bench: java $(READY) ## the relay, then the pipeline, each against a peer (ARGS="--rows 50000")
+	@$(BIN)/inorder bench relay $(ARGS)
+	@$(BIN)/inorder bench pipeline $(ARGS)
 
 docs: $(READY) ## the pages generated from the code, then the site
 	@$(BIN)/python -m inorder.cli.reference docs

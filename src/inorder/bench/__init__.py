@@ -1,0 +1,1 @@
+"""`inorder bench`: the relay and the pipeline against a peer, on one machine, in one run."""

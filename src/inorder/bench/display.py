@@ -1,0 +1,48 @@
+"""The report as a person reads it, on stderr."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from inorder.bench.report import Report, Side
+
+
+def show(console: Console, report: Report) -> None:
+    """Both sides beside each other, the ratio, the checks and the machine."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("", "per second", "seconds", "startup s", "p50 ms", "p95 ms", "p99 ms"):
+        table.add_column(heading, justify="right" if heading else "left")
+    table.add_row("inorder", *_cells(report.ours))
+    table.add_row(report.peer, *_cells(report.peer_result))
+    console.print(table, highlight=False)
+    console.print(_ratio(report), highlight=False)
+    console.print(_machine(report), highlight=False)
+    for name, check in report.checks.items():
+        for example in check.verdict.examples:
+            console.print(f"  {name}: {example}", style="red", highlight=False)
+    words = "What was read back is whole and in order." if report.holds else "A guarantee was broken."
+    console.print(words, style="green" if report.holds else "bold red", highlight=False)
+
+
+def _cells(side: Side) -> list[str]:
+    rate, latency = side.drain.records_per_second, side.latency_ms
+    quantiles = [f"{latency[name]:,.1f}" if name in latency else "-" for name in ("p50", "p95", "p99")]
+    return [
+        "-" if rate is None else f"{rate:,.0f}",
+        f"{side.drain.seconds:.2f}",
+        f"{side.drain.startup_seconds:.2f}",
+        *quantiles,
+    ]
+
+
+def _ratio(report: Report) -> str:
+    if report.ratio is None:
+        return "Too few rows to give a rate; use more --rows."
+    return f"inorder carries {report.ratio:.2f} times what {report.peer} carries."
+
+
+def _machine(report: Report) -> str:
+    machine = report.machine
+    before, after = machine["load_average_before"], machine["load_average_after"]
+    return f"{report.rows:,} rows, {machine['cores']} cores, load average {before} before and {after} after."

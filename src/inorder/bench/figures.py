@@ -1,0 +1,78 @@
+"""From looks and latencies to the few figures that are told."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+QUANTILES = (0.5, 0.95, 0.99)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How far something had come at a moment of the monotonic clock."""
+
+    at: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """A backlog carried from its first visible record to its last."""
+
+    records_per_second: float | None
+    """None where everything became visible between two looks: too little to rate."""
+    seconds: float
+    startup_seconds: float
+
+    def as_dict(self) -> dict[str, float | None]:
+        """The figures by name."""
+        rate = self.records_per_second
+        return {
+            "records_per_second": None if rate is None else round(rate, 1),
+            "seconds": round(self.seconds, 3),
+            "startup_seconds": round(self.startup_seconds, 3),
+        }
+
+
+def drain_of(looks: Sequence[Look], rows: int, started: float) -> Drain:
+    """Rates the looks at a drain of `rows` records that was started at a moment.
+
+    What the first look shows was carried before it, at an unknown pace, so it does not count. A transactional topic
+    counts the markers of its transactions too; the last look shows how many, and they are taken out evenly.
+    """
+    moved = [look for before, look in zip((Look(started, 0), *looks), looks, strict=False) if look.count > before.count]
+    if not moved:
+        return Drain(None, 0.0, 0.0)
+    first, last = moved[0], moved[-1]
+    seconds = last.at - first.at
+    records = (last.count - first.count) * rows / last.count
+    return Drain(records / seconds if seconds > 0 else None, seconds, first.at - started)
+
+
+def sent_of(rows: int, started: float, began: float, ended: float) -> Drain:
+    """Rates a sender by its own clock, from its first call to its last acknowledgement.
+
+    It is done in a fraction of a second: looks from outside would be too coarse, and would take the cores from it.
+    """
+    return Drain(rows / (ended - began), ended - began, began - started)
+
+
+def percentile(ordered: Sequence[float], quantile: float) -> float:
+    """The smallest value that is not exceeded by this share of the values, which are in order."""
+    return ordered[max(0, math.ceil(quantile * len(ordered)) - 1)]
+
+
+def latency_of(milliseconds: Sequence[float]) -> dict[str, float | int]:
+    """p50, p95, p99 and the maximum, with the number of values behind them."""
+    ordered = sorted(milliseconds)
+    if not ordered:
+        return {"count": 0}
+    named = {f"p{quantile * 100:.0f}": round(percentile(ordered, quantile), 2) for quantile in QUANTILES}
+    return {**named, "max": round(ordered[-1], 2), "count": len(ordered)}
+
+
+def ratio_of(ours: float | None, peer: float | None) -> float | None:
+    """Ours over the peer's; None where one of them could not be rated."""
+    return round(ours / peer, 3) if ours is not None and peer else None

@@ -1,0 +1,115 @@
+"""What workers do: send a load, write or send live records on a schedule, or be the peer of the pipeline."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import Any
+
+from confluent_kafka import Producer
+
+from inorder.bench.load import LIVE_FIRST, Load, value_of
+from inorder.bench.raw_copy import raw_copy
+from inorder.bench.schedule import Schedule
+from inorder.kafka.client_log import CLIENT_LOG
+from inorder.kafka.shard_log import OURS
+from inorder.model.errors import TransientError
+from inorder.model.message import Message
+from inorder.outbox import Outbox
+from inorder.stores.postgres.connect import connect
+
+WRITERS = 4
+CHUNK = 10_000
+FLUSH_SECONDS = 60.0
+HEAD_START_NS = 200_000_000
+
+
+def send_all(kafka: Mapping[str, Any], topic: str, rows: int, keys: int) -> dict[str, Any]:
+    """The peer `librdkafka`: an idempotent producer with acks=all that has every record in memory."""
+    # The relay's own client settings, less its transaction: what remains between the two is the outbox's price.
+    producer = _producer(kafka, rows, {"linger.ms": 5, "compression.type": "lz4"})
+    records = [{"key": key, "value": value} for key, value in Load(rows, keys).records()]
+    began = time.monotonic()
+    for chunk in _chunks(records):
+        if producer.produce_batch(topic, chunk) != len(chunk):
+            raise TransientError(f"The producer's queue is full after some of {rows} records.")
+    _flush(producer)
+    return {"began": began, "ended": time.monotonic()}
+
+
+def send_live(kafka: Mapping[str, Any], topic: str, rate: int, seconds: float, warm_seconds: float) -> dict[str, Any]:
+    """Sends a record whenever one is due, and never waits for it."""
+    schedule = Schedule(rate, seconds, warm_seconds)
+    producer = _producer(kafka, schedule.total, {"linger.ms": 0})
+    producer.list_topics(topic, timeout=10)
+    start = time.monotonic_ns() + HEAD_START_NS
+    for number, due in _when_due(schedule, start, range(schedule.total)):
+        key = LIVE_FIRST + number
+        producer.produce(topic, key=str(key), value=value_of(key, due))
+        producer.poll(0)
+    _flush(producer)
+    return {"sent": schedule.total}
+
+
+def publish_live(url: str, table: str, topic: str, rate: int, seconds: float, warm_seconds: float) -> dict[str, Any]:
+    """Commits a transaction with one outbox row whenever one is due, from several connections that take turns."""
+    schedule = Schedule(rate, seconds, warm_seconds)
+    start = time.monotonic_ns() + 2 * HEAD_START_NS
+    with ThreadPoolExecutor(WRITERS, thread_name_prefix="bench-writer") as pool:
+        shares = [
+            pool.submit(_publish_share, url, Outbox(table), topic, schedule, start, schedule.share(writer, WRITERS))
+            for writer in range(WRITERS)
+        ]
+        committed = dict(pair for share in shares for pair in share.result())
+    return {"committed_ns": [committed[number] for number in range(schedule.total)]}
+
+
+def _publish_share(
+    url: str, outbox: Outbox, topic: str, schedule: Schedule, start: int, share: range
+) -> list[tuple[int, int]]:
+    committed = []
+    with connect(url, "inorder bench (writer)") as connection:
+        for number, due in _when_due(schedule, start, share):
+            key = LIVE_FIRST + number
+            outbox.publish(connection, Message(topic, key=key, value=value_of(key, due)))
+            connection.commit()
+            committed.append((number, time.monotonic_ns()))
+    return committed
+
+
+def _when_due(schedule: Schedule, start: int, numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Each number when its moment has come, or at once when it has passed, with that moment."""
+    pause = threading.Event()
+    for number in numbers:
+        due = start + schedule.due_ns(number)
+        if (early := due - time.monotonic_ns()) > 0:
+            pause.wait(early / 1e9)
+        yield number, due
+
+
+def _producer(kafka: Mapping[str, Any], records: int, more: Mapping[str, Any]) -> Producer:
+    # All records fit in the queue: a full one would make a sender wait, or change the order.
+    queue = {"queue.buffering.max.messages": max(records, 1_000), "queue.buffering.max.kbytes": 2_000_000}
+    return Producer({**kafka, **OURS, **queue, **more}, logger=CLIENT_LOG)
+
+
+def _flush(producer: Producer) -> None:
+    if left := producer.flush(FLUSH_SECONDS):
+        raise TransientError(f"{left} records were not acknowledged within {FLUSH_SECONDS:.0f} s.")
+
+
+def _chunks(records: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    iterator = iter(records)
+    while chunk := list(islice(iterator, CHUNK)):
+        yield chunk
+
+
+ROLES: Mapping[str, Callable[..., dict[str, Any]]] = {
+    "send-all": send_all,
+    "send-live": send_live,
+    "publish-live": publish_live,
+    "raw-copy": raw_copy,
+}

@@ -1,0 +1,65 @@
+"""Work in a process of its own: the task goes in as a file, the result comes out as one.
+
+Writers, senders and peers must not share an interpreter with whoever measures them.
+`python -m inorder.bench.worker TASK RESULT` is the other end.
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from inorder.embedded.service import Service
+from inorder.model.errors import TransientError
+
+_numbers = count(1)
+
+
+class Worker:
+    """One task under way."""
+
+    def __init__(self, role: str, task: dict[str, Any], folder: Path) -> None:
+        self._name = f"{role}-{next(_numbers)}"
+        self._task = folder / f"{self._name}.task.json"
+        self._result = folder / f"{self._name}.result.json"
+        self._task.write_bytes(orjson.dumps({"role": role, **task}))
+        self._service = Service(self._name, [str(self._task), str(self._result)], folder, module="inorder.bench.worker")
+
+    def start(self) -> None:
+        """Starts it; its words go to a log beside its task."""
+        self._service.start()
+
+    def result(self, within: float) -> dict[str, Any]:
+        """Waits until the task is done, at most so many seconds."""
+        if not self._service.has_ended(within):
+            raise TransientError(
+                f"The worker {self._name} was not done within {within:.0f} s.",
+                hint=f"Its words are in {self._service.log_path}. Fewer --rows take less time.",
+            )
+        if not self._result.exists():
+            raise self._service.early_end()
+        result: dict[str, Any] = orjson.loads(self._result.read_bytes())
+        return result
+
+    def stop(self) -> None:
+        """Ends it if it still runs."""
+        self._service.stop()
+
+
+def main(task_path: Path, result_path: Path) -> None:
+    """Does the task of a file and writes its result; one that is there is whole."""
+    from inorder.bench.roles import ROLES
+
+    task = orjson.loads(task_path.read_bytes())
+    result = ROLES[task.pop("role")](**task)
+    unfinished = result_path.with_suffix(".part")
+    unfinished.write_bytes(orjson.dumps(result))
+    unfinished.rename(result_path)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,61 @@
+"""Rates and percentiles say what they claim to say."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inorder.bench.figures import Drain, Look, drain_of, latency_of, percentile, ratio_of, sent_of
+
+
+def test_a_rate_counts_from_the_first_visible_record_to_the_last() -> None:
+    looks = [Look(10.0, 0), Look(11.0, 100), Look(12.0, 600), Look(13.0, 1_100)]
+    assert drain_of(looks, rows=1_100, started=9.0) == Drain(records_per_second=500.0, seconds=2.0, startup_seconds=2.0)
+
+
+def test_looks_after_the_last_record_do_not_lower_the_rate() -> None:
+    looks = [Look(1.0, 100), Look(2.0, 200), Look(3.0, 200), Look(9.0, 200)]
+    assert drain_of(looks, rows=200, started=0.0).records_per_second == 100.0
+
+
+def test_the_markers_of_transactions_are_no_records() -> None:
+    looks = [Look(1.0, 1_004), Look(2.0, 2_008)]
+    assert drain_of(looks, rows=2_000, started=0.0).records_per_second == pytest.approx(1_000)
+
+
+def test_what_is_visible_at_once_is_not_rated() -> None:
+    drain = drain_of([Look(1.0, 0), Look(2.0, 50), Look(3.0, 50)], rows=50, started=0.5)
+    assert drain == Drain(None, 0.0, 1.5)
+    assert drain.as_dict()["records_per_second"] is None
+
+
+def test_a_drain_that_moved_nothing_is_not_rated() -> None:
+    assert drain_of([Look(1.0, 0)], rows=5, started=0.0) == Drain(None, 0.0, 0.0)
+
+
+def test_a_sender_is_rated_from_its_first_call_to_its_last_acknowledgement() -> None:
+    assert sent_of(rows=100, started=1.0, began=3.0, ended=3.5) == Drain(200.0, 0.5, 2.0)
+
+
+@pytest.mark.parametrize(("quantile", "value"), [(0.5, 50), (0.95, 95), (0.99, 99), (1.0, 100), (0.0, 1)])
+def test_a_percentile_is_a_value_that_was_measured(quantile: float, value: int) -> None:
+    assert percentile(range(1, 101), quantile) == value
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1))
+def test_percentiles_rise_and_end_at_the_maximum(values: list[float]) -> None:
+    told = latency_of(values)
+    assert told["p50"] <= told["p95"] <= told["p99"] <= told["max"] == round(max(values), 2)
+    assert told["count"] == len(values)
+
+
+def test_no_latencies_give_no_percentiles() -> None:
+    assert latency_of([]) == {"count": 0}
+
+
+@pytest.mark.parametrize(
+    ("ours", "peer", "ratio"), [(50.0, 100.0, 0.5), (None, 100.0, None), (50.0, None, None), (50.0, 0.0, None)]
+)
+def test_a_ratio_needs_both_sides(ours: float | None, peer: float | None, ratio: float | None) -> None:
+    assert ratio_of(ours, peer) == ratio

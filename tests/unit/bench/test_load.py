@@ -1,0 +1,50 @@
+"""Every process makes the same records, and a reader knows each again."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from inorder.bench.load import LIVE_FIRST, VALUE_BYTES, Load, event_of, mark_of, value_of
+
+
+def test_a_load_is_the_same_each_time() -> None:
+    load = Load(rows=50, keys=7)
+    assert list(load.records()) == list(load.records())
+
+
+def test_values_have_a_hundred_bytes_whatever_they_carry() -> None:
+    values = [value for _, value in Load(1_000, 10).records()]
+    values.append(value_of(LIVE_FIRST + 99_999, 9_999_999_999_999_999_999))
+    assert {len(value) for value in values} == {VALUE_BYTES}
+
+
+def test_a_reader_finds_key_and_place_of_each_record() -> None:
+    load = Load(rows=23, keys=5)
+    assert [event_of(value) for _, value in load.records()] == list(load.events())
+
+
+def test_a_record_is_keyed_by_the_id_in_its_value() -> None:
+    for key, value in Load(rows=12, keys=4).records():
+        assert int(key) == event_of(value)[0]
+
+
+def test_each_key_counts_its_places_without_holes() -> None:
+    places: dict[object, list[int]] = {}
+    for key, place in Load(rows=23, keys=5).events():
+        places.setdefault(key, []).append(place)
+    assert Counter(map(len, places.values())) == {5: 3, 4: 2}
+    assert all(of_key == list(range(1, len(of_key) + 1)) for of_key in places.values())
+
+
+def test_the_final_rows_hold_the_newest_place_of_each_key() -> None:
+    rows = Load(rows=7, keys=3).final_rows()
+    assert {key: mark_of(str(row["data"])) for key, row in rows.items()} == {1: 3, 2: 2, 3: 2}
+    assert rows[1]["enabled"] is False
+    assert rows[2]["enabled"] is True
+
+
+@pytest.mark.parametrize("mark", [1, 42, 1_763_000_000_000_000_000])
+def test_a_mark_is_read_as_it_was_written(mark: int) -> None:
+    assert event_of(value_of(8, mark)) == (8, mark)

@@ -1,0 +1,69 @@
+"""The report has the shape that scripts rely on, and says the same to people."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from io import StringIO
+
+from rich.console import Console
+
+from inorder.bench.display import show
+from inorder.bench.figures import Drain, latency_of
+from inorder.bench.report import Check, Report, Side
+from inorder.testing.checker import Verdict
+
+REPORT = Report(
+    bench="relay",
+    rows=1_000,
+    peer="librdkafka",
+    ours=Side(Drain(50.04, 20.0, 1.25), latency_of([1.0, 2.0, 3.0]), {"commit_to_visible_ms": {"p50": 1.5}}),
+    peer_result=Side(Drain(200.0, 5.0, 0.5), latency_of([1.0]), {}),
+    checks={"ours": Check(1_000, 1_000, Verdict()), "peer": Check(1_000, 1_000, Verdict())},
+    machine={"cores": 2, "load_average_before": 0.5, "load_average_after": 1.5},
+)
+BROKEN = replace(REPORT, checks={"ours": Check(999, 999, Verdict(lost=1, examples=("lost: key 7, event 3",)))})
+UNRATED = replace(REPORT, peer_result=Side(Drain(None, 0.0, 0.5), latency_of([]), {}))
+
+
+def shown(report: Report) -> str:
+    console = Console(file=StringIO(), width=120)
+    show(console, report)
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()
+
+
+def test_the_report_is_one_object_of_known_shape() -> None:
+    told = REPORT.as_dict()
+    assert set(told) == {"bench", "rows", "peer", "ours", "peer_result", "ratio", "checks", "machine"}
+    assert told["ours"] == {
+        "records_per_second": 50.0,
+        "seconds": 20.0,
+        "startup_seconds": 1.25,
+        "latency_ms": {"p50": 2.0, "p95": 3.0, "p99": 3.0, "max": 3.0, "count": 3},
+        "commit_to_visible_ms": {"p50": 1.5},
+    }
+    assert told["ratio"] == 0.25
+    assert told["checks"]["hold"] is True
+
+
+def test_one_broken_check_breaks_the_report() -> None:
+    assert not BROKEN.holds
+    assert BROKEN.as_dict()["checks"]["hold"] is False
+
+
+def test_a_person_sees_both_sides_the_ratio_and_the_machine() -> None:
+    text = shown(REPORT)
+    assert "inorder carries 0.25 times what librdkafka carries." in text
+    assert "1,000 rows, 2 cores, load average 0.5 before and 1.5 after." in text
+    assert "whole and in order" in text
+
+
+def test_a_broken_guarantee_is_told_with_an_example() -> None:
+    text = shown(BROKEN)
+    assert "ours: lost: key 7, event 3" in text
+    assert "A guarantee was broken." in text
+
+
+def test_what_could_not_be_rated_is_not_invented() -> None:
+    assert UNRATED.as_dict()["ratio"] is None
+    assert "use more --rows" in shown(UNRATED)
