@@ -1,10 +1,11 @@
-"""Kafka: reachable, the marker topic, the pipeline's topic, limits that must fit together."""
+"""Kafka: reachable, sessions, the marker topic, the pipeline's topic, limits that must fit together."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from inorder.doctor.check import Check, fail, of_error, ok, warn
+from inorder.kafka import leadership
 from inorder.kafka.admin import Cluster, ClusterInfo
 from inorder.kafka.shard_log import DEFAULTS, marker_topic
 from inorder.model.errors import InorderError
@@ -29,6 +30,9 @@ def _checks(cluster: Cluster, settings: Settings) -> Iterator[Check]:
     info = cluster.info()
     yield ok("kafka", f"cluster {info.cluster_id}, {len(info.brokers)} broker(s): {', '.join(info.brokers)}")
     yield _transactions(cluster, info, {**DEFAULTS, **settings.kafka.properties}["transaction.timeout.ms"])
+    if settings.relay.leadership == "kafka":
+        session = {**leadership.DEFAULTS, **settings.kafka.properties}["session.timeout.ms"]
+        yield _sessions(cluster, info, int(str(session)))
     yield _marker(cluster, marker_topic(settings.relay.group))
     yield from _topic(cluster, settings)
 
@@ -43,6 +47,19 @@ def _transactions(cluster: Cluster, info: ClusterInfo, wanted: object) -> Check:
         hint = f'Set {name} of the brokers to {wanted} or more, or kafka."transaction.timeout.ms" lower.'
         return fail("kafka transactions", f"{name} = {longest}", hint)
     return ok("kafka transactions", f"{name} = {longest}")
+
+
+def _sessions(cluster: Cluster, info: ClusterInfo, wanted: int) -> Check:
+    """Whether the broker lets the members of the election have the session they ask for."""
+    names = "group.min.session.timeout.ms", "group.max.session.timeout.ms"
+    told = cluster.broker_settings(info.broker_ids[0])
+    least, most = (told.get(name) for name in names)
+    if least is None or most is None:
+        return warn("leadership", f"the broker does not tell {' and '.join(names)}", "Nothing to do if a relay leads.")
+    detail = f"sessions of {wanted} ms; the broker allows {least} to {most}"
+    if int(least) <= wanted <= int(most):
+        return ok("leadership", detail)
+    return fail("leadership", detail, 'Set kafka."session.timeout.ms" between them, or use another relay.leadership.')
 
 
 def _marker(cluster: Cluster, topic: str) -> Check:

@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from inorder.kafka.client_log import CLIENT_LOG
 from inorder.kafka.errors import error_of, meaning
+from inorder.model.errors import UnreachableError
 
 TIMEOUT_SECONDS = 15.0
 
@@ -20,14 +21,22 @@ def ensure_compacted_topic(properties: Mapping[str, Any], name: str, partitions:
 
 
 def ensure_topic(
-    properties: Mapping[str, Any], name: str, partitions: int, config: Mapping[str, str] | None = None
+    properties: Mapping[str, Any],
+    name: str,
+    partitions: int,
+    config: Mapping[str, str] | None = None,
+    *,
+    seconds: float = TIMEOUT_SECONDS,
 ) -> None:
     """Makes a topic unless it is there; one that is there is left as it is."""
     topic = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=dict(config or {}))
     client = AdminClient(dict(properties), logger=CLIENT_LOG)  # kept by name: its answers die with it
-    created = client.create_topics([topic], request_timeout=TIMEOUT_SECONDS)
+    created = client.create_topics([topic], request_timeout=seconds)
     try:
-        created[name].result(TIMEOUT_SECONDS)
+        # The request ends by itself; the second on top is for the client's own thread.
+        created[name].result(seconds + 1)
+    except TimeoutError as exception:
+        raise UnreachableError(f"Making the topic {name!r}: no answer within {seconds:g} s.") from exception
     except KafkaException as exception:
         error = error_of(exception)
         if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:

@@ -5,6 +5,7 @@ from inorder.settings.kafka import KafkaSettings
 from inorder.settings.log import LogSettings
 from inorder.settings.outbox import OutboxSettings
 from inorder.settings.pipeline import PipelineSettings, UpsertSettings
+from inorder.settings.redis import RedisSettings
 from inorder.settings.relay import RelaySettings
 from inorder.settings.root import Row, Settings
 from inorder.settings.topics import TopicSettings
@@ -15,6 +16,7 @@ __all__ = [
     "LogSettings",
     "OutboxSettings",
     "PipelineSettings",
+    "RedisSettings",
     "RelaySettings",
     "Row",
     "SecretUrl",

@@ -20,6 +20,8 @@ def contradictions(settings: Settings) -> Iterator[str]:
     yield from _against_exactly_once(settings)
     yield from _sizes(settings)
     yield from _columns(settings.pipeline.upsert)
+    if settings.relay.leadership == "redis" and settings.redis.url is None:
+        yield "relay.leadership = 'redis' needs redis.url, which is not set."
     upsert = settings.pipeline.upsert
     if upsert.table == settings.relay.table:
         yield (

@@ -16,6 +16,8 @@ from inorder.settings.section import Planned
 from inorder.settings.sources import Entry
 from inorder.settings.tree import Model, Path, field_at, spelt
 
+_URLS = (("database", "url"), ("redis", "url"))
+
 _EXPECTED = {
     "int_parsing": "a whole number",
     "int_type": "a whole number",
@@ -61,7 +63,7 @@ def _standing(entry: Entry | None) -> str:
 def _shown(path: Path, loc: Path, value: Any) -> str:
     if isinstance(value, SecretStr):
         value = value.get_secret_value()
-    if path == ("database", "url"):
+    if path in _URLS:
         return repr(masked(value)) if isinstance(value, str) and "://" in value else "***"
     if is_secret(loc[-1]):
         return "***"

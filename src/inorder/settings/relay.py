@@ -7,15 +7,14 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from inorder.settings.section import GroupName, Planned, Section, TableName, Whole
+from inorder.settings.section import GroupName, OnExceeded, Planned, Section, TableName, Whole
 
 # What is built of each field. The words after it in `Planned` are the contract's, and come with later
 # versions.
 Strategy = Annotated[Literal["drain"], Planned("mark-purge", "topic-lock", "polling")]
 Layout = Annotated[Literal["native"], Planned("goharvest", "deimos", "trendyol", "debezium")]
 Delivery = Annotated[Literal["exactly-once"], Planned("at-least-once")]
-Leadership = Annotated[Literal["database", "none"], Planned("kafka", "redis")]
-OnExceeded = Annotated[Literal["block"], Planned("park", "skip")]
+Leadership = Literal["kafka", "database", "redis", "none"]
 SHARDS_BUILT = 1
 
 
@@ -31,8 +30,9 @@ class RelaySettings(Section):
     group: GroupName = Field(
         default="orders",
         description=(
-            "Names this relay towards the world: its lease row, its transactional ids and its marker topic "
-            "`inorder.<group>.marker`. Instances with one group share the work of one outbox. Give each "
+            "Names this relay towards the world: its lease, its transactional ids, its marker topic "
+            "`inorder.<group>.marker` and its leader topic `inorder.<group>.leader`. Instances with one group "
+            "share the work of one outbox. Give each "
             "outbox on a Kafka cluster a group of its own, or their relays would fence each other. Letters, "
             "digits, `.`, `_`, `-`."
         ),
@@ -60,11 +60,13 @@ class RelaySettings(Section):
         ),
     )
     leadership: Leadership = Field(
-        default="database",
+        default="kafka",
         description=(
             "Who works, when several instances run. It is a hint for efficiency; the broker's fence "
-            "decides. `database` keeps a lease row. `none` asks nobody: for a single instance that "
-            "something else guards."
+            "decides. `kafka` elects the owner of partition 0 of the topic `inorder.<group>.leader`, and the "
+            "next one takes over 6 s after a leader was killed (`session.timeout.ms` in [kafka]). `database` "
+            "keeps a lease row that runs out after 3 s, `redis` a key that does (see `redis.url`). `none` asks "
+            "nobody: for a single instance that something else guards."
         ),
     )
     shards: Annotated[Whole, AfterValidator(_shards_built)] = Field(
@@ -90,10 +92,11 @@ class RelaySettings(Section):
         ),
     )
     on_exceeded: OnExceeded = Field(
-        default="block",
+        default="park",
         description=(
-            "What happens when a record has used up its attempts. `block` keeps it in its place, logs "
-            "`relay.blocked` as an error and tries again every 10 s: order is kept, and everything behind it "
-            "waits until somebody repairs or deletes the row."
+            "What happens when a record has used up its attempts. `park` sets it aside (`inorder exceeded list`) and "
+            "lets its key wait until somebody retries or discards it; all other keys go on. `skip` sets it aside and "
+            "goes on with its key. `block` keeps it in its place, logs `relay.blocked` and tries again every 10 s: "
+            "everything behind it waits. `[topics.NAME]` may say otherwise for one topic."
         ),
     )

@@ -18,6 +18,7 @@ from inorder.settings.kafka import KafkaSettings
 from inorder.settings.log import LogSettings
 from inorder.settings.outbox import OutboxSettings
 from inorder.settings.pipeline import PipelineSettings
+from inorder.settings.redis import RedisSettings
 from inorder.settings.refusal import refusal
 from inorder.settings.relay import RelaySettings
 from inorder.settings.section import Section, TopicName
@@ -43,6 +44,7 @@ class Settings(Section):
 
     kafka: KafkaSettings = Field(default_factory=lambda: KafkaSettings({}))
     database: DatabaseSettings = Field(default_factory=DatabaseSettings)
+    redis: RedisSettings = Field(default_factory=RedisSettings)
     relay: RelaySettings = Field(default_factory=RelaySettings)
     pipeline: PipelineSettings = Field(default_factory=PipelineSettings)
     topics: dict[TopicName, TopicSettings] = Field(default_factory=dict)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 from pydantic_core import PydanticCustomError
@@ -63,3 +63,6 @@ TableName = Annotated[str, _spelt(rf"{_WORD}(\.{_WORD})?", f"{_WORDS}; one schem
 ColumnName = Annotated[str, _spelt(r"[A-Za-z_][A-Za-z0-9_]{0,62}", _WORDS)]
 TopicName = Annotated[str, _spelt(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}", "1 to 249 letters, digits, '.', '_' and '-'")]
 GroupName = Annotated[str, _spelt(r"[A-Za-z0-9._-]{1,200}", "1 to 200 letters, digits, '.', '_' and '-'")]
+
+OnExceeded = Literal["park", "skip", "block"]
+"""What happens to a record that used up its attempts, for all topics or for one."""

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from inorder.settings.section import Section
+from inorder.settings.section import OnExceeded, Section
 
 Partitioner = Literal["murmur2", "id-modulo"]
 
@@ -20,5 +20,12 @@ class TopicSettings(Section):
             "How a key becomes a partition. `murmur2` agrees with the clients of the JVM. `id-modulo` takes "
             "whole-number keys by `id % partitions`. A key keeps its order only while its partition stays "
             "the same, so change this on an empty topic."
+        ),
+    )
+    on_exceeded: OnExceeded | None = Field(
+        default=None,
+        description=(
+            "What happens to a record of this topic that used up its attempts: `park`, `skip` or `block`, as in "
+            "`relay.on_exceeded`, which applies where nothing is set here."
         ),
     )

@@ -76,7 +76,15 @@ def test_nothing_fails_on_a_fresh_installation(examined: Examined) -> None:
     assert found["outbox ids"]["detail"] == "identity with CACHE 1"
     assert "made at the first start" in found["marker topic"]["detail"]
     assert found["database notifications"]["status"] == "ok"
+    assert found["leadership"]["detail"].startswith("sessions of 6000 ms; the broker allows ")
     assert found["database"]["detail"].startswith("PostgreSQL ")
+
+
+@pytest.mark.usefixtures("outbox")
+def test_redis_is_asked_where_the_lease_lives_there(examined: Examined, redis_url: str) -> None:
+    code, found = examined(INORDER_RELAY__LEADERSHIP="redis", INORDER_REDIS__URL=redis_url)
+    assert code == 0
+    assert found["leadership"]["detail"] == f"{redis_url} answers; nobody holds the lease"
 
 
 def test_a_missing_outbox_is_a_matter_of_configuration(examined: Examined) -> None:

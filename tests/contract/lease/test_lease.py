@@ -2,75 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
-import pytest
-
-from inorder.stores.postgres.connect import connect
-from inorder.stores.postgres.lease import PostgresLease, lease_of
 from tests.conftest import Eventually
-
-Open = Callable[..., PostgresLease]
-
-
-@pytest.fixture
-def open_lease(postgres_url: str) -> Iterator[Open]:
-    opened: list[PostgresLease] = []
-
-    def open_one(owner: str, seconds: float = 60.0) -> PostgresLease:
-        opened.append(PostgresLease(postgres_url, name="group.0", owner=owner, seconds=seconds))
-        return opened[-1]
-
-    yield open_one
-    for lease in opened:
-        lease.release()
+from tests.contract.lease.conftest import Leases
 
 
-def test_only_one_instance_holds_a_lease(open_lease: Open) -> None:
-    first, second = open_lease("first"), open_lease("second")
-    assert first.acquire()
+def test_only_one_instance_holds_a_lease(leases: Leases, eventually: Eventually) -> None:
+    first, second = leases.open("first"), leases.open("second")
+    eventually(first.acquire)
+    for _ in range(3):
+        assert not second.acquire()
+        assert first.acquire(), "the holder keeps it"
+
+
+def test_a_released_lease_goes_to_whoever_asks_next(leases: Leases, eventually: Eventually) -> None:
+    first, second = leases.open("first"), leases.open("second")
+    eventually(first.acquire)
     assert not second.acquire()
-    assert first.acquire(), "the holder extends it"
-
-
-def test_a_released_lease_goes_to_whoever_asks_next_in_a_new_term(open_lease: Open) -> None:
-    first, second = open_lease("first"), open_lease("second")
-    first.acquire()
-    assert first.term == 1
     first.release()
-    assert second.acquire()
-    assert second.term == 2
+    eventually(second.acquire)
+    assert not first.acquire()
+
+
+def test_a_lease_may_be_released_twice_and_won_again(leases: Leases, eventually: Eventually) -> None:
+    lease = leases.open("first")
+    lease.release()
+    eventually(lease.acquire)
+    lease.release()
+    lease.release()
+    eventually(lease.acquire)
+
+
+def test_a_waiting_instance_that_gives_up_takes_nothing_from_the_holder(leases: Leases, eventually: Eventually) -> None:
+    first, second, third = leases.open("first"), leases.open("second"), leases.open("third")
+    eventually(first.acquire)
+    assert not second.acquire()
+    second.release()
+    assert not third.acquire()
+    assert first.acquire()
+
+
+def test_the_lease_of_a_killed_process_goes_to_the_next_one(leases: Leases, eventually: Eventually) -> None:
+    waiting = leases.open("waiting")
+    with leases.holder_process() as process:
+        assert not waiting.acquire()
+        process.kill()
+        eventually(waiting.acquire)
+
+
+def test_leases_of_other_groups_are_apart(leases: Leases, eventually: Eventually) -> None:
+    eventually(leases.open("first").acquire)
+    eventually(leases.open("other", group=f"{leases.group}.other").acquire)
+
+
+def test_whoever_waits_may_win_so_a_fenced_owner_may_wait(leases: Leases) -> None:
+    assert leases.open("first").arbitrates()
 
 
 def test_a_lease_that_ran_out_can_be_won_and_is_lost_to_its_old_holder(
-    open_lease: Open, eventually: Eventually
+    timed_leases: Leases, eventually: Eventually
 ) -> None:
-    first, second = open_lease("first", seconds=0.2), open_lease("second")
+    first, second = timed_leases.open("first", seconds=0.2), timed_leases.open("second")
     first.acquire()
     assert eventually(second.acquire)
     assert not first.acquire()
 
 
-def test_releasing_what_another_won_meanwhile_frees_nothing(open_lease: Open, eventually: Eventually) -> None:
-    first, second, third = open_lease("first", seconds=0.2), open_lease("second"), open_lease("third")
+def test_releasing_what_another_won_meanwhile_frees_nothing(timed_leases: Leases, eventually: Eventually) -> None:
+    first, second = timed_leases.open("first", seconds=0.2), timed_leases.open("second")
     first.acquire()
     eventually(second.acquire)
     first.release()
-    assert not third.acquire()
-
-
-def test_leases_of_other_shards_are_apart(open_lease: Open, postgres_url: str) -> None:
-    other = PostgresLease(postgres_url, name="group.1", owner="other")
-    assert open_lease("first").acquire()
-    assert other.acquire()
-    other.release()
-
-
-def test_the_holder_is_told_and_nobody_where_there_is_none(open_lease: Open, postgres_url: str) -> None:
-    with connect(postgres_url, "test", autocommit=True) as connection:
-        assert lease_of(connection, "group.0") == (None, 0)
-        lease = open_lease("first")
-        lease.acquire()
-        assert lease_of(connection, "group.0") == ("first", 1)
-        lease.release()
-        assert lease_of(connection, "group.0")[0] is None
+    assert not timed_leases.open("third").acquire()

@@ -26,6 +26,7 @@ from inorder.settings.pipeline import FieldType, KeyType, UpsertSettings
             "relay.delivery",
         ),
         ({"kafka": {"message.max.bytes": 1000}}, 'kafka."message.max.bytes"', "outbox.max_value_bytes"),
+        ({"relay": {"leadership": "redis"}}, "relay.leadership", "redis.url"),
         ({"pipeline": {"upsert": {"key": "data"}}}, "pipeline.upsert.key", "pipeline.upsert.fields"),
         ({"pipeline": {"upsert": {"table": "outbox"}}}, "pipeline.upsert.table", "relay.table"),
         (
@@ -56,6 +57,12 @@ def test_a_contradiction_names_both_keys(overrides: dict[str, Any], first: str, 
 )
 def test_what_agrees_is_taken(kafka: dict[str, Any]) -> None:
     assert Settings.load(kafka=kafka).kafka.properties == {"bootstrap.servers": "127.0.0.1:9092", **kafka}
+
+
+@pytest.mark.parametrize("leadership", ["kafka", "database", "redis", "none"])
+def test_every_leadership_is_taken_where_redis_has_a_url(leadership: str) -> None:
+    settings = Settings.load(relay={"leadership": leadership}, redis={"url": "redis://127.0.0.1:6379/0"})
+    assert settings.relay.leadership == leadership
 
 
 def test_a_contradiction_is_also_refused_without_load() -> None:

@@ -22,10 +22,11 @@ def test_without_a_file_the_defaults_of_the_contract_hold() -> None:
     settings = Settings.load()
     assert settings.kafka.bootstrap_servers == "127.0.0.1:9092"
     assert settings.database.url is None
+    assert settings.redis.url is None
     relay = settings.relay
     assert (relay.group, relay.strategy, relay.layout, relay.table) == ("orders", "drain", "native", "outbox")
-    assert (relay.delivery, relay.leadership, relay.shards) == ("exactly-once", "database", 1)
-    assert (relay.batch_size, relay.max_attempts, relay.on_exceeded) == (10_000, 5, "block")
+    assert (relay.delivery, relay.leadership, relay.shards) == ("exactly-once", "kafka", 1)
+    assert (relay.batch_size, relay.max_attempts, relay.on_exceeded) == (10_000, 5, "park")
     upsert = settings.pipeline.upsert
     assert settings.pipeline.engine == "micro-batch"
     assert (upsert.topic, upsert.table, upsert.key, upsert.mode) == ("upsert", "messages", "id", "upsert")

@@ -85,11 +85,7 @@ def test_an_unknown_override_is_refused() -> None:
         ("relay", "layout", "trendyol", "native"),
         ("relay", "layout", "debezium", "native"),
         ("relay", "delivery", "at-least-once", "exactly-once"),
-        ("relay", "leadership", "kafka", "database, none"),
-        ("relay", "leadership", "redis", "database, none"),
         ("relay", "shards", 2, "1"),
-        ("relay", "on_exceeded", "park", "block"),
-        ("relay", "on_exceeded", "skip", "block"),
         ("pipeline", "engine", "resident", "micro-batch"),
     ],
 )
@@ -112,7 +108,7 @@ def test_modes_that_are_not_built_yet_are_refused_plainly(mode: str) -> None:
         ({"strategy": "drian"}, "relay.strategy = 'drian' in the overrides is wrong: expected one of drain."),
         (
             {"leadership": 5},
-            "relay.leadership = 5 in the overrides is wrong: expected one of database, none.",
+            "relay.leadership = 5 in the overrides is wrong: expected one of kafka, database, redis, none.",
         ),
         (
             {"batch_size": "many"},

@@ -61,6 +61,33 @@ def test_no_print_shows_the_database_password(url: str) -> None:
     assert settings.database.require_url() == url
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"redis://:{SECRET}@cache:6379/0",
+        f"rediss://shop:{SECRET}@cache:6379/0",
+        f"redis://cache/0?password={SECRET}",
+        f"unix://shop:{SECRET}@/run/redis.sock?db=1",
+    ],
+)
+def test_no_print_shows_the_redis_password(url: str) -> None:
+    settings = Settings.load(redis={"url": url})
+    for text in [*every_print(settings), str(settings.redis), repr(settings.redis.url)]:
+        assert SECRET not in text
+    assert settings.redis.require_url() == url
+
+
+def test_without_a_redis_url_the_hint_says_where_to_set_it() -> None:
+    with pytest.raises(ConfigurationError, match="INORDER_REDIS__URL"):
+        Settings.load().redis.require_url()
+
+
+@pytest.mark.parametrize("scheme", ["http", "memcached", "redis-sentinel"])
+def test_a_redis_url_of_another_scheme_is_refused_with_those_that_are_taken(scheme: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"begins with redis://, rediss://, unix://"):
+        Settings.load(redis={"url": f"{scheme}://cache"})
+
+
 def test_the_rest_of_the_url_is_shown() -> None:
     settings = Settings.load(database={"url": URL})
     assert str(settings.database.url) == "postgresql+psycopg://shop:***@db:5432/shop"
@@ -92,6 +119,9 @@ def test_a_secret_from_a_variable_is_masked_too(monkeypatch: pytest.MonkeyPatch)
         {"database": {"url": f"shop:{SECRET}@db"}},
         {"database": {"url": SECRET}},
         {"database": {"url": [SECRET]}},
+        {"redis": {"url": f"http://shop:{SECRET}@cache"}},
+        {"redis": {"url": SECRET}},
+        {"redis": {"url": [SECRET]}},
         {"kafka": {"sasl.password": [SECRET]}},
         {"kafka": {"ssl.key.password": {"a": [SECRET]}}},
         {"database": {"url": URL}, "relay": {"batch_size": 0}},

@@ -1,4 +1,4 @@
-"""Leadership that needs no server."""
+"""Leadership `none`: nobody is asked."""
 
 from __future__ import annotations
 

@@ -1,0 +1,197 @@
+"""The election: which of many instances leads, by who owns partition 0 of a topic (NELI).
+
+All instances of a relay group are members of one consumer group on the topic `inorder.<group>.leader`. The group's
+coordinator gives partition 0 to one of them. Owning it is not enough, because a member that is cut off does not hear
+that it lost the partition. So the owner sends a heartbeat record to the partition and reads it back: only a round trip
+through the broker shows that it is still connected. Without one for as long as the deadline, it fences itself.
+
+               assigned               proven
+    STANDBY ─────────────▶ ELECTED ─────────────▶ LEADING ◀─┐ proven
+       ▲                      │                   │    ▲ └──┘
+       │                      │            silent │    │ proven
+       │                      │                   ▼    │
+       │                      │                   FENCED
+       └──────────────────────┴─────────────────────┘
+                    revoked or lost, from any state
+
+`proven`: a heartbeat of our own was read back, sent in this term and less than the deadline ago. `silent`: the newest
+such heartbeat was sent a deadline ago. Only LEADING leads.
+
+What is authoritative:
+
+- **Who publishes: the broker's fence** on the shard's `transactional.id` (`relay/drain.py`). Nothing here decides it.
+
+What is only a hint, and may be late, lost or true of two instances at once:
+
+- **Who owns partition 0.** The coordinator knows; members hear of it later, or not at all while they are cut off.
+- **A heartbeat that came back.** It shows a connection at the time it was sent, and nothing about now.
+- **The local clock.** It may only make us stop trusting sooner: it ends leadership and never begins it. Times are
+  compared with earlier readings of the same clock, never with those of another machine.
+
+Invariants
+
+1. Nobody leads without partition 0.
+2. Nobody leads a deadline after it sent the newest heartbeat that it has read back, or later. The deadline is counted
+   from the sending, since the broker answered at some unknown time after it.
+3. A heartbeat from an earlier term, or one that took a deadline or longer, proves nothing.
+4. Time alone never makes a leader.
+
+What if …
+
+| the leader …                          | then                                                                         |
+|---|---|
+| stops in an orderly way               | it leaves the group; the partition goes to the next one at once              |
+| is killed                             | the coordinator misses it for `session.timeout.ms`, then gives the partition |
+|                                       | to another                                                                   |
+| is paused and wakes up later          | it sees by its clock that the deadline is over and does not lead; the        |
+|                                       | coordinator has perhaps given the partition away, which it hears next        |
+| is suspended with its machine         | its clock may not have run: it leads on for up to a deadline; the fence      |
+|                                       | decides                                                                      |
+| is cut off from the broker            | it fences itself after the deadline, which is shorter than the session       |
+| is cut off from the coordinator only  | its heartbeats still come back, and two may lead until the client's own      |
+|                                       | session timeout says `lost`; the fence decides                               |
+| gets the broker back in time          | it is still the owner, its next heartbeat comes back, it leads again         |
+
+| the surroundings …                    | then                                                                         |
+|---|---|
+| an instance joins                     | a sticky assignment leaves the partition where it is                         |
+| the broker stops                      | nobody leads; nobody could publish either                                    |
+| the leader topic is deleted           | nobody leads until it is made again, by a member or by the broker itself     |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final, assert_never
+
+RECEIVE_DEADLINE_SECONDS: Final = 5.0
+"""How long a heartbeat is trusted. Below the session timeout, so that the old leader stops before the next begins."""
+
+_NEVER: Final = float("-inf")
+
+
+class State(Enum):
+    """Where one instance stands."""
+
+    STANDBY = "standby"
+    """Another instance owns partition 0, or nobody does."""
+    ELECTED = "elected"
+    """Owns partition 0 and has not read a heartbeat of this term yet."""
+    LEADING = "leading"
+    """Owns partition 0 and has lately read a heartbeat of its own."""
+    FENCED = "fenced"
+    """Owns partition 0 as far as it knows, and has heard nothing for as long as the deadline."""
+
+
+class Sign(Enum):
+    """What an event means to the state."""
+
+    ASSIGNED = "assigned"
+    TAKEN = "taken"
+    PROVEN = "proven"
+    SILENT = "silent"
+
+
+TRANSITIONS: Final[dict[tuple[State, Sign], State]] = {
+    (State.STANDBY, Sign.ASSIGNED): State.ELECTED,
+    (State.ELECTED, Sign.PROVEN): State.LEADING,
+    (State.ELECTED, Sign.TAKEN): State.STANDBY,
+    (State.LEADING, Sign.SILENT): State.FENCED,
+    (State.LEADING, Sign.TAKEN): State.STANDBY,
+    (State.FENCED, Sign.PROVEN): State.LEADING,
+    (State.FENCED, Sign.TAKEN): State.STANDBY,
+}
+"""The diagram. A pair that is not here changes nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """The coordinator gave us partition 0."""
+
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class Revoked:
+    """The coordinator asks for partition 0 back, or we leave the group."""
+
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Partition 0 was taken without asking: we were silent for too long."""
+
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatSeen:
+    """A heartbeat of our own was read back; `sent` is what our clock said when we sent it."""
+
+    now: float
+    sent: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Nothing but time has passed."""
+
+    now: float
+
+
+Event = Assigned | Revoked | Lost | HeartbeatSeen | Tick
+
+
+@dataclass(frozen=True, slots=True)
+class Election:
+    """What one instance knows of the election; `after` an event there is another one."""
+
+    deadline: float = RECEIVE_DEADLINE_SECONDS
+    state: State = State.STANDBY
+    term_began: float = _NEVER
+    proven_at: float = _NEVER
+    """When the newest heartbeat that was read back in this term was sent."""
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether we hold partition 0 as far as we know, and so send heartbeats."""
+        return self.state is not State.STANDBY
+
+    @property
+    def leads(self) -> bool:
+        """Whether we led at the last event; tick before you ask."""
+        return self.state is State.LEADING
+
+    def after(self, event: Event) -> Election:
+        """The election once the event has happened; every event is also a tick."""
+        match event:
+            case Assigned():
+                return self._began(event.now)._tick(event.now)
+            case Revoked() | Lost():
+                return replace(self, proven_at=_NEVER)._moved(Sign.TAKEN)
+            case HeartbeatSeen():
+                return self._heard(event)._tick(event.now)
+            case Tick():
+                return self._tick(event.now)
+            case _:
+                assert_never(event)
+
+    def _began(self, now: float) -> Election:
+        # Assigned while we own it: nothing was taken in between, so the term goes on.
+        return self if self.is_owner else replace(self, term_began=now, proven_at=_NEVER)._moved(Sign.ASSIGNED)
+
+    def _heard(self, event: HeartbeatSeen) -> Election:
+        if event.sent < self.term_began or self._is_old(event.sent, event.now):
+            return self
+        return replace(self, proven_at=max(self.proven_at, event.sent))._moved(Sign.PROVEN)
+
+    def _tick(self, now: float) -> Election:
+        return self._moved(Sign.SILENT) if self._is_old(self.proven_at, now) else self
+
+    def _is_old(self, sent: float, now: float) -> bool:
+        return now - sent >= self.deadline
+
+    def _moved(self, sign: Sign) -> Election:
+        return replace(self, state=TRANSITIONS.get((self.state, sign), self.state))

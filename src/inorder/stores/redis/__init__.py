@@ -1,0 +1,1 @@
+"""Redis behind the ports; needs the extra `inorder[redis]`."""
