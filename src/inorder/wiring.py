@@ -12,17 +12,29 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
 
+import psycopg
+
+from inorder.kafka.leadership import KafkaLease
 from inorder.kafka.shard_log import KafkaShardLog
+from inorder.leadership.unguarded import NoLease
 from inorder.model.errors import ConfigurationError
 from inorder.model.partition import Partitioner
 from inorder.outbox.layouts import install_statements as outbox_statements
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.slice import SliceOutcome
 from inorder.ports.lease import Lease
-from inorder.relay.leadership import NoLease
 from inorder.relay.loop import RelayLoop
 from inorder.settings import Settings
 from inorder.stores.postgres.connect import connect
+from inorder.stores.postgres.exceeded import (
+    Action,
+    ExceededRow,
+    Filter,
+    PostgresExceededStore,
+    act_on_exceeded,
+    list_exceeded,
+)
+from inorder.stores.postgres.exceeded import install_statements as exceeded_statements
 from inorder.stores.postgres.lease import PostgresLease, lease_of
 from inorder.stores.postgres.lease import install_statement as lease_statement
 from inorder.stores.postgres.outbox import PostgresOutboxStore, waiting
@@ -44,15 +56,18 @@ class Relay:
         self._stopping = threading.Event()
         self._failure: BaseException | None = None
         self._store = PostgresOutboxStore(url, settings.relay.table)
+        self._exceeded = PostgresExceededStore(url, settings.relay.table)
         self._shard = KafkaShardLog(
             settings.kafka.properties, group=settings.relay.group, partitioners=_partitioners(settings)
         )
         self._loop = RelayLoop(
             self._store,
+            self._exceeded,
             self._shard,
             _lease(settings, url),
             batch_size=settings.relay.batch_size,
             max_attempts=settings.relay.max_attempts,
+            policy=lambda topic: settings.topic(topic).on_exceeded or settings.relay.on_exceeded,
             stop=self._stopping,
         )
         self._thread = threading.Thread(target=self._run, name="inorder-relay", daemon=True)
@@ -100,14 +115,15 @@ class Relay:
             self._failure = failure
         finally:
             self._store.close()
+            self._exceeded.close()
             self._shard.close()
 
 
 def relay_status(settings: Settings) -> dict[str, Any]:
-    """What waits in the outbox, since when, and which instance owns it."""
+    """What waits in the outbox, since when, and which instance owns it, where the lease tells."""
     with connect(_postgres_url(settings), "inorder status", autocommit=True) as connection:
         count, oldest = waiting(connection, settings.relay.table)
-        owner, term = lease_of(connection, _lease_name(settings))
+        owner, term = _lease_holder(settings, connection)
     age = (datetime.now(UTC) - oldest).total_seconds() if oldest else 0.0
     return {
         "group": settings.relay.group,
@@ -117,6 +133,16 @@ def relay_status(settings: Settings) -> dict[str, Any]:
         "owner": owner,
         "term": term,
     }
+
+
+def exceeded_rows(settings: Settings, **wanted: Any) -> list[ExceededRow]:
+    """Rows that used up their attempts, oldest first; `wanted` are the fields of `Filter`."""
+    return list_exceeded(_postgres_url(settings), settings.relay.table, Filter(**wanted))
+
+
+def settle_exceeded(settings: Settings, action: Action, reason: str, **wanted: Any) -> list[ExceededRow]:
+    """Retries or discards such rows, all or none, and notes the reason; returns them."""
+    return act_on_exceeded(_postgres_url(settings), settings.relay.table, Filter(**wanted), action, reason)
 
 
 def run_upsert(settings: Settings, *, master: str | None, once: bool, stop: threading.Event) -> dict[str, Any]:
@@ -181,7 +207,7 @@ def _statements(settings: Settings, layout: str, dialect: str) -> list[str]:
         _require_postgres(dialect, "The pipeline's tables")
         return list(table_statements(upsert_mapping(settings)))
     made = list(outbox_statements(layout, dialect, settings.relay.table))
-    return [*made, lease_statement()] if dialect == "postgresql" else made
+    return [*made, lease_statement(), *exceeded_statements()] if dialect == "postgresql" else made
 
 
 def _install(stores: PostgresTableStores) -> None:
@@ -193,10 +219,32 @@ def _install(stores: PostgresTableStores) -> None:
 
 
 def _lease(settings: Settings, url: str) -> Lease:
-    if settings.relay.leadership == "none":
-        return NoLease()
     owner = f"{socket.gethostname()}/{os.getpid()}/{uuid4().hex[:8]}"
-    return PostgresLease(url, name=_lease_name(settings), owner=owner)
+    match settings.relay.leadership:
+        case "kafka":
+            return KafkaLease(settings.kafka.properties, group=settings.relay.group, owner=owner)
+        case "database":
+            return PostgresLease(url, name=_lease_name(settings), owner=owner)
+        case "redis":
+            # Here, because the package redis is an extra.
+            from inorder.stores.redis.lease import RedisLease
+
+            return RedisLease(settings.redis.require_url(), name=_lease_name(settings), owner=owner)
+        case "none":
+            return NoLease()
+
+
+def _lease_holder(settings: Settings, connection: psycopg.Connection[Any]) -> tuple[str | None, int | None]:
+    """Who holds the lease and in which term, as far as there is somebody to ask cheaply."""
+    match settings.relay.leadership:
+        case "database":
+            return lease_of(connection, _lease_name(settings))
+        case "redis":
+            from inorder.stores.redis.lease import holder_of
+
+            return holder_of(settings.redis.require_url(), _lease_name(settings)), None
+        case "kafka" | "none":
+            return None, None
 
 
 def _lease_name(settings: Settings) -> str:

@@ -11,16 +11,12 @@ from typing import Annotated
 
 import typer
 
-from inorder.cli import config, demo, doctor, pipeline, relay, schema, up
+from inorder.cli import bench, config, demo, doctor, exceeded, pipeline, relay, schema, up
 from inorder.cli.output import say
 from inorder.model.errors import InorderError
 
-_SUMMARY = (
-    "Events from your database transaction, through Kafka, to your tables: exactly once, in order per key."
-)
-_EPILOGUE = (
-    "Exit codes: 0 done, 1 failed, 2 usage, 3 configuration, 4 dependency unreachable, 5 guarantee violated."
-)
+_SUMMARY = "Events from your database transaction, through Kafka, to your tables: exactly once, in order per key."
+_EPILOGUE = "Exit codes: 0 done, 1 failed, 2 usage, 3 configuration, 4 dependency unreachable, 5 guarantee violated."
 
 app = typer.Typer(
     name="inorder",
@@ -36,6 +32,8 @@ app.command("up")(up.up)
 app.add_typer(schema.app, name="schema")
 app.add_typer(relay.app, name="relay")
 app.add_typer(pipeline.app, name="pipeline")
+app.add_typer(exceeded.app, name="exceeded")
+app.add_typer(bench.app, name="bench")
 app.command("doctor")(doctor.doctor)
 app.add_typer(config.app, name="config")
 

@@ -11,9 +11,7 @@ from inorder.cli.options import AsJson, ConfigFile, load
 from inorder.cli.output import say, show_fields
 from inorder.cli.stopping import in_background, stop_on_signals
 
-app = typer.Typer(
-    help="Carry Kafka records into tables, on Spark.", no_args_is_help=True, rich_markup_mode=None
-)
+app = typer.Typer(help="Carry Kafka records into tables, on Spark.", no_args_is_help=True, rich_markup_mode=None)
 
 
 class Job(StrEnum):

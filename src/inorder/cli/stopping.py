@@ -49,9 +49,7 @@ def _ignore(_number: int, _frame: object) -> None:
     """Python must have a handler for the wake-up to be written; the watcher does the work."""
 
 
-def _watch(
-    reading: int, stop: threading.Event, done: threading.Event, what: str, budget_seconds: float
-) -> None:
+def _watch(reading: int, stop: threading.Event, done: threading.Event, what: str, budget_seconds: float) -> None:
     while signals := os.read(reading, 1):
         if signals[0] in _SIGNALS:
             break

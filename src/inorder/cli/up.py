@@ -34,9 +34,7 @@ def up(
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FOLDER", help="Keep data and logs here; a fresh folder in the cache otherwise."
-        ),
+        typer.Option(metavar="FOLDER", help="Keep data and logs here; a fresh folder in the cache otherwise."),
     ] = None,
 ) -> None:
     """Keep embedded servers up, until a signal.

@@ -108,4 +108,6 @@ def _refusal(row: OutboxRow, error: object) -> InorderError:
     if not isinstance(error, KafkaError):
         return TransientError(f"{doing}: {error}.")
     found = meaning(error, doing)
-    return found if isinstance(found, RejectedError) else TransientError(found.message)
+    if isinstance(found, RejectedError):
+        return RejectedError(found.message, row_id=row.id)
+    return TransientError(found.message)

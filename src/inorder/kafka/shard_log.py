@@ -1,4 +1,13 @@
-"""One shard's producer: a fence, transactions, and the marker in each of them."""
+"""One shard's producers: a fence, transactions, and the marker in each of them.
+
+The broker ends a transaction a moment after it has answered the commit, and a client that begins the next one at once
+waits 20 ms. So a shard has **two** transactional ids and takes them in turns: one is ended while the other works.
+
+This keeps the fence whole. Taking over initialises the ids in their order and reads the marker afterwards; the first
+commit of an owner goes through the first id, and it changes ids only after a commit. Whoever was overtaken on the first
+id, at any moment, can therefore commit nothing at all; and whatever was committed through the second id before it was
+fenced is in the marker that the new owner reads.
+"""
 
 from __future__ import annotations
 
@@ -57,35 +66,22 @@ class KafkaShardLog:
         self._shard = shard
         self._shards = shards
         self._sender = Sender(partitioners or {})
-        self._producer: Producer | None = None
+        self._producers: tuple[Producer, ...] = ()
+        self._turn = 0
         self._refused: list[tuple[KafkaError, Message]] = []
 
     def take_over(self) -> bytes | None:
         """Fences earlier owners and returns the last committed marker."""
         self.close()
         ensure_compacted_topic(self._properties, self._marker_topic, self._shards)
-        producer = Producer(
-            {
-                **DEFAULTS,
-                **self._properties,
-                **OURS,
-                "transactional.id": self._transactional_id,
-                "on_delivery": self._note_refusal,
-            },
-            logger=CLIENT_LOG,
-        )
-        try:
-            producer.init_transactions(INIT_SECONDS)
-        except KafkaException as exception:
-            raise meaning(error_of(exception), f"Taking over {self._transactional_id!r}") from exception
-        self._producer = producer
+        self._producers = tuple(self._fenced_producer(letter) for letter in "ab")
         return read_last_marker(self._properties, self._marker_topic, self._shard)
 
     def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
         """Sends rows and marker in one transaction, which is committed on return."""
-        producer = self._producer
-        if producer is None:
+        if not self._producers:
             raise UnknownOutcomeError("The shard was not taken over.")
+        producer = self._producers[self._turn]
         self._refused.clear()
         try:
             producer.begin_transaction()
@@ -97,11 +93,31 @@ class KafkaShardLog:
             self._abort(producer)
             raise
         self._commit(producer)
+        self._turn = (self._turn + 1) % len(self._producers)
 
     def close(self) -> None:
-        """Forgets the producer. An open transaction is left to the next owner's fence, or to its timeout."""
-        self._producer = None
+        """Forgets the producers. An open transaction is left to the next owner's fence, or to its timeout."""
+        self._producers = ()
+        self._turn = 0
         self._sender.forget()
+
+    def _fenced_producer(self, letter: str) -> Producer:
+        transactional_id = f"{self._transactional_id}.{letter}"
+        producer = Producer(
+            {
+                **DEFAULTS,
+                **self._properties,
+                **OURS,
+                "transactional.id": transactional_id,
+                "on_delivery": self._note_refusal,
+            },
+            logger=CLIENT_LOG,
+        )
+        try:
+            producer.init_transactions(INIT_SECONDS)
+        except KafkaException as exception:
+            raise meaning(error_of(exception), f"Taking over {transactional_id!r}") from exception
+        return producer
 
     def _note_refusal(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:

@@ -97,9 +97,13 @@ class PermanentError(InorderError):
 
 
 class RejectedError(PermanentError):
-    """The broker or the store refused one record for its content."""
+    """The broker or the store refused one record for its content; `row_id` names its outbox row where it is known."""
 
     code = "RECORD-001"
+
+    def __init__(self, message: str, *, hint: str = "", row_id: int | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.row_id = row_id
 
 
 class GuaranteeError(PermanentError):

@@ -36,7 +36,9 @@ What if …
 | loses the database while purging     | ids stay in the marker until a purge is confirmed; `MAX_UNPURGED` batches     |
 | loses the broker                     | the transaction is aborted or unknown; rows wait; nothing uses up attempts    |
 | is fenced                            | it drops all it has in hand and must win the lease again                      |
-| meets a record the broker refuses    | the transaction is aborted; the batch is tried again (policy `block`)         |
+| meets a record the broker refuses    | the transaction is aborted, the record's key held, the rest sent again        |
+| finds its attempts used up           | the decision is committed as a marker, then the row moved (`parking.py`)      |
+| dies between those two               | the next owner reads the marker and moves the row                             |
 
 | the surroundings …                   | then                                                                          |
 |---|---|
@@ -50,14 +52,16 @@ What if …
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
-from inorder.ports.outbox_store import OutboxRow, OutboxStore
+from inorder.ports.exceeded_store import ExceededStore, Exceeding
+from inorder.ports.outbox_store import OutboxRow, OutboxStore, Scan
 from inorder.ports.shard_log import ShardLog
 from inorder.relay.limits import FIRST_ROWS, next_limit
 from inorder.relay.marker import Marker, ranges
+from inorder.relay.parking import Parking
 from inorder.relay.scan import Horizon, after_scan, is_watching, next_scan, observe
 from inorder.relay.settlement import Settlement
 
@@ -69,13 +73,17 @@ MAX_UNPURGED = 4
 SWEEP_SECONDS = 60.0
 """How often the table is read from its head whatever is known about ids."""
 
+LAST_ID = 2**63 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows read in one snapshot, in id order, none of them in hand before."""
+    """Rows to be published together, in id order, and the floor of the scan that read them."""
 
     rows: list[OutboxRow]
     floor: int
+    is_full: bool = False
+    """Whether more rows are waiting than were read."""
 
     @property
     def ids(self) -> list[int]:
@@ -85,15 +93,31 @@ class Batch:
 class Owner:
     """One term of owning a shard: from `take_over` until it ends by any error."""
 
-    def __init__(self, store: OutboxStore, shard: ShardLog, *, batch_size: int, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        store: OutboxStore,
+        exceeded: ExceededStore,
+        shard: ShardLog,
+        *,
+        batch_size: int,
+        clock: Callable[[], float],
+        look_seconds: float,
+        retry_seconds: float,
+    ) -> None:
+        """An owner looks for released keys every `look_seconds` and purges again after `retry_seconds`."""
         self._store = store
+        self._exceeded = exceeded
         self._shard = shard
         self._batch_size = batch_size
         self._limit = min(batch_size, FIRST_ROWS)
         self._clock = clock
         self._horizon = Horizon()
+        self._parking = Parking()
+        self._floor = 0
         self._swept_at = float("-inf")
-        self._settlement = Settlement(store)
+        self._look_seconds = look_seconds
+        self._looked_at = float("-inf")
+        self._settlement = Settlement(store, retry_seconds)
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="inorder-read")
         self._ahead: Future[Batch] | None = None
 
@@ -101,6 +125,10 @@ class Owner:
         """Fences earlier owners and purges what they had published; returns how many rows that were."""
         marker = Marker.decode(self._shard.take_over())
         purged = self._store.purge(list(marker.ids()))
+        if marker.exceeding is not None:
+            self._exceeded.exceed(marker.exceeding)
+        self._parking = Parking(self._exceeded.parked())
+        self._floor = marker.floor
         self._horizon = Horizon(floor=marker.floor, last=marker.floor)
         self._settlement.start()
         log.info("relay.taken_over", extra={"purged": purged, "floor": marker.floor})
@@ -111,15 +139,51 @@ class Owner:
         ahead, self._ahead = self._ahead, None
         return ahead.result() if ahead is not None else self._read()
 
+    def sift(self, rows: Sequence[OutboxRow]) -> list[OutboxRow]:
+        """The rows that may go now; those of held keys wait."""
+        return self._parking.sift(rows)
+
     def publish(self, batch: Batch) -> None:
-        """Publishes the batch and hands it over to be purged; the next one is read meanwhile."""
+        """Publishes the batch and hands it over to be purged; the next one is read meanwhile if it waits already.
+
+        Without a backlog the next read is better made afterwards: it finds what is committed in the meantime.
+        """
         self._settlement.wait_below(MAX_UNPURGED)
-        if self._ahead is None:
+        if self._ahead is None and batch.is_full:
             self._ahead = self._reader.submit(self._read)
         ids = batch.ids
         marker = Marker((*self._settlement.unpurged(), *ranges(ids)), batch.floor)
         self._shard.publish(batch.rows, marker.encode())
         self._settlement.published(ids)
+        self._parking.published(ids)
+        self._floor = batch.floor
+
+    def refuse(self, row: OutboxRow) -> int:
+        """Counts a refusal; returns how many attempts the row has used up."""
+        return self._parking.refuse(row)
+
+    def hold(self, row: OutboxRow, retry_at: float) -> None:
+        """Holds a refused row and its key; `due` gives them back at `retry_at`."""
+        self._parking.hold(row, retry_at)
+
+    def exceed(self, row: OutboxRow, exceeding: Exceeding) -> None:
+        """Moves a row out of the outbox: the decision is committed under the fence first, then carried out."""
+        self._settlement.wait_below(MAX_UNPURGED)
+        self._shard.publish((), Marker(self._settlement.unpurged(), self._floor, exceeding).encode())
+        self._exceeded.exceed(exceeding)
+        self._settlement.forget([row.id])
+        self._parking.exceed(row, parks=exceeding.parks, now=self._clock())
+
+    def due(self) -> Iterator[Batch]:
+        """Batches of held keys whose time has come, or whom somebody released, read again from the table."""
+        now = self._clock()
+        waiting = self._parking.due(now)
+        if self._parking.parked() and now - self._looked_at >= self._look_seconds:
+            self._looked_at = now
+            waiting += self._parking.release(self._exceeded.parked())
+        for ids in waiting:
+            for start in range(0, len(ids), self._batch_size):
+                yield Batch(self.read_again(ids[start : start + self._batch_size]), self._floor)
 
     def settle(self) -> None:
         """Waits until everything published is purged."""
@@ -142,7 +206,16 @@ class Owner:
         self._limit = next_limit(self._limit, len(rows), sum(map(_size, rows)), self._batch_size)
         fresh = [row for row in rows if row.id not in in_hand] if in_hand else rows
         self._settlement.read([row.id for row in fresh])
-        return Batch(fresh, self._horizon.floor)
+        return Batch(fresh, self._horizon.floor, is_full=len(rows) >= limit)
+
+    def read_again(self, ids: Sequence[int]) -> list[OutboxRow]:
+        """Rows in hand as they are now, repaired perhaps; those that are gone are forgotten."""
+        if self._ahead is not None:
+            wait([self._ahead])  # the store's reading connection serves one thread at a time
+        rows = self._store.read(Scan(above=LAST_ID, probes=tuple(ids)), 1)
+        self._settlement.read([row.id for row in rows])
+        self._settlement.forget(set(ids) - {row.id for row in rows})
+        return rows
 
     def _sweep_is_due(self) -> bool:
         if self._clock() - self._swept_at < SWEEP_SECONDS:

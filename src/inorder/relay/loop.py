@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from inorder.model.errors import FencedError, RejectedError, TransientError, UnknownOutcomeError
+from inorder.ports.exceeded_store import ExceededStore, Exceeding
 from inorder.ports.lease import Lease
-from inorder.ports.outbox_store import OutboxStore
+from inorder.ports.outbox_store import OutboxRow, OutboxStore
 from inorder.ports.shard_log import ShardLog
 from inorder.relay.drain import Batch, Owner
+from inorder.relay.parking import Policy, halves
 
 log = logging.getLogger("inorder.relay")
 
@@ -23,10 +25,14 @@ class Pace:
 
     poll: float = 0.5
     """Between looks at the table while publishers are asked to wake us."""
-    brief_poll: float = 0.02
-    """Between looks while they cannot be asked, because one of them is about to commit."""
+    brief_poll: float = 0.002
+    """Before the next look while they cannot be asked, because one of them is about to commit. Doubles each time."""
+    longest_brief_poll: float = 0.05
+    """Where that doubling ends: a transaction that stays open is looked for so often."""
     lease: float = 1.0
     """Between extensions of the lease, and between tries to win it."""
+    parked: float = 1.0
+    """Between looks whether somebody released a parked key, while there is one."""
     back_off: float = 0.5
     """After a failure of the environment, or a record that was refused."""
     blocked: float = 10.0
@@ -40,6 +46,7 @@ class Progress:
     is_owner: bool = False
     terms: int = 0
     published: int = 0
+    exceeded: int = 0
     last_error: str = ""
 
 
@@ -49,16 +56,20 @@ class RelayLoop:
     def __init__(
         self,
         store: OutboxStore,
+        exceeded: ExceededStore,
         shard: ShardLog,
         lease: Lease,
         *,
         batch_size: int,
         stop: threading.Event,
         max_attempts: int = 5,
+        policy: Callable[[str], Policy] = lambda _topic: "park",
         pace: Pace | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
+        self._exceeded = exceeded
+        self._policy = policy
         self._shard = shard
         self._lease = lease
         self._batch_size = batch_size
@@ -67,6 +78,7 @@ class RelayLoop:
         self._pace = pace or Pace()
         self._clock = clock
         self._leads_until = float("-inf")
+        self._rests = 0
         self.progress = Progress()
 
     def run(self) -> None:
@@ -86,7 +98,7 @@ class RelayLoop:
         if not self._leads():
             self._stop.wait(self._pace.lease)
             return
-        owner = Owner(self._store, self._shard, batch_size=self._batch_size, clock=self._clock)
+        owner = self._new_owner()
         try:
             owner.take_over()
             self.progress.is_owner = True
@@ -97,7 +109,20 @@ class RelayLoop:
             self.progress.is_owner = False
             owner.close()
 
+    def _new_owner(self) -> Owner:
+        return Owner(
+            self._store,
+            self._exceeded,
+            self._shard,
+            batch_size=self._batch_size,
+            clock=self._clock,
+            look_seconds=self._pace.parked,
+            retry_seconds=self._pace.back_off,
+        )
+
     def _step(self, owner: Owner) -> None:
+        for waiting in owner.due():
+            self._publish(owner, waiting)
         batch = owner.claim()
         if batch.rows:
             self._publish(owner, batch)
@@ -105,29 +130,56 @@ class RelayLoop:
             self._rest(owner)
 
     def _publish(self, owner: Owner, batch: Batch) -> None:
-        refusals = 0
-        while not self._stop.is_set():
+        """Publishes all of the batch that may go, in parts if a record in it is refused and nobody knows which."""
+        parts: list[Sequence[OutboxRow]] = [batch.rows]
+        while parts and not self._stop.is_set():
+            rows = owner.sift(parts.pop())
+            if not rows:
+                continue
             try:
-                owner.publish(batch)
+                owner.publish(replace(batch, rows=rows))
             except (FencedError, UnknownOutcomeError):
                 raise
             except RejectedError as error:
-                refusals += 1
-                self._after_refusal(error, refusals)
+                parts += self._after_refusal(owner, rows, error)
             except TransientError as error:
+                parts.append(rows)
                 self._wait_out(error)
             else:
-                self.progress.published += len(batch.rows)
+                self._rests = 0
+                self.progress.published += len(rows)
                 self.progress.last_error = ""
-                return
 
-    def _after_refusal(self, error: RejectedError, refusals: int) -> None:
-        """The policy `block`: the record keeps its place and everything behind it waits, loudly."""
+    def _after_refusal(
+        self, owner: Owner, rows: list[OutboxRow], error: RejectedError
+    ) -> Sequence[Sequence[OutboxRow]]:
+        """What is left to do, last part first: the rows without the guilty one's key, or both halves to search."""
         self.progress.last_error = str(error)
-        exceeded = refusals >= self._max_attempts
-        event = "relay.blocked" if exceeded else "relay.refused"
-        log.log(logging.ERROR if exceeded else logging.WARNING, "%s: %s", event, error, extra={"refusals": refusals})
+        guilty = rows[0] if len(rows) == 1 else next((row for row in rows if row.id == error.row_id), None)
+        if guilty is None:
+            return halves(rows)[::-1]
+        attempts, policy = owner.refuse(guilty), self._policy(guilty.topic)
+        log.warning("relay.refused: %s", error, extra={"row": guilty.id, "attempts": attempts, "policy": policy})
+        if policy == "block":
+            return [self._stand_still(owner, rows, error, attempts)]
+        owner.hold(guilty, self._clock() + self._pace.back_off)
+        if attempts >= self._max_attempts:
+            parks = policy == "park" and guilty.key is not None
+            self._exceed(owner, guilty, Exceeding(guilty.id, attempts, error.code, error.message, parks))
+        return [rows]
+
+    def _exceed(self, owner: Owner, row: OutboxRow, exceeding: Exceeding) -> None:
+        owner.exceed(row, exceeding)
+        self.progress.exceeded += 1
+        log.error("relay.exceeded: %s", exceeding.reason, extra={"row": row.id, "parks": exceeding.parks})
+
+    def _stand_still(self, owner: Owner, rows: list[OutboxRow], error: RejectedError, attempts: int) -> list[OutboxRow]:
+        """The policy `block`: everything waits, and the rows are read again in case somebody repaired them."""
+        exceeded = attempts >= self._max_attempts
+        if exceeded:
+            log.error("relay.blocked: %s", error)
         self._stop.wait(self._pace.blocked if exceeded else self._pace.back_off)
+        return owner.read_again([row.id for row in rows])
 
     def _rest(self, owner: Owner) -> None:
         """Sleeps until woken. The look after falling asleep finds what was committed just before."""
@@ -135,11 +187,15 @@ class RelayLoop:
         try:
             batch = owner.claim()
             if not batch.rows:
-                self._store.wait(self._pace.poll if asleep else self._pace.brief_poll)
+                self._store.wait(self._pace.poll if asleep else self._brief_poll())
         finally:
             self._store.end_sleep()
         if batch.rows:
             self._publish(owner, batch)
+
+    def _brief_poll(self) -> float:
+        self._rests = min(self._rests + 1, 10)
+        return min(self._pace.brief_poll * float(2**self._rests), self._pace.longest_brief_poll)
 
     def _leads(self) -> bool:
         if self._clock() < self._leads_until:
@@ -153,7 +209,7 @@ class RelayLoop:
     def _after_fence(self, error: FencedError) -> None:
         if not self._lease.arbitrates():
             raise error
-        log.warning("relay.fenced", extra={"error": str(error)})
+        log.warning("relay.fenced: %s", error)
         self._leads_until = float("-inf")
         self._stop.wait(self._pace.lease)
 
@@ -166,4 +222,4 @@ class RelayLoop:
         try:
             self._lease.release()
         except TransientError as error:
-            log.warning("relay.lease_not_released", extra={"error": str(error)})
+            log.warning("relay.lease_not_released: %s", error)

@@ -2,15 +2,19 @@
 
 It travels in the same Kafka transaction as the records it speaks of, so the last committed marker is always true. The
 floor in it is a hint that spares the next owner a walk over dead rows; the ids are the authority.
+
+A marker may also carry the decision that a row has used up its attempts. The row is moved only after that marker is
+committed, and the next owner moves it too, so that an owner who was fenced meanwhile can move nothing.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from inorder.model.errors import PermanentError
+from inorder.ports.exceeded_store import Exceeding
 
 Range = tuple[int, int]
 """First and last id, both included."""
@@ -22,6 +26,7 @@ class Marker:
 
     published: tuple[Range, ...] = ()
     floor: int = 0
+    exceeding: Exceeding | None = None
 
     def ids(self) -> Iterator[int]:
         """Every id, in order of the ranges."""
@@ -31,7 +36,10 @@ class Marker:
     def encode(self) -> bytes:
         """The record's value: short, and readable by whoever looks at the topic."""
         spans = ",".join(str(a) if a == b else f"{a}-{b}" for a, b in self.published)
-        return json.dumps({"published": spans, "floor": self.floor}).encode()
+        fields: dict[str, object] = {"published": spans, "floor": self.floor}
+        if self.exceeding is not None:
+            fields["exceeding"] = asdict(self.exceeding)
+        return json.dumps(fields).encode()
 
     @staticmethod
     def decode(value: bytes | None) -> Marker:
@@ -41,7 +49,9 @@ class Marker:
         try:
             fields = json.loads(value)
             spans = [span.split("-") for span in fields["published"].split(",") if span]
-            return Marker(tuple((int(span[0]), int(span[-1])) for span in spans), int(fields["floor"]))
+            published = tuple((int(span[0]), int(span[-1])) for span in spans)
+            exceeding = Exceeding(**fields["exceeding"]) if "exceeding" in fields else None
+            return Marker(published, int(fields["floor"]), exceeding)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise PermanentError(
                 f"The marker record {value[:80]!r} cannot be read, so it is unknown what was published.",

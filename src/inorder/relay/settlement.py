@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from inorder.model.errors import InorderError, TransientError
+from inorder.model.errors import InorderError, TransientError, UnreachableError
 from inorder.ports.outbox_store import OutboxStore
 from inorder.relay.marker import Range, ranges
 
 log = logging.getLogger("inorder.relay")
 
-RETRY_SECONDS = 0.5
+PATIENCE_SECONDS = 5.0
+"""How long an owner waits for the database before it gives its term up, so that it can be stopped."""
 
 
 class Settlement:
@@ -23,8 +24,9 @@ class Settlement:
     so what `unpurged` says is never too little. Purging twice is harmless, forgetting is not.
     """
 
-    def __init__(self, store: OutboxStore) -> None:
+    def __init__(self, store: OutboxStore, retry_seconds: float) -> None:
         self._store = store
+        self._retry_seconds = retry_seconds
         self._changed = threading.Condition()
         self._in_hand: set[int] = set()
         self._published: deque[Sequence[int]] = deque()
@@ -60,38 +62,47 @@ class Settlement:
             self._published.append(ids)
             self._changed.notify_all()
 
+    def forget(self, ids: Iterable[int]) -> None:
+        """These ids left the table by another way."""
+        with self._changed:
+            self._in_hand.difference_update(ids)
+
     def unpurged(self) -> tuple[Range, ...]:
         """Ids published and not known to be purged."""
         with self._changed:
             return tuple(span for ids in self._published for span in ranges(sorted(ids)))
 
     def wait_below(self, batches: int) -> None:
-        """Waits until fewer than so many published batches wait to be purged; raises what stopped the purging."""
+        """Waits until fewer than so many published batches wait to be purged; raises what holds the purging up."""
         with self._changed:
-            self._changed.wait_for(lambda: len(self._published) < batches or self._failure is not None)
+            settled = self._changed.wait_for(
+                lambda: len(self._published) < batches or self._failure is not None, PATIENCE_SECONDS
+            )
             if self._failure is not None:
                 raise self._failure
+            if not settled:
+                raise UnreachableError(f"{len(self._published)} published batches could not be purged.")
 
     def _purge_published(self) -> None:
         while (ids := self._next()) is not None:
             try:
                 self._store.purge(ids)
             except TransientError as error:
-                log.warning("relay.purge_failed", extra={"rows": len(ids), "error": str(error)})
+                log.warning("relay.purge_failed: %s", error, extra={"rows": len(ids)})
                 if self._pause():
                     return
             except InorderError as error:
                 self._fail(error)
                 return
             else:
-                self._forget(ids)
+                self._purged(ids)
 
     def _next(self) -> Sequence[int] | None:
         with self._changed:
             self._changed.wait_for(lambda: bool(self._published) or self._stopping)
             return self._published[0] if self._published else None
 
-    def _forget(self, ids: Sequence[int]) -> None:
+    def _purged(self, ids: Sequence[int]) -> None:
         with self._changed:
             self._published.popleft()
             self._in_hand.difference_update(ids)
@@ -105,4 +116,4 @@ class Settlement:
     def _pause(self) -> bool:
         """Waits before the next try; True when there is to be none."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._stopping, RETRY_SECONDS)
+            return self._changed.wait_for(lambda: self._stopping, self._retry_seconds)

@@ -57,6 +57,17 @@ class MemoryOutbox:
             self._changed.notify_all()
             return len(found)
 
+    def take(self, id: int) -> OutboxRow | None:
+        """Removes one row and gives it to the caller."""
+        with self._changed:
+            return self._rows.pop(id, None)
+
+    def put_back(self, row: OutboxRow) -> None:
+        """Shows a row again under its old id."""
+        with self._changed:
+            self._rows[row.id] = row
+            self._changed.notify_all()
+
     def begin_sleep(self) -> bool:
         """Always possible."""
         return True

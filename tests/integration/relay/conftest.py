@@ -9,17 +9,26 @@ from dataclasses import dataclass, field
 
 import psycopg
 import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs do not re-export all of them
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
 from inorder.kafka.shard_log import KafkaShardLog
+from inorder.leadership.unguarded import NoLease
 from inorder.model.message import Message
 from inorder.outbox import Outbox
 from inorder.outbox.layouts import install_statements
+from inorder.ports.exceeded_store import ExceededStore
 from inorder.ports.lease import Lease
 from inorder.ports.outbox_store import OutboxStore
 from inorder.ports.shard_log import ShardLog
-from inorder.relay.leadership import NoLease
-from inorder.relay.loop import RelayLoop
+from inorder.relay.loop import Pace, RelayLoop
 from inorder.stores.postgres.connect import connect
+from inorder.stores.postgres.exceeded import PostgresExceededStore
 from inorder.stores.postgres.outbox import PostgresOutboxStore
 
 
@@ -49,6 +58,16 @@ class Bench:
         assert row is not None
         return int(str(row[0]))
 
+    def alter_topic(self, topic: str, config: dict[str, str]) -> None:
+        """Changes settings of a topic, as an operator would."""
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in config.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        for future in admin.incremental_alter_configs([resource]).values():
+            future.result(30)
+
     def store(self) -> PostgresOutboxStore:
         return PostgresOutboxStore(self.url, "outbox")
 
@@ -63,7 +82,8 @@ class Bench:
         lease: Lease | None = None,
         batch_size: int = 1000,
     ) -> Running:
-        running = Running(store or self.store(), shard or self.shard(), lease or NoLease(), batch_size)
+        exceeded = PostgresExceededStore(self.url, "outbox")
+        running = Running(store or self.store(), exceeded, shard or self.shard(), lease or NoLease(), batch_size)
         self.relays.append(running)
         return running
 
@@ -71,12 +91,17 @@ class Bench:
 class Running:
     """A relay loop on a thread, stopped at the end of the test."""
 
-    def __init__(self, store: OutboxStore, shard: ShardLog, lease: Lease, batch_size: int) -> None:
+    def __init__(
+        self, store: OutboxStore, exceeded: ExceededStore, shard: ShardLog, lease: Lease, batch_size: int
+    ) -> None:
         self.stopping = threading.Event()
         self.error: BaseException | None = None
         self.store = store
         self.shard = shard
-        self.loop = RelayLoop(store, shard, lease, batch_size=batch_size, stop=self.stopping)
+        self.exceeded = exceeded
+        self.loop = RelayLoop(
+            store, exceeded, shard, lease, batch_size=batch_size, stop=self.stopping, pace=Pace(back_off=0.05)
+        )
         self.thread = threading.Thread(target=self._run)
         self.thread.start()
 
@@ -92,6 +117,7 @@ class Running:
         self.thread.join(30)
         assert not self.thread.is_alive(), "the relay did not stop within 30 s"
         self.store.close()
+        self.exceeded.close()
         self.shard.close()
 
 

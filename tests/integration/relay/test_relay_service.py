@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 import inorder
@@ -12,10 +14,11 @@ from tests.conftest import Eventually
 from tests.integration.relay.conftest import Bench
 
 
-def settings_of(bench: Bench, **relay: object) -> inorder.Settings:
+def settings_of(bench: Bench, redis_url: str | None = None, **relay: object) -> inorder.Settings:
     return inorder.Settings.load(
         kafka={"bootstrap.servers": bench.bootstrap},
         database={"url": bench.url},
+        redis={"url": redis_url},
         relay={"group": bench.group, **relay},
     )
 
@@ -30,10 +33,12 @@ def test_a_relay_in_your_process_carries_what_you_commit(bench: Bench, unique: s
     assert [record.value for record in read_back(bench.properties, unique)] == [b'{"id":1}']
 
 
+@pytest.mark.parametrize("leadership", ["kafka", "database", "redis"])
 def test_of_two_instances_one_leads_and_the_other_follows_when_it_stops(
-    bench: Bench, unique: str, eventually: Eventually
+    bench: Bench, redis_url: str, unique: str, eventually: Eventually, leadership: str
 ) -> None:
-    first, second = inorder.Relay(settings_of(bench)), inorder.Relay(settings_of(bench))
+    settings = settings_of(bench, redis_url, leadership=leadership)
+    first, second = inorder.Relay(settings), inorder.Relay(settings)
     with first:
         eventually(lambda: first.is_leader)
         with second:
@@ -48,7 +53,7 @@ def test_of_two_instances_one_leads_and_the_other_follows_when_it_stops(
 
 
 def test_the_status_tells_what_waits_and_who_owns_it(bench: Bench, unique: str, eventually: Eventually) -> None:
-    settings = settings_of(bench)
+    settings = settings_of(bench, leadership="database")
     bench.publish(inorder.Message(unique, value="x"), inorder.Message(unique, value="y"))
     status = relay_status(settings)
     assert (status["waiting"], status["owner"]) == (2, None)
@@ -57,6 +62,22 @@ def test_the_status_tells_what_waits_and_who_owns_it(bench: Bench, unique: str, 
         eventually(lambda: relay_status(settings)["waiting"] == 0)
         assert relay_status(settings)["owner"] is not None
         assert relay_status(settings)["term"] == 1
+
+
+def test_the_status_names_the_owner_by_the_key_in_redis(bench: Bench, redis_url: str, eventually: Eventually) -> None:
+    settings = settings_of(bench, redis_url, leadership="redis")
+    assert relay_status(settings)["owner"] is None
+    with inorder.Relay(settings):
+        owner = eventually(lambda: relay_status(settings)["owner"])
+        assert str(os.getpid()) in owner
+    assert (relay_status(settings)["owner"], relay_status(settings)["term"]) == (None, None)
+
+
+def test_an_election_names_no_owner_in_the_status(bench: Bench, eventually: Eventually) -> None:
+    settings = settings_of(bench, leadership="kafka")
+    with inorder.Relay(settings) as relay:
+        eventually(lambda: relay.is_leader)
+        assert (relay_status(settings)["owner"], relay_status(settings)["term"]) == (None, None)
 
 
 def test_a_missing_outbox_table_ends_the_relay_with_the_command_that_makes_it(bench: Bench) -> None:

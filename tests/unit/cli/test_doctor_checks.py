@@ -15,6 +15,8 @@ from inorder.doctor import machine as machine_checks
 from inorder.doctor.check import fail, of_error, ok, unreachable, warn
 from inorder.doctor.database import OUTBOX_COLUMNS, examine_database
 from inorder.doctor.machine import GIGABYTE, examine_machine
+from inorder.doctor.redis import examine_redis
+from inorder.embedded.ports import free_port
 from inorder.kafka.admin import Cluster, ClusterInfo
 from inorder.model.errors import ConfigurationError, UnreachableError
 from inorder.outbox.layouts import install_statements
@@ -113,17 +115,24 @@ class FakeCluster(Cluster):
         return self.broker if broker_id == 1 else {}
 
 
-def findings(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+BROKER_DEFAULTS = {
+    "transaction.max.timeout.ms": "900000",
+    "group.min.session.timeout.ms": "6000",
+    "group.max.session.timeout.ms": "1800000",
+}
+
+
+def findings(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, **relay: object) -> dict[str, str]:
     """The status of each Kafka check."""
     monkeypatch.setattr(kafka_checks, "Cluster", lambda _: cluster)
-    return {check.name: check.status for check in kafka_checks.examine_kafka(Settings.load())}
+    return {check.name: check.status for check in kafka_checks.examine_kafka(Settings.load(relay=relay))}
 
 
 def test_a_fresh_cluster_has_nothing_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = FakeCluster({}, {"transaction.max.timeout.ms": "900000"})
-    assert findings(cluster, monkeypatch) == {
+    assert findings(FakeCluster({}, BROKER_DEFAULTS), monkeypatch) == {
         "kafka": "ok",
         "kafka transactions": "ok",
+        "leadership": "ok",
         "marker topic": "ok",
         "pipeline topic": "warn",
     }
@@ -134,10 +143,12 @@ def test_settings_that_would_break_the_relay_are_found(monkeypatch: pytest.Monke
         "inorder.orders.marker": (1, {"cleanup.policy": "delete"}),
         "upsert": (4, {"max.message.bytes": "20000"}),
     }
-    found = findings(FakeCluster(topics, {"transaction.max.timeout.ms": "5000"}), monkeypatch)
+    broker = {**BROKER_DEFAULTS, "transaction.max.timeout.ms": "5000", "group.min.session.timeout.ms": "10000"}
+    found = findings(FakeCluster(topics, broker), monkeypatch)
     assert found == {
         "kafka": "ok",
         "kafka transactions": "fail",
+        "leadership": "fail",
         "marker topic": "fail",
         "pipeline topic": "ok",
         "message size": "warn",
@@ -151,4 +162,17 @@ def test_a_topic_that_takes_the_largest_message_is_well(monkeypatch: pytest.Monk
     }
     found = findings(FakeCluster(topics, {}), monkeypatch)
     assert (found["marker topic"], found["message size"]) == ("ok", "ok")
-    assert found["kafka transactions"] == "warn"
+    assert (found["kafka transactions"], found["leadership"]) == ("warn", "warn")
+
+
+def test_sessions_are_looked_at_only_where_members_have_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = findings(FakeCluster({}, BROKER_DEFAULTS), monkeypatch, leadership="database")
+    assert "leadership" not in found
+
+
+def test_redis_is_looked_at_only_where_the_lease_lives_there() -> None:
+    url = f"redis://:geheim@127.0.0.1:{free_port()}/0"
+    assert examine_redis(Settings.load(redis={"url": url})) == []
+    [check] = examine_redis(Settings.load(redis={"url": url}, relay={"leadership": "redis"}))
+    assert (check.name, check.status, check.unreachable) == ("leadership", "fail", True)
+    assert "geheim" not in check.detail + check.hint

@@ -154,7 +154,7 @@ sweeps = st.tuples(st.just("scan"), st.integers(1, 6), st.just(50), st.just(True
 purges = st.tuples(st.just("purge"), st.integers(1, 3))
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=800, deadline=None)
 @given(st.lists(st.one_of(inserts, inserts, ends, ends, scans, scans, scans, scans, sweeps, purges), max_size=40))
 def test_no_row_is_lost_doubled_or_overtaken_however_commits_cross(steps: list[tuple[Any, ...]]) -> None:
     table = Table()

@@ -35,7 +35,9 @@ FAMILIES: Final[dict[str, type[InorderError]]] = {
 _HINTS: Final[dict[type[InorderError], str]] = {
     UnreachableError: "Check that the server of database.url runs; the work is tried again.",
     TransientError: "It is tried again.",
-    ConfigurationError: "Check database.url and its rights; `inorder doctor` tells what is missing, `inorder schema install` makes tables.",
+    ConfigurationError: (
+        "Check database.url and its rights; `inorder doctor` tells what is missing, `inorder schema install` makes it."
+    ),
 }
 
 

@@ -1,0 +1,119 @@
+"""One record that the broker refuses waits with its key; a thousand others do not notice."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+import inorder
+from inorder.kafka.read_back import read_back
+from inorder.kafka.topics import ensure_topic
+from inorder.wiring import exceeded_rows, settle_exceeded
+from tests.conftest import Eventually
+from tests.integration.relay.conftest import Bench
+
+LIMIT = 20_000
+LARGE = random.Random(1).randbytes(2 * LIMIT)  # nothing that compression could save
+
+
+@pytest.fixture
+def settings(bench: Bench, unique: str) -> inorder.Settings:
+    """A relay whose topic takes records of 20 kB at most."""
+    ensure_topic(bench.properties, unique, 4, {"max.message.bytes": str(LIMIT)})
+    return inorder.Settings.load(
+        kafka={"bootstrap.servers": bench.bootstrap},
+        database={"url": bench.url},
+        relay={"group": bench.group, "leadership": "none", "max_attempts": 2},
+    )
+
+
+def by_key(bench: Bench, topic: str) -> dict[bytes | None, list[bytes]]:
+    found: dict[bytes | None, list[bytes]] = defaultdict(list)
+    for record in read_back(bench.properties, topic):
+        found[record.key].append((record.value or b"")[:10])
+    return found
+
+
+def publish_with_a_bad_one(bench: Bench, topic: str) -> None:
+    """A record too large for its topic, the first of its key, among 300 other keys."""
+    bench.publish(
+        *(inorder.Message(topic, key=f"k{number}", value=f"1 of {number}") for number in range(150)),
+        inorder.Message(topic, key="bad", value=LARGE),
+        inorder.Message(topic, key="bad", value="2"),
+        *(inorder.Message(topic, key=f"k{number}", value=f"1 of {number}") for number in range(150, 300)),
+        inorder.Message(topic, key="bad", value="3"),
+    )
+
+
+def test_a_record_too_large_for_its_topic_parks_its_key_and_a_retry_brings_it_back_in_order(
+    bench: Bench, settings: inorder.Settings, unique: str, eventually: Eventually
+) -> None:
+    publish_with_a_bad_one(bench, unique)
+    with inorder.Relay(settings) as relay:
+        eventually(lambda: len(by_key(bench, unique)) == 300)
+        (row,) = eventually(lambda: exceeded_rows(settings))
+        assert (row.topic, row.key, row.attempts, row.parks) == (unique, b"bad", 2, True)
+        assert "MSG_SIZE_TOO_LARGE" in row.reason
+        bench.publish(inorder.Message(unique, key="bad", value="4"), inorder.Message(unique, key="k0", value="2 of 0"))
+        eventually(lambda: len(by_key(bench, unique)[b"k0"]) == 2)
+        assert b"bad" not in by_key(bench, unique)
+        bench.alter_topic(unique, {"max.message.bytes": "1000000"})
+        settle_exceeded(settings, "retry", "the topic's limit was raised", id=row.id)
+        eventually(lambda: bench.count() == 0)
+        assert relay.published == 305
+    assert by_key(bench, unique)[b"bad"] == [LARGE[:10], b"2", b"3", b"4"]
+
+
+def test_a_new_owner_keeps_a_parked_key_waiting(
+    bench: Bench, settings: inorder.Settings, unique: str, eventually: Eventually
+) -> None:
+    publish_with_a_bad_one(bench, unique)
+    with inorder.Relay(settings):
+        (row,) = eventually(lambda: exceeded_rows(settings))
+    with inorder.Relay(settings) as second:
+        bench.publish(inorder.Message(unique, key="bad", value="4"), inorder.Message(unique, key="k0", value="2 of 0"))
+        eventually(lambda: len(by_key(bench, unique)[b"k0"]) == 2)
+        assert b"bad" not in by_key(bench, unique)
+        settle_exceeded(settings, "discard", "a test", id=row.id)
+        eventually(lambda: bench.count() == 0)
+        assert second.is_leader
+    assert by_key(bench, unique)[b"bad"] == [b"2", b"3", b"4"]
+
+
+def test_many_small_records_that_are_too_large_only_together_all_go_through(
+    bench: Bench, settings: inorder.Settings, unique: str, eventually: Eventually
+) -> None:
+    bench.publish(*(inorder.Message(unique, key=f"k{number % 5}", value="x" * 500) for number in range(400)))
+    with inorder.Relay(settings):
+        eventually(lambda: bench.count() == 0, 60)
+    assert sum(len(values) for values in by_key(bench, unique).values()) == 400
+    assert exceeded_rows(settings) == []
+
+
+def test_the_commands_list_show_and_settle_exceeded_records(
+    bench: Bench, settings: inorder.Settings, unique: str, eventually: Eventually, tmp_path: Path
+) -> None:
+    publish_with_a_bad_one(bench, unique)
+    with inorder.Relay(settings):
+        (row,) = eventually(lambda: exceeded_rows(settings))
+    config = tmp_path / "inorder.toml"
+    config.write_text(f'[database]\nurl = "{bench.url}"\n')
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "inorder.cli", "exceeded", *arguments, "--config", str(config)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert f'"id": {row.id}' in run("list", "--json").stdout
+    assert "MSG_SIZE_TOO_LARGE" in run("show", str(row.id)).stdout
+    assert run("show", "999999").returncode == 3
+    assert run("retry").returncode == 2, "nothing was named"
+    assert run("discard", str(row.id)).returncode == 2, "no reason was given"
+    assert "1 to discard; nothing was done." in run("discard", "--all", "--reason", "x", "--dry-run").stderr
+    assert "retry: 1 records." in run("retry", "--topic", unique, "--reason", "repaired").stderr
+    assert run("list", "--json").stdout.strip() == "[]"
+    assert bench.count() == 3

@@ -1,0 +1,90 @@
+"""A bad record holds its key and nothing else, and lets nothing of its key pass."""
+
+from __future__ import annotations
+
+from inorder.ports.outbox_store import OutboxRow
+from inorder.relay.parking import Parking, halves, order_of
+
+
+def row(id: int, key: bytes | None = b"k", topic: str = "t") -> OutboxRow:
+    return OutboxRow(id, topic, key, b"v", (), None, None)
+
+
+def test_nothing_waits_at_first() -> None:
+    rows = [row(1), row(2, b"other")]
+    assert Parking().sift(rows) == rows
+
+
+def test_later_rows_of_a_refused_row_wait_and_other_keys_go_on() -> None:
+    parking = Parking()
+    parking.hold(row(1), retry_at=5.0)
+    assert parking.sift([row(1), row(2), row(3, b"other"), row(4, topic="u")]) == [row(3, b"other"), row(4, topic="u")]
+
+
+def test_rows_before_the_refused_one_go_first() -> None:
+    parking = Parking()
+    parking.hold(row(5), retry_at=5.0)
+    assert parking.sift([row(4), row(5), row(6)]) == [row(4)]
+
+
+def test_what_waits_is_tried_again_in_order_once_its_time_has_come() -> None:
+    parking = Parking()
+    parking.hold(row(1), retry_at=5.0)
+    parking.sift([row(7), row(3)])
+    assert parking.due(4.9) == []
+    assert parking.due(5.0) == [[1, 3, 7]]
+    assert parking.sift([row(8)]) == [row(8)], "while it is tried, the key is not held"
+
+
+def test_attempts_add_up_over_tries_and_are_forgotten_once_it_went_through() -> None:
+    parking = Parking()
+    assert [parking.refuse(row(1)) for _ in range(3)] == [1, 2, 3]
+    parking.published([1])
+    assert parking.refuse(row(1)) == 1
+
+
+def test_a_parked_key_waits_whatever_the_clock_says() -> None:
+    parking = Parking()
+    parking.hold(row(1), retry_at=0.0)
+    parking.exceed(row(1), parks=True, now=1.0)
+    assert parking.due(1e9) == []
+    assert parking.parked() == [("t", b"k")]
+    assert parking.sift([row(2)]) == []
+
+
+def test_a_skipped_row_lets_its_key_go_on_at_once_without_it() -> None:
+    parking = Parking()
+    parking.hold(row(1), retry_at=99.0)
+    parking.sift([row(2)])
+    parking.exceed(row(1), parks=False, now=1.0)
+    assert parking.due(1.0) == [[2]]
+
+
+def test_a_released_key_gives_back_all_that_waited_with_the_exceeded_row_first() -> None:
+    parking = Parking()
+    parking.hold(row(1), retry_at=0.0)
+    parking.exceed(row(1), parks=True, now=1.0)
+    parking.sift([row(2), row(3)])
+    assert parking.release({("t", b"k"): (1,)}) == [], "still parked in the store"
+    assert parking.release({}) == [[1, 2, 3]]
+    assert parking.parked() == []
+
+
+def test_a_new_owner_holds_the_keys_that_the_store_calls_parked() -> None:
+    parking = Parking({("t", b"k"): (1,)})
+    assert parking.sift([row(2), row(3, b"other")]) == [row(3, b"other")]
+    assert parking.release({}) == [[1, 2]]
+
+
+def test_a_record_without_a_key_is_held_alone() -> None:
+    parking = Parking()
+    parking.hold(row(1, None), retry_at=0.0)
+    assert parking.sift([row(1, None), row(2, None)]) == [row(2, None)]
+    assert order_of(row(1, None)) != order_of(row(2, None))
+
+
+def test_halves_cover_the_batch_in_order() -> None:
+    rows = [row(id) for id in range(5)]
+    first, second = halves(rows)
+    assert [*first, *second] == rows
+    assert len(first) == 2
