@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
-
-import psycopg
 
 from inorder.demo import writers
 from inorder.embedded import Stack
 from inorder.embedded.service import Service
 from inorder.kafka.read_back import ReadRecord, read_back
 from inorder.kafka.topics import ensure_topic
-from inorder.settings import Settings
-from inorder.stores.postgres.connect import connect
+from inorder.playground import Playground
 from inorder.stores.postgres.outbox import waiting
-from inorder.wiring import install_schema
 
 TOPIC = "upsert"
 PARTITIONS = 4
 
-_CONFIG = """\
-[kafka]
-"bootstrap.servers" = "{kafka}"
-[database]
-url = "{postgres}"
+_SETTINGS = f"""\
 [relay]
 group = "demo"
 # Quicker than the default to give a killed relay's work to the next one: 3 s against a session of 6 s.
 leadership = "database"
-[topics.{topic}]
+[topics.{TOPIC}]
 partitioner = "id-modulo"
 """
 
@@ -49,45 +38,30 @@ class Position:
         return self.applied + self.rejected
 
 
-class DemoPath:
-    """Everything between a transaction and a row, as a context manager. `folder` keeps its logs."""
+class DemoPath(Playground):
+    """Everything between a transaction and a row."""
 
     def __init__(self, stack: Stack) -> None:
-        self._stack = stack
-        self.settings: Settings
-        self.url: str
+        super().__init__(stack, _SETTINGS)
         self.relay: Service
         self.pipeline: Service
-        self._watching: psycopg.Connection[Any]
 
-    def __enter__(self) -> Self:
-        self._stack.start()
-        try:
-            self._prepare(self._stack.folder)
-        except BaseException:
-            self._stack.stop()
-            raise
-        return self
+    def prepare(self) -> None:
+        """Makes the business table and the topic; relay and pipeline are there to be started."""
+        writers.install(self.url)
+        ensure_topic(self.settings.kafka.properties, TOPIC, PARTITIONS)
+        self.relay = self._service("relay", "run")
+        self.pipeline = self._service("pipeline", "run", "upsert")
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self._watching.close()
-            self.relay.stop()
-            self.pipeline.stop()
-        finally:
-            self._stack.stop()
-
-    @property
-    def folder(self) -> Path:
-        """Where the servers and services keep their logs."""
-        return self._stack.folder
+    def finish(self) -> None:
+        """Stops both where they run."""
+        self.relay.stop()
+        self.pipeline.stop()
 
     def position(self) -> Position:
         """Looks at the outbox and at the pointers."""
-        count, _ = waiting(self._watching, self.settings.relay.table)
-        row = self._watching.execute(_FIGURES).fetchone()
+        count, _ = waiting(self.watching, self.settings.relay.table)
+        row = self.watching.execute(_FIGURES).fetchone()
         applied, rejected = row if row else (0, 0)
         return Position(count, applied, rejected)
 
@@ -105,22 +79,11 @@ class DemoPath:
 
     def rows(self) -> dict[int, dict[str, object]]:
         """The target table."""
-        found = self._watching.execute("SELECT id, enabled, data FROM messages")
+        found = self.watching.execute("SELECT id, enabled, data FROM messages")
         return {id: {"enabled": enabled, "data": data} for id, enabled, data in found}
 
-    def _prepare(self, folder: Path) -> None:
-        addresses = self._stack.addresses()
-        config = folder / "inorder.toml"
-        config.write_text(_CONFIG.format(topic=TOPIC, **addresses))
-        self.settings = Settings.load(config)
-        self.url = addresses["postgres"]
-        for layout in ("native", "table"):
-            install_schema(self.settings, layout)
-        writers.install(self.url)
-        ensure_topic(self.settings.kafka.properties, TOPIC, PARTITIONS)
-        self._watching = connect(self.url, "inorder demo (watch)", autocommit=True)
-        self.relay = Service("relay", ["relay", "run", "--config", str(config)], folder)
-        self.pipeline = Service("pipeline", ["pipeline", "run", "upsert", "--config", str(config)], folder)
+    def _service(self, *command: str) -> Service:
+        return Service(command[0], [*command, "--config", str(self.config)], self.folder)
 
 
 _FIGURES = """

@@ -16,7 +16,7 @@ from inorder import sql
 from inorder.doctor.check import Check, fail, of_error, ok, unreachable, warn
 from inorder.model.errors import InorderError
 from inorder.settings import Settings
-from inorder.settings.database import masked
+from inorder.settings.url import masked
 
 CONNECT_SECONDS = 5
 NOTIFY_SECONDS = 2.0

@@ -185,10 +185,6 @@ class Owner:
             for start in range(0, len(ids), self._batch_size):
                 yield Batch(self.read_again(ids[start : start + self._batch_size]), self._floor)
 
-    def settle(self) -> None:
-        """Waits until everything published is purged."""
-        self._settlement.wait_below(1)
-
     def close(self) -> None:
         """Ends the term: purges what is known to be published, as far as the database allows."""
         self._reader.shutdown(wait=True, cancel_futures=True)

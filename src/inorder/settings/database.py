@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
-from pydantic import Field, SecretStr, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, field_validator
 
-from inorder.model.errors import ConfigurationError
 from inorder.settings.section import Section
+from inorder.settings.url import SecretUrl, required, with_known_scheme
 
 # The drivers inorder ships; SQLAlchemy's bare `postgresql://` would ask for one that it does not.
 SCHEMES = ("postgresql+psycopg", "mysql+pymysql", "mariadb+pymysql", "sqlite")
-
-# Up to the last @, because an unescaped @ inside a password must not let its tail through.
-_PASSWORD = re.compile(r"(?<=://)([^:/@]*):(.*)@", re.DOTALL)
-_QUERY_PASSWORD = re.compile(r"((?:password|passwd|sslpassword|passfile)=)[^&]*", re.IGNORECASE)
-
-
-def masked(url: str) -> str:
-    """The URL with every password in it replaced by three stars."""
-    return _QUERY_PASSWORD.sub(r"\1***", _PASSWORD.sub(r"\1:***@", url))
-
-
-class SecretUrl(SecretStr):
-    """A URL that prints without its password; `get_secret_value()` has all of it."""
-
-    def _display(self) -> str:
-        return masked(self._secret_value)
 
 
 class DatabaseSettings(Section):
@@ -48,21 +30,8 @@ class DatabaseSettings(Section):
     @field_validator("url", mode="before")
     @classmethod
     def _known_scheme(cls, value: Any) -> Any:
-        text = value.get_secret_value() if isinstance(value, SecretStr) else value
-        if isinstance(text, str) and text.partition("://")[0] not in SCHEMES:
-            raise PydanticCustomError("url", "a SQLAlchemy URL that begins with {schemes}", {"schemes": _schemes()})
-        return value
+        return with_known_scheme(value, "a SQLAlchemy URL", SCHEMES)
 
     def require_url(self) -> str:
         """The URL in clear; raises `ConfigurationError` where none is set."""
-        if self.url is None:
-            raise ConfigurationError(
-                "database.url is not set.",
-                hint='Set it in inorder.toml: [database] url = "postgresql+psycopg://user@host/db", '
-                "or in INORDER_DATABASE__URL.",
-            )
-        return self.url.get_secret_value()
-
-
-def _schemes() -> str:
-    return ", ".join(f"{scheme}://" for scheme in SCHEMES)
+        return required(self.url, "database", "postgresql+psycopg://user@host/db")

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field, SecretStr, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, field_validator
 
-from inorder.model.errors import ConfigurationError
-from inorder.settings.database import SecretUrl
 from inorder.settings.section import Section
+from inorder.settings.url import SecretUrl, required, with_known_scheme
 
 SCHEMES = ("redis", "rediss", "unix")
 
@@ -29,17 +27,8 @@ class RedisSettings(Section):
     @field_validator("url", mode="before")
     @classmethod
     def _known_scheme(cls, value: Any) -> Any:
-        text = value.get_secret_value() if isinstance(value, SecretStr) else value
-        if isinstance(text, str) and text.partition("://")[0] not in SCHEMES:
-            schemes = ", ".join(f"{scheme}://" for scheme in SCHEMES)
-            raise PydanticCustomError("url", "a URL that begins with {schemes}", {"schemes": schemes})
-        return value
+        return with_known_scheme(value, "a URL", SCHEMES)
 
     def require_url(self) -> str:
         """The URL in clear; raises `ConfigurationError` where none is set."""
-        if self.url is None:
-            raise ConfigurationError(
-                "redis.url is not set.",
-                hint='Set it in inorder.toml: [redis] url = "redis://host:6379/0", or in INORDER_REDIS__URL.',
-            )
-        return self.url.get_secret_value()
+        return required(self.url, "redis", "redis://host:6379/0")

@@ -10,11 +10,11 @@ from pydantic import ValidationError as PydanticError
 from pydantic_core import ErrorDetails
 
 from inorder.model.errors import ConfigurationError
-from inorder.settings.database import masked
 from inorder.settings.kafka import is_secret
 from inorder.settings.section import Planned
 from inorder.settings.sources import Entry
 from inorder.settings.tree import Model, Path, field_at, spelt
+from inorder.settings.url import masked
 
 _URLS = (("database", "url"), ("redis", "url"))
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError as PydanticError
 from pydantic_core import PydanticCustomError
 
 from inorder.settings.contradictions import contradictions
-from inorder.settings.database import DatabaseSettings, SecretUrl
+from inorder.settings.database import DatabaseSettings
 from inorder.settings.kafka import KafkaSettings
 from inorder.settings.log import LogSettings
 from inorder.settings.outbox import OutboxSettings
@@ -25,6 +25,7 @@ from inorder.settings.section import Section, TopicName
 from inorder.settings.sources import Entry, Origin, Source, entries, from_environment, from_file
 from inorder.settings.topics import TopicSettings
 from inorder.settings.tree import Path, spelt
+from inorder.settings.url import SecretUrl
 
 _DEFAULT = Origin("default", "")
 

@@ -1,0 +1,76 @@
+"""A place to try everything out: embedded servers with our tables in them and settings of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import psycopg
+
+from inorder.embedded import Stack
+from inorder.settings import Settings
+from inorder.stores.postgres.connect import connect
+from inorder.wiring import install_schema
+
+_SERVERS = """\
+[kafka]
+"bootstrap.servers" = "{kafka}"
+[database]
+url = "{postgres}"
+"""
+
+
+class Playground:
+    """PostgreSQL and Kafka, the outbox and the pipeline's tables, and a connection to watch them with.
+
+    A context manager; what a subclass starts in `prepare` it stops in `finish`. `more` is added to the settings file.
+    """
+
+    def __init__(self, stack: Stack, more: str) -> None:
+        self._stack = stack
+        self._more = more
+        self.config: Path
+        self.settings: Settings
+        self.url: str
+        self.watching: psycopg.Connection[Any]
+
+    def __enter__(self) -> Self:
+        self._stack.start()
+        try:
+            self._install()
+            self.prepare()
+        except BaseException:
+            self._stack.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.watching.close()
+            self.finish()
+        finally:
+            self._stack.stop()
+
+    @property
+    def folder(self) -> Path:
+        """Where everything that runs here keeps its logs."""
+        return self._stack.folder
+
+    def prepare(self) -> None:
+        """Called once the servers are up and the tables made."""
+
+    def finish(self) -> None:
+        """Called before the servers stop."""
+
+    def _install(self) -> None:
+        addresses = self._stack.addresses()
+        self.config = self.folder / "inorder.toml"
+        self.config.write_text(_SERVERS.format(**addresses) + self._more)
+        self.settings = Settings.load(self.config)
+        self.url = addresses["postgres"]
+        for layout in ("native", "table"):
+            install_schema(self.settings, layout)
+        self.watching = connect(self.url, "inorder (watch)", autocommit=True)
