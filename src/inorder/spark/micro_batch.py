@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -35,6 +33,7 @@ from inorder.model.errors import (
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.slice import SliceOutcome
 from inorder.ports.table_store import Pointer, TableStores
+from inorder.spark.checkpoint import checkpoint_folder
 from inorder.spark.slice_task import OUTCOME_SCHEMA, RECORD_COLUMNS, outcome_of, slice_task
 from inorder.spark.topic import check_reachable, starting_offsets, topic_extents
 
@@ -91,7 +90,7 @@ class MicroBatch:
 
     def _run_query(self, attempt: _Attempt, stop: threading.Event, once: bool) -> None:
         offsets = self._where_to_start(attempt)
-        with _checkpoint_folder() as folder, _spark_errors():
+        with checkpoint_folder() as folder, _spark_errors():
             trigger = {"availableNow": True} if once else {"processingTime": "0 seconds"}
             query = (
                 self._records(offsets)
@@ -244,12 +243,3 @@ def _spark_errors() -> Iterator[None]:
         raise PermanentError("Spark's JVM went away.", hint="Start the pipeline again.") from error
     except (PySparkException, Py4JError) as error:
         raise _environment(error) from error
-
-
-@contextmanager
-def _checkpoint_folder() -> Iterator[str]:
-    folder = tempfile.mkdtemp(prefix="inorder-checkpoint-")
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
