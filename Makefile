@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test lint fault bench docs lock clean
+.PHONY: help setup java demo test lint fault soak bench docs lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,7 +15,7 @@ demo: java $(READY) ## events from a transaction through Kafka and Spark into a 
 
 test: java $(READY) ## unit tests, then those with real servers
 	@$(BIN)/pytest tests/unit --durations=5 --durations-min=0.5
-	@$(BIN)/pytest tests --ignore=tests/unit -m "not fault" --durations=15 --durations-min=1
+	@$(BIN)/pytest tests --ignore=tests/unit -m "not fault and not soak" --durations=15 --durations-min=1
 
 lint: $(READY) ## style, types, and the layers of the house
 	@$(BIN)/ruff check .
@@ -29,6 +29,9 @@ fault: java $(READY) ## the long runs: kills, pauses and cuts
 bench: java $(READY) ## the relay, then the pipeline, each against a peer (ARGS="--rows 50000")
 	@$(BIN)/inorder bench relay $(ARGS)
 	@$(BIN)/inorder bench pipeline $(ARGS)
+
+soak: java $(READY) ## a mix of faults under load for SOAK_MINUTES (30)
+	@$(BIN)/pytest tests/fault -m soak -s
 
 docs: $(READY) ## the pages generated from the code, then the site
 	@$(BIN)/python -m inorder.cli.reference docs

@@ -58,6 +58,16 @@ class Ordeal:
             service.kill()
             service.start()
 
+    def wait_for_published(self) -> None:
+        """Returns when the relay has published something that was committed after now."""
+        committed = len(self.ledger.entries)
+
+        def is_ahead() -> bool:
+            now = len(self.ledger.entries)
+            return now - self.path.position().waiting > committed
+
+        self.eventually(is_ahead, 90)
+
     def wait_for_progress(self) -> None:
         """Returns when the pipeline has applied something since now."""
         before = self.path.position().processed

@@ -50,8 +50,8 @@ class DemoPath(Playground):
         """Makes the business table and the topic; relay and pipeline are there to be started."""
         writers.install(self.url)
         ensure_topic(self.settings.kafka.properties, TOPIC, PARTITIONS)
-        self.relay = self._service("relay", "run")
-        self.pipeline = self._service("pipeline", "run", "upsert")
+        self.relay = self.service("relay", "relay", "run")
+        self.pipeline = self.service("pipeline", "pipeline", "run", "upsert")
 
     def finish(self) -> None:
         """Stops both where they run."""
@@ -82,8 +82,9 @@ class DemoPath(Playground):
         found = self.watching.execute("SELECT id, enabled, data FROM messages")
         return {id: {"enabled": enabled, "data": data} for id, enabled, data in found}
 
-    def _service(self, *command: str) -> Service:
-        return Service(command[0], [*command, "--config", str(self.config)], self.folder)
+    def service(self, name: str, *command: str) -> Service:
+        """An `inorder` command of this path, under a name of its own."""
+        return Service(name, [*command, "--config", str(self.config)], self.folder)
 
 
 _FIGURES = """

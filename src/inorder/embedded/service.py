@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -51,11 +52,23 @@ class Service:
             self._process.kill()
             self._process = None
 
+    def pause(self) -> None:
+        """Freezes it in the middle of whatever it does; it does not know of the time that passes."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Lets it go on as if nothing had happened."""
+        self._signal(signal.SIGCONT)
+
     def stop(self) -> None:
         """Asks it to stop; may be called twice."""
         if self._process is not None:
             self._process.stop()
             self._process = None
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            os.kill(self._process.pid, number)
 
     def has_ended(self, seconds: float = 0) -> bool:
         """Waits so long for it to end by itself; whether it has, or was never started."""
