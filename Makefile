@@ -15,6 +15,7 @@ demo: java $(READY) ## events from a transaction through Kafka and Spark into a 
 
 test: java $(READY) ## unit tests, then those with real servers
 	@$(BIN)/pytest tests/unit --durations=5 --durations-min=0.5
+	@$(BIN)/python -m inorder.embedded
 	@$(BIN)/pytest tests --ignore=tests/unit -m "not fault and not soak" --durations=15 --durations-min=1
 
 lint: $(READY) ## style, types, and the layers of the house

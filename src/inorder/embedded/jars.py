@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from inorder.embedded.java import find_java
 from inorder.embedded.places import cache_folder, need_disk
@@ -97,9 +98,14 @@ class JarSet:
         )
 
 
+def jar_sets() -> dict[str, Any]:
+    """What stands in `jars.toml`, by the name of the set."""
+    return tomllib.loads(files("inorder.embedded").joinpath("jars.toml").read_text("utf-8"))
+
+
 def jar_set(name: str) -> JarSet:
-    """The set of this name in `jars.toml`."""
-    entry = tomllib.loads(files("inorder.embedded").joinpath("jars.toml").read_text("utf-8"))[name]
+    """The set of this name."""
+    entry = jar_sets()[name]
     jars = tuple(Jar.parse(coordinates, sha256) for coordinates, sha256 in entry["jars"].items())
     return JarSet(name, entry["title"], entry["megabytes"], jars)
 

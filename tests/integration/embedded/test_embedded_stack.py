@@ -16,6 +16,7 @@ import psycopg
 import pytest
 
 from inorder.embedded import Stack
+from inorder.embedded.jars import fetch
 from inorder.embedded.ports import HOST, is_free
 from inorder.model.errors import ConfigurationError, UnreachableError
 from tests.conftest import Eventually
@@ -121,6 +122,8 @@ def test_ctrl_c_lets_the_parent_stop_its_servers_in_order() -> None:
 
 
 def test_ctrl_c_while_starting_ends_the_start_and_the_servers(tmp_path: Path, eventually: Eventually) -> None:
+    for name in ("broker", "cassandra"):
+        fetch(name)  # a first download may take longer than anybody waits for a start
     with start_holder("kafka,cassandra", str(tmp_path)) as process:
         eventually((tmp_path / "cassandra" / "cassandra.log").exists)
         eventually((tmp_path / "kafka" / "kafka.log").exists)
