@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import psycopg
 
+from inorder.kafka.idempotent_log import IdempotentShardLog
 from inorder.kafka.leadership import KafkaLease
 from inorder.kafka.shard_log import KafkaShardLog
 from inorder.leadership.unguarded import NoLease
@@ -23,6 +24,7 @@ from inorder.outbox.layouts import install_statements as outbox_statements
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.slice import SliceOutcome
 from inorder.ports.lease import Lease
+from inorder.ports.shard_log import ShardLog
 from inorder.relay.loop import RelayLoop
 from inorder.settings import Settings
 from inorder.stores.postgres.connect import connect
@@ -35,9 +37,11 @@ from inorder.stores.postgres.exceeded import (
     list_exceeded,
 )
 from inorder.stores.postgres.exceeded import install_statements as exceeded_statements
+from inorder.stores.postgres.install import install
 from inorder.stores.postgres.lease import PostgresLease, lease_of
 from inorder.stores.postgres.lease import install_statement as lease_statement
 from inorder.stores.postgres.outbox import PostgresOutboxStore, waiting
+from inorder.stores.postgres.sqlstate import our_errors
 from inorder.stores.postgres.table import PostgresTableStores
 from inorder.stores.postgres.table import install_statements as table_statements
 
@@ -57,9 +61,7 @@ class Relay:
         self._failure: BaseException | None = None
         self._store = PostgresOutboxStore(url, settings.relay.table)
         self._exceeded = PostgresExceededStore(url, settings.relay.table)
-        self._shard = KafkaShardLog(
-            settings.kafka.properties, group=settings.relay.group, partitioners=_partitioners(settings)
-        )
+        self._shard = _shard_log(settings)
         self._loop = RelayLoop(
             self._store,
             self._exceeded,
@@ -191,9 +193,8 @@ def install_schema(settings: Settings, layout: str) -> list[str]:
         _install(PostgresTableStores(url, upsert_mapping(settings)))
         return list(table_statements(upsert_mapping(settings)))
     made = _statements(settings, layout, "postgresql")
-    with connect(url, "inorder schema") as connection:
-        for statement in made:
-            connection.execute(statement)
+    with connect(url, "inorder schema") as connection, our_errors():
+        install(connection, made)
     return made
 
 
@@ -216,6 +217,15 @@ def _install(stores: PostgresTableStores) -> None:
         store.install()
     finally:
         store.close()
+
+
+def _shard_log(settings: Settings) -> ShardLog:
+    properties, partitioners = settings.kafka.properties, _partitioners(settings)
+    match settings.relay.delivery:
+        case "exactly-once":
+            return KafkaShardLog(properties, group=settings.relay.group, partitioners=partitioners)
+        case "at-least-once":
+            return IdempotentShardLog(properties, partitioners=partitioners)
 
 
 def _lease(settings: Settings, url: str) -> Lease:

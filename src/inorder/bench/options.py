@@ -18,6 +18,8 @@ class Options:
 
     rows: int = 200_000
     schedule: Schedule = field(default_factory=lambda: Schedule(rate=500, seconds=10.0))
+    delivery: str = "exactly-once"
+    """What the relay under test is set to."""
 
     @property
     def live_cap(self) -> float:

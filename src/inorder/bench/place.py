@@ -19,6 +19,7 @@ PARTITIONS = 4
 _SETTINGS = """\
 [relay]
 group = "bench"
+delivery = "{delivery}"
 [pipeline.upsert]
 topic = "bench"
 """
@@ -29,8 +30,8 @@ Say = Callable[[str], None]
 class BenchPlace(Playground):
     """Servers to measure on; workers and services end with the blocks that they run in."""
 
-    def __init__(self, stack: Stack, say: Say) -> None:
-        super().__init__(stack, _SETTINGS)
+    def __init__(self, stack: Stack, say: Say, *, delivery: str) -> None:
+        super().__init__(stack, _SETTINGS.format(delivery=delivery))
         self.say = say
 
     @property

@@ -42,7 +42,7 @@ def measured(bench: str, peer: str, options: Options, say: Callable[[str], None]
     measure = BENCHES[bench, peer]
     before = _load_average()
     say("Starting PostgreSQL and Kafka …")
-    with BenchPlace(Stack(("postgres", "kafka")), say) as place:
+    with BenchPlace(Stack(("postgres", "kafka")), say, delivery=options.delivery) as place:
         say(f"Logs are in {place.folder}.")
         ours, peer_result, checks = measure(place, options)
     machine: dict[str, Any] = {

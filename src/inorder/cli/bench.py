@@ -24,6 +24,13 @@ class RelayPeer(StrEnum):
     librdkafka = "librdkafka"
 
 
+class Delivery(StrEnum):
+    """How the relay delivers."""
+
+    exactly_once = "exactly-once"
+    at_least_once = "at-least-once"
+
+
 class PipelinePeer(StrEnum):
     """Whom the pipeline is measured against."""
 
@@ -36,6 +43,7 @@ def relay(
     rate: Rate = 500,
     seconds: Seconds = 10.0,
     peer: Annotated[RelayPeer, typer.Option(help="A producer that has every record in memory.")] = RelayPeer.librdkafka,
+    delivery: Annotated[Delivery, typer.Option(help="What `relay.delivery` is set to.")] = Delivery.exactly_once,
     as_json: AsJson = False,
     config: ConfigFile = None,
 ) -> None:
@@ -45,7 +53,7 @@ def relay(
     duplicates.
     """
     load(config)
-    _run("relay", peer.value, rows, rate, seconds, as_json)
+    _run("relay", peer.value, rows, rate, seconds, as_json, delivery.value)
 
 
 @app.command()
@@ -66,9 +74,11 @@ def pipeline(
     _run("pipeline", peer.value, rows, rate, seconds, as_json)
 
 
-def _run(bench: str, peer: str, rows: int, rate: int, seconds: float, as_json: bool) -> None:
+def _run(
+    bench: str, peer: str, rows: int, rate: int, seconds: float, as_json: bool, delivery: str = "exactly-once"
+) -> None:
     from inorder.bench.options import Options
     from inorder.bench.run import run
     from inorder.bench.schedule import Schedule
 
-    raise typer.Exit(run(bench, peer, Options(rows, Schedule(rate, seconds)), as_json))
+    raise typer.Exit(run(bench, peer, Options(rows, Schedule(rate, seconds), delivery), as_json))

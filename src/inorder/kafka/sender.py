@@ -3,15 +3,22 @@
 The batch call is a third faster than one call a record. It carries neither headers nor timestamps, and it takes a
 partition for the whole batch only (one given with a message is ignored). So rows are cut into runs of one form, in
 their order, and a run with chosen partitions is split by partition, within which the order stays as it was.
+
+The batch call goes on behind a record that the client finds too large, and the single call does not. Within a
+transaction that is the same, since it is aborted. Elsewhere nothing may pass such a record, so rows that could be one
+are sent singly (`together_bytes`), and a `Book` tells which rows were handed over and which of them failed.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from typing import TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from inorder.kafka.errors import error_of, meaning
 from inorder.model.errors import InorderError, RejectedError, TransientError
@@ -22,70 +29,125 @@ Item = TypeVar("Item")
 Group = TypeVar("Group", bound=Hashable)
 
 METADATA_SECONDS = 5.0
+BEING_MADE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE})
+"""What a broker says of a topic that it makes because somebody asked for it."""
+BEING_MADE_SECONDS = 0.02
 BY_THE_CLIENT = -1
 """The partition that lets the client choose one by the key."""
+
+
+@dataclass(slots=True)
+class Book:
+    """Which rows the producer took, and which of them it could not deliver."""
+
+    queued: list[OutboxRow] = field(default_factory=list)
+    failed: dict[int, KafkaError] = field(default_factory=dict)
+
+    def delivered(self) -> frozenset[int]:
+        """What arrived; true only once the producer has nothing under way."""
+        return frozenset(row.id for row in self.queued if row.id not in self.failed)
+
+    def note(self, id: int, error: KafkaError | None, _message: Message) -> None:
+        """The delivery report of a row."""
+        if error is not None:
+            self.failed[id] = error
 
 
 class Sender:
     """Sends rows with one producer. `partitioners` names the topics whose partitions we choose ourselves."""
 
-    def __init__(self, partitioners: Mapping[str, Partitioner]) -> None:
+    def __init__(self, partitioners: Mapping[str, Partitioner], *, together_bytes: int | None = None) -> None:
         self._partitioners = partitioners
+        self._together_bytes = together_bytes
         self._counts: dict[str, int] = {}
 
-    def send(self, producer: Producer, rows: Sequence[OutboxRow]) -> None:
+    def send(self, producer: Producer, rows: Sequence[OutboxRow], book: Book | None = None) -> None:
         """Queues all rows; an `InorderError` names the row that could not be, and the rest must not be committed."""
         for topic, of_topic in _grouped(rows, _topic).items():
             placed = [(row, self._partition(producer, row)) for row in of_topic]
-            for (is_plain, _), run in groupby(placed, key=_form):
+            for (is_plain, _), run in groupby(placed, key=self._form):
                 if is_plain:
-                    self._send_together(producer, topic, list(run))
+                    self._send_together(producer, topic, list(run), book)
                 else:
-                    self._send_each(producer, topic, run)
+                    self._send_each(producer, topic, run, book)
+
+    def count(self, producer: Producer, row: OutboxRow, *, seconds: float = METADATA_SECONDS) -> int:
+        """How many partitions the row's topic has; an `InorderError` names the row. Asking may make the topic."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                return self._count(producer, row.topic, seconds)
+            except KafkaException as exception:
+                error = error_of(exception)
+                if error.code() not in BEING_MADE or time.monotonic() > deadline:
+                    raise _refusal(row, error) from exception
+            producer.poll(BEING_MADE_SECONDS)
 
     def forget(self) -> None:
         """Asks for partition counts again."""
         self._counts.clear()
 
-    def _send_together(self, producer: Producer, topic: str, run: list[tuple[OutboxRow, int]]) -> None:
+    def _send_together(
+        self, producer: Producer, topic: str, run: list[tuple[OutboxRow, int]], book: Book | None
+    ) -> None:
         for partition, placed in _grouped(run, _place).items():
-            messages: list[dict[str, object]] = [{"key": row.key, "value": row.value} for row, _ in placed]
-            if producer.produce_batch(topic, messages, partition=partition) != len(messages):
+            messages = [_message(row, book) for row, _ in placed]
+            queued = producer.produce_batch(topic, messages, partition=partition)
+            if book is not None:
+                book.queued += [row for (row, _), each in zip(placed, messages, strict=True) if "_error" not in each]
+            if queued != len(messages):
                 answered = zip(placed, messages, strict=True)
                 raise _refusal(*next((row, each["_error"]) for (row, _), each in answered if "_error" in each))
 
-    def _send_each(self, producer: Producer, topic: str, run: Iterable[tuple[OutboxRow, int]]) -> None:
+    def _send_each(
+        self, producer: Producer, topic: str, run: Iterable[tuple[OutboxRow, int]], book: Book | None
+    ) -> None:
         for row, partition in run:
             # The client takes 0 for "now".
             at = row.timestamp_ms or 0
+            report = {} if book is None else {"on_delivery": partial(book.note, row.id)}
             try:
-                producer.produce(topic, row.value, row.key, partition, timestamp=at, headers=list(row.headers))
+                producer.produce(
+                    topic, row.value, row.key, partition, timestamp=at, headers=list(row.headers), **report
+                )
             except KafkaException as exception:
                 raise _refusal(row, error_of(exception)) from exception
             except BufferError as error:
                 raise TransientError(f"The producer's queue is full at outbox row {row.id}.") from error
+            if book is not None:
+                book.queued.append(row)
 
     def _partition(self, producer: Producer, row: OutboxRow) -> int:
         if row.partition is not None:
             return row.partition
         if row.topic not in self._partitioners:
             return BY_THE_CLIENT
-        chosen = partition_of(row.key, self._count(producer, row.topic), self._partitioners[row.topic])
+        count = self._count(producer, row.topic, METADATA_SECONDS)
+        chosen = partition_of(row.key, count, self._partitioners[row.topic])
         return BY_THE_CLIENT if chosen is None else chosen
 
-    def _count(self, producer: Producer, topic: str) -> int:
+    def _form(self, placed: tuple[OutboxRow, int]) -> tuple[bool, bool]:
+        """What keeps rows in one call: small, no headers or timestamp, and a partition chosen by us or the client."""
+        row, partition = placed
+        is_plain = not row.headers and row.timestamp_ms is None
+        if self._together_bytes is not None:
+            is_plain = is_plain and len(row.value or b"") + len(row.key or b"") <= self._together_bytes
+        return is_plain, partition == BY_THE_CLIENT
+
+    def _count(self, producer: Producer, topic: str, seconds: float) -> int:
         if topic not in self._counts:
-            found = producer.list_topics(topic, timeout=METADATA_SECONDS).topics[topic]
+            found = producer.list_topics(topic, timeout=seconds).topics[topic]
             if found.error is not None:
                 raise KafkaException(found.error)
             self._counts[topic] = len(found.partitions)
         return self._counts[topic]
 
 
-def _form(placed: tuple[OutboxRow, int]) -> tuple[bool, bool]:
-    """What keeps rows in one call: no headers or timestamp, and a partition chosen by us or by the client."""
-    row, partition = placed
-    return not row.headers and row.timestamp_ms is None, partition == BY_THE_CLIENT
+def _message(row: OutboxRow, book: Book | None) -> dict[str, object]:
+    message: dict[str, object] = {"key": row.key, "value": row.value}
+    if book is not None:
+        message["callback"] = partial(book.note, row.id)
+    return message
 
 
 def _grouped(items: Iterable[Item], key: Callable[[Item], Group]) -> dict[Group, list[Item]]:

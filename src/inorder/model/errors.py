@@ -66,9 +66,13 @@ class ValidationError(ConfigurationError):
 
 
 class TransientError(InorderError):
-    """The environment failed; the same work may succeed later."""
+    """The environment failed; the same work may succeed later. `delivered_ids` are rows that arrived all the same."""
 
     code = "TRANSIENT-001"
+
+    def __init__(self, message: str, *, hint: str = "", delivered_ids: frozenset[int] = frozenset()) -> None:
+        super().__init__(message, hint=hint)
+        self.delivered_ids = delivered_ids
 
 
 class UnreachableError(TransientError):
@@ -97,13 +101,24 @@ class PermanentError(InorderError):
 
 
 class RejectedError(PermanentError):
-    """The broker or the store refused one record for its content; `row_id` names its outbox row where it is known."""
+    """The broker or the store refused one record for its content; `row_id` names its outbox row where it is known.
+
+    `delivered_ids` are the rows sent with it that arrived; none where all are in one transaction.
+    """
 
     code = "RECORD-001"
 
-    def __init__(self, message: str, *, hint: str = "", row_id: int | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        row_id: int | None = None,
+        delivered_ids: frozenset[int] = frozenset(),
+    ) -> None:
         super().__init__(message, hint=hint)
         self.row_id = row_id
+        self.delivered_ids = delivered_ids
 
 
 class GuaranteeError(PermanentError):

@@ -158,6 +158,11 @@ class Owner:
         self._parking.published(ids)
         self._floor = batch.floor
 
+    def settle_delivered(self, ids: Sequence[int]) -> None:
+        """Hands rows over to be purged that arrived although the rest of their batch did not."""
+        self._settlement.published(ids)
+        self._parking.published(ids)
+
     def refuse(self, row: OutboxRow) -> int:
         """Counts a refusal; returns how many attempts the row has used up."""
         return self._parking.refuse(row)
@@ -186,7 +191,8 @@ class Owner:
                 yield Batch(self.read_again(ids[start : start + self._batch_size]), self._floor)
 
     def close(self) -> None:
-        """Ends the term: purges what is known to be published, as far as the database allows."""
+        """Ends the term: sends nothing more, purges what is known to be published, as far as the database allows."""
+        self._shard.close()
         self._reader.shutdown(wait=True, cancel_futures=True)
         self._settlement.stop()
 

@@ -141,14 +141,24 @@ class RelayLoop:
             except (FencedError, UnknownOutcomeError):
                 raise
             except RejectedError as error:
-                parts += self._after_refusal(owner, rows, error)
+                parts += self._after_refusal(owner, self._undelivered(owner, rows, error.delivered_ids), error)
             except TransientError as error:
-                parts.append(rows)
+                parts.append(self._undelivered(owner, rows, error.delivered_ids))
                 self._wait_out(error)
+                if not self._leads():
+                    raise  # another may own the shard by now, and not every log would stop us
             else:
                 self._rests = 0
                 self.progress.published += len(rows)
                 self.progress.last_error = ""
+
+    def _undelivered(self, owner: Owner, rows: list[OutboxRow], delivered: frozenset[int]) -> list[OutboxRow]:
+        """The rows that are left when part of a batch arrived; that part is settled."""
+        if not delivered:
+            return rows
+        owner.settle_delivered([row.id for row in rows if row.id in delivered])
+        self.progress.published += len(delivered)
+        return [row for row in rows if row.id not in delivered]
 
     def _after_refusal(
         self, owner: Owner, rows: list[OutboxRow], error: RejectedError

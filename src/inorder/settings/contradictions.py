@@ -13,11 +13,20 @@ if TYPE_CHECKING:
 
 _FALSE = ("false", "0", "no", "f")
 _IN_FLIGHT_LIMIT = 5
+# With any of these the client would give a record up, and a later one of its key would pass it.
+_GIVING_UP = (
+    "delivery.timeout.ms",
+    "enable.gapless.guarantee",
+    "message.send.max.retries",
+    "message.timeout.ms",
+    "retries",
+)
 
 
 def contradictions(settings: Settings) -> Iterator[str]:
     """A sentence for each pair of settings that cannot both hold."""
-    yield from _against_exactly_once(settings)
+    yield from _against_delivery(settings)
+    yield from _against_at_least_once(settings)
     yield from _sizes(settings)
     yield from _columns(settings.pipeline.upsert)
     if settings.relay.leadership == "redis" and settings.redis.url is None:
@@ -45,7 +54,7 @@ def _columns(upsert: UpsertSettings) -> Iterator[str]:
             )
 
 
-def _against_exactly_once(settings: Settings) -> Iterator[str]:
+def _against_delivery(settings: Settings) -> Iterator[str]:
     properties = settings.kafka.properties
     delivery = f"relay.delivery = {settings.relay.delivery!r}"
     idempotence = properties.get("enable.idempotence", True)
@@ -61,6 +70,17 @@ def _against_exactly_once(settings: Settings) -> Iterator[str]:
             f'kafka."max.in.flight.requests.per.connection" = {in_flight!r} contradicts {delivery}, '
             f"which allows {_IN_FLIGHT_LIMIT} at most."
         )
+
+
+def _against_at_least_once(settings: Settings) -> Iterator[str]:
+    if settings.relay.delivery != "at-least-once":
+        return
+    for name in _GIVING_UP:
+        if (value := settings.kafka.properties.get(name)) is not None:
+            yield (
+                f"kafka.\"{name}\" = {value!r} contradicts relay.delivery = 'at-least-once', "
+                "which never gives a record up; leave it out."
+            )
 
 
 def _sizes(settings: Settings) -> Iterator[str]:

@@ -13,7 +13,7 @@ from inorder.settings.section import GroupName, OnExceeded, Planned, Section, Ta
 # versions.
 Strategy = Annotated[Literal["drain"], Planned("mark-purge", "topic-lock", "polling")]
 Layout = Annotated[Literal["native"], Planned("goharvest", "deimos", "trendyol", "debezium")]
-Delivery = Annotated[Literal["exactly-once"], Planned("at-least-once")]
+Delivery = Literal["exactly-once", "at-least-once"]
 Leadership = Literal["kafka", "database", "redis", "none"]
 SHARDS_BUILT = 1
 
@@ -55,8 +55,11 @@ class RelaySettings(Section):
     delivery: Delivery = Field(
         default="exactly-once",
         description=(
-            "What a reader with `isolation.level=read_committed` sees. `exactly-once` publishes each batch "
-            "in a Kafka transaction; it needs `enable.idempotence` and `acks=all`, which are on."
+            "What a reader with `isolation.level=read_committed` sees; the order of each key is kept either way. "
+            "`exactly-once` publishes each batch in a Kafka transaction, and the broker fences instances that were "
+            "replaced. `at-least-once` sends without transactions: a row is visible sooner, and what a relay had sent "
+            "when it was killed, stopped or replaced may be sent again. Both need `enable.idempotence` and `acks=all`, "
+            "which are on. Give all instances of a group the same value."
         ),
     )
     leadership: Leadership = Field(

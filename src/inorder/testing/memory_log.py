@@ -1,4 +1,4 @@
-"""A broker in memory with fences and transactions, for simulations; Kafka passes the same contract suite."""
+"""A broker in memory, with fences and transactions or without, for simulations; Kafka passes the same contract."""
 
 from __future__ import annotations
 
@@ -26,6 +26,11 @@ class MemoryBroker:
                 raise FencedError("A newer owner has taken the shard over.")
             self.records.extend(rows)
             self.marker = marker
+
+    def take(self, rows: Sequence[OutboxRow]) -> None:
+        """Makes rows visible, whoever sends them."""
+        with self.lock:
+            self.records.extend(rows)
 
     def fence(self) -> tuple[int, bytes | None]:
         """A new epoch, and the marker that was committed last."""
@@ -55,3 +60,26 @@ class MemoryShardLog:
     def close(self) -> None:
         """Must take over again before it can publish."""
         self._epoch = 0
+
+
+class MemoryUnfencedLog:
+    """One of perhaps many producers that nobody stops; it keeps no marker."""
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        self._broker = broker
+        self._is_owner = False
+
+    def take_over(self) -> bytes | None:
+        """Stops nobody."""
+        self._is_owner = True
+        return None
+
+    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:  # noqa: ARG002 - the port's signature
+        """Delivers all rows."""
+        if not self._is_owner:
+            raise UnknownOutcomeError("The shard was not taken over.")
+        self._broker.take(rows)
+
+    def close(self) -> None:
+        """Must take over again before it can publish."""
+        self._is_owner = False

@@ -25,6 +25,22 @@ from inorder.settings.pipeline import FieldType, KeyType, UpsertSettings
             'kafka."max.in.flight.requests.per.connection"',
             "relay.delivery",
         ),
+        (
+            {"kafka": {"enable.idempotence": False}, "relay": {"delivery": "at-least-once"}},
+            'kafka."enable.idempotence"',
+            "relay.delivery = 'at-least-once'",
+        ),
+        (
+            {"kafka": {"message.timeout.ms": 1000}, "relay": {"delivery": "at-least-once"}},
+            'kafka."message.timeout.ms"',
+            "relay.delivery",
+        ),
+        (
+            {"kafka": {"enable.gapless.guarantee": False}, "relay": {"delivery": "at-least-once"}},
+            'kafka."enable.gapless.guarantee"',
+            "relay.delivery",
+        ),
+        ({"kafka": {"retries": 3}, "relay": {"delivery": "at-least-once"}}, 'kafka."retries"', "relay.delivery"),
         ({"kafka": {"message.max.bytes": 1000}}, 'kafka."message.max.bytes"', "outbox.max_value_bytes"),
         ({"relay": {"leadership": "redis"}}, "relay.leadership", "redis.url"),
         ({"pipeline": {"upsert": {"key": "data"}}}, "pipeline.upsert.key", "pipeline.upsert.fields"),

@@ -84,7 +84,6 @@ def test_an_unknown_override_is_refused() -> None:
         ("relay", "layout", "deimos", "native"),
         ("relay", "layout", "trendyol", "native"),
         ("relay", "layout", "debezium", "native"),
-        ("relay", "delivery", "at-least-once", "exactly-once"),
         ("relay", "shards", 2, "1"),
         ("pipeline", "engine", "resident", "micro-batch"),
     ],

@@ -13,6 +13,7 @@ from psycopg.rows import class_row, dict_row
 from inorder import sql
 from inorder.ports.exceeded_store import Exceeding, Key
 from inorder.stores.postgres.connect import Reconnecting, connect
+from inorder.stores.postgres.install import install
 from inorder.stores.postgres.sqlstate import our_errors
 
 _STATEMENTS = sql.load("inorder.stores.postgres", "exceeded.sql")
@@ -83,8 +84,7 @@ class PostgresExceededStore:
     def _connection(self) -> psycopg.Connection[Any]:
         connection, is_new = self._connecting.get()
         if is_new:
-            for statement in install_statements():
-                connection.execute(statement)
+            install(connection, install_statements())
         return connection
 
 
@@ -96,8 +96,7 @@ def install_statements() -> list[str]:
 def list_exceeded(url: str, table: str, wanted: Filter) -> list[ExceededRow]:
     """The exceeded rows that are meant, oldest first."""
     with connect(url, "inorder exceeded") as connection, our_errors():
-        for statement in install_statements():
-            connection.execute(statement)
+        install(connection, install_statements())
         return _matching(connection, table, wanted)
 
 

@@ -8,6 +8,7 @@ import psycopg
 
 from inorder import sql
 from inorder.stores.postgres.connect import Reconnecting
+from inorder.stores.postgres.install import install
 from inorder.stores.postgres.sqlstate import our_errors
 
 _STATEMENTS = sql.load("inorder.stores.postgres", "lease.sql")
@@ -30,7 +31,7 @@ class PostgresLease:
         with our_errors():
             connection, is_new = self._connecting.get()
             if is_new:
-                connection.execute(install_statement())
+                install(connection, [install_statement()])
             parameters = {"name": self._name, "owner": self._owner, "seconds": self._seconds}
             row = connection.execute(_STATEMENTS.render("acquire", lease=TABLE), parameters).fetchone()
             self.term = row[0] if row else 0

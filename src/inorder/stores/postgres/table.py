@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 
 import psycopg
 from psycopg import Connection, IsolationLevel
-from sqlalchemy.engine import make_url
 
 from inorder import sql
 from inorder.model.errors import ConfigurationError, UnknownOutcomeError
 from inorder.pipeline.mapping import RESERVED_COLUMNS, TableMapping
 from inorder.ports.table_store import DeadLetter, FoldedRow, Pointer, SliceTransaction, Tally, Written
+from inorder.stores.postgres.connect import connect
+from inorder.stores.postgres.install import install
 from inorder.stores.postgres.sqlstate import classified, our_errors
 
 _COLUMN_TYPES = {
@@ -49,7 +50,7 @@ class PostgresTableStore:
 
     def __init__(self, url: str, mapping: TableMapping, *, lock_timeout_seconds: float = 60.0) -> None:
         self._lock_timeout = f"{int(lock_timeout_seconds * 1000)}ms"
-        self._conninfo = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+        self._url = url
         self._mapping = mapping
         self._statements = rendered(mapping)
         self._connection: Connection | None = None
@@ -58,8 +59,7 @@ class PostgresTableStore:
         """Makes the tables that do not exist and checks those that do; safe to run at every start."""
         connection = self._connected()
         with our_errors(), connection.transaction():
-            for statement in install_statements(self._mapping):
-                connection.execute(statement)
+            install(connection, install_statements(self._mapping))
             self._check_table(connection)
 
     def pointers(self, topic: str) -> Mapping[int, Pointer]:
@@ -88,7 +88,7 @@ class PostgresTableStore:
     def _connected(self) -> Connection:
         if self._connection is None or self._connection.closed:
             with our_errors():
-                self._connection = psycopg.connect(self._conninfo, autocommit=True)
+                self._connection = connect(self._url, "inorder pipeline", autocommit=True)
                 self._connection.execute(_SESSION, (self._lock_timeout,))
                 self._connection.autocommit = False
                 # The lock must show what its last holder committed: no snapshot older than the lock.
@@ -232,7 +232,7 @@ class _Transaction:
 def install_statements(mapping: TableMapping) -> list[str]:
     """The statements that make a pipeline's tables, for running or for printing."""
     statements = rendered(mapping)
-    return [statements[name] for name in ("lock_install", "create_pointer", "create_dead_letter", "create_table")]
+    return [statements[name] for name in ("create_pointer", "create_dead_letter", "create_table")]
 
 
 def rendered(mapping: TableMapping) -> dict[str, str]:

@@ -44,10 +44,6 @@ CREATE TABLE IF NOT EXISTS {table} (
     updated_at         timestamptz NOT NULL DEFAULT now()
 );
 
--- name: lock_install
--- Two installers at once would race inside CREATE TABLE IF NOT EXISTS.
-SELECT pg_advisory_xact_lock(hashtext('inorder install'));
-
 -- name: existing_columns
 -- The columns of the target table, with whether each may be null and whether it is a unique key by itself.
 SELECT a.attname, a.attnotnull, EXISTS (

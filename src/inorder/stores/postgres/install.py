@@ -1,0 +1,19 @@
+"""Making tables, one installer at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import psycopg
+
+# Two sessions at once race inside CREATE TABLE IF NOT EXISTS, and one of them fails.
+_LOCK = "SELECT pg_advisory_xact_lock(hashtext('inorder install'))"
+
+
+def install(connection: psycopg.Connection[Any], statements: Iterable[str]) -> None:
+    """Runs DDL that may be run again, in a transaction of its own or as part of the one that is open."""
+    with connection.transaction():
+        connection.execute(_LOCK)
+        for statement in statements:
+            connection.execute(statement)

@@ -1,0 +1,57 @@
+"""Ways to open a shard log, and the rows that tests put into it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from inorder.kafka.idempotent_log import IdempotentShardLog
+from inorder.kafka.read_back import read_back
+from inorder.kafka.shard_log import KafkaShardLog
+from inorder.model.message import RecordHeaders
+from inorder.model.partition import Partitioner
+from inorder.ports.outbox_store import OutboxRow
+from inorder.ports.shard_log import ShardLog
+from inorder.testing.memory_log import MemoryBroker, MemoryShardLog, MemoryUnfencedLog
+
+FENCED = ("memory", "kafka")
+UNFENCED = ("memory, unfenced", "kafka, unfenced")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One implementation: how to open a log on the shard, and how to see what is delivered."""
+
+    open: Callable[[], ShardLog]
+    delivered: Callable[[], list[tuple[bytes | None, bytes | None]]]
+
+
+def in_memory(*, fenced: bool) -> Case:
+    broker = MemoryBroker()
+    kind = MemoryShardLog if fenced else MemoryUnfencedLog
+    return Case(lambda: kind(broker), lambda: [(row.key, row.value) for row in broker.records])
+
+
+def on_kafka(properties: dict[str, object], unique: str, *, fenced: bool) -> Case:
+    return Case(
+        lambda: open_log(properties, unique, fenced=fenced),
+        lambda: [(record.key, record.value) for record in read_back(properties, unique)],
+    )
+
+
+def open_log(
+    properties: dict[str, object],
+    group: str,
+    *,
+    fenced: bool,
+    partitioners: Mapping[str, Partitioner] | None = None,
+) -> ShardLog:
+    if fenced:
+        return KafkaShardLog(properties, group=group, partitioners=partitioners)
+    return IdempotentShardLog(properties, partitioners=partitioners)
+
+
+def row(
+    topic: str, id: int, *, key: bytes = b"k", value: bytes | None = None, headers: RecordHeaders = ()
+) -> OutboxRow:
+    return OutboxRow(id, topic, key, value or str(id).encode(), headers, None, None)

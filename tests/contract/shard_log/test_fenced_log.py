@@ -1,0 +1,70 @@
+"""A fenced shard log stops earlier owners and commits records together with their marker."""
+
+from __future__ import annotations
+
+import pytest
+
+from inorder.kafka.read_back import read_back
+from inorder.kafka.shard_log import KafkaShardLog
+from inorder.model.errors import FencedError, RejectedError
+from tests.contract.shard_log.making import FENCED, Case, row
+
+every_fenced_log = pytest.mark.parametrize("case", FENCED, indirect=True)
+
+
+@every_fenced_log
+def test_the_next_owner_finds_the_last_committed_marker(case: Case, unique: str) -> None:
+    first = case.open()
+    first.take_over()
+    first.publish([row(unique, 1)], b"one")
+    first.publish([row(unique, 2)], b"two")
+    assert case.open().take_over() == b"two"
+    assert case.delivered() == [(b"k", b"1"), (b"k", b"2")]
+
+
+@every_fenced_log
+def test_an_owner_that_was_taken_over_commits_nothing_more(case: Case, unique: str) -> None:
+    first, second = case.open(), case.open()
+    first.take_over()
+    first.publish([row(unique, 1)], b"one")
+    assert second.take_over() == b"one"
+    with pytest.raises(FencedError):
+        first.publish([row(unique, 2)], b"stale")
+    second.publish([row(unique, 3)], b"three")
+    assert case.delivered() == [(b"k", b"1"), (b"k", b"3")]
+    assert case.open().take_over() == b"three"
+
+
+@every_fenced_log
+def test_a_fenced_owner_may_take_over_again(case: Case, unique: str) -> None:
+    first, second = case.open(), case.open()
+    first.take_over()
+    second.take_over()
+    with pytest.raises(FencedError):
+        first.publish([row(unique, 1)], b"stale")
+    first.take_over()
+    first.publish([row(unique, 2)], b"two")
+    assert case.delivered() == [(b"k", b"2")]
+
+
+def test_a_refused_record_aborts_its_transaction_and_the_rest_can_go_again(
+    properties: dict[str, object], unique: str
+) -> None:
+    log = KafkaShardLog(properties, group=unique)
+    log.take_over()
+    rows = [row(unique, 1), row(unique, 2, value=b"x" * 2_000_000), row(unique, 3)]
+    with pytest.raises(RejectedError, match=r"row 2 to topic .*MSG_SIZE_TOO_LARGE"):
+        log.publish(rows, b"all")
+    log.publish([rows[0], rows[2]], b"rest")
+    assert [record.value for record in read_back(properties, unique)] == [b"1", b"3"]
+    assert KafkaShardLog(properties, group=unique).take_over() == b"rest"
+
+
+def test_the_marker_is_found_behind_many_aborted_transactions(properties: dict[str, object], unique: str) -> None:
+    log = KafkaShardLog(properties, group=unique)
+    log.take_over()
+    log.publish([row(unique, 1)], b"kept")
+    for _ in range(40):
+        with pytest.raises(RejectedError):
+            log.publish([row(unique, 2, value=b"x" * 2_000_000)], b"aborted")
+    assert KafkaShardLog(properties, group=unique).take_over() == b"kept"

@@ -1,0 +1,162 @@
+"""A loop that meets a record the broker refuses: its key waits, all others go on, and nothing overtakes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import pytest
+
+from inorder.leadership.unguarded import NoLease
+from inorder.model.errors import RejectedError
+from inorder.ports.exceeded_store import Exceeding
+from inorder.ports.outbox_store import OutboxRow
+from inorder.relay.loop import RelayLoop
+from inorder.relay.marker import Marker
+from inorder.relay.parking import Policy
+from inorder.testing.memory_exceeded import MemoryExceeded
+from inorder.testing.memory_log import MemoryBroker, MemoryShardLog
+from inorder.testing.memory_outbox import MemoryOutbox
+from tests.conftest import Eventually
+from tests.unit.relay.test_simulation import HASTE
+
+
+class Strict(MemoryShardLog):
+    """A broker that refuses one value until it is told to relent; it may or may not say which row it was."""
+
+    def __init__(self, broker: MemoryBroker, *, tells: bool = True) -> None:
+        super().__init__(broker)
+        self.relents = threading.Event()
+        self.refusals = 0
+        self._tells = tells
+
+    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
+        bad = next((row for row in rows if row.value == b"bad"), None)
+        if bad is not None and not self.relents.is_set():
+            self.refusals += 1
+            raise RejectedError("The value is refused.", row_id=bad.id if self._tells else None)
+        super().publish(rows, marker)
+
+
+@dataclass
+class Scene:
+    """One loop against a strict broker, on a thread that ends with the test."""
+
+    outbox: MemoryOutbox
+    exceeded: MemoryExceeded
+    broker: MemoryBroker
+    strict: Strict
+    loop: RelayLoop
+
+    def values(self, key: bytes | None = None) -> list[bytes | None]:
+        return [row.value for row in self.broker.records if key is None or row.key == key]
+
+
+@contextmanager
+def scene(policy: Policy, *, tells: bool = True, batch_size: int = 50) -> Iterator[Scene]:
+    outbox, broker, stop = MemoryOutbox(), MemoryBroker(), threading.Event()
+    exceeded, strict = MemoryExceeded(outbox), Strict(broker, tells=tells)
+    for number in range(20):
+        outbox.insert("t", "t", b"other%d" % number, b"fine")
+    for value in (b"good", b"bad", b"behind", b"last"):
+        outbox.insert("t", "t", b"k", value)
+    outbox.end("t")
+    pace = replace(HASTE, blocked=0.002)
+    loop = RelayLoop(
+        outbox,
+        exceeded,
+        strict,
+        NoLease(),
+        batch_size=batch_size,
+        stop=stop,
+        max_attempts=3,
+        policy=lambda _topic: policy,
+        pace=pace,
+    )
+    thread = threading.Thread(target=loop.run)
+    thread.start()
+    try:
+        yield Scene(outbox, exceeded, broker, strict, loop)
+    finally:
+        stop.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("tells", [True, False])
+@pytest.mark.parametrize("batch_size", [1, 3, 50])
+def test_a_bad_record_parks_its_key_and_nothing_else(tells: bool, batch_size: int, eventually: Eventually) -> None:
+    with scene("park", tells=tells, batch_size=batch_size) as found:
+        eventually(lambda: found.exceeded.rows)
+        eventually(lambda: found.values().count(b"fine") == 20)
+        assert found.values(b"k") == [b"good"]
+        assert found.exceeded.rows[22][1].attempts == 3
+        found.outbox.insert("more", "t", b"k", b"later")
+        found.outbox.insert("more", "t", b"new", b"fine too")
+        found.outbox.end("more")
+        eventually(lambda: b"fine too" in found.values())
+        assert found.values(b"k") == [b"good"], "what comes later waits as well"
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 50])
+def test_a_retried_record_goes_before_all_that_waited_for_it(batch_size: int, eventually: Eventually) -> None:
+    with scene("park", batch_size=batch_size) as found:
+        eventually(lambda: found.exceeded.rows)
+        found.strict.relents.set()
+        found.exceeded.retry(22)
+        eventually(lambda: found.outbox.count() == 0)
+    assert found.values(b"k") == [b"good", b"bad", b"behind", b"last"]
+    assert found.loop.progress.exceeded == 1
+
+
+def test_a_discarded_record_lets_its_key_go_on_without_it(eventually: Eventually) -> None:
+    with scene("park") as found:
+        eventually(lambda: found.exceeded.rows)
+        found.exceeded.discard(22)
+        eventually(lambda: found.outbox.count() == 0)
+    assert found.values(b"k") == [b"good", b"behind", b"last"]
+
+
+def test_the_policy_skip_sets_the_record_aside_and_goes_on(eventually: Eventually) -> None:
+    with scene("skip") as found:
+        eventually(lambda: found.outbox.count() == 0)
+    assert found.values(b"k") == [b"good", b"behind", b"last"]
+    assert list(found.exceeded.rows) == [22]
+
+
+def test_the_policy_block_keeps_everything_waiting_loudly_until_the_record_is_taken(
+    eventually: Eventually, caplog: pytest.LogCaptureFixture
+) -> None:
+    with scene("block", batch_size=1) as found:
+        eventually(lambda: found.strict.refusals > 4)
+        assert found.values(b"k") == [b"good"]
+        assert not found.exceeded.rows
+        found.strict.relents.set()
+        eventually(lambda: found.outbox.count() == 0)
+    assert found.values(b"k") == [b"good", b"bad", b"behind", b"last"]
+    assert any("relay.blocked" in record.getMessage() for record in caplog.records)
+
+
+def test_an_owner_that_dies_after_deciding_leaves_the_move_to_its_successor(eventually: Eventually) -> None:
+    """The marker is committed and the row not yet moved: the next owner reads the decision and carries it out."""
+    outbox, broker = MemoryOutbox(), MemoryBroker()
+    exceeded = MemoryExceeded(outbox)
+    id = outbox.insert("t", "t", b"k", b"bad")
+    outbox.insert("t", "t", b"k", b"behind")
+    outbox.end("t")
+    dead = MemoryShardLog(broker)
+    dead.take_over()
+    dead.publish((), Marker((), 0, Exceeding(id, 5, "RECORD-001", "too large", parks=True)).encode())
+    stop = threading.Event()
+    loop = RelayLoop(outbox, exceeded, MemoryShardLog(broker), NoLease(), batch_size=5, stop=stop, pace=HASTE)
+    thread = threading.Thread(target=loop.run)
+    thread.start()
+    eventually(lambda: exceeded.rows)
+    outbox.insert("u", "t", b"other", b"fine")
+    outbox.end("u")
+    eventually(lambda: len(broker.records) == 1)
+    stop.set()
+    thread.join()
+    assert [row.value for row in broker.records] == [b"fine"]
+    assert outbox.count() == 1
