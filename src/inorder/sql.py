@@ -25,8 +25,7 @@ _PART = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}\Z")
 class Statements(Mapping[str, str]):
     """The statements of one file, by name."""
 
-    def __init__(self, origin: str, statements: dict[str, str]) -> None:
-        self._origin = origin
+    def __init__(self, statements: dict[str, str]) -> None:
         self._statements = statements
 
     def __getitem__(self, name: str) -> str:
@@ -47,7 +46,7 @@ class Statements(Mapping[str, str]):
 def load(package: str, filename: str) -> Statements:
     """Reads a `.sql` file that ships inside `package`."""
     text = files(package).joinpath(filename).read_text("utf-8")
-    return Statements(f"{package}/{filename}", parse(text))
+    return Statements(parse(text))
 
 
 def parse(text: str) -> dict[str, str]:

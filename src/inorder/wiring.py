@@ -45,8 +45,6 @@ from inorder.stores.postgres.sqlstate import our_errors
 from inorder.stores.postgres.table import PostgresTableStores
 from inorder.stores.postgres.table import install_statements as table_statements
 
-STOP_SECONDS = 10.0
-
 
 class Relay:
     """The relay of your settings, on a thread of this process.

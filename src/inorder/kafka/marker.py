@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from inorder.kafka.client_log import CLIENT_LOG
+from inorder.kafka.committed import committed_consumer
 from inorder.kafka.errors import error_of, meaning
 from inorder.model.errors import UnreachableError
 
@@ -21,19 +21,7 @@ def read_last_marker(properties: Mapping[str, object], topic: str, partition: in
     To be called after `init_transactions`, so that no transaction is open on the partition. Looks at the end first and
     farther back only if it finds nothing but aborted records and transaction markers there.
     """
-    consumer = Consumer(
-        {
-            **properties,
-            "group.id": f"{topic}.reader",
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-            # Half a second of waiting for more would be most of a take-over.
-            "fetch.wait.max.ms": 10,
-        },
-        logger=CLIENT_LOG,
-    )
+    consumer = committed_consumer(properties, f"{topic}.reader")
     try:
         return _search_back(consumer, topic, partition)
     except KafkaException as exception:

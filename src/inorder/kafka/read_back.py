@@ -9,7 +9,7 @@ from typing import cast
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from inorder.kafka.client_log import CLIENT_LOG
+from inorder.kafka.committed import committed_consumer
 from inorder.kafka.errors import error_of, meaning
 from inorder.model.errors import UnreachableError
 from inorder.model.message import RecordHeaders
@@ -33,19 +33,7 @@ class ReadRecord:
 
 def read_back(properties: Mapping[str, object], topic: str) -> Iterator[ReadRecord]:
     """Every committed record of the topic, in offset order within each partition."""
-    consumer = Consumer(
-        {
-            **properties,
-            "group.id": "inorder.read-back",
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-            "fetch.queue.backoff.ms": 2,
-            "fetch.wait.max.ms": 10,
-        },
-        logger=CLIENT_LOG,
-    )
+    consumer = committed_consumer(properties, "inorder.read-back")
     try:
         yield from _read_to_the_end(consumer, topic, _partitions(consumer, topic))
     except KafkaException as exception:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
@@ -26,11 +24,8 @@ Run = Callable[..., Ran]
 
 
 @pytest.fixture(autouse=True)
-def empty_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty current folder and no INORDER_ variable."""
-    monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("INORDER_")]:
-        monkeypatch.delenv(name)
+def _in_an_empty_place(empty_place: None) -> None:
+    """Every test here."""
 
 
 @pytest.fixture

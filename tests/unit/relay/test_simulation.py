@@ -16,6 +16,7 @@ import pytest
 from inorder.leadership.unguarded import NoLease
 from inorder.model.errors import FencedError, RejectedError, TransientError, UnknownOutcomeError, UnreachableError
 from inorder.ports.outbox_store import OutboxRow, Scan
+from inorder.ports.shard_log import ShardLog
 from inorder.relay.loop import Pace, RelayLoop
 from inorder.testing.checker import Verdict, check_delivery
 from inorder.testing.memory_exceeded import MemoryExceeded
@@ -67,17 +68,27 @@ class FaultyOutbox:
             raise UnreachableError("The connection broke.")
 
 
-class FaultyLog:
-    """A shard log whose commits are aborted, or whose answers are lost with the commit done or not."""
+class Shaky:
+    """A shard log whose broker is away now and then; how its `publish` fails is for others to say."""
 
-    def __init__(self, broker: MemoryBroker, chance: random.Random) -> None:
-        self._log = MemoryShardLog(broker)
+    def __init__(self, log: ShardLog, chance: random.Random) -> None:
+        self._log = log
         self._chance = chance
 
     def take_over(self) -> bytes | None:
         if self._chance.random() < FAULT_RATE:
             raise UnreachableError("The broker is away.")
         return self._log.take_over()
+
+    def close(self) -> None:
+        self._log.close()
+
+
+class FaultyLog(Shaky):
+    """A shard log whose commits are aborted, or whose answers are lost with the commit done or not."""
+
+    def __init__(self, broker: MemoryBroker, chance: random.Random) -> None:
+        super().__init__(MemoryShardLog(broker), chance)
 
     def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
         fate = self._chance.random()
@@ -89,21 +100,12 @@ class FaultyLog:
         if fate < 2 * FAULT_RATE:
             raise UnknownOutcomeError("No answer, but committed.")
 
-    def close(self) -> None:
-        self._log.close()
 
-
-class Partial:
+class Partial(Shaky):
     """A log without transactions: part of a batch arrives, and the relay is told which part, or is told nothing."""
 
     def __init__(self, broker: MemoryBroker, chance: random.Random) -> None:
-        self._log = MemoryUnfencedLog(broker)
-        self._chance = chance
-
-    def take_over(self) -> bytes | None:
-        if self._chance.random() < FAULT_RATE:
-            raise UnreachableError("The broker is away.")
-        return self._log.take_over()
+        super().__init__(MemoryUnfencedLog(broker), chance)
 
     def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
         fate = self._chance.random()
@@ -124,9 +126,6 @@ class Partial:
                 stuck.add(row.key)
             if row.key not in stuck:
                 yield row
-
-    def close(self) -> None:
-        self._log.close()
 
 
 class Patient(NoLease):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,11 +11,8 @@ Write = Callable[[str], Path]
 
 
 @pytest.fixture(autouse=True)
-def empty_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty current folder and no INORDER_ variable."""
-    monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("INORDER_")]:
-        monkeypatch.delenv(name)
+def _in_an_empty_place(empty_place: None) -> None:
+    """Every test here."""
 
 
 @pytest.fixture

@@ -27,8 +27,7 @@ _COLUMN_TYPES = {
 
 # A paused holder of a pointer lock must not stop its partition for ever, and a waiter must not wait for ever.
 _SESSION = """
-    SELECT set_config('application_name', 'inorder pipeline', false),
-           set_config('idle_in_transaction_session_timeout', '30s', false),
+    SELECT set_config('idle_in_transaction_session_timeout', '30s', false),
            set_config('lock_timeout', %s, false)
 """
 
