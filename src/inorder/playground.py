@@ -71,6 +71,6 @@ class Playground:
         self.config.write_text(_SERVERS.format(**addresses) + self._more)
         self.settings = Settings.load(self.config)
         self.url = addresses["postgres"]
-        for layout in ("native", "table"):
+        for layout in (self.settings.relay.layout, "table"):
             install_schema(self.settings, layout)
         self.watching = connect(self.url, "inorder (watch)", autocommit=True)

@@ -6,7 +6,8 @@ A file is a list of statements, each headed by its name and a sentence that says
     -- Removes rows whose records are known to be committed.
     DELETE FROM {table} WHERE id = ANY(%(ids)s);
 
-`{table}` and its like are identifiers, quoted here; values are always bound by the driver.
+`{table}` and its like are identifiers, quoted here; values are always bound by the driver. They are spelt as psycopg
+and PyMySQL want them, `%(ids)s`, and a `%` of its own as `%%`; `named` is the other spelling.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from importlib.resources import files
 from inorder.model.errors import ConfigurationError
 
 _HEADING = re.compile(r"^-- name: (?P<name>\w+)\n", re.MULTILINE)
+_BOUND = re.compile(r"%(?:\((?P<name>\w+)\)s|%)")
 _PART = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}\Z")
 
 
@@ -41,6 +43,10 @@ class Statements(Mapping[str, str]):
         """The statement with its identifiers put in; they must come from `quoted`."""
         return self._statements[name].format(**identifiers)
 
+    def starting_with(self, prefix: str) -> list[str]:
+        """The statements whose names start like this, in the order of the file."""
+        return [self._statements[name] for name in self._statements if name.startswith(prefix)]
+
 
 @cache
 def load(package: str, filename: str) -> Statements:
@@ -58,6 +64,11 @@ def parse(text: str) -> dict[str, str]:
 def _body(text: str) -> str:
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("--")]
     return "\n".join(lines).strip().rstrip(";")
+
+
+def named(statement: str) -> str:
+    """The statement in the spelling of sqlite3 and of SQLAlchemy's `text()`: `:ids`."""
+    return _BOUND.sub(lambda found: f":{found['name']}" if found["name"] else "%", statement)
 
 
 def quoted(name: str, quote: str = '"') -> str:

@@ -9,24 +9,33 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import inorder
-from inorder.stores.postgres.exceeded import Filter, PostgresExceededStore, list_exceeded
-from inorder.stores.postgres.lease import PostgresLease
+from inorder.ports.registry import Setup
+from inorder.stores.exceeded import Filter, SqlExceededStore
+from inorder.stores.lease import SqlLease
+from inorder.stores.opening import open_database
+from inorder.stores.registry import SqlRegistry
 from inorder.wiring import install_schema
 
 INSTANCES = 8
 
 
 def lease(url: str, number: int) -> None:
-    found = PostgresLease(url, name="group.0", owner=str(number))
+    found = SqlLease(open_database(url, "test"), name="group.0", owner=str(number))
     found.acquire()
     found.release()
 
 
 def exceeded(url: str, number: int) -> None:
-    store = PostgresExceededStore(url, "outbox")
+    store = SqlExceededStore(open_database(url, "test"), "outbox")
     assert store.parked() == {}
+    assert store.rows(Filter()) == []
     store.close()
-    assert list_exceeded(url, "outbox", Filter()) == []
+
+
+def registry(url: str, number: int) -> None:
+    found = SqlRegistry(open_database(url, "test"), "outbox")
+    found.register(Setup("group", "drain", number))
+    found.close()
 
 
 def schema(url: str, number: int) -> None:
@@ -34,14 +43,22 @@ def schema(url: str, number: int) -> None:
     install_schema(settings, "native" if number % 2 else "table")
 
 
-@pytest.mark.parametrize("start", [lease, exceeded, schema])
-def test_tables_are_made_once_by_whoever_comes_first(start: Callable[[str, int], None], postgres_url: str) -> None:
+def start_together(start: Callable[[str, int], None], url: str) -> None:
     together = threading.Barrier(INSTANCES)
 
     def run(number: int) -> None:
         together.wait()
-        start(postgres_url, number)
+        start(url, number)
 
     with ThreadPoolExecutor(INSTANCES) as pool:
         for job in [pool.submit(run, number) for number in range(INSTANCES)]:
             job.result()
+
+
+@pytest.mark.parametrize("start", [lease, exceeded, registry])
+def test_tables_are_made_once_by_whoever_comes_first(start: Callable[[str, int], None], database_url: str) -> None:
+    start_together(start, database_url)
+
+
+def test_a_schema_is_installed_once_by_whoever_comes_first(postgres_url: str) -> None:
+    start_together(schema, postgres_url)

@@ -11,7 +11,7 @@ from inorder.cli.output import say, show_fields, show_json, show_table
 from inorder.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from inorder.stores.postgres.exceeded import ExceededRow
+    from inorder.stores.exceeded import ExceededRow
 
 app = typer.Typer(help="Look at refused records and let them go.", no_args_is_help=True, rich_markup_mode=None)
 

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from inorder.cli import bench, config, demo, doctor, exceeded, pipeline, relay, schema, up
+from inorder.cli import bench, config, demo, doctor, exceeded, outbox, pipeline, relay, schema, up
 from inorder.cli.output import say
 from inorder.model.errors import InorderError
 
@@ -31,6 +31,7 @@ app.command("demo")(demo.demo)
 app.command("up")(up.up)
 app.add_typer(schema.app, name="schema")
 app.add_typer(relay.app, name="relay")
+app.add_typer(outbox.app, name="outbox")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(exceeded.app, name="exceeded")
 app.add_typer(bench.app, name="bench")

@@ -14,9 +14,11 @@ app = typer.Typer(help="Make or print the tables.", no_args_is_help=True, rich_m
 
 
 class Layout(StrEnum):
-    """The tables of this version: the outbox, and the pipeline's target."""
+    """The tables of this version: the outbox in its layouts, and the pipeline's target."""
 
     native = "native"
+    goharvest = "goharvest"
+    debezium = "debezium"
     table = "table"
 
 
@@ -30,7 +32,10 @@ class Dialect(StrEnum):
 
 WhichLayout = Annotated[
     Layout,
-    typer.Option("--layout", help="native: the outbox and the relay's tables. table: the pipeline's tables."),
+    typer.Option(
+        "--layout",
+        help="native, goharvest, debezium: the outbox and the relay's tables. table: the pipeline's tables.",
+    ),
 ]
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs do not re-export all of them
+    AclOperation,
     AdminClient,
     ConfigResource,
     ResourceType,
@@ -69,6 +70,13 @@ class Cluster:
             return len(self._answer(future).partitions)
         except _UnknownTopicError:
             return None
+
+    def is_writable(self, topic: str) -> bool:
+        """Whether we may write to a topic; where the cluster does not tell, it is taken for granted."""
+        asked = TopicCollection([topic])
+        future = self._client.describe_topics(asked, include_authorized_operations=True, request_timeout=SECONDS)[topic]
+        operations = self._answer(future).authorized_operations
+        return not operations or AclOperation.WRITE in operations
 
     def topic_settings(self, topic: str) -> dict[str, str]:
         """The settings a topic runs with."""

@@ -8,10 +8,12 @@ from inorder.model.errors import (
     FencedError,
     InorderError,
     RejectedError,
+    TopicUnavailableError,
     TransientError,
     UnknownOutcomeError,
     UnreachableError,
 )
+from inorder.ports.outbox_store import OutboxRow
 
 FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
 
@@ -27,6 +29,14 @@ OF_THE_RECORD = frozenset(
     }
 )
 """The broker or the client refused a record for what it is: sending it again cannot help."""
+
+FOR_SIZE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
+
+BEING_MADE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.LEADER_NOT_AVAILABLE})
+"""What is said of a topic that does not exist, and also of one that the broker makes because somebody asked for it."""
+
+OF_THE_TOPIC = BEING_MADE | {KafkaError.TOPIC_AUTHORIZATION_FAILED}
+"""The topic cannot be written to; all others can."""
 
 UNREACHABLE = frozenset(
     {
@@ -45,9 +55,14 @@ def error_of(exception: KafkaException) -> KafkaError:
     return error
 
 
+def words(error: KafkaError) -> str:
+    """The error as the end of a sentence."""
+    return f"{error.str()} ({error.name()})."
+
+
 def meaning(error: KafkaError, doing: str) -> InorderError:
     """The error as one of ours; `doing` names the act and the place."""
-    text = f"{doing}: {error.str()} ({error.name()})."
+    text = f"{doing}: {words(error)}"
     if error.code() in FENCED:
         return FencedError(text, hint="Another instance of this relay group has taken the shard over.")
     if error.fatal():
@@ -57,3 +72,26 @@ def meaning(error: KafkaError, doing: str) -> InorderError:
     if error.code() in UNREACHABLE:
         return UnreachableError(text, hint='Is the broker up, and is kafka."bootstrap.servers" right?')
     return TransientError(text)
+
+
+def unavailable(topic: str, error: KafkaError, delivered: frozenset[int] = frozenset()) -> TopicUnavailableError:
+    """The topic cannot be written to for now, for a reason out of `OF_THE_TOPIC`."""
+    if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        hint = "Give the user of [kafka] the right to write to it."
+    else:
+        hint = "Create it, or let the broker do so (auto.create.topics.enable)."
+    text = f"Topic {topic!r} cannot be written to: {words(error)}"
+    return TopicUnavailableError(topic, text, hint=hint, delivered_ids=delivered)
+
+
+def refusal(row: OutboxRow, error: object) -> InorderError:
+    """What it means that the client did not take a row, or did not find the topic of it usable."""
+    doing = f"Sending outbox row {row.id} to topic {row.topic!r}"
+    if not isinstance(error, KafkaError):
+        return TransientError(f"{doing}: {error}.")
+    if error.code() in OF_THE_TOPIC:
+        return unavailable(row.topic, error)
+    found = meaning(error, doing)
+    if isinstance(found, RejectedError):
+        return RejectedError(found.message, row_id=row.id)
+    return TransientError(found.message)

@@ -9,6 +9,10 @@ librdkafka has built the next one.)
 So rows go in two waves while a topic has partitions that are new to the producer: first the oldest row of each such
 partition, and all others once those are acknowledged. From then on the broker keeps watch. It forgets a producer that
 was silent in a partition for `producer.id.expiration.ms`, a day by default; we begin anew well before.
+
+A topic may get more partitions while it is in use. Their number is asked for once a minute (`kafka/known_topics.py`),
+and from then on the first record in each new one goes alone as well. The client may learn of them earlier by itself;
+what is left open is a record that is refused as the very first one of a new partition in that minute.
 """
 
 from __future__ import annotations
@@ -22,9 +26,6 @@ from inorder.ports.outbox_store import OutboxRow
 TRUSTED_SECONDS = 3600.0
 """How long a broker is trusted to remember a producer that may have been silent."""
 
-Count = Callable[[OutboxRow], int]
-"""How many partitions the topic of a row has."""
-
 
 class FirstContact:
     """Which partitions know the producer."""
@@ -33,18 +34,18 @@ class FirstContact:
         self._partitioners = partitioners
         self._clock = clock
         self._known: dict[str, set[int]] = {}
-        self._complete: set[str] = set()
         self._since = clock()
 
-    def waves(self, rows: Sequence[OutboxRow], count: Count) -> list[list[OutboxRow]]:
-        """The rows in the waves in which they may go, each in order; rows of new topics with their partition chosen."""
+    def waves(self, rows: Sequence[OutboxRow], counts: Mapping[str, int]) -> list[list[OutboxRow]]:
+        """The rows in the waves in which they may go, each in order; rows of new topics with their partition chosen.
+
+        `counts` says how many partitions each of their topics has at the moment.
+        """
         if self._clock() - self._since > TRUSTED_SECONDS:
             self.forget()
-        if {row.topic for row in rows} <= self._complete:
-            return [list(rows)]
-        counts = {topic: count(row) for topic, row in {row.topic: row for row in reversed(rows)}.items()}
         unknown = {topic for topic, partitions in counts.items() if len(self._known.get(topic, ())) < partitions}
-        self._complete |= counts.keys() - unknown
+        if not unknown:
+            return [list(rows)]
         first: dict[tuple[str, int | None], OutboxRow] = {}
         rest = []
         for row in rows:
@@ -65,7 +66,6 @@ class FirstContact:
     def forget(self) -> None:
         """The producer is a new one, or the broker may have forgotten it."""
         self._known.clear()
-        self._complete.clear()
         self._since = self._clock()
 
     def _placed(self, row: OutboxRow, partitions: int) -> OutboxRow:

@@ -10,9 +10,6 @@ from confluent_kafka import Producer
 
 from inorder.kafka.client_log import CLIENT_LOG
 
-PARTITION = 0
-"""Whoever owns it leads."""
-
 
 class Heartbeat:
     """Sends heartbeats of one owner: its name, and when its own clock said that they were sent."""
@@ -23,15 +20,15 @@ class Heartbeat:
         self._producer = Producer({**properties, **ours}, logger=CLIENT_LOG)
         self._topic = topic
         self._owner = owner
-        self._sent = float("-inf")
+        self._sent: dict[int, float] = {}
 
-    def send_if_due(self, now: float, interval: float) -> None:
-        """Sends one if the last is `interval` seconds ago; waits for nothing."""
+    def send_if_due(self, partition: int, now: float, interval: float) -> None:
+        """Sends one to the partition if its last is `interval` seconds ago; waits for nothing."""
         self._producer.poll(0)
-        if now - self._sent >= interval:
-            self._sent = now
+        if now - self._sent.get(partition, float("-inf")) >= interval:
+            self._sent[partition] = now
             value = json.dumps({"name": self._owner, "sent": now})
-            self._producer.produce(self._topic, value=value, partition=PARTITION)
+            self._producer.produce(self._topic, value=value, partition=partition)
 
 
 def sent_by(owner: str, value: bytes | None) -> float | None:

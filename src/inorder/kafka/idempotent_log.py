@@ -36,17 +36,27 @@ earlier ones of its key.
 **What a paused owner can do.** Nothing stops an owner that was paused, by a debugger or a swapping machine, while
 another took over. When it wakes up, its producer sends what it had in its queue, until the loop notices that the lease
 is gone. These are old records in their order, between those of the new owner: repeats, among which an older record may
-come after a newer one of its key. The same holds for a request that was in the network when its owner died. Readers who
-cannot bear this use `exactly-once`, where the broker's fence refuses all of it.
+come after a newer one of its key. The same holds for a request that was in the network when its owner died.
+
+So the guarantee in this mode is about first copies: that of a record comes after those of all earlier records of its
+key, whoever sent them, since each owner sends in order and begins with what is in the table. A reader that knows which
+version of a key it has seen, and ignores older ones, sees every key in order. Readers who cannot tell use
+`exactly-once`, where the broker's fence refuses all repeats.
 
 **Why an exceeded row needs no marker here.** With transactions, the decision to set a row aside is committed under the
 fence before the row is moved, so that a fenced owner moves nothing. Without a fence a marker would prove nothing, so
 the row is just moved, in one database transaction. At worst an owner that was paused moves a row that its successor is
 about to publish: the row is then both published and exceeded, and a retry of it is one more repeat.
 
-**Which record was it?** A broker refuses whole batches of the client. Their rows become suspects, and whatever holds a
-suspect is sent by a careful producer next, a batch a record: it finds the guilty one at once, and those that were too
-large only together go through. A new producer waits half a second for its id, so searching by halves would be slow.
+**Which record was it?** A broker refuses whole batches of the client. If they were too large, the limit of the topic
+is learnt, and the next producer packs less (`kafka/topic_limits.py`). If that cannot be learnt, their rows become
+suspects, and whatever holds a suspect is sent by a careful producer next, a batch a record: it finds the guilty one at
+once, and those that were too large only together go through. A new producer waits half a second for its id, so
+searching by halves would be slow.
+
+**A topic that is gone** would be waited for without end. So the topics of a batch are looked at before it is sent
+(`kafka/known_topics.py`) and again whenever it is late. If one is missing, or refused to us, the producer is given up,
+and the error names the topic and the rows of others that have arrived.
 """
 
 from __future__ import annotations
@@ -58,10 +68,12 @@ from dataclasses import dataclass, field
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from inorder.kafka.client_log import CLIENT_LOG
-from inorder.kafka.errors import OF_THE_RECORD
+from inorder.kafka.errors import OF_THE_RECORD, OF_THE_TOPIC, unavailable, words
 from inorder.kafka.first_contact import FirstContact
+from inorder.kafka.known_topics import KnownTopics
 from inorder.kafka.sender import Book, Sender
 from inorder.kafka.shard_log import OURS
+from inorder.kafka.topic_limits import TopicLimits
 from inorder.model.errors import InorderError, RejectedError, TransientError, UnknownOutcomeError
 from inorder.model.partition import Partitioner
 from inorder.ports.outbox_store import OutboxRow
@@ -96,6 +108,7 @@ UNDYING: Mapping[str, object] = {
 class _UnderWay:
     """One batch between its first record and its last answer."""
 
+    rows: Sequence[OutboxRow]
     ids: list[int]
     waves: list[list[OutboxRow]]
     wave: list[OutboxRow] = field(default_factory=list)
@@ -116,7 +129,9 @@ class IdempotentShardLog:
         self._properties = dict(properties)
         self._clock = clock
         largest = int(str(properties.get("message.max.bytes", LARGEST_RECORD)))
-        self._sender = Sender(partitioners or {}, together_bytes=largest // 2)
+        self._topics = KnownTopics(self._properties, answer_seconds=PATIENCE_SECONDS)
+        self._limits = TopicLimits(self._properties)
+        self._sender = Sender(partitioners or {}, self._topics, together_bytes=largest // 2)
         self._contact = FirstContact(partitioners or {}, clock=clock)
         self._is_owner = False
         self._producer: Producer | None = None
@@ -139,6 +154,8 @@ class IdempotentShardLog:
         ids = [row.id for row in rows]
         if self._under_way is not None and self._under_way.ids != ids:
             raise UnknownOutcomeError("Another batch is still under way.")
+        if self._under_way is None:
+            self._limits.require(rows)
         producer = self._producer_for(ids)
         under_way = self._under_way = self._under_way or self._begin(producer, rows)
         self._finish(producer, under_way, self._clock() + PATIENCE_SECONDS)
@@ -162,7 +179,8 @@ class IdempotentShardLog:
             self._drop()
         if self._producer is None:
             one_by_one = {"batch.num.messages": 1} if careful else {}
-            settings = {**DEFAULTS, **self._properties, **OURS, **UNDYING, **one_by_one}
+            packing = {"batch.size": self._limits.batch_size, **one_by_one}
+            settings = {**DEFAULTS, **self._properties, **OURS, **UNDYING, **packing}
             self._producer = Producer(settings, logger=CLIENT_LOG)
             self._is_careful = careful
         return self._producer
@@ -170,19 +188,21 @@ class IdempotentShardLog:
     def _drop(self) -> None:
         self._producer = None
         self._under_way = None
-        self._sender.forget()
+        self._topics.doubt()
         self._contact.forget()
 
     def _begin(self, producer: Producer, rows: Sequence[OutboxRow]) -> _UnderWay:
-        waves = self._contact.waves(rows, lambda row: self._sender.count(producer, row, seconds=PATIENCE_SECONDS))
-        return _UnderWay([row.id for row in rows], waves)
+        topics = {row.topic for row in rows}
+        self._topics.require(producer, rows, topics)
+        waves = self._contact.waves(rows, self._topics.counts(topics))
+        return _UnderWay(rows, [row.id for row in rows], waves)
 
     def _finish(self, producer: Producer, under_way: _UnderWay, deadline: float) -> None:
         """Sends wave after wave, each when the one before is acknowledged, until all are or one fails."""
         while True:
             self._await(producer, under_way, deadline)
             if under_way.book.failed:
-                raise self._failure(producer, under_way.book)
+                raise self._failure(producer, under_way)
             self._contact.acknowledged(under_way.wave)
             if not under_way.waves or under_way.refusal is not None:
                 return
@@ -198,21 +218,51 @@ class IdempotentShardLog:
         while len(producer) and not under_way.book.failed:
             _poll(producer)
             if self._clock() > deadline:
-                left, all_rows = len(producer), len(under_way.ids)
-                raise TransientError(f"Of {all_rows} records {left} are not acknowledged yet.")
+                raise self._out_of_patience(producer, under_way)
 
-    def _failure(self, producer: Producer, book: Book) -> InorderError:
+    def _out_of_patience(self, producer: Producer, under_way: _UnderWay) -> InorderError:
+        """The batch goes on, unless a topic of it is gone: the client would wait for that without end."""
+        lost = self._topics.blame(producer, under_way.rows)
+        if lost is not None:
+            lost.delivered_ids = self._arrived(producer, under_way.book)
+            return lost
+        all_rows = len(under_way.ids)
+        left = min(len(producer), all_rows)  # which also counts what the client has to say
+        return TransientError(f"Of {all_rows} records {left} are not acknowledged yet.")
+
+    def _failure(self, producer: Producer, under_way: _UnderWay) -> InorderError:
         """What the failed records mean, and which others arrived. The next batch gets a producer of its own."""
+        failed = under_way.book.failed
+        arrived = self._arrived(producer, under_way.book)
+        refused = {id: error for id, error in failed.items() if error.code() in OF_THE_RECORD}
+        if refused:
+            return self._after_refusal(under_way.rows, refused, arrived)
+        first = next(iter(failed.values()))
+        row = next((row for row in under_way.rows if row.id in failed and failed[row.id].code() in OF_THE_TOPIC), None)
+        if row is not None:
+            self._topics.suspect([row.topic], failed[row.id])
+            return unavailable(row.topic, failed[row.id], arrived)
+        return TransientError(f"{len(failed)} records: {words(first)}", delivered_ids=arrived)
+
+    def _after_refusal(
+        self, rows: Sequence[OutboxRow], refused: Mapping[int, KafkaError], arrived: frozenset[int]
+    ) -> InorderError:
+        """Names the guilty one of the refused records if it is known, or sees to smaller batches."""
+        row_id, error = next(iter(refused.items()))
+        text = f"{len(refused)} records from outbox row {row_id} on were refused: {words(error)}"
+        guilty, learnt = self._limits.judge([row for row in rows if row.id in refused], error)
+        if guilty is None and learnt:
+            text = f"{text} Batches have {self._limits.batch_size} bytes at most from now on."
+            return TransientError(text, delivered_ids=arrived)
+        self._suspects.update(refused if guilty is None else ())
+        self._suspects -= arrived | ({guilty.id} if guilty else set())
+        return RejectedError(text, row_id=None if guilty is None else guilty.id, delivered_ids=arrived)
+
+    def _arrived(self, producer: Producer, book: Book) -> frozenset[int]:
+        """Gives the producer up, and says which rows it has delivered as far as that is known."""
         arrived = book.delivered() if self._abandon(producer) else frozenset()
         self._drop()
-        refused = {id: error for id, error in book.failed.items() if error.code() in OF_THE_RECORD}
-        if not refused:
-            first = next(iter(book.failed.values()))
-            return TransientError(f"{len(book.failed)} records: {_words(first)}", delivered_ids=arrived)
-        self._suspects = set(refused) if len(refused) > 1 else set()
-        row_id, error = next(iter(refused.items()))
-        text = f"{len(refused)} records from outbox row {row_id} on were refused: {_words(error)}"
-        return RejectedError(text, row_id=row_id if len(refused) == 1 else None, delivered_ids=arrived)
+        return arrived
 
     def _abandon(self, producer: Producer) -> bool:
         """Waits for what is about to be answered, gives the rest up, and says whether all is accounted for."""
@@ -233,7 +283,3 @@ def _poll(producer: Producer) -> None:
     except KafkaException:
         # A fatal error is raised here first; the records it concerns are reported after it, each with its reason.
         return
-
-
-def _words(error: KafkaError) -> str:
-    return f"{error.str()} ({error.name()})."

@@ -11,7 +11,6 @@ are sent singly (`together_bytes`), and a `Book` tells which rows were handed ov
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,18 +19,15 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from inorder.kafka.errors import error_of, meaning
-from inorder.model.errors import InorderError, RejectedError, TransientError
+from inorder.kafka.errors import error_of, refusal
+from inorder.kafka.known_topics import KnownTopics
+from inorder.model.errors import TransientError
 from inorder.model.partition import Partitioner, partition_of
 from inorder.ports.outbox_store import OutboxRow
 
 Item = TypeVar("Item")
 Group = TypeVar("Group", bound=Hashable)
 
-METADATA_SECONDS = 5.0
-BEING_MADE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE})
-"""What a broker says of a topic that it makes because somebody asked for it."""
-BEING_MADE_SECONDS = 0.02
 BY_THE_CLIENT = -1
 """The partition that lets the client choose one by the key."""
 
@@ -56,36 +52,27 @@ class Book:
 class Sender:
     """Sends rows with one producer. `partitioners` names the topics whose partitions we choose ourselves."""
 
-    def __init__(self, partitioners: Mapping[str, Partitioner], *, together_bytes: int | None = None) -> None:
+    def __init__(
+        self, partitioners: Mapping[str, Partitioner], topics: KnownTopics, *, together_bytes: int | None = None
+    ) -> None:
         self._partitioners = partitioners
+        self._topics = topics
         self._together_bytes = together_bytes
-        self._counts: dict[str, int] = {}
 
     def send(self, producer: Producer, rows: Sequence[OutboxRow], book: Book | None = None) -> None:
-        """Queues all rows; an `InorderError` names the row that could not be, and the rest must not be committed."""
-        for topic, of_topic in _grouped(rows, _topic).items():
-            placed = [(row, self._partition(producer, row)) for row in of_topic]
+        """Queues all rows, or none where a topic is unavailable.
+
+        Any other `InorderError` names the row that could not be queued, and the rest must not be committed.
+        """
+        topics = _grouped(rows, _topic)
+        self._topics.require(producer, rows, topics)
+        for topic, of_topic in topics.items():
+            placed = [(row, self._partition(row)) for row in of_topic]
             for (is_plain, _), run in groupby(placed, key=self._form):
                 if is_plain:
                     self._send_together(producer, topic, list(run), book)
                 else:
                     self._send_each(producer, topic, run, book)
-
-    def count(self, producer: Producer, row: OutboxRow, *, seconds: float = METADATA_SECONDS) -> int:
-        """How many partitions the row's topic has; an `InorderError` names the row. Asking may make the topic."""
-        deadline = time.monotonic() + seconds
-        while True:
-            try:
-                return self._count(producer, row.topic, seconds)
-            except KafkaException as exception:
-                error = error_of(exception)
-                if error.code() not in BEING_MADE or time.monotonic() > deadline:
-                    raise _refusal(row, error) from exception
-            producer.poll(BEING_MADE_SECONDS)
-
-    def forget(self) -> None:
-        """Asks for partition counts again."""
-        self._counts.clear()
 
     def _send_together(
         self, producer: Producer, topic: str, run: list[tuple[OutboxRow, int]], book: Book | None
@@ -97,7 +84,7 @@ class Sender:
                 book.queued += [row for (row, _), each in zip(placed, messages, strict=True) if "_error" not in each]
             if queued != len(messages):
                 answered = zip(placed, messages, strict=True)
-                raise _refusal(*next((row, each["_error"]) for (row, _), each in answered if "_error" in each))
+                raise refusal(*next((row, each["_error"]) for (row, _), each in answered if "_error" in each))
 
     def _send_each(
         self, producer: Producer, topic: str, run: Iterable[tuple[OutboxRow, int]], book: Book | None
@@ -111,19 +98,18 @@ class Sender:
                     topic, row.value, row.key, partition, timestamp=at, headers=list(row.headers), **report
                 )
             except KafkaException as exception:
-                raise _refusal(row, error_of(exception)) from exception
+                raise refusal(row, error_of(exception)) from exception
             except BufferError as error:
                 raise TransientError(f"The producer's queue is full at outbox row {row.id}.") from error
             if book is not None:
                 book.queued.append(row)
 
-    def _partition(self, producer: Producer, row: OutboxRow) -> int:
+    def _partition(self, row: OutboxRow) -> int:
         if row.partition is not None:
             return row.partition
         if row.topic not in self._partitioners:
             return BY_THE_CLIENT
-        count = self._count(producer, row.topic, METADATA_SECONDS)
-        chosen = partition_of(row.key, count, self._partitioners[row.topic])
+        chosen = partition_of(row.key, self._topics.count(row.topic), self._partitioners[row.topic])
         return BY_THE_CLIENT if chosen is None else chosen
 
     def _form(self, placed: tuple[OutboxRow, int]) -> tuple[bool, bool]:
@@ -133,14 +119,6 @@ class Sender:
         if self._together_bytes is not None:
             is_plain = is_plain and len(row.value or b"") + len(row.key or b"") <= self._together_bytes
         return is_plain, partition == BY_THE_CLIENT
-
-    def _count(self, producer: Producer, topic: str, seconds: float) -> int:
-        if topic not in self._counts:
-            found = producer.list_topics(topic, timeout=seconds).topics[topic]
-            if found.error is not None:
-                raise KafkaException(found.error)
-            self._counts[topic] = len(found.partitions)
-        return self._counts[topic]
 
 
 def _message(row: OutboxRow, book: Book | None) -> dict[str, object]:
@@ -163,13 +141,3 @@ def _topic(row: OutboxRow) -> str:
 
 def _place(placed: tuple[OutboxRow, int]) -> int:
     return placed[1]
-
-
-def _refusal(row: OutboxRow, error: object) -> InorderError:
-    doing = f"Sending outbox row {row.id} to topic {row.topic!r}"
-    if not isinstance(error, KafkaError):
-        return TransientError(f"{doing}: {error}.")
-    found = meaning(error, doing)
-    if isinstance(found, RejectedError):
-        return RejectedError(found.message, row_id=row.id)
-    return TransientError(found.message)

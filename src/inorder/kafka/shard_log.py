@@ -7,28 +7,37 @@ This keeps the fence whole. Taking over initialises the ids in their order and r
 commit of an owner goes through the first id, and it changes ids only after a commit. Whoever was overtaken on the first
 id, at any moment, can therefore commit nothing at all; and whatever was committed through the second id before it was
 fenced is in the marker that the new owner reads.
+
+**Producers that must be renewed.** A transaction that the broker refuses for one of its topics leaves the client's
+producer useless, and a topic that takes small batches only (`kafka/topic_limits.py`) needs one with other settings. In
+both cases the ids are initialised again before the next batch. That fences whoever took over in the meantime, so it is
+allowed only if nobody has committed since: each marker names its batch, and the last one must be ours. If it is not,
+we were overtaken, or a batch that we took for aborted was committed; then taking over is the only way on.
 """
 
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from inorder.kafka.client_log import CLIENT_LOG
-from inorder.kafka.errors import OF_THE_RECORD, error_of, meaning
-from inorder.kafka.marker import read_last_marker
+from inorder.kafka.errors import OF_THE_RECORD, error_of, meaning, words
+from inorder.kafka.known_topics import KnownTopics
+from inorder.kafka.marker import BATCH_NAME, Marker, read_last_marker
 from inorder.kafka.sender import Sender
+from inorder.kafka.topic_limits import TopicLimits
 from inorder.kafka.topics import ensure_compacted_topic
-from inorder.model.errors import InorderError, RejectedError, TransientError, UnknownOutcomeError
+from inorder.model.errors import FencedError, InorderError, RejectedError, TransientError, UnknownOutcomeError
 from inorder.model.partition import Partitioner
 from inorder.ports.outbox_store import OutboxRow
 
 INIT_SECONDS = 30.0
 COMMIT_SECONDS = 60.0
 ABORT_SECONDS = 15.0
-ANSWER_SECONDS = 5.0
+ANSWER_SECONDS = 2.0
 
 DEFAULTS: Mapping[str, object] = {
     "linger.ms": 5,
@@ -65,41 +74,79 @@ class KafkaShardLog:
         self._marker_topic = marker_topic(group)
         self._shard = shard
         self._shards = shards
-        self._sender = Sender(partitioners or {})
+        self._topics = KnownTopics(self._properties)
+        self._limits = TopicLimits(self._properties)
+        self._sender = Sender(partitioners or {}, self._topics)
         self._producers: tuple[Producer, ...] = ()
+        self._must_renew = False
         self._turn = 0
         self._refused: list[tuple[KafkaError, Message]] = []
+        self._term = ""
+        self._batches = 0
+        self._last_batch: bytes | None = None
 
     def take_over(self) -> bytes | None:
         """Fences earlier owners and returns the last committed marker."""
         self.close()
-        ensure_compacted_topic(self._properties, self._marker_topic, self._shards)
-        self._producers = tuple(self._fenced_producer(letter) for letter in "ab")
-        return read_last_marker(self._properties, self._marker_topic, self._shard)
+        last = self._initialise()
+        self._term, self._last_batch = uuid.uuid4().hex, last.batch
+        return last.value
 
     def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
         """Sends rows and marker in one transaction, which is committed on return."""
         if not self._producers:
             raise UnknownOutcomeError("The shard was not taken over.")
+        self._limits.require(rows)
+        if self._must_renew:
+            self._renew()
         producer = self._producers[self._turn]
         self._refused.clear()
+        name = self._next_name()
         try:
             producer.begin_transaction()
             self._sender.send(producer, rows)
-            producer.produce(self._marker_topic, value=marker, key=str(self._shard), partition=self._shard)
+            self._send_marker(producer, marker, name)
         except KafkaException as exception:
-            raise self._give_up(producer, error_of(exception)) from exception
+            raise self._give_up(producer, rows, error_of(exception)) from exception
         except InorderError:
             self._abort(producer)
             raise
-        self._commit(producer)
+        self._commit(producer, rows)
+        self._last_batch = name
         self._turn = (self._turn + 1) % len(self._producers)
 
     def close(self) -> None:
         """Forgets the producers. An open transaction is left to the next owner's fence, or to its timeout."""
         self._producers = ()
+        self._must_renew = False
+        self._topics.doubt()
+
+    def _initialise(self) -> Marker:
+        ensure_compacted_topic(self._properties, self._marker_topic, self._shards)
+        self._producers = tuple(self._fenced_producer(letter) for letter in "ab")
         self._turn = 0
-        self._sender.forget()
+        return read_last_marker(self._properties, self._marker_topic, self._shard)
+
+    def _renew(self) -> None:
+        """Fresh producers for the same owner, if it still is the one who committed last."""
+        self._topics.doubt()
+        found = self._initialise()
+        self._must_renew = False
+        if found.batch == self._last_batch:
+            return
+        self.close()
+        place = f"Renewing the producers of {self._transactional_id!r}"
+        if found.batch is None or found.batch.startswith(self._term.encode()):
+            raise UnknownOutcomeError(f"{place}: the last marker is not the expected one.")
+        raise FencedError(f"{place}: another owner has committed since.")
+
+    def _next_name(self) -> bytes:
+        self._batches += 1
+        return f"{self._term}.{self._batches}".encode()
+
+    def _send_marker(self, producer: Producer, marker: bytes, name: bytes) -> None:
+        key = str(self._shard)
+        producer.produce(self._marker_topic, marker, key, partition=self._shard, headers=[(BATCH_NAME, name)])
 
     def _fenced_producer(self, letter: str) -> Producer:
         transactional_id = f"{self._transactional_id}.{letter}"
@@ -108,6 +155,7 @@ class KafkaShardLog:
                 **DEFAULTS,
                 **self._properties,
                 **OURS,
+                "batch.size": self._limits.batch_size,
                 "transactional.id": transactional_id,
                 "on_delivery": self._note_refusal,
             },
@@ -123,7 +171,7 @@ class KafkaShardLog:
         if error is not None:
             self._refused.append((error, message))
 
-    def _commit(self, producer: Producer) -> None:
+    def _commit(self, producer: Producer, rows: Sequence[OutboxRow]) -> None:
         """Asks until there is an answer; a commit that timed out may be asked for again."""
         deadline = time.monotonic() + COMMIT_SECONDS
         while True:
@@ -133,30 +181,50 @@ class KafkaShardLog:
             except KafkaException as exception:
                 error = error_of(exception)
                 if not error.retriable() or time.monotonic() > deadline:
-                    raise self._after_commit(producer, error) from exception
+                    raise self._after_commit(producer, rows, error) from exception
+                if self._topics.blame(producer, rows):
+                    # The client would wait for such a topic much longer. Without its records the commit fails.
+                    producer.purge(in_flight=False)
 
-    def _after_commit(self, producer: Producer, error: KafkaError) -> InorderError:
+    def _after_commit(self, producer: Producer, rows: Sequence[OutboxRow], error: KafkaError) -> InorderError:
         """What a commit that did not succeed means: aborted for sure, fenced, or unknown."""
         if error.fatal() or error.txn_requires_abort():
-            return self._give_up(producer, error)
-        return UnknownOutcomeError(f"Committing as {self._transactional_id!r}: {error.str()} ({error.name()}).")
+            return self._give_up(producer, rows, error)
+        return UnknownOutcomeError(f"Committing as {self._transactional_id!r}: {words(error)}")
 
-    def _give_up(self, producer: Producer, error: KafkaError) -> InorderError:
-        """Aborts the transaction unless the producer is lost, and names the record that caused it, if one did."""
+    def _give_up(self, producer: Producer, rows: Sequence[OutboxRow], error: KafkaError) -> InorderError:
+        """Aborts the transaction unless the producer is lost, and names the record or topic to blame, if one is."""
         if error.fatal():
             return meaning(error, f"Publishing as {self._transactional_id!r}")
         self._abort(producer)
-        for refused, message in self._refused:
-            if refused.code() in OF_THE_RECORD:
-                place = f"A record of topic {message.topic()!r} with key {message.key()!r}"
-                return RejectedError(f"{place} was refused: {refused.str()} ({refused.name()}).")
-        return TransientError(f"Publishing as {self._transactional_id!r}: {error.str()} ({error.name()}).")
+        if refused := [each for each in self._refused if each[0].code() in OF_THE_RECORD]:
+            return self._after_refusal(rows, refused)
+        found = self._topics.blame(producer, rows, error)
+        return found or TransientError(f"Publishing as {self._transactional_id!r}: {words(error)}")
+
+    def _after_refusal(
+        self, rows: Sequence[OutboxRow], refused: Sequence[tuple[KafkaError, Message]]
+    ) -> RejectedError | TransientError:
+        """Names the guilty one of the refused records if it is known, or sees to smaller batches."""
+        error, message = refused[0]
+        text = f"A record of topic {message.topic()!r} with key {message.key()!r} was refused: {words(error)}"
+        contents = {(each.topic(), each.key(), each.value()) for _, each in refused}
+        suspects = [row for row in rows if (row.topic, row.key, row.value) in contents]
+        guilty, learnt = self._limits.judge(suspects[: len(refused)], error)
+        self._must_renew |= learnt
+        if guilty is None and learnt:
+            return TransientError(f"{text} Batches have {self._limits.batch_size} bytes at most from now on.")
+        return RejectedError(text, row_id=None if guilty is None else guilty.id)
 
     def _abort(self, producer: Producer) -> None:
         try:
             producer.abort_transaction(ABORT_SECONDS)
         except KafkaException as exception:
             error = error_of(exception)
+            if error.code() == KafkaError.INVALID_TXN_STATE:
+                # It refused the first partition of the transaction and so knows of none; the client does not know that.
+                self._must_renew = True
+                return
             found = meaning(error, f"Aborting as {self._transactional_id!r}")
             raise (found if error.fatal() else UnknownOutcomeError(found.message)) from exception
 

@@ -1,9 +1,11 @@
-"""The election: which of many instances leads, by who owns partition 0 of a topic (NELI).
+"""The election: which of many instances leads a shard, by who owns the shard's partition of a topic (NELI).
 
-All instances of a relay group are members of one consumer group on the topic `inorder.<group>.leader`. The group's
-coordinator gives partition 0 to one of them. Owning it is not enough, because a member that is cut off does not hear
-that it lost the partition. So the owner sends a heartbeat record to the partition and reads it back: only a round trip
-through the broker shows that it is still connected. Without one for as long as the deadline, it fences itself.
+All instances of a relay group are members of one consumer group on the topic `inorder.<group>.leader`, which has a
+partition for each shard; with one shard this is partition 0. The group's coordinator gives each partition to one of
+them. Owning it is not enough, because a member that is cut off does not hear that it lost the partition. So the owner
+sends a heartbeat record to the partition and reads it back: only a round trip through the broker shows that it is still
+connected. Without one for as long as the deadline, it fences itself. Every shard has an election of its own; what
+happens to one partition says nothing about another.
 
                assigned               proven
     STANDBY ─────────────▶ ELECTED ─────────────▶ LEADING ◀─┐ proven
@@ -23,14 +25,15 @@ What is authoritative:
 
 What is only a hint, and may be late, lost or true of two instances at once:
 
-- **Who owns partition 0.** The coordinator knows; members hear of it later, or not at all while they are cut off.
+- **Who owns the shard's partition.** The coordinator knows; members hear of it later, or not at all while they are cut
+  off.
 - **A heartbeat that came back.** It shows a connection at the time it was sent, and nothing about now.
 - **The local clock.** It may only make us stop trusting sooner: it ends leadership and never begins it. Times are
   compared with earlier readings of the same clock, never with those of another machine.
 
 Invariants
 
-1. Nobody leads without partition 0.
+1. Nobody leads without the shard's partition.
 2. Nobody leads a deadline after it sent the newest heartbeat that it has read back, or later. The deadline is counted
    from the sending, since the broker answered at some unknown time after it.
 3. A heartbeat from an earlier term, or one that took a deadline or longer, proves nothing.
@@ -41,6 +44,8 @@ What if …
 | the leader …                          | then                                                                         |
 |---|---|
 | stops in an orderly way               | it leaves the group; the partition goes to the next one at once              |
+| is asked for the partition            | it does not lead any more, and answers once the shard's loop has stopped, or |
+|                                       | after a third of the deadline; then the partition goes to the other one      |
 | is killed                             | the coordinator misses it for `session.timeout.ms`, then gives the partition |
 |                                       | to another                                                                   |
 | is paused and wakes up later          | it sees by its clock that the deadline is over and does not lead; the        |
@@ -54,9 +59,13 @@ What if …
 
 | the surroundings …                    | then                                                                         |
 |---|---|
-| an instance joins                     | a sticky assignment leaves the partition where it is                         |
+| an instance joins                     | a sticky assignment moves its fair part of the partitions to it and leaves   |
+|                                       | the others where they are; with one shard nothing moves                      |
 | the broker stops                      | nobody leads; nobody could publish either                                    |
 | the leader topic is deleted           | nobody leads until it is made again, by a member or by the broker itself     |
+| the topic has too few partitions      | whoever joins makes more; members notice within seconds                      |
+| the topic has more than the shards    | those beyond mean nothing, but are given out too: shares may be uneven until |
+|                                       | the topic is deleted                                                         |
 """
 
 from __future__ import annotations
@@ -75,13 +84,13 @@ class State(Enum):
     """Where one instance stands."""
 
     STANDBY = "standby"
-    """Another instance owns partition 0, or nobody does."""
+    """Another instance owns the partition, or nobody does."""
     ELECTED = "elected"
-    """Owns partition 0 and has not read a heartbeat of this term yet."""
+    """Owns the partition and has not read a heartbeat of this term yet."""
     LEADING = "leading"
-    """Owns partition 0 and has lately read a heartbeat of its own."""
+    """Owns the partition and has lately read a heartbeat of its own."""
     FENCED = "fenced"
-    """Owns partition 0 as far as it knows, and has heard nothing for as long as the deadline."""
+    """Owns the partition as far as it knows, and has heard nothing for as long as the deadline."""
 
 
 class Sign(Enum):
@@ -107,21 +116,21 @@ TRANSITIONS: Final[dict[tuple[State, Sign], State]] = {
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """The coordinator gave us partition 0."""
+    """The coordinator gave us the shard's partition."""
 
     now: float
 
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """The coordinator asks for partition 0 back, or we leave the group."""
+    """The coordinator asks for the partition back, or we leave the group."""
 
     now: float
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Partition 0 was taken without asking: we were silent for too long."""
+    """The partition was taken without asking: we were silent for too long."""
 
     now: float
 
@@ -146,7 +155,7 @@ Event = Assigned | Revoked | Lost | HeartbeatSeen | Tick
 
 @dataclass(frozen=True, slots=True)
 class Election:
-    """What one instance knows of the election; `after` an event there is another one."""
+    """What one instance knows of the election of one shard; `after` an event there is another one."""
 
     deadline: float = RECEIVE_DEADLINE_SECONDS
     state: State = State.STANDBY
@@ -156,7 +165,7 @@ class Election:
 
     @property
     def is_owner(self) -> bool:
-        """Whether we hold partition 0 as far as we know, and so send heartbeats."""
+        """Whether we hold the partition as far as we know, and so send heartbeats."""
         return self.state is not State.STANDBY
 
     @property

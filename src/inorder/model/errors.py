@@ -6,6 +6,7 @@ InorderError                     code, message, next step
 │   └── ValidationError          a message was refused before anything was written
 ├── TransientError               we retry it; it never uses up a record's attempts
 │   ├── UnreachableError         a server, a download or Java is not there     exit 4
+│   ├── TopicUnavailableError    one topic is deleted or closed to us, all others work
 │   ├── FencedError              another instance owns what we thought was ours
 │   └── UnknownOutcomeError      a commit was sent and its answer never came
 └── PermanentError               a record or a state that retrying cannot mend exit 1
@@ -80,6 +81,18 @@ class UnreachableError(TransientError):
 
     code = "TRANSIENT-002"
     exit_code = 4
+
+
+class TopicUnavailableError(TransientError):
+    """One topic cannot be written to: it does not exist, or we have no right to it. Its rows wait, others go on."""
+
+    code = "RELAY-003"
+
+    def __init__(
+        self, topic: str, message: str, *, hint: str = "", delivered_ids: frozenset[int] = frozenset()
+    ) -> None:
+        super().__init__(message, hint=hint, delivered_ids=delivered_ids)
+        self.topic = topic
 
 
 class FencedError(TransientError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -11,13 +10,12 @@ from typing import Any
 from inorder.model.headers import to_text
 from inorder.model.message import Record
 from inorder.outbox.layouts import family, quoted_table, statements
+from inorder.sql import named
 
 # Escaped text may be twice its size, and MySQL takes 16 MiB a statement by default; 4 MiB leaves room. It
 # also keeps a long list from becoming one enormous parameter.
 _MAX_BYTES = 4 * 1024 * 1024
 _MAX_RECORDS = 10_000
-
-_BOUND = re.compile(r"%\((\w+)\)s")
 
 Row = dict[str, str | bytes | int | None]
 
@@ -47,9 +45,8 @@ class Append:
 @cache
 def append_to(table: str, dialect: str) -> Append:
     """The append statement of a table; `dialect` is a name that SQLAlchemy or Django gives a database."""
-    named = statements("native", dialect)
-    pyformat = named.render("append", table=quoted_table(dialect, table))
-    return Append(pyformat, _BOUND.sub(r":\1", pyformat), in_arrays=family(dialect) == "postgres")
+    pyformat = statements("native", dialect).render("append", table=quoted_table(dialect, table))
+    return Append(pyformat, named(pyformat), in_arrays=family(dialect) == "postgres")
 
 
 def batches(records: Sequence[Record]) -> Iterator[Sequence[Record]]:

@@ -12,7 +12,10 @@ class Lease(Protocol):
     """
 
     def acquire(self) -> bool:
-        """Wins the claim or extends it. Called about once a second by the owner and by those who wait."""
+        """Wins the claim or extends it. Called about once a second by the owner and by those who wait.
+
+        Whoever is told no stops its work before it asks again.
+        """
 
     def release(self) -> None:
         """Gives the claim up so that the next instance need not wait for it to run out."""

@@ -30,8 +30,9 @@ class ShardLog(Protocol):
 
         `TransientError` or `RejectedError`: the rows in its `delivered_ids` arrived and must not be sent again; the
         others did not, or it cannot be known, and must be published again, in order, before any later row of their
-        keys. A fenced log has delivered none of them then. `FencedError`: another owner took over, nothing is visible.
-        `UnknownOutcomeError`: only `take_over` tells.
+        keys. A fenced log has delivered none of them then. `TopicUnavailableError` is such an error about one topic,
+        raised within a few seconds: rows of others can be published at once, its own when it is back. `FencedError`:
+        another owner took over, nothing is visible. `UnknownOutcomeError`: only `take_over` tells.
         """
 
     def close(self) -> None:

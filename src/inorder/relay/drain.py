@@ -51,179 +51,87 @@ What if …
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
-from inorder.ports.exceeded_store import ExceededStore, Exceeding
-from inorder.ports.outbox_store import OutboxRow, OutboxStore, Scan
-from inorder.ports.shard_log import ShardLog
+from inorder.ports.outbox_store import LAST_ID, OutboxRow, OutboxStore, Page, Scan
+from inorder.relay.batch import Batch
 from inorder.relay.limits import FIRST_ROWS, next_limit
-from inorder.relay.marker import Marker, ranges
-from inorder.relay.parking import Parking
-from inorder.relay.scan import Horizon, after_scan, is_watching, next_scan, observe
-from inorder.relay.settlement import Settlement
+from inorder.relay.marker import Marker
+from inorder.relay.scan import Horizon, Sweeps, after_scan, is_sweep_only, is_watching, next_scan, observe
 
-log = logging.getLogger("inorder.relay")
+MOST_SWEPT_IN_HAND = 50_000
+"""Rows in hand that a sweep may return again; with more of them waiting it looks at the head of the table only."""
 
-MAX_UNPURGED = 4
-"""Published batches that may wait for their purge; bounds the marker and what a new owner has to purge."""
 
-SWEEP_SECONDS = 60.0
-"""How often the table is read from its head whatever is known about ids."""
+class Drain:
+    """The claims of one term: reads rows in the order in which they may be published, and removes them by id."""
 
-LAST_ID = 2**63 - 1
+    def __init__(self, store: OutboxStore, *, batch_size: int, clock: Callable[[], float], shards: int = 1) -> None:
+        self._store = store
+        self._batch_size = batch_size
+        self._limit = min(batch_size, FIRST_ROWS)
+        self._shards = shards
+        self._horizon = Horizon()
+        self._sweeps = Sweeps(clock)
+
+    def begin(self, marker: Marker) -> int:
+        """Purges what earlier owners published; reads go on from the floor they had reached."""
+        self._horizon = Horizon(floor=marker.floor, last=marker.floor)
+        return self._store.purge(list(marker.ids()))
+
+    def claim(self, in_hand: Callable[[], frozenset[int]]) -> Batch:
+        """The next rows; `in_hand` is asked **before** the scan, so that rows met again are known for what they are."""
+        scan = next_scan(self._horizon, sweep=self._sweeps.are_due())
+        # Walks and sweeps return what is in hand once more; it must not crowd out what is new.
+        held = in_hand() if scan.walk else frozenset()
+        page = self._store.read(scan, self._limit_of(scan, held))
+        fresh = self._fresh(scan, page, held)
+        self._horizon = after_scan(self._horizon, scan, page, in_hand=held)
+        if is_watching(self._horizon):
+            self._horizon = observe(self._horizon, self._store.holders())
+        self._limit = next_limit(self._limit, len(page.rows), sum(map(_size, page.rows)), self._batch_size)
+        return Batch(fresh, self._horizon.floor, is_full=page.is_full, others_move=bool(page.others) and not scan.walk)
+
+    def read_again(self, ids: Sequence[int]) -> list[OutboxRow]:
+        """Rows as they are now, repaired perhaps."""
+        return self._store.read(Scan(above=LAST_ID, probes=tuple(ids)), 1).rows
+
+    def purge(self, ids: Sequence[int]) -> None:
+        """Removes rows whose records are committed."""
+        self._store.purge(ids)
+
+    def end(self) -> None:
+        """Nothing in the table tells of a claim."""
+
+    def _limit_of(self, scan: Scan, held: frozenset[int]) -> int:
+        if not scan.walk:
+            return self._limit * self._shards
+        if scan.above < self._horizon.floor:
+            return self._limit + min(len(held), MOST_SWEPT_IN_HAND)
+        return self._limit + sum(id > scan.above for id in held)
+
+    def _fresh(self, scan: Scan, page: Page, held: frozenset[int]) -> list[OutboxRow]:
+        if not scan.walk:
+            return page.rows
+        end = self._horizon.last if is_sweep_only(self._horizon, scan) else LAST_ID
+        return [row for row in page.rows if row.id not in held and row.id <= end]
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """Rows to be published together, in id order, and the floor of the scan that read them."""
+class DrainStrategy:
+    """Claims rows by reading on; `shards` tells how many parts the rows that it meets belong to."""
 
-    rows: list[OutboxRow]
-    floor: int
-    is_full: bool = False
-    """Whether more rows are waiting than were read."""
+    sleeper: OutboxStore
+    batch_size: int
+    shards: int = 1
+    clock: Callable[[], float] = time.monotonic
 
-    @property
-    def ids(self) -> list[int]:
-        return [row.id for row in self.rows]
-
-
-class Owner:
-    """One term of owning a shard: from `take_over` until it ends by any error."""
-
-    def __init__(
-        self,
-        store: OutboxStore,
-        exceeded: ExceededStore,
-        shard: ShardLog,
-        *,
-        batch_size: int,
-        clock: Callable[[], float],
-        look_seconds: float,
-        retry_seconds: float,
-    ) -> None:
-        """An owner looks for released keys every `look_seconds` and purges again after `retry_seconds`."""
-        self._store = store
-        self._exceeded = exceeded
-        self._shard = shard
-        self._batch_size = batch_size
-        self._limit = min(batch_size, FIRST_ROWS)
-        self._clock = clock
-        self._horizon = Horizon()
-        self._parking = Parking()
-        self._floor = 0
-        self._swept_at = float("-inf")
-        self._look_seconds = look_seconds
-        self._looked_at = float("-inf")
-        self._settlement = Settlement(store, retry_seconds)
-        self._reader = ThreadPoolExecutor(1, thread_name_prefix="inorder-read")
-        self._ahead: Future[Batch] | None = None
-
-    def take_over(self) -> int:
-        """Fences earlier owners and purges what they had published; returns how many rows that were."""
-        marker = Marker.decode(self._shard.take_over())
-        purged = self._store.purge(list(marker.ids()))
-        if marker.exceeding is not None:
-            self._exceeded.exceed(marker.exceeding)
-        self._parking = Parking(self._exceeded.parked())
-        self._floor = marker.floor
-        self._horizon = Horizon(floor=marker.floor, last=marker.floor)
-        self._settlement.start()
-        log.info("relay.taken_over", extra={"purged": purged, "floor": marker.floor})
-        return purged
-
-    def claim(self) -> Batch:
-        """The next batch, read ahead where one was; empty if there is nothing to do."""
-        ahead, self._ahead = self._ahead, None
-        return ahead.result() if ahead is not None else self._read()
-
-    def sift(self, rows: Sequence[OutboxRow]) -> list[OutboxRow]:
-        """The rows that may go now; those of held keys wait."""
-        return self._parking.sift(rows)
-
-    def publish(self, batch: Batch) -> None:
-        """Publishes the batch and hands it over to be purged; the next one is read meanwhile if it waits already.
-
-        Without a backlog the next read is better made afterwards: it finds what is committed in the meantime.
-        """
-        self._settlement.wait_below(MAX_UNPURGED)
-        if self._ahead is None and batch.is_full:
-            self._ahead = self._reader.submit(self._read)
-        ids = batch.ids
-        marker = Marker((*self._settlement.unpurged(), *ranges(ids)), batch.floor)
-        self._shard.publish(batch.rows, marker.encode())
-        self._settlement.published(ids)
-        self._parking.published(ids)
-        self._floor = batch.floor
-
-    def settle_delivered(self, ids: Sequence[int]) -> None:
-        """Hands rows over to be purged that arrived although the rest of their batch did not."""
-        self._settlement.published(ids)
-        self._parking.published(ids)
-
-    def refuse(self, row: OutboxRow) -> int:
-        """Counts a refusal; returns how many attempts the row has used up."""
-        return self._parking.refuse(row)
-
-    def hold(self, row: OutboxRow, retry_at: float) -> None:
-        """Holds a refused row and its key; `due` gives them back at `retry_at`."""
-        self._parking.hold(row, retry_at)
-
-    def exceed(self, row: OutboxRow, exceeding: Exceeding) -> None:
-        """Moves a row out of the outbox: the decision is committed under the fence first, then carried out."""
-        self._settlement.wait_below(MAX_UNPURGED)
-        self._shard.publish((), Marker(self._settlement.unpurged(), self._floor, exceeding).encode())
-        self._exceeded.exceed(exceeding)
-        self._settlement.forget([row.id])
-        self._parking.exceed(row, parks=exceeding.parks, now=self._clock())
-
-    def due(self) -> Iterator[Batch]:
-        """Batches of held keys whose time has come, or whom somebody released, read again from the table."""
-        now = self._clock()
-        waiting = self._parking.due(now)
-        if self._parking.parked() and now - self._looked_at >= self._look_seconds:
-            self._looked_at = now
-            waiting += self._parking.release(self._exceeded.parked())
-        for ids in waiting:
-            for start in range(0, len(ids), self._batch_size):
-                yield Batch(self.read_again(ids[start : start + self._batch_size]), self._floor)
-
-    def close(self) -> None:
-        """Ends the term: sends nothing more, purges what is known to be published, as far as the database allows."""
-        self._shard.close()
-        self._reader.shutdown(wait=True, cancel_futures=True)
-        self._settlement.stop()
-
-    def _read(self) -> Batch:
-        in_hand = self._settlement.in_hand()
-        scan = next_scan(self._horizon, sweep=self._sweep_is_due())
-        # Walks and sweeps return what is in hand once more; it must not crowd out what is new.
-        limit = self._limit + (len(in_hand) if scan.above < self._horizon.last else 0)
-        rows = self._store.read(scan, limit)
-        self._horizon = after_scan(self._horizon, scan, [row.id for row in rows], in_hand=in_hand, limit=limit)
-        if is_watching(self._horizon):
-            self._horizon = observe(self._horizon, self._store.holders())
-        self._limit = next_limit(self._limit, len(rows), sum(map(_size, rows)), self._batch_size)
-        fresh = [row for row in rows if row.id not in in_hand] if in_hand else rows
-        self._settlement.read([row.id for row in fresh])
-        return Batch(fresh, self._horizon.floor, is_full=len(rows) >= limit)
-
-    def read_again(self, ids: Sequence[int]) -> list[OutboxRow]:
-        """Rows in hand as they are now, repaired perhaps; those that are gone are forgotten."""
-        if self._ahead is not None:
-            wait([self._ahead])  # the store's reading connection serves one thread at a time
-        rows = self._store.read(Scan(above=LAST_ID, probes=tuple(ids)), 1)
-        self._settlement.read([row.id for row in rows])
-        self._settlement.forget(set(ids) - {row.id for row in rows})
-        return rows
-
-    def _sweep_is_due(self) -> bool:
-        if self._clock() - self._swept_at < SWEEP_SECONDS:
-            return False
-        self._swept_at = self._clock()
-        return True
+    def claims(self, _leader_id: UUID, /) -> Drain:
+        """The claims of a term; the table does not tell whose it is."""
+        return Drain(self.sleeper, batch_size=self.batch_size, clock=self.clock, shards=self.shards)
 
 
 def _size(row: OutboxRow) -> int:

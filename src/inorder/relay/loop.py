@@ -7,47 +7,50 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from uuid import UUID, uuid4
 
-from inorder.model.errors import FencedError, RejectedError, TransientError, UnknownOutcomeError
-from inorder.ports.exceeded_store import ExceededStore, Exceeding
+from inorder.model.errors import (
+    FencedError,
+    RejectedError,
+    TopicUnavailableError,
+    TransientError,
+    UnknownOutcomeError,
+)
+from inorder.ports.exceeded_store import ExceededStore
 from inorder.ports.lease import Lease
-from inorder.ports.outbox_store import OutboxRow, OutboxStore
+from inorder.ports.outbox_store import OutboxRow
 from inorder.ports.shard_log import ShardLog
-from inorder.relay.drain import Batch, Owner
-from inorder.relay.parking import Policy, halves
+from inorder.relay.batch import Batch
+from inorder.relay.events import (
+    LeaderAcquired,
+    LeaderFenced,
+    LeaderRefreshed,
+    LeaderRevoked,
+    Meter,
+    RelayEvent,
+)
+from inorder.relay.pace import Pace
+from inorder.relay.parking import Policy
+from inorder.relay.refusal import Refusals
+from inorder.relay.term import Strategy, Term
 
 log = logging.getLogger("inorder.relay")
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How long the relay waits, in seconds, and for what."""
-
-    poll: float = 0.5
-    """Between looks at the table while publishers are asked to wake us."""
-    brief_poll: float = 0.002
-    """Before the next look while they cannot be asked, because one of them is about to commit. Doubles each time."""
-    longest_brief_poll: float = 0.05
-    """Where that doubling ends: a transaction that stays open is looked for so often."""
-    lease: float = 1.0
-    """Between extensions of the lease, and between tries to win it."""
-    parked: float = 1.0
-    """Between looks whether somebody released a parked key, while there is one."""
-    back_off: float = 0.5
-    """After a failure of the environment, or a record that was refused."""
-    blocked: float = 10.0
-    """After a record has used up its attempts: somebody has to act, so trying more often helps nobody."""
 
 
 @dataclass(slots=True)
 class Progress:
     """What the loop has done so far; written by the loop only."""
 
-    is_owner: bool = False
+    leader_id: UUID | None = None
+    """The id of the term while this instance owns the shard."""
     terms: int = 0
     published: int = 0
     exceeded: int = 0
     last_error: str = ""
+
+    @property
+    def is_owner(self) -> bool:
+        return self.leader_id is not None
 
 
 class RelayLoop:
@@ -55,31 +58,43 @@ class RelayLoop:
 
     def __init__(
         self,
-        store: OutboxStore,
+        strategy: Strategy,
         exceeded: ExceededStore,
         shard: ShardLog,
         lease: Lease,
         *,
-        batch_size: int,
         stop: threading.Event,
+        shard_index: int = 0,
         max_attempts: int = 5,
         policy: Callable[[str], Policy] = lambda _topic: "park",
+        confirm: Callable[[], None] = lambda: None,
+        confirms_often: bool = False,
+        on_event: Callable[[RelayEvent], None] = lambda _event: None,
         pace: Pace | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._store = store
+        """`confirm` is called at the start of each term, behind the fence; it raises if this instance may not go on.
+
+        Where no fence stops a past owner it must be asked with each extension of the lease too: `confirms_often`.
+        """
+        self._strategy = strategy
         self._exceeded = exceeded
-        self._policy = policy
         self._shard = shard
         self._lease = lease
-        self._batch_size = batch_size
         self._stop = stop
-        self._max_attempts = max_attempts
+        self._index = shard_index
+        self._confirm = confirm
+        self._confirms_often = confirms_often
+        self._on_event = on_event
         self._pace = pace or Pace()
         self._clock = clock
         self._leads_until = float("-inf")
+        self._known_leader: UUID | None = None
         self._rests = 0
+        self._term: Term | None = None
+        self._meter = Meter(shard_index, self._pace.meter, clock())
         self.progress = Progress()
+        self._refusals = Refusals(self.progress, max_attempts, policy, self._pace, clock, stop)
 
     def run(self) -> None:
         """Returns after `stop` is set and everything published is purged; raises what only a person can mend."""
@@ -92,120 +107,126 @@ class RelayLoop:
                 except TransientError as error:
                     self._wait_out(error)
         finally:
+            self._tell_revoked()
             self._release()
+
+    def in_flight(self) -> Sequence[OutboxRow]:
+        """The rows on their way to the broker at the moment; any thread may ask."""
+        term = self._term
+        return term.in_flight() if term else ()
 
     def _own_while_leading(self) -> None:
         if not self._leads():
+            self._tell_revoked()
             self._stop.wait(self._pace.lease)
             return
-        owner = self._new_owner()
+        term = self._term = self._new_term()
         try:
-            owner.take_over()
-            self.progress.is_owner = True
-            self.progress.terms += 1
+            term.take_over()
+            self._confirm()
+            self._tell_acquired(term.leader_id)
             while self._leads() and not self._stop.is_set():
-                self._step(owner)
+                self._step(term)
         finally:
-            self.progress.is_owner = False
-            owner.close()
+            self.progress.leader_id = self._term = None
+            term.close()
 
-    def _new_owner(self) -> Owner:
-        return Owner(
-            self._store,
+    def _new_term(self) -> Term:
+        leader_id = uuid4()
+        return Term(
+            leader_id,
+            self._strategy.claims(leader_id),
             self._exceeded,
             self._shard,
-            batch_size=self._batch_size,
+            batch_size=self._strategy.batch_size,
             clock=self._clock,
             look_seconds=self._pace.parked,
             retry_seconds=self._pace.back_off,
         )
 
-    def _step(self, owner: Owner) -> None:
-        for waiting in owner.due():
-            self._publish(owner, waiting)
-        batch = owner.claim()
+    def _step(self, term: Term) -> None:
+        for waiting in term.due():
+            self._publish(term, waiting)
+            if self._stop.is_set():
+                return
+        batch = term.claim()
         if batch.rows:
-            self._publish(owner, batch)
+            self._publish(term, batch)
         else:
-            self._rest(owner)
+            self._rest(term, batch)
+        self._read_meter()
 
-    def _publish(self, owner: Owner, batch: Batch) -> None:
+    def _publish(self, term: Term, batch: Batch) -> None:
         """Publishes all of the batch that may go, in parts if a record in it is refused and nobody knows which."""
         parts: list[Sequence[OutboxRow]] = [batch.rows]
+        give_up_at = self._clock() + self._pace.queue
         while parts and not self._stop.is_set():
-            rows = owner.sift(parts.pop())
+            rows = term.sift(parts.pop())
             if not rows:
                 continue
+            if flawed := next((row for row in rows if row.flaw), None):
+                parts += self._refusals.flawed(term, rows, flawed)
+                continue
             try:
-                owner.publish(replace(batch, rows=rows))
+                term.publish(replace(batch, rows=rows))
             except (FencedError, UnknownOutcomeError):
                 raise
             except RejectedError as error:
-                parts += self._after_refusal(owner, self._undelivered(owner, rows, error.delivered_ids), error)
+                parts += self._refusals.refused(term, self._undelivered(term, rows, error.delivered_ids), error)
+            except TopicUnavailableError as error:
+                parts.append(self._undelivered(term, rows, error.delivered_ids))
+                self._let_topic_wait(term, error)
             except TransientError as error:
-                parts.append(self._undelivered(owner, rows, error.delivered_ids))
+                parts.append(self._undelivered(term, rows, error.delivered_ids))
                 self._wait_out(error)
-                if not self._leads():
+                if not self._leads() or self._clock() > give_up_at:
                     raise  # another may own the shard by now, and not every log would stop us
             else:
                 self._rests = 0
                 self.progress.published += len(rows)
                 self.progress.last_error = ""
 
-    def _undelivered(self, owner: Owner, rows: list[OutboxRow], delivered: frozenset[int]) -> list[OutboxRow]:
+    def _undelivered(self, term: Term, rows: list[OutboxRow], delivered: frozenset[int]) -> list[OutboxRow]:
         """The rows that are left when part of a batch arrived; that part is settled."""
         if not delivered:
             return rows
-        owner.settle_delivered([row.id for row in rows if row.id in delivered])
+        term.settle_delivered([row.id for row in rows if row.id in delivered])
         self.progress.published += len(delivered)
         return [row for row in rows if row.id not in delivered]
 
-    def _after_refusal(
-        self, owner: Owner, rows: list[OutboxRow], error: RejectedError
-    ) -> Sequence[Sequence[OutboxRow]]:
-        """What is left to do, last part first: the rows without the guilty one's key, or both halves to search."""
+    def _let_topic_wait(self, term: Term, error: TopicUnavailableError) -> None:
         self.progress.last_error = str(error)
-        guilty = rows[0] if len(rows) == 1 else next((row for row in rows if row.id == error.row_id), None)
-        if guilty is None:
-            return halves(rows)[::-1]
-        attempts, policy = owner.refuse(guilty), self._policy(guilty.topic)
-        log.warning("relay.refused: %s", error, extra={"row": guilty.id, "attempts": attempts, "policy": policy})
-        if policy == "block":
-            return [self._stand_still(owner, rows, error, attempts)]
-        owner.hold(guilty, self._clock() + self._pace.back_off)
-        if attempts >= self._max_attempts:
-            parks = policy == "park" and guilty.key is not None
-            self._exceed(owner, guilty, Exceeding(guilty.id, attempts, error.code, error.message, parks))
-        return [rows]
+        log.warning("relay.topic_waits: %s", error, extra={"topic": error.topic})
+        term.hold_topic(error.topic, self._clock() + self._pace.topic)
 
-    def _exceed(self, owner: Owner, row: OutboxRow, exceeding: Exceeding) -> None:
-        owner.exceed(row, exceeding)
-        self.progress.exceeded += 1
-        log.error("relay.exceeded: %s", exceeding.reason, extra={"row": row.id, "parks": exceeding.parks})
-
-    def _stand_still(self, owner: Owner, rows: list[OutboxRow], error: RejectedError, attempts: int) -> list[OutboxRow]:
-        """The policy `block`: everything waits, and the rows are read again in case somebody repaired them."""
-        exceeded = attempts >= self._max_attempts
-        if exceeded:
-            log.error("relay.blocked: %s", error)
-        self._stop.wait(self._pace.blocked if exceeded else self._pace.back_off)
-        return owner.read_again([row.id for row in rows])
-
-    def _rest(self, owner: Owner) -> None:
+    def _rest(self, term: Term, empty: Batch) -> None:
         """Sleeps until woken. The look after falling asleep finds what was committed just before."""
-        asleep = self._store.begin_sleep()
+        sleeper = self._strategy.sleeper
+        # While others write to other shards each of them would wake us for nothing.
+        asleep = not empty.others_move and sleeper.begin_sleep()
+        batch = empty
         try:
-            batch = owner.claim()
+            if asleep:
+                batch = term.claim()
             if not batch.rows:
-                self._store.wait(self._pace.poll if asleep else self._brief_poll())
+                self._doze(term, asleep=asleep)
         finally:
-            self._store.end_sleep()
+            sleeper.end_sleep()
         if batch.rows:
-            self._publish(owner, batch)
+            self._publish(term, batch)
 
-    def _brief_poll(self) -> float:
-        self._rests = min(self._rests + 1, 10)
-        return min(self._pace.brief_poll * float(2**self._rests), self._pace.longest_brief_poll)
+    def _doze(self, term: Term, *, asleep: bool) -> None:
+        """Waits for a publisher; looks up now and then for what only the clock brings."""
+        sleeper = self._strategy.sleeper
+        if not asleep:
+            sleeper.wait(self._pace.brief(self._rests))
+            self._rests += 1
+            return
+        until = self._clock() + self._pace.asleep
+        while self._clock() < until and not sleeper.wait(self._pace.poll):
+            self._read_meter()
+            if self._stop.is_set() or not self._leads() or term.something_waits():
+                return
 
     def _leads(self) -> bool:
         if self._clock() < self._leads_until:
@@ -213,10 +234,34 @@ class RelayLoop:
         if not self._lease.acquire():
             self._leads_until = float("-inf")
             return False
+        if self._confirms_often:
+            self._confirm()
         self._leads_until = self._clock() + self._pace.lease
         return True
 
+    def _tell_acquired(self, leader_id: UUID) -> None:
+        kind = LeaderRefreshed if self._known_leader else LeaderAcquired
+        self.progress.leader_id = self._known_leader = leader_id
+        self.progress.terms += 1
+        self._tell(kind(self._index, leader_id))
+
+    def _tell_revoked(self, kind: type[LeaderRevoked | LeaderFenced] = LeaderRevoked) -> None:
+        leader_id, self._known_leader = self._known_leader, None
+        if leader_id is not None:
+            self._tell(kind(self._index, leader_id))
+
+    def _read_meter(self) -> None:
+        if reading := self._meter.due(self._clock(), self.progress.published):
+            self._tell(reading)
+
+    def _tell(self, event: RelayEvent) -> None:
+        try:
+            self._on_event(event)
+        except Exception:
+            log.exception("relay.handler_failed", extra={"event_kind": type(event).__name__})
+
     def _after_fence(self, error: FencedError) -> None:
+        self._tell_revoked(LeaderFenced)
         if not self._lease.arbitrates():
             raise error
         log.warning("relay.fenced: %s", error)

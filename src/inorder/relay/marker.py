@@ -4,7 +4,8 @@ It travels in the same Kafka transaction as the records it speaks of, so the las
 floor in it is a hint that spares the next owner a walk over dead rows; the ids are the authority.
 
 A marker may also carry the decision that a row has used up its attempts. The row is moved only after that marker is
-committed, and the next owner moves it too, so that an owner who was fenced meanwhile can move nothing.
+committed, and the next owner moves it too, so that an owner who was fenced meanwhile can move nothing. The marker after
+that carries the decision no more: a row that a person has put back must not be moved again by the next owner.
 """
 
 from __future__ import annotations

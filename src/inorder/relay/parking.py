@@ -13,6 +13,9 @@ Only ids are kept of what is held: the rows stay in the table and are read again
 key with a million rows costs a million numbers and not their values. A record without a key has no order to keep; it is
 held alone.
 
+A topic that is deleted or closed to us waits as a whole, without using up anybody's attempts. It is tried with its
+first row, and the rest follows once that went through.
+
 Nothing here is authoritative. A new owner knows from the store which keys are parked, finds the waiting rows by its
 first sweep, and counts attempts anew.
 """
@@ -28,8 +31,8 @@ from inorder.ports.outbox_store import OutboxRow
 
 Policy = Literal["park", "skip", "block"]
 
-Order = tuple[str, bytes] | tuple[str, int]
-"""What must stay in order: a topic and key, or one record without a key by its id."""
+Order = tuple[str, bytes] | tuple[str, int] | tuple[str]
+"""What must stay in order: a topic and key, or one record without a key by its id; or a topic that waits as a whole."""
 
 
 def order_of(row: OutboxRow) -> Order:
@@ -46,6 +49,19 @@ class Held:
     retry_at: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Rows of one key or topic that waited and may be tried now, by id, in order."""
+
+    order: Order
+    ids: list[int]
+
+    @property
+    def first_size(self) -> int | None:
+        """How many to try first: one, where all of them probably share one fate."""
+        return 1 if len(self.order) == 1 else None
+
+
 class Parking:
     """What waits at the moment, for one owner."""
 
@@ -57,14 +73,7 @@ class Parking:
         """The rows that may go now; those that come after a held one of their key are noted to wait."""
         if not self._held:
             return list(rows)
-        free = []
-        for row in rows:
-            held = self._held.get(order_of(row))
-            if held is None or row.id < held.bad:
-                free.append(row)
-            else:
-                held.ids.add(row.id)
-        return free
+        return [row for row in rows if not self._waits(row)]
 
     def refuse(self, row: OutboxRow) -> int:
         """Counts one more refusal of the row; returns how many attempts it has used up."""
@@ -78,6 +87,10 @@ class Parking:
         held.ids.add(row.id)
         held.retry_at = retry_at
 
+    def hold_topic(self, topic: str, retry_at: float) -> None:
+        """Holds everything of the topic until `retry_at`."""
+        self._held.setdefault((topic,), Held(bad=0)).retry_at = retry_at
+
     def exceed(self, row: OutboxRow, *, parks: bool, now: float) -> None:
         """The row is gone from the outbox: its key waits for a person, or goes on at once without it."""
         held = self._held[order_of(row)]
@@ -88,13 +101,13 @@ class Parking:
             held.ids.discard(row.id)
             held.retry_at = now
 
-    def due(self, now: float) -> list[list[int]]:
-        """Takes what is to be tried now out of hold; each list holds the ids of one key, in order."""
+    def due(self, now: float) -> list[Waiting]:
+        """Takes what is to be tried now out of hold."""
         return self._take(
             order for order, held in self._held.items() if held.retry_at is not None and held.retry_at <= now
         )
 
-    def release(self, parked: Mapping[Key, Sequence[int]]) -> list[list[int]]:
+    def release(self, parked: Mapping[Key, Sequence[int]]) -> list[Waiting]:
         """Takes keys that the store no longer calls parked out of hold, with the ids that waited."""
         return self._take(order for order in self.parked() if order not in parked)
 
@@ -102,14 +115,32 @@ class Parking:
         """What waits for a person."""
         return [order for order, held in self._held.items() if held.retry_at is None]
 
+    def holds(self) -> bool:
+        """Whether anything waits at all."""
+        return bool(self._held)
+
     def published(self, ids: Iterable[int]) -> None:
         """Forgets the attempts of rows that went through after all."""
         if self._attempts:
             for id in ids:
                 self._attempts.pop(id, None)
 
-    def _take(self, orders: Iterable[Order]) -> list[list[int]]:
-        return [sorted(self._held.pop(order).ids) for order in list(orders)]
+    def waits_again(self, waiting: Waiting, place: int) -> bool:
+        """Whether what was taken out is held again; its rows from `place` on are put back to wait then."""
+        held = self._held.get(waiting.order)
+        if held is not None:
+            held.ids.update(waiting.ids[place:])
+        return held is not None
+
+    def _waits(self, row: OutboxRow) -> bool:
+        held = self._held.get((row.topic,)) or self._held.get(order_of(row))
+        if held is None or row.id < held.bad:
+            return False
+        held.ids.add(row.id)
+        return True
+
+    def _take(self, orders: Iterable[Order]) -> list[Waiting]:
+        return [Waiting(order, sorted(self._held.pop(order).ids)) for order in list(orders)]
 
 
 def halves(rows: Sequence[OutboxRow]) -> tuple[Sequence[OutboxRow], Sequence[OutboxRow]]:

@@ -19,6 +19,11 @@ scan is final. All ids up to there are then below the `floor` and never asked fo
 | the database cannot name holders            | the floor stays at 0 and every scan walks from the head            |
 | ids begin again (truncated, restored)       | a sweep from the head, at take-over and once a minute, sees them   |
 | a row was read but is not purged yet        | walks and sweeps return it again; the caller drops what it holds   |
+| there are several shards                    | rows of the others are told by id, so they are not missing to us   |
+| others have more rows than a walk names     | walks go on until the floor is near enough to name them all        |
+
+A sweep looks only at ids up to `last` while it is known what is missing; what is above is left to the scan that reads
+on, which can tell what is missing there.
 
 Invariant: every row that is or may become visible is above `last`, or in `missing`, or (while `missing` is None) above
 `floor`; or the caller has it in hand.
@@ -27,11 +32,14 @@ Invariant: every row that is or may become visible is above `last`, or in `missi
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
 from itertools import chain, takewhile
 
-from inorder.ports.outbox_store import Scan
+from inorder.ports.outbox_store import LAST_ID, OutboxRow, Page, Scan
+
+SWEEP_SECONDS = 60.0
+"""How often the table is read from its head whatever is known about ids."""
 
 MISSING_LIMIT = 20_000
 """Single ids asked for in one scan; an index look-up each, so this many cost tens of milliseconds."""
@@ -59,30 +67,43 @@ class Horizon:
 def next_scan(horizon: Horizon, *, sweep: bool = False) -> Scan:
     """The scan to run now; a sweep reads from the head whatever is known."""
     if sweep:
-        return Scan(above=0)
+        return Scan(above=0, walk=True)
     if horizon.missing is None:
-        return Scan(above=horizon.floor)
+        return Scan(above=horizon.floor, walk=True)
     return Scan(above=horizon.last, probes=horizon.missing)
 
 
 def after_scan(
     horizon: Horizon,
     scan: Scan,
-    seen: Sequence[int],
+    page: Page,
     *,
     in_hand: Set[int] = frozenset(),
-    limit: int,
     missing_limit: int = MISSING_LIMIT,
 ) -> Horizon:
-    """The horizon after `scan` returned the ids `seen`, in order, of which the caller had `in_hand` before it began."""
-    if any(id <= horizon.floor and id not in in_hand for id in takewhile(horizon.floor.__ge__, seen)):
+    """The horizon after `scan` found `page`, of which the caller had `in_hand` before it began."""
+    if any(row.id not in in_hand for row in takewhile(lambda row: row.id <= horizon.floor, page.rows)):
         return Horizon()  # ids began again below the floor: nothing that was known holds
-    last = max(horizon.last, seen[-1] if seen else 0)
-    floor = max(horizon.floor, min(horizon.settled, _read_up_to(scan, seen, limit)))
-    missing = _missing(horizon, floor, last, seen, missing_limit)
+    last = horizon.last if is_sweep_only(horizon, scan) else max(horizon.last, page.top)
+    floor = max(horizon.floor, min(horizon.settled, page.top if page.is_full else LAST_ID))
+    missing = _missing(horizon, floor, last, page, missing_limit)
     if missing == ():
         return replace(horizon, floor=last, last=last, missing=missing, watch=None, settled=0)
     return replace(horizon, floor=floor, last=last, missing=missing, settled=0)
+
+
+def after_mark(horizon: Horizon, above: int, rows: list[OutboxRow], *, in_hand: Set[int], is_full: bool) -> Horizon:
+    """The horizon after the rows above an id that carried no mark of ours were marked; only the floor is of use then.
+
+    Rows marked before are not among `rows`, so nothing can be told of missing ids: scans are walks from the floor.
+    """
+    page = Page(rows, is_full, rows[-1].id if rows else 0)
+    return after_scan(horizon, Scan(above, walk=True), page, in_hand=in_hand, missing_limit=-1)
+
+
+def is_sweep_only(horizon: Horizon, scan: Scan) -> bool:
+    """Whether rows above `last` are to be left alone, because the scan cannot tell what is missing among them."""
+    return scan.walk and horizon.missing is not None
 
 
 def observe(horizon: Horizon, holders: frozenset[str] | None) -> Horizon:
@@ -98,26 +119,36 @@ def observe(horizon: Horizon, holders: frozenset[str] | None) -> Horizon:
     return replace(horizon, settled=horizon.watch.last, watch=None)
 
 
+class Sweeps:
+    """When the table is to be read from its head again, whatever is known about ids: at once, then now and then."""
+
+    def __init__(self, clock: Callable[[], float], seconds: float = SWEEP_SECONDS) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._swept_at = float("-inf")
+
+    def are_due(self) -> bool:
+        """Whether it is time; the next one is due so many seconds later then."""
+        now = self._clock()
+        if now - self._swept_at < self._seconds:
+            return False
+        self._swept_at = now
+        return True
+
+
 def is_watching(horizon: Horizon) -> bool:
     """Whether the holders matter: only while something is missing."""
     return horizon.missing != ()
 
 
-def _read_up_to(scan: Scan, seen: Sequence[int], limit: int) -> int:
-    """The id up to which nothing visible was left unread."""
-    above = len(seen) - bisect_right(seen, scan.above)
-    return seen[-1] if above >= limit else _END
-
-
-def _missing(
-    horizon: Horizon, floor: int, last: int, seen: Sequence[int], missing_limit: int
-) -> tuple[int, ...] | None:
+def _missing(horizon: Horizon, floor: int, last: int, page: Page, missing_limit: int) -> tuple[int, ...] | None:
     known = [id for id in horizon.missing or () if id > floor]
     base = floor if horizon.missing is None else max(floor, horizon.last)
-    if len(known) + (last - base) - len(seen) > missing_limit:
+    if last > base and last > page.others_to:
         return None
-    present = set(seen)
+    others = page.others[: bisect_right(page.others, last)]
+    if len(known) + (last - base) - len(page.rows) - len(others) > missing_limit:
+        return None
+    present = {row.id for row in page.rows}
+    present.update(others)
     return tuple(id for id in chain(known, range(base + 1, last + 1)) if id not in present)
-
-
-_END = 2**63 - 1

@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from inorder.model.errors import InorderError, TransientError, UnreachableError
-from inorder.ports.outbox_store import OutboxStore
 from inorder.relay.marker import Range, ranges
 
 log = logging.getLogger("inorder.relay")
@@ -24,8 +23,8 @@ class Settlement:
     so what `unpurged` says is never too little. Purging twice is harmless, forgetting is not.
     """
 
-    def __init__(self, store: OutboxStore, retry_seconds: float) -> None:
-        self._store = store
+    def __init__(self, purge: Callable[[Sequence[int]], object], retry_seconds: float) -> None:
+        self._purge = purge
         self._retry_seconds = retry_seconds
         self._changed = threading.Condition()
         self._in_hand: set[int] = set()
@@ -86,7 +85,7 @@ class Settlement:
     def _purge_published(self) -> None:
         while (ids := self._next()) is not None:
             try:
-                self._store.purge(ids)
+                self._purge(ids)
             except TransientError as error:
                 log.warning("relay.purge_failed: %s", error, extra={"rows": len(ids)})
                 if self._pause():

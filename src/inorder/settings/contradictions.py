@@ -27,6 +27,7 @@ def contradictions(settings: Settings) -> Iterator[str]:
     """A sentence for each pair of settings that cannot both hold."""
     yield from _against_delivery(settings)
     yield from _against_at_least_once(settings)
+    yield from _against_layout(settings)
     yield from _sizes(settings)
     yield from _columns(settings.pipeline.upsert)
     if settings.relay.leadership == "redis" and settings.redis.url is None:
@@ -37,6 +38,22 @@ def contradictions(settings: Settings) -> Iterator[str]:
             f"pipeline.upsert.table and relay.table are both {upsert.table!r}; "
             "the pipeline cannot write into the outbox."
         )
+
+
+def _against_layout(settings: Settings) -> Iterator[str]:
+    relay = settings.relay
+    if relay.layout == "debezium" and relay.strategy == "mark-purge":
+        yield (
+            "relay.layout = 'debezium' has no column for the leader id that relay.strategy = 'mark-purge' writes; "
+            "use relay.strategy = 'drain'."
+        )
+    if relay.retention_days is None:
+        return
+    if relay.layout != "native":
+        yield f"relay.retention_days = {relay.retention_days} needs relay.layout = 'native', not {relay.layout!r}."
+    url = settings.database.url
+    if url is not None and not url.get_secret_value().startswith("postgres"):
+        yield f"relay.retention_days = {relay.retention_days} needs PostgreSQL in database.url."
 
 
 def _columns(upsert: UpsertSettings) -> Iterator[str]:

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
 from inorder.settings.section import GroupName, OnExceeded, Planned, Section, TableName, Whole
 
 # What is built of each field. The words after it in `Planned` are the contract's, and come with later
 # versions.
-Strategy = Annotated[Literal["drain"], Planned("mark-purge", "topic-lock", "polling")]
-Layout = Annotated[Literal["native"], Planned("goharvest", "deimos", "trendyol", "debezium")]
+Strategy = Annotated[Literal["drain", "mark-purge"], Planned("topic-lock", "polling")]
+Layout = Annotated[Literal["native", "goharvest", "debezium"], Planned("deimos", "trendyol")]
 Delivery = Literal["exactly-once", "at-least-once"]
 Leadership = Literal["kafka", "database", "redis", "none"]
-SHARDS_BUILT = 1
-
-
-def _shards_built(value: int) -> int:
-    if value > SHARDS_BUILT:
-        raise PydanticCustomError("not_built", "{built}", {"built": SHARDS_BUILT})
-    return value
 
 
 class RelaySettings(Section):
@@ -41,12 +33,19 @@ class RelaySettings(Section):
         default="drain",
         description=(
             "How rows are claimed and settled. `drain` reads the oldest rows, publishes them in one Kafka "
-            "transaction with a marker of their ids, then deletes them."
+            "transaction with a marker of their ids, then deletes them. `mark-purge` writes the id of the leader into "
+            "each row first (column `leader_id`), as goharvest does: others can see who works on a row, at the price "
+            "of one more write a row. All instances of a table must agree; `inorder relay reshard` changes it."
         ),
     )
     layout: Layout = Field(
         default="native",
-        description="Which columns the outbox table has. `native` is inorder's own.",
+        description=(
+            "Which columns the outbox table has. `native` is inorder's own, `goharvest` and `debezium` are those of "
+            "these tools, whose tables are taken over as they are (debezium's gets one more column, "
+            "`inorder schema sql --layout debezium` says which and why). Writers of foreign layouts wake nobody, so "
+            "the relay looks every half second while nothing comes."
+        ),
     )
     table: TableName = Field(
         default="outbox",
@@ -72,10 +71,68 @@ class RelaySettings(Section):
             "nobody: for a single instance that something else guards."
         ),
     )
-    shards: Annotated[Whole, AfterValidator(_shards_built)] = Field(
+    shards: Whole = Field(
         default=1,
         ge=1,
-        description="Into how many independent parts the outbox is split, each with an owner of its own.",
+        le=1000,
+        description=(
+            "Into how many independent parts the outbox is split, by topic and key, each with an owner of its own. "
+            "Instances share them. One shard carries a hundred thousand rows a second, so more are for more machines, "
+            "or to keep a slow key from delaying others. All instances of a table must agree; "
+            "`inorder relay reshard` changes it."
+        ),
+    )
+    in_flight_limit: Whole = Field(
+        default=1000,
+        ge=2,
+        le=1_000_000,
+        description=(
+            "Strategy `mark-purge`: most rows of a shard that are marked, sent and not yet acknowledged. `drain` has "
+            "`batch_size` for it."
+        ),
+    )
+    mark_back_off_ms: Whole = Field(
+        default=10,
+        ge=1,
+        le=10_000,
+        description=(
+            "Strategy `mark-purge`: the first wait after a mark that found nothing, in milliseconds; it doubles up to "
+            "half a second while nothing comes."
+        ),
+    )
+    io_back_off_ms: Whole = Field(
+        default=500,
+        ge=1,
+        le=60_000,
+        description="The wait after a failure of the database or the broker, in milliseconds.",
+    )
+    queue_timeout_seconds: Whole = Field(
+        default=30,
+        ge=1,
+        le=3600,
+        description=(
+            "How long a batch in hand may fail to get through before the relay drops it and claims its rows anew, "
+            "under a new leader id."
+        ),
+    )
+    stop_seconds: Whole = Field(
+        default=10,
+        ge=1,
+        le=600,
+        description=(
+            "How long `inorder relay run` may take to stop after SIGTERM or Ctrl-C: the batch in hand is finished and "
+            "purged. A second signal ends it at once."
+        ),
+    )
+    retention_days: Whole | None = Field(
+        default=None,
+        ge=1,
+        le=3650,
+        description=(
+            "Keep published rows for so many days in `<table>_published`, a partition a day, for "
+            "`inorder outbox replay`; whole partitions are dropped. For the native layout on PostgreSQL. Without it "
+            "they are deleted."
+        ),
     )
     batch_size: Whole = Field(
         default=10_000,

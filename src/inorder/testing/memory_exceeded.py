@@ -1,4 +1,4 @@
-"""The exceeded store in memory, beside an outbox in memory; PostgreSQL's passes the same contract suite."""
+"""The exceeded store in memory, beside an outbox in memory; those of the databases pass the same contract suite."""
 
 from __future__ import annotations
 

@@ -6,17 +6,18 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from inorder.model.errors import FencedError, UnknownOutcomeError
+from inorder.model.errors import FencedError, TopicUnavailableError, UnknownOutcomeError
 from inorder.ports.outbox_store import OutboxRow
 
 
 @dataclass
 class MemoryBroker:
-    """What is committed, and the newest epoch of the one shard that writes."""
+    """What is committed, the newest epoch of the one shard that writes, and the topics that nobody can write to."""
 
     records: list[OutboxRow] = field(default_factory=list)
     marker: bytes | None = None
     epoch: int = 0
+    unavailable: set[str] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def commit(self, epoch: int, rows: Sequence[OutboxRow], marker: bytes) -> None:
@@ -24,19 +25,28 @@ class MemoryBroker:
         with self.lock:
             if epoch != self.epoch:
                 raise FencedError("A newer owner has taken the shard over.")
+            self._require([row.topic for row in rows])
             self.records.extend(rows)
             self.marker = marker
 
     def take(self, rows: Sequence[OutboxRow]) -> None:
-        """Makes rows visible, whoever sends them."""
+        """Makes rows visible, whoever sends them; those of an unavailable topic stay behind."""
         with self.lock:
-            self.records.extend(rows)
+            arrived = [row for row in rows if row.topic not in self.unavailable]
+            self.records.extend(arrived)
+            self._require([row.topic for row in rows], frozenset(row.id for row in arrived))
 
     def fence(self) -> tuple[int, bytes | None]:
         """A new epoch, and the marker that was committed last."""
         with self.lock:
             self.epoch += 1
             return self.epoch, self.marker
+
+    def _require(self, topics: Sequence[str], arrived: frozenset[int] = frozenset()) -> None:
+        topic = next((topic for topic in topics if topic in self.unavailable), None)
+        if topic is not None:
+            text = f"Topic {topic!r} cannot be written to."
+            raise TopicUnavailableError(topic, text, delivered_ids=arrived)
 
 
 class MemoryShardLog:

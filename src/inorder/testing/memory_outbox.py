@@ -1,84 +1,150 @@
-"""An outbox table in memory, for simulations; the same contract suite checks it and PostgreSQL's."""
+"""An outbox table in memory, for simulations; the same contract suite checks it and the databases' stores."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from uuid import UUID
 
-from inorder.ports.outbox_store import OutboxRow, Scan
+from inorder.model.shard import Shard, shard_of
+from inorder.ports.outbox_store import LAST_ID, OTHERS_WINDOW, OutboxRow, Page, Scan
+
+_WHOLE = Shard()
+
+
+class _Table:
+    """What the stores of one table share."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.rows: dict[int, OutboxRow] = {}
+        self.marks: dict[int, UUID] = {}
+        self.open: dict[str, list[OutboxRow]] = {}
+        self.last_id = 0
+
+    def remove(self, id: int) -> OutboxRow | None:
+        """Takes a row out, and its mark with it."""
+        self.marks.pop(id, None)
+        return self.rows.pop(id, None)
 
 
 class MemoryOutbox:
     """Rows that appear when their transaction ends, with ids that were given out before."""
 
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._rows: dict[int, OutboxRow] = {}
-        self._open: dict[str, list[OutboxRow]] = {}
-        self._last_id = 0
+    def __init__(self, shard: Shard = _WHOLE, *, beside: MemoryOutbox | None = None) -> None:
+        """A store of a new table, or of the one that `beside` has."""
+        self._shard = shard
+        self._table: _Table = _Table() if beside is None else beside._table
+        self._changed = self._table.changed
 
-    def insert(self, transaction: str, topic: str, key: bytes, value: bytes) -> int:
+    def insert(self, transaction: str, topic: str, key: bytes | None, value: bytes | None, *, flaw: str = "") -> int:
         """Adds a row to an open transaction and gives it its id."""
         with self._changed:
-            self._last_id += 1
-            row = OutboxRow(self._last_id, topic, key, value, (), None, None)
-            self._open.setdefault(transaction, []).append(row)
+            self._table.last_id += 1
+            row = OutboxRow(self._table.last_id, topic, key, value, (), None, None, flaw)
+            self._table.open.setdefault(transaction, []).append(row)
             return row.id
 
     def end(self, transaction: str, *, commit: bool = True) -> None:
         """Shows the rows of a transaction to everybody, or drops them."""
         with self._changed:
-            rows = self._open.pop(transaction, [])
+            rows = self._table.open.pop(transaction, [])
             if commit:
-                self._rows.update({row.id: row for row in rows})
+                self._table.rows.update({row.id: row for row in rows})
             self._changed.notify_all()
 
     def count(self) -> int:
         """How many rows are visible."""
         with self._changed:
-            return len(self._rows)
+            return len(self._table.rows)
 
-    def read(self, scan: Scan, limit: int) -> list[OutboxRow]:
+    def read(self, scan: Scan, limit: int) -> Page:
         """One look under the lock is one snapshot."""
         with self._changed:
-            above = sorted(id for id in self._rows if id > scan.above)[:limit]
-            probed = (id for id in scan.probes if id in self._rows)
-            return [self._rows[id] for id in sorted({*above, *probed})]
+            return self._walk(scan, limit) if scan.walk else self._read_on(scan, limit)
 
     def holders(self) -> frozenset[str]:
         """The open transactions."""
         with self._changed:
-            return frozenset(self._open)
+            return frozenset(self._table.open)
 
     def purge(self, ids: Sequence[int]) -> int:
         """Deletes by id."""
         with self._changed:
-            found = [id for id in ids if self._rows.pop(id, None) is not None]
+            found = [id for id in ids if self._table.remove(id) is not None]
             self._changed.notify_all()
             return len(found)
+
+    def mark(self, leader_id: UUID, limit: int, *, above: int = 0) -> list[OutboxRow]:
+        """Claims what is not ours yet."""
+        with self._changed:
+            ids = sorted(id for id in self._table.rows if id > above)
+            free = (id for id in ids if self._table.marks.get(id) != leader_id)
+            return self._marked(leader_id, [id for id in free if self._is_mine(id)][:limit])
+
+    def mark_again(self, leader_id: UUID, ids: Sequence[int]) -> list[OutboxRow]:
+        """Claims by id."""
+        with self._changed:
+            return self._marked(leader_id, sorted(id for id in ids if id in self._table.rows))
+
+    def reset(self, leader_id: UUID) -> int:
+        """Takes a leader's mark off."""
+        with self._changed:
+            found = [id for id, mark in self._table.marks.items() if mark == leader_id]
+            for id in found:
+                del self._table.marks[id]
+            return sum(id in self._table.rows for id in found)
 
     def take(self, id: int) -> OutboxRow | None:
         """Removes one row and gives it to the caller."""
         with self._changed:
-            return self._rows.pop(id, None)
+            return self._table.remove(id)
 
     def put_back(self, row: OutboxRow) -> None:
-        """Shows a row again under its old id."""
+        """Shows a row again under its old id, without a mark."""
         with self._changed:
-            self._rows[row.id] = row
+            self._table.rows[row.id] = row
             self._changed.notify_all()
 
     def begin_sleep(self) -> bool:
         """Always possible."""
         return True
 
-    def wait(self, seconds: float) -> None:
+    def wait(self, seconds: float) -> bool:
         """Until a transaction ends."""
         with self._changed:
-            self._changed.wait(seconds)
+            return self._changed.wait(seconds)
 
     def end_sleep(self) -> None:
         """Nothing to give back."""
 
     def close(self) -> None:
         """Nothing to close."""
+
+    def _read_on(self, scan: Scan, limit: int) -> Page:
+        above = sorted(id for id in self._table.rows if id > scan.above)[:limit]
+        met = sorted({*above, *(id for id in scan.probes if id in self._table.rows)})
+        return Page(self._ours(met), len(above) >= limit, max(met, default=0), list(self._others(met)))
+
+    def _walk(self, scan: Scan, limit: int) -> Page:
+        if self._shard.is_whole:
+            return self._read_on(scan, limit)
+        above = sorted(id for id in self._table.rows if id > scan.above)
+        rows, others_to = self._ours(above)[:limit], min(scan.above + OTHERS_WINDOW, LAST_ID)
+        is_full = len(rows) >= limit
+        top = rows[-1].id if is_full else max(self._table.rows, default=0)
+        return Page(rows, is_full, top, [id for id in self._others(above) if id <= others_to], others_to)
+
+    def _ours(self, ids: Collection[int]) -> list[OutboxRow]:
+        return [self._table.rows[id] for id in ids if self._is_mine(id)]
+
+    def _others(self, ids: Collection[int]) -> Iterator[int]:
+        return (id for id in ids if not self._is_mine(id))
+
+    def _is_mine(self, id: int) -> bool:
+        row = self._table.rows[id]
+        return shard_of(row.topic, row.key, row.id, self._shard.count) == self._shard.index
+
+    def _marked(self, leader_id: UUID, ids: list[int]) -> list[OutboxRow]:
+        self._table.marks.update(dict.fromkeys(ids, leader_id))
+        return [self._table.rows[id] for id in ids]

@@ -8,63 +8,52 @@ from dataclasses import dataclass
 
 import pytest
 
-from inorder.model.message import Message
-from inorder.outbox import Outbox
-from inorder.outbox.layouts import install_statements
-from inorder.ports.exceeded_store import ExceededStore, Exceeding
-from inorder.ports.outbox_store import OutboxStore, Scan
-from inorder.stores.postgres.connect import connect
-from inorder.stores.postgres.exceeded import Filter, PostgresExceededStore, act_on_exceeded, list_exceeded
-from inorder.stores.postgres.outbox import PostgresOutboxStore
+from inorder.ports.exceeded_store import ExceededStore
+from inorder.ports.outbox_store import Scan
+from inorder.stores.exceeded import Filter, SqlExceededStore
+from inorder.stores.opening import open_database
 from inorder.testing.memory_exceeded import MemoryExceeded
 from inorder.testing.memory_outbox import MemoryOutbox
+from tests.contract.exceeded_store.rows import exactly, exceeding, insert, make_table
+
+ROWS = (b"a", b"1"), (b"a", b"2"), (b"a", b"3"), (b"b", b"4")
 
 
 @dataclass(frozen=True)
 class Case:
     """One implementation with three rows of key a and one of key b in its outbox, ids 1 to 4."""
 
-    outbox: OutboxStore
+    values: Callable[[], list[bytes | None]]
     exceeded: ExceededStore
     retry: Callable[[int], object]
     discard: Callable[[int], object]
 
-    def values(self) -> list[bytes | None]:
-        return [row.value for row in self.outbox.read(Scan(0), 10)]
+
+def in_memory() -> Case:
+    outbox = MemoryOutbox()
+    for key, value in ROWS:
+        outbox.insert("t", "t", key, value)
+    outbox.end("t")
+    memory = MemoryExceeded(outbox)
+    return Case(lambda: [row.value for row in outbox.read(Scan(0), 10).rows], memory, memory.retry, memory.discard)
 
 
-@pytest.fixture(params=["memory", "postgres"])
+@pytest.fixture(params=["memory", "postgres", "mariadb", "sqlite"])
 def case(request: pytest.FixtureRequest) -> Iterator[Case]:
     if request.param == "memory":
-        outbox = MemoryOutbox()
-        for key, value in (b"a", b"1"), (b"a", b"2"), (b"a", b"3"), (b"b", b"4"):
-            outbox.insert("t", "t", key, value)
-        outbox.end("t")
-        memory = MemoryExceeded(outbox)
-        yield Case(outbox, memory, memory.retry, memory.discard)
+        yield in_memory()
         return
-    url = request.getfixturevalue("postgres_url")
-    with connect(url, "test") as connection:
-        for statement in install_statements("native", "postgresql", "outbox"):
-            connection.execute(statement)
-        messages = [
-            Message("t", key=key, value=value) for key, value in (("a", "1"), ("a", "2"), ("a", "3"), ("b", "4"))
-        ]
-        Outbox().publish_list(connection, messages)
-    with (
-        closing(PostgresOutboxStore(url, "outbox")) as store,
-        closing(PostgresExceededStore(url, "outbox")) as exceeded,
-    ):
+    database = open_database(request.getfixturevalue(f"{request.param}_url"), "test")
+    make_table(database)
+    for key, value in ROWS:
+        insert(database, topic="t", key=key, value=value)
+    with closing(SqlExceededStore(database, "outbox")) as store:
         yield Case(
+            lambda: [row[3] for row in exactly(database)],
             store,
-            exceeded,
-            lambda id: act_on_exceeded(url, "outbox", Filter(id=id), "retry", "repaired"),
-            lambda id: act_on_exceeded(url, "outbox", Filter(id=id), "discard", "of no use"),
+            lambda id: store.settle(Filter(id=id), "retry", "repaired"),
+            lambda id: store.settle(Filter(id=id), "discard", "of no use"),
         )
-
-
-def exceeding(id: int, *, parks: bool = True) -> Exceeding:
-    return Exceeding(id, 5, "RECORD-001", "too large", parks)
 
 
 def test_an_exceeded_row_leaves_the_outbox_and_parks_its_key(case: Case) -> None:
@@ -100,55 +89,17 @@ def test_a_discarded_row_is_gone_and_its_key_free(case: Case) -> None:
 
 
 def test_a_key_waits_for_each_of_its_exceeded_rows(case: Case) -> None:
-    case.exceeded.exceed(exceeding(1))
     case.exceeded.exceed(exceeding(3))
+    case.exceeded.exceed(exceeding(4))
+    case.exceeded.exceed(exceeding(1))
+    assert case.exceeded.parked() == {("t", b"a"): (1, 3), ("t", b"b"): (4,)}
     case.retry(1)
-    assert case.exceeded.parked() == {("t", b"a"): (3,)}
+    assert case.exceeded.parked() == {("t", b"a"): (3,), ("t", b"b"): (4,)}
 
 
-@pytest.fixture
-def url(postgres_url: str) -> str:
-    with connect(postgres_url, "test") as connection:
-        for statement in install_statements("native", "postgresql", "outbox"):
-            connection.execute(statement)
-        Outbox().publish(connection, Message("t", key="a", value=b"\xff", headers={"h": "x"}, partition=3, timestamp=7))
-        Outbox().publish(connection, Message("u", key="b", value="2"))
-    with closing(PostgresExceededStore(postgres_url, "outbox")) as exceeded:
-        exceeded.exceed(exceeding(1))
-        exceeded.exceed(exceeding(2, parks=False))
-    return postgres_url
-
-
-@pytest.mark.parametrize(
-    ("wanted", "ids"),
-    [
-        (Filter(), [1, 2]),
-        (Filter(id=2), [2]),
-        (Filter(topic="t"), [1]),
-        (Filter(key=b"b"), [2]),
-        (Filter(code="RECORD-001"), [1, 2]),
-        (Filter(topic="t", key=b"b"), []),
-    ],
-)
-def test_people_find_what_they_look_for(url: str, wanted: Filter, ids: list[int]) -> None:
-    assert [row.id for row in list_exceeded(url, "outbox", wanted)] == ids
-
-
-def test_a_row_comes_back_exactly_as_it_was(url: str) -> None:
-    act_on_exceeded(url, "outbox", Filter(id=1), "retry", "limit raised")
-    with closing(PostgresOutboxStore(url, "outbox")) as store:
-        (row,) = store.read(Scan(0), 10)
-    assert row == (1, "t", b"a", b"\xff", (("h", b"x"),), 3, 7)
-
-
-def test_what_was_done_is_noted_with_its_reason(url: str) -> None:
-    act_on_exceeded(url, "outbox", Filter(topic="t"), "retry", "limit raised")
-    act_on_exceeded(url, "outbox", Filter(topic="u"), "discard", "a test message")
-    with connect(url, "test") as connection:
-        found = connection.execute("SELECT id, action, reason FROM inorder_exceeded_action ORDER BY id").fetchall()
-    assert found == [(1, "retry", "limit raised"), (2, "discard", "a test message")]
-    assert list_exceeded(url, "outbox", Filter()) == []
-
-
-def test_an_outbox_does_not_see_the_exceeded_rows_of_another(url: str) -> None:
-    assert list_exceeded(url, "other_outbox", Filter()) == []
+def test_a_row_may_be_set_aside_again_after_a_retry(case: Case) -> None:
+    case.exceeded.exceed(exceeding(1))
+    case.retry(1)
+    case.exceeded.exceed(exceeding(1))
+    assert case.exceeded.parked() == {("t", b"a"): (1,)}
+    assert case.values() == [b"2", b"3", b"4"]

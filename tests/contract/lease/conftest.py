@@ -16,7 +16,13 @@ from tests.contract.lease.holder import HELD
 from tests.contract.lease.making import Kind, make_lease
 
 ROOT = Path(__file__).parents[3]
-ADDRESSES = {"database": "postgres_url", "redis": "redis_url", "kafka": "kafka_bootstrap"}
+ADDRESSES = {
+    "postgres": "postgres_url",
+    "mariadb": "mariadb_url",
+    "sqlite": "sqlite_url",
+    "redis": "redis_url",
+    "kafka": "kafka_bootstrap",
+}
 
 
 @dataclass
@@ -50,13 +56,13 @@ def _leases(request: pytest.FixtureRequest, unique: str) -> Iterator[Leases]:
         lease.release()
 
 
-@pytest.fixture(params=["database", "redis", "kafka"])
+@pytest.fixture(params=list(ADDRESSES))
 def leases(request: pytest.FixtureRequest, unique: str) -> Iterator[Leases]:
     """Of every kind."""
     yield from _leases(request, unique)
 
 
-@pytest.fixture(params=["database", "redis"])
+@pytest.fixture(params=[kind for kind in ADDRESSES if kind != "kafka"])
 def timed_leases(request: pytest.FixtureRequest, unique: str) -> Iterator[Leases]:
     """Of the kinds that a holder loses by not asking for a while."""
     yield from _leases(request, unique)

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from confluent_kafka.admin import AdminClient
 
 from inorder.embedded import Kafka
 from inorder.embedded.ports import free_port
-from inorder.kafka.leadership import KafkaLease, leader_topic
+from inorder.kafka.admin import Cluster
+from inorder.kafka.leadership import KafkaLease, KafkaLeases, leader_topic
 from inorder.kafka.read_back import read_back
 from inorder.leadership.election import State
 from inorder.model.errors import ConfigurationError, TransientError, UnreachableError
@@ -22,6 +24,7 @@ from tests.conftest import Eventually
 from tests.contract.lease.making import QUICK_SESSION
 
 Join = Callable[..., KafkaLease]
+JoinAll = Callable[..., list[KafkaLease]]
 
 
 @dataclass
@@ -35,21 +38,34 @@ class Clock:
 
 
 @pytest.fixture
-def join(unique: str, request: pytest.FixtureRequest) -> Iterator[Join]:
+def join_all(unique: str, request: pytest.FixtureRequest) -> Iterator[JoinAll]:
     """Instances of one group, which leave at the end of the test; on the session's broker unless told otherwise."""
     joined: list[KafkaLease] = []
 
     def join_one(
-        owner: str = "a", *, bootstrap: str | None = None, session: int = QUICK_SESSION, clock: Clock | None = None
-    ) -> KafkaLease:
+        owner: str,
+        *,
+        shards: int,
+        bootstrap: str | None = None,
+        session: int = QUICK_SESSION,
+        clock: Clock | None = None,
+    ) -> list[KafkaLease]:
         servers = bootstrap or request.getfixturevalue("kafka_bootstrap")
         properties = {"bootstrap.servers": servers, "session.timeout.ms": session}
-        joined.append(KafkaLease(properties, group=unique, owner=owner, clock=clock or Clock()))
-        return joined[-1]
+        instance = KafkaLeases(properties, group=unique, owner=owner, shards=shards, clock=clock or Clock())
+        leases = [instance.lease(shard) for shard in range(shards)]
+        joined.extend(leases)
+        return leases
 
     yield join_one
     for lease in joined:
         lease.release()
+
+
+@pytest.fixture
+def join(join_all: JoinAll) -> Join:
+    """Instances of one group with one shard."""
+    return lambda owner="a", **options: join_all(owner, shards=1, **options)[0]
 
 
 def leads(lease: KafkaLease) -> bool:
@@ -58,6 +74,17 @@ def leads(lease: KafkaLease) -> bool:
         return lease.acquire()
     except TransientError:
         return False
+
+
+def all_lead(leases: list[KafkaLease]) -> bool:
+    """Whether all lead; each is asked, as its loop would."""
+    answers = [leads(lease) for lease in leases]
+    return all(answers)
+
+
+def leads_on(lease: KafkaLease) -> bool:
+    """As far as the election goes; nobody is told."""
+    return lease.state is State.LEADING
 
 
 def only_leader(members: list[KafkaLease]) -> KafkaLease | None:
@@ -108,6 +135,79 @@ def test_a_newcomer_does_not_take_the_partition_from_the_leader(
     assert changes == [], "the leader led on all the time"
     assert leader.acquire()
     assert not newcomer.acquire()
+
+
+def test_the_election_of_a_shard_that_stays_goes_on_while_others_move(
+    join_all: JoinAll, eventually: Eventually, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Told by the states themselves, of which there may be more than anybody asks for."""
+    first = join_all("first", shards=4)
+    eventually(lambda: all_lead(first))
+    with caplog.at_level("INFO", "inorder.leadership"):
+        second = join_all("second", shards=4)
+        eventually(lambda: sum([leads(lease) for lease in [*second, *first]]) == 4 and any(map(leads, second)))
+    moved = {shard for shard, lease in enumerate(second) if leads(lease)}
+    ours = [vars(record) for record in caplog.records if record.name == "inorder.leadership"]
+    assert len(moved) == 2
+    assert sorted((one["shard"], one["message"]) for one in ours if one["owner"] == "first") == [
+        (shard, "leadership.revoked") for shard in sorted(moved)
+    ]
+
+
+def test_a_partition_goes_to_another_when_the_loop_of_its_shard_has_stopped(
+    join_all: JoinAll, eventually: Eventually
+) -> None:
+    slow = join_all("slow", shards=2, session=6000)
+    eventually(lambda: all_lead(slow))
+    quick = join_all("quick", shards=2, session=6000)
+    taken = eventually(lambda: [shard for shard in range(2) if not leads(quick[shard]) and not leads_on(slow[shard])])
+    assert len(taken) == 1
+    assert not quick[taken[0]].acquire(), "the other has been told, and is still stopping"
+    assert not slow[taken[0]].acquire()
+    eventually(quick[taken[0]].acquire)
+    assert slow[1 - taken[0]].acquire()
+
+
+def test_a_loop_that_does_not_stop_holds_nobody_up_for_long(
+    join_all: JoinAll, eventually: Eventually, caplog: pytest.LogCaptureFixture
+) -> None:
+    stuck = join_all("stuck", shards=2)
+    eventually(lambda: all_lead(stuck))
+    quick = join_all("quick", shards=2)
+    eventually(lambda: leads(quick[0]) or leads(quick[1]))
+    assert "leadership.hand_over_late" in caplog.messages
+
+
+def test_an_instance_leaves_the_group_with_its_last_shard(
+    join_all: JoinAll, unique: str, kafka_bootstrap: str, eventually: Eventually
+) -> None:
+    first, second = join_all("first", shards=2)
+    eventually(lambda: leads(first) and leads(second))
+    first.release()
+    assert second.acquire(), "the other shard goes on"
+    assert members_of(kafka_bootstrap, unique) == 1
+    second.release()
+    assert members_of(kafka_bootstrap, unique) == 0
+    eventually(lambda: leads(first))
+
+
+def test_a_leader_topic_with_too_few_partitions_grows(
+    join_all: JoinAll, unique: str, kafka_bootstrap: str, eventually: Eventually
+) -> None:
+    for shards in (1, 3):
+        leases = join_all("first", shards=shards)
+        eventually(partial(all_lead, leases))
+        for lease in leases:
+            lease.release()
+    assert Cluster({"bootstrap.servers": kafka_bootstrap}).partitions(leader_topic(unique)) == 3
+
+
+def test_partitions_beyond_the_shards_mean_nothing(join_all: JoinAll, eventually: Eventually) -> None:
+    for shards in (3, 1):
+        leases = join_all("first", shards=shards)
+        eventually(partial(all_lead, leases))
+        for lease in leases:
+            lease.release()
 
 
 def test_a_deleted_leader_topic_is_made_again(

@@ -24,6 +24,7 @@ COLUMNS = {
     "partition": True,
     "timestamp": True,
     "created_at": False,
+    "leader_id": True,
 }
 
 

@@ -2,167 +2,130 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Any
-
-import psycopg
 import pytest
 
-from inorder.model.errors import UnreachableError
-from inorder.model.message import Message
-from inorder.outbox import Outbox
-from inorder.outbox.layouts import install_statements
-from inorder.ports.outbox_store import OutboxStore, Scan
-from inorder.stores.postgres.connect import connect
+from inorder.model.errors import ConfigurationError, UnreachableError
+from inorder.ports.outbox_store import LAST_ID, Scan
 from inorder.stores.postgres.outbox import PostgresOutboxStore
-from inorder.testing.memory_outbox import MemoryOutbox
 from tests.conftest import Eventually
+from tests.contract.outbox_store.making import Place, SqlPlace, Store
 
 
-@dataclass(frozen=True)
-class Case:
-    """One implementation, and a way to write beside it: insert in a named transaction, then end it."""
-
-    store: OutboxStore
-    insert: Callable[[str, str], None]
-    end: Callable[[str, bool], None]
-
-    def write(self, *values: str) -> None:
-        for value in values:
-            self.insert("writer", value)
-        self.end("writer", True)
-
-    def values(self, scan: Scan, limit: int = 100) -> list[str]:
-        return [(row.value or b"").decode() for row in self.store.read(scan, limit)]
-
-    def ids(self) -> list[int]:
-        return [row.id for row in self.store.read(Scan(0), 100)]
+def ids(store: Store) -> list[int]:
+    return [row.id for row in store.read(Scan(0), 100).rows]
 
 
-@pytest.fixture(params=["memory", "postgres"])
-def case(request: pytest.FixtureRequest) -> Iterator[Case]:
-    if request.param == "memory":
-        memory = MemoryOutbox()
-        yield Case(
-            memory,
-            lambda name, value: void(memory.insert(name, "t", b"k", value.encode())),
-            lambda name, commit: memory.end(name, commit=commit),
-        )
+def test_a_row_comes_back_as_it_was_written(place: Place) -> None:
+    place.write("hello", topic="orders", key="schlüssel")
+    [row] = place.store().read(Scan(0), 10).rows
+    assert (row.topic, row.key, row.flaw) == (place.topic("orders"), "schlüssel".encode(), "")
+    assert place.values([row]) == ["hello"]
+    assert [name for name, _ in row.headers] == (["id"] if place.layout == "debezium" else [])
+
+
+def test_rows_come_in_id_order_and_no_more_than_asked_for(place: Place) -> None:
+    place.write("a", "b", "c", "d")
+    page = place.store().read(Scan(0), 3)
+    assert place.values(page.rows) == ["a", "b", "c"]
+    assert page.is_full
+    assert page.top == page.rows[-1].id
+    assert (list(page.others), page.others_to) == ([], LAST_ID)
+
+
+def test_a_page_that_is_not_full_tells_the_largest_id(place: Place) -> None:
+    store = place.store()
+    assert store.read(Scan(0), 3).top == 0
+    place.write("a", "b")
+    page = store.read(Scan(0), 3)
+    assert not page.is_full
+    assert page.top == page.rows[-1].id
+
+
+def test_rows_of_an_open_or_rolled_back_transaction_are_not_seen(place: Place) -> None:
+    place.insert("undone", "gone")
+    place.end("undone", commit=False)
+    place.write("seen")
+    place.insert("open", "hidden")
+    assert place.values(place.store().read(Scan(0), 10).rows) == ["seen"]
+
+
+def test_missing_ids_and_what_is_above_the_last_come_in_one_look(place: Place) -> None:
+    store = place.store()
+    place.write("first", "second", "third")
+    first, second, last = ids(store)
+    place.write("above")
+    page = store.read(Scan(above=last, probes=(first, second, LAST_ID - 1)), 1)
+    assert place.values(page.rows) == ["first", "second", "above"]
+    assert page.is_full, "the limit counts what is above"
+    assert not store.read(Scan(above=last, probes=(first, second)), 2).is_full
+    assert place.values(store.read(Scan(above=LAST_ID, probes=(second,)), 1).rows) == ["second"]
+
+
+def test_whoever_may_hold_an_id_is_named_until_it_ends(place: Place) -> None:
+    store = place.store()
+    assert store.holders() in (None, frozenset())
+    if store.holders() is None or not place.writers_at_once:
         return
-    with ExitStack() as stack:
-        yield postgres_case(request.getfixturevalue("postgres_url"), stack)
-
-
-def void(_: object) -> None:
-    """For callables whose result nobody wants."""
-
-
-def postgres_case(url: str, stack: ExitStack) -> Case:
-    with connect(url, "test") as connection:
-        for statement in install_statements("native", "postgresql", "outbox"):
-            connection.execute(statement)
-    open_connections: dict[str, psycopg.Connection[Any]] = {}
-
-    def insert(name: str, value: str) -> None:
-        if name not in open_connections:
-            open_connections[name] = stack.enter_context(connect(url, name))
-        Outbox().publish(open_connections[name], Message("t", key="k", value=value))
-
-    def end(name: str, commit: bool) -> None:
-        connection = open_connections[name]
-        connection.commit() if commit else connection.rollback()
-
-    store = PostgresOutboxStore(url, "outbox")
-    stack.callback(store.close)
-    return Case(store, insert, end)
-
-
-def test_rows_come_in_id_order_and_no_more_than_asked_for(case: Case) -> None:
-    case.write("a", "b", "c", "d")
-    assert case.values(Scan(0), limit=3) == ["a", "b", "c"]
-
-
-def test_rows_of_an_open_or_rolled_back_transaction_are_not_seen(case: Case) -> None:
-    case.insert("open", "hidden")
-    case.insert("undone", "gone")
-    case.end("undone", False)
-    case.write("seen")
-    assert case.values(Scan(0)) == ["seen"]
-
-
-def test_missing_ids_and_what_is_above_the_last_come_in_one_look(case: Case) -> None:
-    case.insert("late", "first id")
-    case.write("a", "b")
-    last = case.ids()[-1]
-    case.end("late", True)
-    case.write("c")
-    missing = tuple(range(1, last))
-    assert case.values(Scan(above=last, probes=missing))[0] == "first id"
-    assert case.values(Scan(above=last, probes=missing))[-1] == "c"
-    assert case.values(Scan(above=last)) == ["c"]
-
-
-def test_whoever_may_hold_an_id_is_named_until_it_ends(case: Case) -> None:
-    assert case.store.holders() == frozenset()
-    case.insert("one", "x")
-    one = case.store.holders()
-    case.insert("two", "y")
-    both = case.store.holders()
+    place.insert("one", "x")
+    one = store.holders()
+    place.insert("two", "y")
+    both = store.holders()
     assert one is not None
     assert both is not None
     assert len(one) == 1
     assert one < both
-    case.end("one", True)
-    assert case.store.holders() == both - one
-    case.end("two", False)
-    assert case.store.holders() == frozenset()
+    place.end("one")
+    assert store.holders() == both - one
+    place.end("two", commit=False)
+    assert store.holders() == frozenset()
 
 
-def test_purging_counts_what_was_there_and_forgives_what_was_not(case: Case) -> None:
-    case.write("a", "b", "c")
-    first, second, _ = case.ids()
-    assert case.store.purge([first, second]) == 2
-    assert case.store.purge([first, second, 10_000]) == 0
-    assert case.store.purge([]) == 0
-    assert case.values(Scan(0)) == ["c"]
+def test_purging_counts_what_was_there_and_forgives_what_was_not(place: Place) -> None:
+    store = place.store()
+    place.write("a", "b", "c")
+    first, second, _ = ids(store)
+    assert store.purge([first, second]) == 2
+    assert store.purge([first, second, 10_000]) == 0
+    assert store.purge([]) == 0
+    assert place.values(store.read(Scan(0), 10).rows) == ["c"]
 
 
-@pytest.fixture
-def on_postgres(postgres_url: str) -> Iterator[Case]:
-    with ExitStack() as stack:
-        yield postgres_case(postgres_url, stack)
+def test_an_id_is_not_given_again_after_its_row_is_purged(place: Place) -> None:
+    store = place.store()
+    place.write("a")
+    before = ids(store)
+    store.purge(before)
+    place.write("b")
+    assert ids(store) > before
 
 
-def test_a_publisher_wakes_a_sleeping_relay(on_postgres: Case) -> None:
-    assert on_postgres.store.begin_sleep()
-    on_postgres.write("x")
-    on_postgres.store.wait(60)  # returns at once, or the test runs into its own time limit
-    on_postgres.store.end_sleep()
-    assert on_postgres.values(Scan(0)) == ["x"]
+def test_where_writers_cannot_wake_us_nobody_falls_asleep(sql_place: SqlPlace) -> None:
+    store = sql_place.store()
+    assert store.begin_sleep() == (sql_place.layout == "native" and sql_place.dialect == "postgres")
+    assert not store.wait(0.01)
+    store.end_sleep()
+    assert sql_place.values(store.read(Scan(0), 1).rows) == []
 
 
-def test_a_relay_cannot_fall_asleep_while_a_publisher_that_did_not_notify_is_about_to_commit(on_postgres: Case) -> None:
-    on_postgres.insert("awake", "x")
-    assert not on_postgres.store.begin_sleep()
-    on_postgres.end("awake", True)
-    assert on_postgres.store.begin_sleep()
-    on_postgres.store.end_sleep()
+def test_an_unknown_layout_is_refused_by_name(postgres_url: str) -> None:
+    with pytest.raises(ConfigurationError, match="'columnar' is not a layout"):
+        PostgresOutboxStore(postgres_url, "outbox", layout="columnar")
 
 
-def test_a_lost_connection_is_opened_again(on_postgres: Case, postgres_url: str, eventually: Eventually) -> None:
+def test_a_lost_connection_is_opened_again(on_postgres: SqlPlace, eventually: Eventually) -> None:
+    store = on_postgres.store()
     on_postgres.write("a")
-    assert on_postgres.values(Scan(0)) == ["a"]
-    kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'inorder relay%'"
-    with connect(postgres_url, "test", autocommit=True) as connection:
-        connection.execute(kill)
+    assert on_postgres.values(store.read(Scan(0), 1).rows) == ["a"]
+    on_postgres.run(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE application_name LIKE 'inorder relay%%' AND datname = current_database()"
+    )
 
     def answers() -> bool:
         try:
-            return on_postgres.values(Scan(0)) == ["a"]
+            return on_postgres.values(store.read(Scan(0), 1).rows) == ["a"]
         except UnreachableError:
             return False
 
     assert eventually(answers)
-    assert on_postgres.store.purge(on_postgres.ids()) == 1
+    assert store.purge(ids(store)) == 1

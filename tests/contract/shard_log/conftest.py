@@ -2,14 +2,53 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
+from confluent_kafka import Producer
+
+from inorder.embedded import Kafka
+from inorder.kafka.client_log import CLIENT_LOG
+from inorder.kafka.topics import ensure_topic
 from tests.contract.shard_log.making import Case, in_memory, on_kafka
+from tests.contract.shard_log.strict_broker import StrictKafka
+
+
+@pytest.fixture(scope="session")
+def settled_kafka(kafka: Kafka) -> Kafka:
+    """The session's broker, ready for producers."""
+    settle(kafka)
+    return kafka
 
 
 @pytest.fixture
-def properties(kafka_bootstrap: str) -> dict[str, object]:
-    return {"bootstrap.servers": kafka_bootstrap}
+def properties(settled_kafka: Kafka) -> dict[str, object]:
+    return {"bootstrap.servers": settled_kafka.bootstrap}
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[Kafka]:
+    """A broker to be stopped and killed."""
+    with Kafka(tmp_path) as broker:
+        settle(broker)
+        yield broker
+
+
+def settle(broker: Kafka) -> None:
+    """Waits until the broker gives producers their ids, which is some seconds after its start on a busy machine."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True}, logger=CLIENT_LOG)
+    ensure_topic({"bootstrap.servers": broker.bootstrap}, "settled", 1)
+    producer.produce("settled", b"")
+    assert not producer.flush(30)
+
+
+@pytest.fixture(scope="session")
+def strict_kafka(servers_folder: Path) -> Iterator[StrictKafka]:
+    """A second broker, on which topics can be missing or closed."""
+    with StrictKafka(servers_folder / "strict-kafka") as broker:
+        settle(broker)
+        yield broker
 
 
 @pytest.fixture

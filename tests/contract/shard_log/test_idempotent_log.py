@@ -6,12 +6,10 @@ import os
 import random
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from inorder.embedded import Kafka
-from inorder.kafka.first_contact import FirstContact
 from inorder.kafka.idempotent_log import IdempotentShardLog
 from inorder.kafka.read_back import read_back
 from inorder.kafka.topics import ensure_topic
@@ -68,10 +66,12 @@ def test_rows_of_other_partitions_may_arrive_and_are_named(properties: dict[str,
     log = IdempotentShardLog(properties)
     log.take_over()
     rows = [row(unique, id, value=LARGE if id == 4 else None)._replace(partition=id % 2) for id in range(1, 9)]
-    with pytest.raises(RejectedError) as caught:
+    try:
         log.publish(rows, b"")
+    except (RejectedError, TransientError) as error:  # one or the other, as the client happened to pack them
+        delivered = error.delivered_ids
     found = {int(record.value or b"") for record in read_back(properties, unique)}
-    assert caught.value.delivered_ids == found
+    assert delivered == found
     assert not found & {4, 6, 8}
     log.publish([each for each in rows if each.id not in found | {4}], b"")
     assert sorted(int(record.value or b"") for record in read_back(properties, unique)) == [1, 2, 3, 5, 6, 7, 8]
@@ -88,64 +88,22 @@ def test_a_record_that_the_client_finds_too_large_stops_all_behind_it(
     assert numbers(properties, unique) == [1, 2]
 
 
-def test_the_guilty_one_of_a_refused_request_is_found_by_sending_singly(
-    properties: dict[str, object], unique: str
-) -> None:
-    ensure_topic(properties, unique, 1, {"max.message.bytes": str(LIMIT)})
-    log = IdempotentShardLog(properties)
-    log.take_over()
-    log.publish([row(unique, 0)], b"")
-    rows = numbered(unique, 100)
-    delivered: set[int] = set()
-    for _ in range(2):
-        with pytest.raises(RejectedError) as caught:
-            log.publish([each for each in rows if each.id not in delivered], b"")
-        delivered |= caught.value.delivered_ids
-    assert caught.value.row_id == 100
-    assert numbers(properties, unique) == list(range(100))
-
-
-def test_records_that_are_too_large_only_together_go_through_singly(properties: dict[str, object], unique: str) -> None:
-    ensure_topic(properties, unique, 1, {"max.message.bytes": str(LIMIT)})
-    log = IdempotentShardLog(properties)
-    log.take_over()
-    noise = random.Random(2)
-    rows = [row(unique, id, value=b"%d " % id + noise.randbytes(2_000)) for id in range(1, 51)]
-    with pytest.raises(RejectedError) as caught:
-        log.publish(rows, b"")
-    assert caught.value.row_id is None
-    log.publish([each for each in rows if each.id not in caught.value.delivered_ids], b"")
-    assert numbers(properties, unique) == list(range(1, 51))
-
-
 def test_an_invalid_topic_is_an_error_of_its_row(log: IdempotentShardLog, unique: str) -> None:
     with pytest.raises(RejectedError) as caught:
         log.publish([row(unique, 1), row("not/a/topic", 2)], b"")
     assert caught.value.row_id == 2
 
 
-def test_an_outage_is_waited_out_without_repeating_anything(
-    tmp_path: Path, unique: str, eventually: Eventually
-) -> None:
-    with Kafka(tmp_path) as broker:
-        properties: dict[str, object] = {"bootstrap.servers": broker.bootstrap}
-        ensure_topic(properties, unique, 1)
-        log = IdempotentShardLog(properties)
-        log.take_over()
-        log.publish([row(unique, 0)], b"")
-        rows = [row(unique, id) for id in range(1, 100)]
-        os.kill(broker.pids[0], signal.SIGSTOP)
-        try:
-            with pytest.raises(TransientError, match="Of 99 records 99 are not acknowledged yet") as caught:
-                log.publish(rows, b"")
-            assert caught.value.delivered_ids == frozenset()
-            with pytest.raises(UnknownOutcomeError, match="under way"):
-                log.publish(rows[1:], b"")
-        finally:
-            os.kill(broker.pids[0], signal.SIGCONT)
-        eventually(lambda: arrives(log, rows))
-        assert numbers(properties, unique) == list(range(100))
-        log.close()
+@pytest.fixture
+def fragile(own_broker: Kafka, unique: str) -> Iterator[IdempotentShardLog]:
+    """A log on a broker of its own that has delivered row 0."""
+    properties: dict[str, object] = {"bootstrap.servers": own_broker.bootstrap}
+    ensure_topic(properties, unique, 1)
+    log = IdempotentShardLog(properties)
+    log.take_over()
+    log.publish([row(unique, 0)], b"")
+    yield log
+    log.close()
 
 
 def arrives(log: IdempotentShardLog, rows: list[OutboxRow]) -> bool:
@@ -156,33 +114,31 @@ def arrives(log: IdempotentShardLog, rows: list[OutboxRow]) -> bool:
     return True
 
 
-def test_a_closed_log_sends_nothing_of_what_it_had_in_its_queue(tmp_path: Path, unique: str) -> None:
-    with Kafka(tmp_path) as broker:
-        properties: dict[str, object] = {"bootstrap.servers": broker.bootstrap}
-        ensure_topic(properties, unique, 1)
-        log = IdempotentShardLog(properties)
-        log.take_over()
-        log.publish([row(unique, 0)], b"")
-        broker.kill()
-        with pytest.raises(TransientError):
-            log.publish([row(unique, 1)], b"")
-        log.close()
-        broker.start()
-        log.take_over()
-        log.publish([row(unique, 2)], b"")
-        assert numbers(properties, unique) == [0, 2]
-        log.close()
+def test_an_outage_is_waited_out_without_repeating_anything(
+    own_broker: Kafka, fragile: IdempotentShardLog, unique: str, eventually: Eventually
+) -> None:
+    rows = [row(unique, id) for id in range(1, 100)]
+    os.kill(own_broker.pids[0], signal.SIGSTOP)
+    try:
+        with pytest.raises(TransientError, match="Of 99 records 99 are not acknowledged yet") as caught:
+            fragile.publish(rows, b"")
+        assert caught.value.delivered_ids == frozenset()
+        with pytest.raises(UnknownOutcomeError, match="under way"):
+            fragile.publish(rows[1:], b"")
+    finally:
+        os.kill(own_broker.pids[0], signal.SIGCONT)
+    eventually(lambda: arrives(fragile, rows))
+    assert numbers({"bootstrap.servers": own_broker.bootstrap}, unique) == list(range(100))
 
 
-def test_a_silent_hour_makes_the_first_record_travel_alone_again() -> None:
-    """A broker forgets producers that were silent for long, and then takes any record of theirs for the first."""
-    now = [0.0]
-    contact = FirstContact({}, clock=lambda: now[0])
-    rows = [row("t", id, key=key) for id, key in enumerate([b"a", b"b", b"a", b"c"])]
-    first, rest = contact.waves(rows, lambda _: 1)
-    assert ([each.id for each in first], [each.id for each in rest]) == ([0], [1, 2, 3])
-    assert len(contact.waves(rows, lambda _: 1)) == 2, "not yet acknowledged"
-    contact.acknowledged(first)
-    assert contact.waves(rows, lambda _: 1) == [rows]
-    now[0] = 3601.0
-    assert len(contact.waves(rows, lambda _: 1)) == 2
+def test_a_closed_log_sends_nothing_of_what_it_had_in_its_queue(
+    own_broker: Kafka, fragile: IdempotentShardLog, unique: str, eventually: Eventually
+) -> None:
+    own_broker.kill()
+    with pytest.raises(TransientError):
+        fragile.publish([row(unique, 1)], b"")
+    fragile.close()
+    own_broker.start()
+    fragile.take_over()
+    eventually(lambda: arrives(fragile, [row(unique, 2)]))
+    assert numbers({"bootstrap.servers": own_broker.bootstrap}, unique) == [0, 2]

@@ -17,6 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs d
     ResourceType,
 )
 
+import inorder
 from inorder.kafka.shard_log import KafkaShardLog
 from inorder.leadership.unguarded import NoLease
 from inorder.model.message import Message
@@ -26,9 +27,12 @@ from inorder.ports.exceeded_store import ExceededStore
 from inorder.ports.lease import Lease
 from inorder.ports.outbox_store import OutboxStore
 from inorder.ports.shard_log import ShardLog
-from inorder.relay.loop import Pace, RelayLoop
+from inorder.relay.drain import DrainStrategy
+from inorder.relay.loop import RelayLoop
+from inorder.relay.pace import Pace
+from inorder.stores.exceeded import SqlExceededStore
+from inorder.stores.opening import open_database
 from inorder.stores.postgres.connect import connect
-from inorder.stores.postgres.exceeded import PostgresExceededStore
 from inorder.stores.postgres.outbox import PostgresOutboxStore
 
 
@@ -47,6 +51,17 @@ class Bench:
 
     def connect(self) -> psycopg.Connection[tuple[object, ...]]:
         return connect(self.url, "test")
+
+    def settings(
+        self, *, bootstrap: str | None = None, redis_url: str | None = None, **relay: object
+    ) -> inorder.Settings:
+        """What an instance on this bench is given; keywords are settings of the relay."""
+        return inorder.Settings.load(
+            kafka={"bootstrap.servers": bootstrap or self.bootstrap},
+            database={"url": self.url},
+            redis={"url": redis_url},
+            relay={"group": self.group, **relay},
+        )
 
     def publish(self, *messages: Message) -> None:
         with self.connect() as connection:
@@ -82,7 +97,7 @@ class Bench:
         lease: Lease | None = None,
         batch_size: int = 1000,
     ) -> Running:
-        exceeded = PostgresExceededStore(self.url, "outbox")
+        exceeded = SqlExceededStore(open_database(self.url, "test"), "outbox")
         running = Running(store or self.store(), exceeded, shard or self.shard(), lease or NoLease(), batch_size)
         self.relays.append(running)
         return running
@@ -100,7 +115,12 @@ class Running:
         self.shard = shard
         self.exceeded = exceeded
         self.loop = RelayLoop(
-            store, exceeded, shard, lease, batch_size=batch_size, stop=self.stopping, pace=Pace(back_off=0.05)
+            DrainStrategy(store, batch_size=batch_size),
+            exceeded,
+            shard,
+            lease,
+            stop=self.stopping,
+            pace=Pace(back_off=0.05),
         )
         self.thread = threading.Thread(target=self._run)
         self.thread.start()

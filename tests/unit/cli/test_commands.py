@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import pytest
 
+from inorder.ports.registry import Registration
 from inorder.settings import Settings
 from tests.unit.cli.conftest import Run
 
@@ -26,6 +27,9 @@ class FakeRelay:
 
     def __enter__(self) -> Self:
         return self
+
+    published = 12
+    in_flight = 0
 
     def __exit__(self, *_: object) -> None:
         """Nothing to give back."""
@@ -50,6 +54,14 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         noted.update(options)
         return 5
 
+    def reshard(settings: Settings, **options: Any) -> Registration:
+        noted.update(options)
+        return Registration("outbox", settings.relay.group, settings.relay.strategy, settings.relay.shards, 2)
+
+    def replay_outbox(_settings: Settings, **options: Any) -> int:
+        noted.update(options)
+        return 9
+
     wiring = ModuleType("inorder.wiring")
     wiring.__dict__.update(
         Relay=FakeRelay,
@@ -57,6 +69,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         run_upsert=run_upsert,
         install_schema=lambda settings, layout: [f"table {settings.relay.table} ({layout})"],
         schema_sql=lambda settings, layout, dialect: f"-- {layout} {dialect} {settings.relay.table}",
+        reshard=reshard,
+        replay_outbox=replay_outbox,
     )
     demo = ModuleType("inorder.demo")
     demo.__dict__["run"] = run_demo
@@ -115,6 +129,34 @@ def test_relay_run_ends_when_the_relay_does(run: Run, calls: dict[str, Any]) -> 
     assert (ran.code, ran.stdout) == (0, "")
     assert "The relay of group orders runs." in ran.stderr
     assert FakeRelay.seen is not None
+
+
+def test_relay_run_says_what_was_done_and_what_is_left(run: Run, calls: dict[str, Any]) -> None:
+    said = run("relay", "run").stderr
+    assert "12 records were published by this instance; 7 rows wait in the outbox." in said
+
+
+def test_reshard_takes_the_shards_of_its_option_or_of_the_settings(run: Run, calls: dict[str, Any]) -> None:
+    ran = run("relay", "reshard", "--shards", "4", "--json")
+    assert json.loads(ran.stdout) == {
+        "table": "outbox",
+        "group": "orders",
+        "strategy": "drain",
+        "shards": 4,
+        "epoch": 2,
+    }
+    assert "Now set relay.shards = 4" in ran.stderr
+    assert "Now set" not in run("relay", "reshard", "--restored").stderr
+    assert calls["restored"] is True
+    assert run("relay", "reshard", "--shards", "0").code == 2
+
+
+def test_replay_needs_to_know_which_rows(run: Run, calls: dict[str, Any]) -> None:
+    assert run("outbox", "replay").code == 2
+    ran = run("outbox", "replay", "--key", "42", "--since", "2026-01-31", "--dry-run")
+    assert "9 rows to replay; nothing was done." in ran.stderr
+    assert (calls["key"], calls["since"].isoformat()) == (b"42", "2026-01-31T00:00:00+00:00")
+    assert json.loads(run("outbox", "replay", "--all", "--json").stdout) == {"rows": 9, "dry_run": False}
 
 
 def test_schema_install_tells_what_it_made(run: Run, calls: dict[str, Any]) -> None:

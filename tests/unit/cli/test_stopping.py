@@ -21,13 +21,6 @@ def test_a_signal_sets_the_event(number: signal.Signals) -> None:
         assert stop.wait(10)
 
 
-def test_a_second_signal_changes_nothing() -> None:
-    with stop_on_signals("the test", 10) as stop:
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert stop.wait(10)
-        os.kill(os.getpid(), signal.SIGINT)
-
-
 def test_other_signals_do_not_stop_it() -> None:
     before = signal.signal(signal.SIGUSR1, lambda *_: None)
     try:
@@ -66,3 +59,20 @@ def test_work_in_the_background_gives_its_result_and_its_error() -> None:
     assert in_background(lambda: threading.current_thread() is threading.main_thread()) is False
     with pytest.raises(ZeroDivisionError):
         in_background(lambda: 1 // 0)
+
+
+TWICE = """
+import os, signal, threading
+from inorder.cli.stopping import stop_on_signals
+with stop_on_signals("the busy one", 60, left=lambda: "7 rows are left.") as stop:
+    os.kill(os.getpid(), signal.SIGTERM)
+    stop.wait(30)
+    os.kill(os.getpid(), signal.SIGTERM)
+    threading.Event().wait(60)
+"""
+
+
+def test_a_second_signal_ends_it_at_once_and_says_what_is_left() -> None:
+    ran = subprocess.run([sys.executable, "-c", TWICE], capture_output=True, text=True, timeout=30, check=False)
+    assert ran.returncode == 1
+    assert "was ended by a second signal. 7 rows are left." in ran.stderr

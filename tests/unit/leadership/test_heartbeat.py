@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inorder.kafka.group_member import receive_deadline
 from inorder.kafka.heartbeat import sent_by
-from inorder.kafka.leadership import KafkaLease, leader_topic, receive_deadline
+from inorder.kafka.leadership import KafkaLeases, leader_topic
 from inorder.leadership.election import State
 from inorder.model.errors import ConfigurationError
 
@@ -52,7 +53,7 @@ def test_trust_ends_before_the_session_does(session: object, deadline: float) ->
 
 def test_a_session_that_is_no_number_is_refused_by_name() -> None:
     with pytest.raises(ConfigurationError, match=r'kafka\."session.timeout.ms" = \'soon\''):
-        KafkaLease({"session.timeout.ms": "soon"}, group="g", owner="us")
+        KafkaLeases({"session.timeout.ms": "soon"}, group="g", owner="us")
 
 
 def test_the_topic_is_named_after_the_group() -> None:
@@ -60,7 +61,13 @@ def test_the_topic_is_named_after_the_group() -> None:
 
 
 def test_who_was_never_asked_stands_by_and_has_nothing_to_release() -> None:
-    lease = KafkaLease({}, group="g", owner="us")
+    lease = KafkaLeases({}, group="g", owner="us").lease()
     assert lease.state is State.STANDBY
     assert lease.arbitrates()
     lease.release()
+
+
+@pytest.mark.parametrize("shard", [-1, 2])
+def test_a_shard_that_does_not_exist_has_no_lease(shard: int) -> None:
+    with pytest.raises(ConfigurationError, match=rf"no shard {shard}: relay\.shards = 2"):
+        KafkaLeases({}, group="g", owner="us", shards=2).lease(shard)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from inorder.ports.outbox_store import OutboxRow
-from inorder.relay.parking import Parking, halves, order_of
+from inorder.relay.parking import Parking, Waiting, halves, order_of
+
+K = ("t", b"k")
 
 
 def row(id: int, key: bytes | None = b"k", topic: str = "t") -> OutboxRow:
@@ -32,7 +34,7 @@ def test_what_waits_is_tried_again_in_order_once_its_time_has_come() -> None:
     parking.hold(row(1), retry_at=5.0)
     parking.sift([row(7), row(3)])
     assert parking.due(4.9) == []
-    assert parking.due(5.0) == [[1, 3, 7]]
+    assert parking.due(5.0) == [Waiting(K, [1, 3, 7])]
     assert parking.sift([row(8)]) == [row(8)], "while it is tried, the key is not held"
 
 
@@ -57,7 +59,7 @@ def test_a_skipped_row_lets_its_key_go_on_at_once_without_it() -> None:
     parking.hold(row(1), retry_at=99.0)
     parking.sift([row(2)])
     parking.exceed(row(1), parks=False, now=1.0)
-    assert parking.due(1.0) == [[2]]
+    assert parking.due(1.0) == [Waiting(K, [2])]
 
 
 def test_a_released_key_gives_back_all_that_waited_with_the_exceeded_row_first() -> None:
@@ -66,14 +68,14 @@ def test_a_released_key_gives_back_all_that_waited_with_the_exceeded_row_first()
     parking.exceed(row(1), parks=True, now=1.0)
     parking.sift([row(2), row(3)])
     assert parking.release({("t", b"k"): (1,)}) == [], "still parked in the store"
-    assert parking.release({}) == [[1, 2, 3]]
+    assert parking.release({}) == [Waiting(K, [1, 2, 3])]
     assert parking.parked() == []
 
 
 def test_a_new_owner_holds_the_keys_that_the_store_calls_parked() -> None:
     parking = Parking({("t", b"k"): (1,)})
     assert parking.sift([row(2), row(3, b"other")]) == [row(3, b"other")]
-    assert parking.release({}) == [[1, 2]]
+    assert parking.release({}) == [Waiting(K, [1, 2])]
 
 
 def test_a_record_without_a_key_is_held_alone() -> None:
@@ -88,3 +90,37 @@ def test_halves_cover_the_batch_in_order() -> None:
     first, second = halves(rows)
     assert [*first, *second] == rows
     assert len(first) == 2
+
+
+def test_a_topic_waits_as_a_whole_and_other_topics_go_on() -> None:
+    parking = Parking()
+    parking.hold_topic("t", retry_at=5.0)
+    assert parking.sift([row(1), row(2, None), row(3, topic="u")]) == [row(3, topic="u")]
+    assert parking.due(4.9) == []
+    assert parking.due(5.0) == [Waiting(("t",), [1, 2])]
+    assert parking.sift([row(4)]) == [row(4)]
+
+
+def test_a_topic_is_tried_with_one_row_and_a_key_with_all() -> None:
+    assert Waiting(("t",), [1, 2]).first_size == 1
+    assert Waiting(K, [1, 2]).first_size is None
+
+
+def test_what_was_taken_out_and_is_held_again_waits_with_all_that_is_left() -> None:
+    parking = Parking()
+    parking.hold_topic("t", retry_at=0.0)
+    parking.sift([row(1), row(2), row(3)])
+    (waiting,) = parking.due(0.0)
+    assert not parking.waits_again(waiting, 0)
+    parking.hold_topic("t", retry_at=9.0)
+    parking.sift([row(1)])
+    assert parking.waits_again(waiting, 1)
+    assert parking.due(9.0) == [waiting]
+
+
+def test_a_parked_key_stays_parked_when_its_topic_comes_back() -> None:
+    parking = Parking({K: (1,)})
+    parking.hold_topic("t", retry_at=0.0)
+    assert parking.sift([row(2), row(3, b"other")]) == []
+    assert parking.due(0.0) == [Waiting(("t",), [2, 3])]
+    assert parking.sift([row(2), row(3, b"other")]) == [row(3, b"other")]

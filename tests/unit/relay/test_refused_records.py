@@ -13,6 +13,7 @@ from inorder.leadership.unguarded import NoLease
 from inorder.model.errors import RejectedError
 from inorder.ports.exceeded_store import Exceeding
 from inorder.ports.outbox_store import OutboxRow
+from inorder.relay.drain import DrainStrategy
 from inorder.relay.loop import RelayLoop
 from inorder.relay.marker import Marker
 from inorder.relay.parking import Policy
@@ -65,11 +66,10 @@ def scene(policy: Policy, *, tells: bool = True, batch_size: int = 50) -> Iterat
     outbox.end("t")
     pace = replace(HASTE, blocked=0.002)
     loop = RelayLoop(
-        outbox,
+        DrainStrategy(outbox, batch_size=batch_size),
         exceeded,
         strict,
         NoLease(),
-        batch_size=batch_size,
         stop=stop,
         max_attempts=3,
         policy=lambda _topic: policy,
@@ -149,7 +149,9 @@ def test_an_owner_that_dies_after_deciding_leaves_the_move_to_its_successor(even
     dead.take_over()
     dead.publish((), Marker((), 0, Exceeding(id, 5, "RECORD-001", "too large", parks=True)).encode())
     stop = threading.Event()
-    loop = RelayLoop(outbox, exceeded, MemoryShardLog(broker), NoLease(), batch_size=5, stop=stop, pace=HASTE)
+    loop = RelayLoop(
+        DrainStrategy(outbox, batch_size=5), exceeded, MemoryShardLog(broker), NoLease(), stop=stop, pace=HASTE
+    )
     thread = threading.Thread(target=loop.run)
     thread.start()
     eventually(lambda: exceeded.rows)
@@ -160,3 +162,26 @@ def test_an_owner_that_dies_after_deciding_leaves_the_move_to_its_successor(even
     thread.join()
     assert [row.value for row in broker.records] == [b"fine"]
     assert outbox.count() == 1
+
+
+def test_a_row_put_back_while_no_relay_runs_is_not_set_aside_again_by_an_old_decision(eventually: Eventually) -> None:
+    with scene("park") as found:
+        eventually(lambda: found.exceeded.rows)
+        eventually(lambda: found.values().count(b"fine") == 20)
+    found.exceeded.retry(22)
+    assert Marker.decode(found.broker.marker).exceeding is None
+    stop = threading.Event()
+    loop = RelayLoop(
+        DrainStrategy(found.outbox, batch_size=50),
+        found.exceeded,
+        MemoryShardLog(found.broker),
+        NoLease(),
+        stop=stop,
+        pace=HASTE,
+    )
+    thread = threading.Thread(target=loop.run)
+    thread.start()
+    eventually(lambda: found.outbox.count() == 0)
+    stop.set()
+    thread.join()
+    assert found.values(b"k") == [b"good", b"bad", b"behind", b"last"]

@@ -9,15 +9,20 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from uuid import UUID
 
 import pytest
 
 from inorder.leadership.unguarded import NoLease
 from inorder.model.errors import FencedError, RejectedError, TransientError, UnknownOutcomeError, UnreachableError
-from inorder.ports.outbox_store import OutboxRow, Scan
+from inorder.model.shard import Shard
+from inorder.ports.outbox_store import OutboxRow, Page, Scan
 from inorder.ports.shard_log import ShardLog
-from inorder.relay.loop import Pace, RelayLoop
+from inorder.relay.drain import DrainStrategy
+from inorder.relay.loop import RelayLoop
+from inorder.relay.mark_purge import MarkPurgeStrategy
+from inorder.relay.pace import Pace
 from inorder.testing.checker import Verdict, check_delivery
 from inorder.testing.memory_exceeded import MemoryExceeded
 from inorder.testing.memory_log import MemoryBroker, MemoryShardLog, MemoryUnfencedLog
@@ -35,11 +40,27 @@ class FaultyOutbox:
         self._outbox = outbox
         self._chance = chance
 
-    def read(self, scan: Scan, limit: int) -> list[OutboxRow]:
+    def read(self, scan: Scan, limit: int) -> Page:
         self._maybe_break()
-        rows = self._outbox.read(scan, limit)
+        page = self._outbox.read(scan, limit)
+        self._maybe_break()
+        return page
+
+    def mark(self, leader_id: UUID, limit: int, *, above: int = 0) -> list[OutboxRow]:
+        self._maybe_break()
+        rows = self._outbox.mark(leader_id, limit, above=above)
         self._maybe_break()
         return rows
+
+    def mark_again(self, leader_id: UUID, ids: Sequence[int]) -> list[OutboxRow]:
+        self._maybe_break()
+        rows = self._outbox.mark_again(leader_id, ids)
+        self._maybe_break()
+        return rows
+
+    def reset(self, leader_id: UUID) -> int:
+        self._maybe_break()
+        return self._outbox.reset(leader_id)
 
     def holders(self) -> frozenset[str]:
         self._maybe_break()
@@ -54,8 +75,8 @@ class FaultyOutbox:
     def begin_sleep(self) -> bool:
         return self._chance.random() < 0.5
 
-    def wait(self, seconds: float) -> None:
-        self._outbox.wait(seconds)
+    def wait(self, seconds: float) -> bool:
+        return self._outbox.wait(seconds)
 
     def end_sleep(self) -> None:
         self._maybe_break()
@@ -138,11 +159,25 @@ class Patient(NoLease):
 Faulty = type[FaultyLog] | type[Partial]
 
 
-def run_loop(outbox: MemoryOutbox, broker: MemoryBroker, kind: Faulty, seed: int, stop: threading.Event) -> None:
-    chance = random.Random(seed)
-    store, log = FaultyOutbox(outbox, chance), kind(broker, chance)
-    exceeded = MemoryExceeded(outbox)
-    RelayLoop(store, exceeded, log, Patient(), batch_size=7, stop=stop, pace=HASTE).run()
+@dataclass(frozen=True)
+class Setting:
+    """Who carries the rows, how, and how their log fails."""
+
+    kind: Faulty
+    strategy: str = "drain"
+    loops: int = 1
+    shards: int = 1
+
+    def strategy_on(self, store: FaultyOutbox) -> DrainStrategy | MarkPurgeStrategy:
+        if self.strategy == "drain":
+            return DrainStrategy(store, batch_size=7, shards=self.shards)
+        return MarkPurgeStrategy(store, batch_size=7)
+
+    def run(self, outbox: MemoryOutbox, broker: MemoryBroker, index: int, seed: int, stop: threading.Event) -> None:
+        chance = random.Random(seed)
+        store = FaultyOutbox(MemoryOutbox(Shard(index, self.shards), beside=outbox), chance)
+        exceeded, log = MemoryExceeded(outbox), self.kind(broker, chance)
+        RelayLoop(self.strategy_on(store), exceeded, log, Patient(), stop=stop, pace=HASTE).run()
 
 
 def write(outbox: MemoryOutbox, seed: int, transactions: int) -> list[tuple[bytes, int]]:
@@ -173,12 +208,14 @@ def write(outbox: MemoryOutbox, seed: int, transactions: int) -> list[tuple[byte
     return committed
 
 
-def simulate(kind: Faulty, seed: int, loops: int, eventually: Eventually) -> Verdict:
-    """What became of the rows of 150 transactions, carried by so many loops at once."""
-    outbox, broker, stop = MemoryOutbox(), MemoryBroker(), threading.Event()
+def simulate(setting: Setting, seed: int, eventually: Eventually) -> Verdict:
+    """What became of the rows of 150 transactions; each shard has so many loops at once, and a fence of its own."""
+    outbox, stop, records = MemoryOutbox(), threading.Event(), list[OutboxRow]()
+    brokers = [MemoryBroker(records) for _ in range(setting.shards)]
     threads = [
-        threading.Thread(target=run_loop, args=(outbox, broker, kind, 100 * seed + number, stop))
-        for number in range(loops)
+        threading.Thread(target=setting.run, args=(outbox, broker, index, 100 * seed + 10 * index + number, stop))
+        for index, broker in enumerate(brokers)
+        for number in range(setting.loops)
     ]
     for thread in threads:
         thread.start()
@@ -189,30 +226,46 @@ def simulate(kind: Faulty, seed: int, loops: int, eventually: Eventually) -> Ver
         stop.set()
         for thread in threads:
             thread.join()
-    return check_delivery(committed, [(row.key, int(row.value or b"0")) for row in broker.records])
+    return check_delivery(committed, [(row.key, int(row.value or b"0")) for row in records])
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("loops", [1, 3])
-def test_each_row_is_published_once_and_in_order_whatever_fails(seed: int, loops: int, eventually: Eventually) -> None:
-    verdict = simulate(FaultyLog, seed, loops, eventually)
+@pytest.mark.parametrize("strategy", ["drain", "mark-purge"])
+def test_each_row_is_published_once_and_in_order_whatever_fails(
+    strategy: str, seed: int, loops: int, eventually: Eventually
+) -> None:
+    verdict = simulate(Setting(FaultyLog, strategy, loops), seed, eventually)
     assert verdict.holds, verdict
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("strategy", ["drain", "mark-purge"])
+def test_shards_divide_the_rows_without_losing_or_sharing_one(strategy: str, seed: int, eventually: Eventually) -> None:
+    verdict = simulate(Setting(FaultyLog, strategy, loops=1, shards=3), seed, eventually)
+    assert verdict.holds, verdict
+
+
+@pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("loops", [1, 3])
+@pytest.mark.parametrize("strategy", ["drain", "mark-purge"])
 def test_without_transactions_rows_may_repeat_and_none_is_lost_or_overtaken(
-    seed: int, loops: int, eventually: Eventually
+    strategy: str, seed: int, loops: int, eventually: Eventually
 ) -> None:
     """Also where the lease failed and three work at once: the first copy of each row comes in order."""
-    verdict = simulate(Partial, seed, loops, eventually)
+    verdict = simulate(Setting(Partial, strategy, loops), seed, eventually)
     assert replace(verdict, duplicated=0).holds, verdict
 
 
 def test_a_loop_nobody_arbitrates_ends_when_it_is_fenced(eventually: Eventually) -> None:
     outbox, broker, stop = MemoryOutbox(), MemoryBroker(), threading.Event()
     loop = RelayLoop(
-        outbox, MemoryExceeded(outbox), MemoryShardLog(broker), NoLease(), batch_size=5, stop=stop, pace=HASTE
+        DrainStrategy(outbox, batch_size=5),
+        MemoryExceeded(outbox),
+        MemoryShardLog(broker),
+        NoLease(),
+        stop=stop,
+        pace=HASTE,
     )
     failures: list[BaseException] = []
 
@@ -251,7 +304,13 @@ def test_what_arrived_of_a_refused_batch_is_settled_and_not_sent_again(eventuall
     outbox.end("t")
     exceeded = MemoryExceeded(outbox)
     loop = RelayLoop(
-        outbox, exceeded, Refusing(broker), NoLease(), batch_size=50, stop=stop, max_attempts=3, pace=HASTE
+        DrainStrategy(outbox, batch_size=50),
+        exceeded,
+        Refusing(broker),
+        NoLease(),
+        stop=stop,
+        max_attempts=3,
+        pace=HASTE,
     )
     thread = threading.Thread(target=loop.run)
     thread.start()
@@ -284,7 +343,7 @@ def test_an_owner_whose_batch_is_stuck_gives_it_up_when_its_lease_is_gone(eventu
     outbox.insert("t", "t", b"k", b"v")
     outbox.end("t")
     log = Stuck(MemoryBroker())
-    loop = RelayLoop(outbox, MemoryExceeded(outbox), log, Losing(), batch_size=5, stop=stop, pace=HASTE)
+    loop = RelayLoop(DrainStrategy(outbox, batch_size=5), MemoryExceeded(outbox), log, Losing(), stop=stop, pace=HASTE)
     thread = threading.Thread(target=loop.run)
     thread.start()
     eventually(closed.is_set)

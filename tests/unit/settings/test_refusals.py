@@ -77,14 +77,10 @@ def test_an_unknown_override_is_refused() -> None:
 @pytest.mark.parametrize(
     ("section", "field", "value", "built"),
     [
-        ("relay", "strategy", "mark-purge", "drain"),
-        ("relay", "strategy", "topic-lock", "drain"),
-        ("relay", "strategy", "polling", "drain"),
-        ("relay", "layout", "goharvest", "native"),
-        ("relay", "layout", "deimos", "native"),
-        ("relay", "layout", "trendyol", "native"),
-        ("relay", "layout", "debezium", "native"),
-        ("relay", "shards", 2, "1"),
+        ("relay", "strategy", "topic-lock", "drain, mark-purge"),
+        ("relay", "strategy", "polling", "drain, mark-purge"),
+        ("relay", "layout", "deimos", "native, goharvest, debezium"),
+        ("relay", "layout", "trendyol", "native, goharvest, debezium"),
         ("pipeline", "engine", "resident", "micro-batch"),
     ],
 )
@@ -104,7 +100,10 @@ def test_modes_that_are_not_built_yet_are_refused_plainly(mode: str) -> None:
 @pytest.mark.parametrize(
     ("relay", "expected"),
     [
-        ({"strategy": "drian"}, "relay.strategy = 'drian' in the overrides is wrong: expected one of drain."),
+        (
+            {"strategy": "drian"},
+            "relay.strategy = 'drian' in the overrides is wrong: expected one of drain, mark-purge.",
+        ),
         (
             {"leadership": 5},
             "relay.leadership = 5 in the overrides is wrong: expected one of kafka, database, redis, none.",
@@ -224,3 +223,20 @@ def test_a_kafka_property_must_be_a_plain_value() -> None:
 
 def test_a_topic_needs_a_name_that_kafka_takes() -> None:
     assert "topics" in refused(topics={"not a topic": {"partitioner": "murmur2"}})
+
+
+def test_a_layout_without_a_place_for_marks_is_refused_naming_both_keys() -> None:
+    message = refused(relay={"layout": "debezium", "strategy": "mark-purge"})
+    assert "relay.layout = 'debezium'" in message
+    assert "relay.strategy = 'mark-purge'" in message
+
+
+def test_published_rows_are_kept_only_where_they_can_be() -> None:
+    assert "relay.layout = 'native'" in refused(relay={"layout": "goharvest", "retention_days": 3})
+    message = refused(relay={"retention_days": 3}, database={"url": "mysql+pymysql://u@h/d"})
+    assert "PostgreSQL in database.url" in message
+
+
+@pytest.mark.parametrize("shards", [0, 1001])
+def test_shards_have_bounds(shards: int) -> None:
+    assert "relay.shards" in refused(relay={"shards": shards})

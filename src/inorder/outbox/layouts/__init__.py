@@ -1,14 +1,47 @@
-"""The tables an outbox may live in: one folder a layout, one `.sql` file a dialect."""
+"""The tables an outbox may live in: one folder a layout, one `.sql` file a dialect.
+
+A file holds the statements that create the table (`install…`) and fragments that the stores put into their own:
+
+| fragment     | what it is                                                                                      |
+|---|---|
+| `id`         | the column whose order is the order of publishing                                               |
+| `columns`    | what a store selects and `decode` of the layout takes, the id first                             |
+| `topic`      | the topic as text, never null: part of what decides the shard of a row                          |
+| `key`        | the key as bytes, null if the row has none: the other part                                      |
+| `leader_id`  | the column that `mark-purge` marks; layouts without this fragment cannot be marked              |
+| `written_at` | when the row was written; null where the layout does not keep it                                |
+| `added`      | the column that a table lacks which was made before us, or by others; SQLite cannot add one     |
+
+Rows are written by others and may be wrong in any way that the table allows. `decode` raises for none of them: what
+is wrong with a row is in its `flaw`, and the relay sets that row aside.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
 from inorder.model.errors import ConfigurationError
+from inorder.outbox.layouts.debezium.decode import decode as decode_debezium
+from inorder.outbox.layouts.goharvest.decode import decode as decode_goharvest
+from inorder.outbox.layouts.native.decode import decode as decode_native
+from inorder.ports.outbox_store import OutboxRow
 from inorder.sql import Statements, load, quoted
 
-LAYOUTS = ("native",)
+Family = Literal["postgres", "mysql", "sqlite"]
+
+_DECODERS: dict[str, Callable[[Sequence[Any]], OutboxRow]] = {
+    "native": decode_native,
+    "goharvest": decode_goharvest,
+    "debezium": decode_debezium,
+}
+
+LAYOUTS = tuple(_DECODERS)
 
 # The names SQLAlchemy and Django give a database, and the file, less its ending, that speaks its dialect.
-_FAMILIES = {
+_FAMILIES: dict[str, Family] = {
     "postgresql": "postgres",
     "postgres": "postgres",
     "mysql": "mysql",
@@ -17,21 +50,66 @@ _FAMILIES = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How one layout is read in one dialect; what the fragments are, the module says."""
+
+    name: str
+    dialect: Family
+    id: str
+    columns: str
+    topic: str
+    key: str
+    leader_id: str | None
+    written_at: str
+    decode: Callable[[Sequence[Any]], OutboxRow]
+
+    @property
+    def wakes_us(self) -> bool:
+        """Whether writers of this layout notify a relay that sleeps; only ours do, and only on PostgreSQL."""
+        return self.name == "native" and self.dialect == "postgres"
+
+
+@cache
+def layout(name: str, dialect: str) -> Layout:
+    """A layout in the dialect of a database."""
+    named = statements(name, dialect)
+    return Layout(
+        name=name,
+        dialect=family(dialect),
+        id=named["id"],
+        columns=named["columns"],
+        topic=named["topic"],
+        key=named["key"],
+        leader_id=named.get("leader_id"),
+        written_at=named["written_at"],
+        decode=_DECODERS[name],
+    )
+
+
 def install_statements(layout: str, dialect: str, table: str) -> tuple[str, ...]:
-    """What creates the table of a layout, in order; running it again changes nothing."""
-    named = statements(layout, dialect)
-    names = [name for name in named if name.startswith("install")]
-    return tuple(named.render(name, table=quoted_table(dialect, table)) for name in names)
+    """What creates the table of a layout, or adds what it lacks, in order; running it again changes nothing."""
+    named, quoted = statements(layout, dialect), quoted_table(dialect, table)
+    made = [named.render(name, table=quoted) for name in named if name.startswith("install")]
+    return (*made, *_added(named.get("added"), dialect, quoted))
+
+
+def _added(definition: str | None, dialect: str, table: str) -> list[str]:
+    if definition is None:
+        return []
+    adding = load(f"{__name__}.adding", f"{family(dialect)}.sql")
+    column, _, _ = definition.partition(" ")
+    return [adding.render(name, table=table, column=column, definition=definition) for name in adding]
 
 
 def statements(layout: str, dialect: str) -> Statements:
-    """The named statements of a layout in the dialect of a database."""
+    """The named statements and fragments of a layout in the dialect of a database."""
     if layout not in LAYOUTS:
         raise ConfigurationError(f"{layout!r} is not a layout.", hint=f"Known layouts: {', '.join(LAYOUTS)}.")
     return load(f"{__name__}.{layout}", f"{family(dialect)}.sql")
 
 
-def family(dialect: str) -> str:
+def family(dialect: str) -> Family:
     """`postgres`, `mysql` or `sqlite`, from a name that SQLAlchemy or Django gives a database."""
     if dialect not in _FAMILIES:
         raise ConfigurationError(

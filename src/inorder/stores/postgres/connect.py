@@ -8,6 +8,7 @@ import psycopg
 from sqlalchemy.engine import make_url
 
 from inorder.stores.postgres.sqlstate import our_errors
+from inorder.stores.reconnecting import ReconnectingTo
 
 CONNECT_TIMEOUT_SECONDS = 10
 
@@ -29,23 +30,11 @@ def connect(url: str, application_name: str, *, autocommit: bool = False) -> psy
         )
 
 
-class Reconnecting:
+class Reconnecting(ReconnectingTo[psycopg.Connection[Any]]):
     """One autocommit connection, opened when first needed and again after it broke."""
 
-    def __init__(self, url: str, application_name: str) -> None:
-        self._url = url
-        self._application_name = application_name
-        self._connection: psycopg.Connection[Any] | None = None
+    def _open(self) -> psycopg.Connection[Any]:
+        return connect(self._url, self._application_name, autocommit=True)
 
-    def get(self) -> tuple[psycopg.Connection[Any], bool]:
-        """The connection, and whether it is a new one."""
-        if self._connection is not None and not self._connection.closed:
-            return self._connection, False
-        self._connection = connect(self._url, self._application_name, autocommit=True)
-        return self._connection, True
-
-    def close(self) -> None:
-        """Closes it; the next `get` opens another."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+    def _is_open(self, connection: psycopg.Connection[Any]) -> bool:
+        return not connection.closed

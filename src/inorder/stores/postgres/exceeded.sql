@@ -1,78 +1,66 @@
 -- name: install_exceeded
--- Outbox rows that used up their attempts, as they were, with the reason.
+-- Outbox rows that used up their attempts: what would have been sent, for people to read, and the whole row as it was.
 CREATE TABLE IF NOT EXISTS inorder_exceeded (
-    outbox      text        NOT NULL,
-    id          bigint      NOT NULL,
-    topic       text        NOT NULL,
-    key         bytea,
-    value       bytea,
+    outbox      text NOT NULL,
+    id          bigint NOT NULL,
+    topic       text NOT NULL,
+    "key"       bytea,
+    "value"     bytea,
     headers     text,
     "partition" integer,
     "timestamp" bigint,
-    created_at  timestamptz NOT NULL,
-    attempts    integer     NOT NULL,
-    code        text        NOT NULL,
-    reason      text        NOT NULL,
-    parks       boolean     NOT NULL,
+    created_at  timestamptz,
+    attempts    integer NOT NULL,
+    code        text NOT NULL,
+    reason      text NOT NULL,
+    parks       boolean NOT NULL,
     exceeded_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    original    text,
     PRIMARY KEY (outbox, id)
 );
+
+-- name: install_exceeded_original
+-- For tables made before whole rows were kept. Not a plain ADD COLUMN IF NOT EXISTS: that would wait for every open
+-- transaction of the table only to find that there is nothing to do.
+DO $$
+BEGIN
+  IF NOT EXISTS (
+    SELECT FROM pg_attribute
+    WHERE attrelid = to_regclass('inorder_exceeded') AND attname = 'original' AND NOT attisdropped
+  ) THEN
+    ALTER TABLE inorder_exceeded
+      ADD COLUMN IF NOT EXISTS original text,
+      ALTER COLUMN created_at DROP NOT NULL;
+  END IF;
+END
+$$;
 
 -- name: install_exceeded_action
 -- What people did with exceeded rows, and why.
 CREATE TABLE IF NOT EXISTS inorder_exceeded_action (
-    outbox   text        NOT NULL,
-    id       bigint      NOT NULL,
-    topic    text        NOT NULL,
-    key      bytea,
-    action   text        NOT NULL,
-    reason   text        NOT NULL,
-    acted_by text        NOT NULL DEFAULT current_user,
+    outbox   text NOT NULL,
+    id       bigint NOT NULL,
+    topic    text NOT NULL,
+    "key"    bytea,
+    action   text NOT NULL,
+    reason   text NOT NULL,
+    acted_by text NOT NULL DEFAULT current_user,
     acted_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
--- name: exceed
--- Moves one row out of the outbox; a row that is gone already is left alone.
-WITH gone AS (
-    DELETE FROM {table} WHERE id = %(id)s
-    RETURNING id, topic, key, value, headers, "partition", "timestamp", created_at
-)
-INSERT INTO inorder_exceeded
-    (outbox, id, topic, key, value, headers, "partition", "timestamp", created_at, attempts, code, reason, parks)
-SELECT %(outbox)s, id, topic, key, value, headers, "partition", "timestamp", created_at,
-       %(attempts)s, %(code)s, %(reason)s, %(parks)s
-FROM gone
-ON CONFLICT (outbox, id) DO NOTHING;
-
--- name: parked
--- Keys that wait, with the rows they wait for.
-SELECT topic, key, array_agg(id ORDER BY id) FROM inorder_exceeded
-WHERE outbox = %(outbox)s AND parks AND key IS NOT NULL
-GROUP BY topic, key;
-
--- name: list
--- Exceeded rows, oldest first; a filter that is null matches everything.
-SELECT id, topic, key, value, headers, "partition", "timestamp", created_at, attempts, code, reason, parks, exceeded_at
-FROM inorder_exceeded
-WHERE outbox = %(outbox)s
-  AND (%(id)s::bigint IS NULL OR id = %(id)s)
-  AND (%(topic)s::text IS NULL OR topic = %(topic)s)
-  AND (%(key)s::bytea IS NULL OR key = %(key)s)
-  AND (%(code)s::text IS NULL OR code = %(code)s)
-ORDER BY id;
-
--- name: take
--- Locks and removes exceeded rows; whoever comes second finds none.
-DELETE FROM inorder_exceeded WHERE outbox = %(outbox)s AND id = ANY(%(ids)s)
-RETURNING id, topic, key, value, headers, "partition", "timestamp", created_at;
-
--- name: put_back
--- Under its old id, so that it stands before everything of its key that waited for it.
-INSERT INTO {table} (id, topic, key, value, headers, "partition", "timestamp", created_at)
-OVERRIDING SYSTEM VALUE
-VALUES (%(id)s, %(topic)s, %(key)s, %(value)s, %(headers)s, %(partition)s, %(timestamp)s, %(created_at)s);
+-- name: find
+-- When the row was written, and the row as its layout reads it, locked. Times that the driver cannot hold are left out;
+-- `original` has them.
+SELECT CASE WHEN {written_at} BETWEEN '0001-01-02' AND '9999-12-30' THEN {written_at} END, {columns}
+FROM {table} WHERE {id} = %(id)s FOR UPDATE;
 
 -- name: note_action
 -- Who did what with which row, and why.
-INSERT INTO inorder_exceeded_action (outbox, id, topic, key, action, reason)
-VALUES (%(outbox)s, %(id)s, %(topic)s, %(key)s, %(action)s, %(reason)s);
+INSERT INTO inorder_exceeded_action (outbox, id, topic, "key", action, reason, acted_by)
+VALUES (%(outbox)s, %(id)s, %(topic)s, %(key)s, %(action)s, %(reason)s, current_user);
+
+-- name: put_back_fields
+-- A row that was set aside before whole rows were kept; it can only be a native one.
+INSERT INTO {table} (id, topic, "key", "value", headers, "partition", "timestamp", created_at)
+OVERRIDING SYSTEM VALUE
+VALUES (%(id)s, %(topic)s, %(key)s, %(value)s, %(headers)s, %(partition)s, %(timestamp)s, %(created_at)s);

@@ -1,6 +1,6 @@
 -- name: install
 -- One row a shard; the term counts changes of owner.
-CREATE TABLE IF NOT EXISTS {lease} (
+CREATE TABLE IF NOT EXISTS inorder_lease (
     name       text PRIMARY KEY,
     owner      text,
     term       bigint NOT NULL DEFAULT 1,
@@ -9,7 +9,7 @@ CREATE TABLE IF NOT EXISTS {lease} (
 
 -- name: acquire
 -- Wins a lease that is free, run out or ours; returns nothing otherwise.
-INSERT INTO {lease} AS lease (name, owner, expires_at)
+INSERT INTO inorder_lease AS lease (name, owner, expires_at)
 VALUES (%(name)s, %(owner)s, clock_timestamp() + make_interval(secs => %(seconds)s))
 ON CONFLICT (name) DO UPDATE SET
     owner = excluded.owner,
@@ -18,10 +18,10 @@ ON CONFLICT (name) DO UPDATE SET
 WHERE lease.owner IS NULL OR lease.owner = excluded.owner OR lease.expires_at < clock_timestamp()
 RETURNING term;
 
--- name: release
--- Frees a lease that is ours.
-UPDATE {lease} SET owner = NULL WHERE name = %(name)s AND owner = %(owner)s;
+-- name: exists
+-- A row if the table is there.
+SELECT 1 WHERE to_regclass('inorder_lease') IS NOT NULL;
 
 -- name: status
--- Who holds a lease.
-SELECT owner, term, expires_at, expires_at > clock_timestamp() FROM {lease} WHERE name = %(name)s;
+-- Who holds a lease, nobody if it has run out, and the last term.
+SELECT CASE WHEN expires_at > clock_timestamp() THEN owner END, term FROM inorder_lease WHERE name = %(name)s;

@@ -1,111 +1,197 @@
-"""The native outbox table in PostgreSQL, as the relay reads, purges and sleeps on it."""
+"""An outbox table in PostgreSQL, as the relay reads, marks, purges and sleeps on it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from operator import attrgetter
 from typing import Any
+from uuid import UUID
 
 import psycopg
 
 from inorder import sql
-from inorder.model.headers import from_text
-from inorder.ports.outbox_store import OutboxRow, Scan
+from inorder.model.errors import ConfigurationError
+from inorder.model.shard import Shard
+from inorder.outbox import layouts
+from inorder.outbox.layouts import Layout
+from inorder.ports.outbox_store import OutboxRow, Page, Scan
+from inorder.stores.paging import others_to, whole_page
 from inorder.stores.postgres.connect import Reconnecting
+from inorder.stores.postgres.retention import Archive
+from inorder.stores.postgres.sleep import Sleep
 from inorder.stores.postgres.sqlstate import our_errors
 
 _STATEMENTS = sql.load("inorder.stores.postgres", "outbox.sql")
+_MARKS = sql.load("inorder.stores.postgres", "marks.sql")
+
+_WHOLE = Shard()
+
+Connection = psycopg.Connection[Any]
 
 
 class PostgresOutboxStore:
-    """An `OutboxStore` on two connections: one reads and listens, one purges."""
+    """An `OutboxStore` and a `MarkStore` on two connections: one reads, marks and listens, one purges."""
 
-    def __init__(self, url: str, table: str) -> None:
+    def __init__(
+        self, url: str, table: str, *, layout: str = "native", shard: Shard = _WHOLE, archive: bool = False
+    ) -> None:
+        """With `archive`, purged rows are kept (`stores/postgres/retention.py`)."""
         self._table = sql.quoted(table)
+        self._layout = layouts.layout(layout, "postgresql")
+        self._shard = shard
+        self._statements = rendered(table, self._layout, shard)
         self._reading = Reconnecting(url, "inorder relay (read)")
         self._purging = Reconnecting(url, "inorder relay (purge)")
-        self._lock = 0
-        self._channel = ""
-        self._asleep = False
+        self._sleep: Sleep | None = None
+        if archive and layout != "native":
+            raise ConfigurationError(
+                f"Published rows of the layout {layout!r} cannot be kept.",
+                hint="Only the layout native has an archive.",
+            )
+        self._archive = Archive(table) if archive else None
 
-    def read(self, scan: Scan, limit: int) -> list[OutboxRow]:
-        """Rows of the scan, in id order."""
+    def read(self, scan: Scan, limit: int) -> Page:
+        """Rows of the scan, in id order, by one statement."""
+        if not self._shard.is_whole:
+            return self._walk(scan, limit) if scan.walk else self._read_shard(scan, limit)
         name = "read_with_probes" if scan.probes else "read"
-        parameters = {"above": scan.above, "limit": limit, "probes": list(scan.probes)}
         with our_errors():
-            found = self._reader().execute(self._render(name), parameters, binary=True)
-            rows = [_row(row) for row in found]
-        rows.sort(key=attrgetter("id"))
-        return rows
+            found = self._found(name, {"above": scan.above, "limit": limit, "probes": list(scan.probes)})
+            return whole_page(found, scan, limit, self._layout.decode)
 
     def holders(self) -> frozenset[str]:
         """Virtual transaction ids that hold the lock which every INSERT takes before it takes an id."""
         with our_errors():
-            found = self._reader().execute(_STATEMENTS["holders"], {"table": self._table})
+            found = self._reader().execute(self._statements["holders"], {"table": self._table})
             return frozenset(row[0] for row in found)
 
     def purge(self, ids: Sequence[int]) -> int:
-        """Deletes by id, in one statement that commits by itself."""
+        """Deletes or archives by id, in one statement that commits by itself."""
         if not ids:
             return 0
         with our_errors():
-            connection, _ = self._purging.get()
-            return connection.execute(self._render("purge"), {"ids": ids}, binary=True).rowcount
+            if self._archive is not None:
+                return self._archive.move(self._purger(), ids)
+            return self._purger().execute(self._statements["purge"], {"ids": list(ids)}, binary=True).rowcount
+
+    def mark(self, leader_id: UUID, limit: int, *, above: int = 0) -> list[OutboxRow]:
+        """Claims rows in one statement that commits by itself."""
+        return self._mark("mark", {"leader_id": leader_id, "limit": limit, "above": above})
+
+    def mark_again(self, leader_id: UUID, ids: Sequence[int]) -> list[OutboxRow]:
+        """Claims rows by id, in one statement that commits by itself."""
+        return self._mark("mark_again", {"leader_id": leader_id, "ids": list(ids)}) if ids else []
+
+    def reset(self, leader_id: UUID) -> int:
+        """Frees every row of a leader; reads the whole table."""
+        self._refuse_unmarkable()
+        with our_errors():
+            return self._reader().execute(self._statements["reset"], {"leader_id": leader_id}).rowcount
 
     def begin_sleep(self) -> bool:
-        """Takes the lock that tells publishers to notify; fails while one that did not is about to commit."""
+        """Asks publishers to notify; those of other layouts than ours never do."""
         with our_errors():
-            reader = self._reader()
-            row = reader.execute(_STATEMENTS["begin_sleep"], {"lock": self._lock}).fetchone()
-            self._asleep = bool(row and row[0])
-            return self._asleep
+            return self._layout.wakes_us and self._sleeping().begin()
 
-    def wait(self, seconds: float) -> None:
-        """Waits for a notification; the driver keeps one that came during an earlier statement."""
+    def wait(self, seconds: float) -> bool:
+        """Until somebody notifies, or the time is over."""
         with our_errors():
-            for _ in self._reader().notifies(timeout=seconds, stop_after=1):
-                return
+            return self._sleeping().wait(seconds)
 
     def end_sleep(self) -> None:
-        """Gives the lock back; with a broken connection it is gone already."""
-        if not self._asleep:
-            return
-        self._asleep = False
+        """Asks publishers no more; with a broken connection the lock is gone already."""
         with our_errors():
-            connection, is_new = self._reading.get()
-            if not is_new:
-                connection.execute(_STATEMENTS["end_sleep"], {"lock": self._lock})
+            self._sleeping().end()
 
     def close(self) -> None:
         """Closes both connections."""
         self._reading.close()
         self._purging.close()
 
-    def _render(self, name: str) -> str:
-        return _STATEMENTS.render(name, table=self._table)
+    def _read_shard(self, scan: Scan, limit: int) -> Page:
+        parameters = {"above": scan.above, "limit": limit, "probes": list(scan.probes)}
+        rows, others, top = self._told("read_shard", parameters)
+        met = sum(len(ids) - bisect_right(ids, scan.above) for ids in ([row.id for row in rows], others))
+        return Page(rows, met >= limit, top, others, others_to(scan))
 
-    def _reader(self) -> psycopg.Connection[Any]:
-        connection, is_new = self._reading.get()
+    def _walk(self, scan: Scan, limit: int) -> Page:
+        parameters = {"above": scan.above, "limit": limit, "others_to": others_to(scan)}
+        rows, others, top = self._told("walk_shard", parameters)
+        is_full = len(rows) >= limit
+        return Page(rows, is_full, rows[-1].id if is_full else top, others, others_to(scan))
+
+    def _told(self, name: str, parameters: dict[str, Any]) -> tuple[list[OutboxRow], list[int], int]:
+        """Our rows, the ids of others, and the largest id that the statement tells."""
+        ours: list[Sequence[Any]] = []
+        others, top = list[int](), 0
+        with our_errors():
+            for found in self._found(name, parameters):
+                if found[0] is None:
+                    ours.append(found[2:])
+                else:
+                    others, top = sorted(found[0]), found[1] or 0
+        return self._in_order(ours), others, top
+
+    def _mark(self, name: str, parameters: dict[str, Any]) -> list[OutboxRow]:
+        self._refuse_unmarkable()
+        with our_errors():
+            return self._in_order(self._found(name, parameters))
+
+    def _found(self, name: str, parameters: dict[str, Any]) -> Iterable[Sequence[Any]]:
+        return self._reader().execute(self._statements[name], parameters, binary=True)
+
+    def _in_order(self, found: Iterable[Sequence[Any]]) -> list[OutboxRow]:
+        return sorted(map(self._layout.decode, found), key=attrgetter("id"))
+
+    def _refuse_unmarkable(self) -> None:
+        if self._layout.leader_id is None:
+            raise ConfigurationError(
+                f"Rows of the layout {self._layout.name!r} cannot be marked.", hint='Set relay.strategy = "drain".'
+            )
+
+    def _purger(self) -> Connection:
+        connection, is_new = self._purging.get()
         if is_new:
-            self._listen(connection)
+            connection.execute(self._statements["plan_by_index"])
         return connection
 
-    def _listen(self, connection: psycopg.Connection[Any]) -> None:
-        row = connection.execute(_STATEMENTS["wake_up"], {"table": self._table}).fetchone()
-        assert row is not None  # noqa: S101 - a SELECT without FROM has one row
-        self._lock, self._channel = row
-        self._asleep = False
-        connection.execute(f"LISTEN {sql.quoted(self._channel)}")
+    def _reader(self) -> Connection:
+        connection, is_new = self._reading.get()
+        if is_new:
+            connection.execute(self._statements["plan_by_index"])
+            self._sleep = Sleep(connection, self._table, hands_over=not self._shard.is_whole)
+        return connection
+
+    def _sleeping(self) -> Sleep:
+        self._reader()
+        assert self._sleep is not None  # noqa: S101 - every reader has one
+        return self._sleep
 
 
-def _row(row: Sequence[Any]) -> OutboxRow:
-    id, topic, key, value, headers, partition, timestamp = row
-    return OutboxRow(id, topic, key, value, from_text(headers) if headers else (), partition, timestamp)
+def rendered(table: str, layout: Layout, shard: Shard) -> dict[str, str]:
+    """The statements of a store, with the fragments of its layout and its shard put in."""
+    fragments = {
+        "table": sql.quoted(table),
+        "id": layout.id,
+        "columns": layout.columns,
+        "written_at": layout.written_at,
+    }
+    fragments["mine"] = "true"
+    if not shard.is_whole:
+        fragments["mine"] = _STATEMENTS["mine"].format(
+            id=layout.id, topic=layout.topic, key=layout.key, shards=shard.count, shard=shard.index
+        )
+    found = {name: _STATEMENTS.render(name, **fragments) for name in _STATEMENTS if name != "mine"}
+    if layout.leader_id is not None:
+        found |= {name: _MARKS.render(name, **fragments, leader_id=layout.leader_id) for name in _MARKS}
+    return found
 
 
-def waiting(connection: psycopg.Connection[Any], table: str) -> tuple[int, datetime | None]:
-    """How many rows wait in the outbox, and since when the oldest of them does."""
+def waiting(connection: Connection, table: str, layout: str = "native") -> tuple[int, datetime | None]:
+    """How many rows wait in the outbox, and since when the oldest of them does, where the layout tells."""
+    statement = rendered(table, layouts.layout(layout, "postgresql"), _WHOLE)["status"]
     with our_errors():
-        row = connection.execute(_STATEMENTS.render("status", table=sql.quoted(table))).fetchone()
+        row = connection.execute(statement).fetchone()
     return (row[0], row[1]) if row else (0, None)

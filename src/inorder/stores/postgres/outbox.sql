@@ -1,15 +1,54 @@
+-- What the relay asks of an outbox table, whatever its layout. {id}, {columns} and their like are fragments of the layout
+-- (outbox/layouts), {mine} is whether a row belongs to our shard.
+
+-- name: plan_by_index
+-- Our connections look rows up by the index of the id, always. The planner would rather read and sort the whole table where it
+-- guesses wrongly: the table is mostly dead rows, its statistics are old, and whose rows are ours is opaque to it. jit off, because an
+-- avoided plan that must be taken after all (`reset`) is costed so high that it would be compiled.
+SELECT set_config(name, 'off', false)
+FROM unnest(ARRAY['enable_seqscan', 'enable_bitmapscan', 'enable_sort', 'jit']) AS setting (name);
+
+-- name: mine
+-- The shard of a row, as model/shard.py computes it: seven hexadecimal digits of a hash, which are 28 bits.
+mod(CAST(CAST('x' || substr(md5(
+  convert_to({topic}, 'UTF8') || decode('00', 'hex') || COALESCE({key}, convert_to(CAST({id} AS text), 'UTF8'))
+), 1, 7) AS bit(28)) AS integer), {shards}) = {shard};
+
 -- name: read
 -- Rows above an id, oldest first.
-SELECT id, topic, key, value, headers, "partition", "timestamp"
-FROM {table} WHERE id > %(above)s ORDER BY id LIMIT %(limit)s;
+SELECT {columns} FROM {table} WHERE {id} > %(above)s ORDER BY {id} LIMIT %(limit)s;
 
 -- name: read_with_probes
 -- The same, and single ids that were missing so far, in one snapshot.
-SELECT id, topic, key, value, headers, "partition", "timestamp"
-FROM {table} WHERE id = ANY(%(probes)s)
+SELECT {columns} FROM {table} WHERE {id} = ANY(%(probes)s)
 UNION ALL
-(SELECT id, topic, key, value, headers, "partition", "timestamp"
- FROM {table} WHERE id > %(above)s ORDER BY id LIMIT %(limit)s);
+(SELECT {columns} FROM {table} WHERE {id} > %(above)s ORDER BY {id} LIMIT %(limit)s);
+
+-- name: read_shard
+-- The same with several shards: our rows behind two columns that are null, and one row where those have the ids of the other
+-- shards' rows, whose values stay where they are. FULL JOIN ON false puts the two below one another, which UNION could do
+-- only if it knew the columns.
+WITH met AS MATERIALIZED (
+  SELECT *, {mine} AS is_mine FROM {table} WHERE {id} = ANY(%(probes)s)
+  UNION ALL
+  (SELECT *, {mine} AS is_mine FROM {table} WHERE {id} > %(above)s ORDER BY {id} LIMIT %(limit)s)
+)
+SELECT about.others, about.top, page.*
+FROM (SELECT ARRAY(SELECT {id} FROM met WHERE NOT is_mine) AS others, (SELECT max({id}) FROM met) AS top) AS about
+FULL JOIN (SELECT {columns} FROM met WHERE is_mine) AS page ON false;
+
+-- name: walk_shard
+-- The oldest rows of ours above an id, however many of other shards lie between; beside them the ids of the other shards'
+-- rows as far as the window goes, and the largest id of all.
+SELECT about.others, about.top, page.*
+FROM (
+  SELECT
+    ARRAY(SELECT {id} FROM {table} WHERE {id} > %(above)s AND {id} <= %(others_to)s AND NOT {mine}) AS others,
+    (SELECT max({id}) FROM {table}) AS top
+) AS about
+FULL JOIN (
+  SELECT {columns} FROM {table} WHERE {id} > %(above)s AND {mine} ORDER BY {id} LIMIT %(limit)s
+) AS page ON false;
 
 -- name: holders
 -- Transactions that may have taken ids: every writer locks the table before it takes one, and until it has ended.
@@ -19,20 +58,8 @@ WHERE locktype = 'relation' AND relation = %(table)s::regclass AND mode = 'RowEx
 
 -- name: purge
 -- Removes rows whose records are committed.
-DELETE FROM {table} WHERE id = ANY(%(ids)s);
-
--- name: wake_up
--- The lock that a sleeping relay holds and the channel it listens on; publishers compute the same.
-SELECT (1768845170::bigint << 32) | %(table)s::regclass::oid::bigint, 'inorder_' || %(table)s::regclass::oid;
-
--- name: begin_sleep
--- Fails while a publisher that did not mean to wake us is about to commit.
-SELECT pg_try_advisory_lock(%(lock)s);
-
--- name: end_sleep
--- Publishers need not notify any more.
-SELECT pg_advisory_unlock(%(lock)s);
+DELETE FROM {table} WHERE {id} = ANY(%(ids)s);
 
 -- name: status
 -- What waits, and since when.
-SELECT count(*), min(created_at) FROM {table};
+SELECT count(*), min({written_at}) FROM {table};

@@ -11,8 +11,37 @@ CREATE TABLE IF NOT EXISTS {table} (
   headers LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
   `partition` INT,
   `timestamp` BIGINT,
-  created_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6))
+  created_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+  leader_id CHAR(36) CHARACTER SET ascii COLLATE ascii_bin
 ) ENGINE = InnoDB;
+
+-- name: added
+-- What `mark-purge` marks; tables made before there was one get it.
+leader_id CHAR(36) CHARACTER SET ascii COLLATE ascii_bin;
+
+-- name: id
+-- Given out in order.
+id;
+
+-- name: columns
+-- What `decode` takes.
+id, topic, `key`, `value`, headers, `partition`, `timestamp`;
+
+-- name: topic
+-- For the shard.
+COALESCE(topic, '');
+
+-- name: key
+-- For the shard.
+`key`;
+
+-- name: leader_id
+-- Whose mark the row carries.
+leader_id;
+
+-- name: written_at
+-- When the row was written, in UTC.
+created_at;
 
 -- name: append
 -- Adds one record; PyMySQL folds a list into statements of many rows, whose ids follow the list.

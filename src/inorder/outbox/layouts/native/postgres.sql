@@ -16,7 +16,8 @@ CREATE TABLE IF NOT EXISTS {table} (
   headers text,
   "partition" integer,
   "timestamp" bigint,
-  created_at timestamptz NOT NULL DEFAULT clock_timestamp()
+  created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  leader_id uuid
 ) WITH (
   autovacuum_vacuum_scale_factor = 0,
   autovacuum_vacuum_threshold = 10000,
@@ -25,6 +26,34 @@ CREATE TABLE IF NOT EXISTS {table} (
   toast_tuple_target = 8160,
   vacuum_truncate = false
 );
+
+-- name: added
+-- What `mark-purge` marks; tables made before there was one get it.
+leader_id uuid;
+
+-- name: id
+-- Given out by one sequence, in order.
+id;
+
+-- name: columns
+-- What `decode` takes.
+id, topic, "key", "value", headers, "partition", "timestamp";
+
+-- name: topic
+-- For the shard.
+COALESCE(topic, '');
+
+-- name: key
+-- For the shard.
+"key";
+
+-- name: leader_id
+-- Whose mark the row carries.
+leader_id;
+
+-- name: written_at
+-- When the row was written.
+created_at;
 
 -- name: append
 -- Adds records in list order and wakes a relay that sleeps, all in one statement and so in one round trip.

@@ -1,0 +1,1 @@
+"""The table of Debezium's outbox event router, with one more column that gives its rows an order."""

@@ -1,0 +1,118 @@
+"""The mark-purge protocol: rows are claimed in the table itself, by the id of the leader that will publish them.
+
+    mark (oldest rows not ours ──▶ leader_id = ours) ──▶ publish ──▶ purge
+      ▲                                                    │ trouble
+      └────────── a new leader id marks them again ◀── reset
+
+It is goharvest's protocol, for tables that other tools look at: `leader_id` shows who works on a row. It writes each
+row once more than `drain` does, and needs to know nothing about ids that are missing, because every mark begins below
+all that may still appear: a row that commits late is found by the next one. It begins at the floor of `relay/scan.py`,
+so that it does not walk over rows that were deleted and that an old snapshot keeps.
+
+What is authoritative:
+
+- **Who publishes: the broker's fence** (`relay/term.py`), as with `drain`. A mark fences nobody.
+- **What was published: the last committed marker**, in delivery `exactly-once`. In `at-least-once` there is none, and
+  what is in the table counts as unpublished.
+- **What this term has in hand: the mark.** A leader id is used for one term only. So a row that carries it was claimed
+  in this term, and a row that carries another is free.
+
+Invariants
+
+1. A mark is one statement: its rows are seen by one snapshot and come out in id order, so that no row overtakes one
+   that its transaction could have seen.
+2. A row is purged only after its record is acknowledged.
+3. Rows that wait, because their key or topic is held, keep the mark. So the next mark does not return them.
+4. Whatever is doubtful ends the term, and the next one has a new leader id: everything not purged is claimed again.
+
+What if …
+
+| what                                       | then                                                                    |
+|---|---|
+| the answer to a mark is lost               | the term ends; the new leader id claims the rows, marked or not         |
+| the leader dies after a mark               | the next leader's id differs from the mark: it claims them              |
+| the leader dies between publish and purge  | exactly-once: the marker names the rows, they are purged unsent;        |
+|                                            | at-least-once: they are sent again                                      |
+| a record is refused                        | it and its key wait, marked; all others go on (`parking.py`)            |
+| leadership is lost                         | the batch in flight ends, is purged, the rest is reset                  |
+| the reset fails                            | nothing: a mark of a past term is no claim                              |
+| two leaders mark at once                   | they take rows from each other until the fence stops one; a row that is |
+|                                            | in hand and comes back with the next mark is not taken twice            |
+| a row set aside is put back                | it carries no mark, and its key waits: it is claimed by its id          |
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from inorder.model.errors import TransientError
+from inorder.ports.mark_store import MarkStore
+from inorder.ports.outbox_store import OutboxRow
+from inorder.relay.batch import Batch
+from inorder.relay.marker import Marker
+from inorder.relay.scan import Horizon, Sweeps, after_mark, observe
+
+log = logging.getLogger("inorder.relay")
+
+IN_FLIGHT_LIMIT = 1000
+
+
+class MarkPurge:
+    """The claims of one term, under one leader id."""
+
+    def __init__(
+        self, store: MarkStore, leader_id: UUID, mark_limit: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._store = store
+        self._leader_id = leader_id
+        self._mark_limit = mark_limit
+        self._horizon = Horizon()
+        self._sweeps = Sweeps(clock)
+
+    def begin(self, marker: Marker) -> int:
+        """Purges what earlier owners published."""
+        return self._store.purge(list(marker.ids()))
+
+    def claim(self, in_hand: Callable[[], frozenset[int]]) -> Batch:
+        """Marks the oldest rows that are free; what is in hand carries our mark, unless a past leader took it off."""
+        held, above = in_hand(), 0 if self._sweeps.are_due() else self._horizon.floor
+        rows = self._store.mark(self._leader_id, self._mark_limit, above=above)
+        is_full = len(rows) >= self._mark_limit
+        self._horizon = after_mark(self._horizon, above, rows, in_hand=held, is_full=is_full)
+        if self._horizon.floor < self._horizon.last:
+            self._horizon = observe(self._horizon, self._store.holders())
+        return Batch([row for row in rows if row.id not in held], is_full=is_full)
+
+    def read_again(self, ids: Sequence[int]) -> list[OutboxRow]:
+        """Claims rows that waited, as they are now."""
+        return self._store.mark_again(self._leader_id, ids)
+
+    def purge(self, ids: Sequence[int]) -> None:
+        """Removes rows whose records are acknowledged."""
+        gone = len(ids) - self._store.purge(ids)
+        if gone:
+            log.warning("relay.purged_by_others", extra={"rows": gone})
+
+    def end(self) -> None:
+        """Takes our mark off what is left, so that nobody looks for a leader that is gone."""
+        try:
+            self._store.reset(self._leader_id)
+        except TransientError as error:
+            log.warning("relay.reset_failed: %s", error)
+
+
+@dataclass(frozen=True, slots=True)
+class MarkPurgeStrategy:
+    """Claims rows by marking them; at most `in_flight_limit` are marked, sent and not acknowledged."""
+
+    sleeper: MarkStore
+    batch_size: int
+    in_flight_limit: int = IN_FLIGHT_LIMIT
+
+    def claims(self, leader_id: UUID, /) -> MarkPurge:
+        """The claims of a term; one batch is marked while another is sent, so each is half of what may be in flight."""
+        return MarkPurge(self.sleeper, leader_id, max(1, min(self.batch_size, self.in_flight_limit // 2)))

@@ -1,0 +1,111 @@
+"""Changing the set-up of a relay: how many shards it has, its group, its strategy.
+
+Instances that cut a table into different numbers of shards would publish the same rows under different fences, so they
+would stop each other in nothing. Therefore the set-up is registered in the outbox's database, and it is changed so:
+
+    1. begin    the registration says `changing`, and into what      (committed)
+    2. settle   each old shard: fence its owner, purge what its marker names, leave an empty marker
+    3. finish   the registration says what it is now                 (committed)
+
+What is authoritative: **the registration**. An instance asks for it at the start of each term, *behind its own fence*
+(`RelayLoop`, `confirm`), and publishes nothing if it differs.
+
+Why nobody publishes by the old set-up after step 2: an old instance fenced the shard either before step 2, and then
+step 2 fenced it; or after, and then it asks for the registration after step 1 was committed, and stops. Nobody
+publishes by the new one before step 3, because it is not registered.
+
+Order: a row of a key is either published and purged when step 2 ends, or it is not published at all. So the new owner
+of the key begins where the old one stopped.
+
+| what                                        | then                                                                  |
+|---|---|
+| the command dies in between                 | the registration says `changing`, nobody works; run again, it resumes |
+| an old instance goes on                     | it is fenced, and ends with the registration's refusal                |
+| a shard's fence cannot be had               | the command fails and may be run again                                |
+| delivery is at-least-once: there is no      | running instances ask for the registration once a second; the command |
+| fence                                       | waits longer than that. One that is paused meanwhile may repeat rows  |
+| the database was restored from a backup     | the markers speak of other rows: `restored` purges nothing by them    |
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from inorder.model.errors import ConfigurationError
+from inorder.ports.exceeded_store import ExceededStore
+from inorder.ports.registry import Registration, Registry, Setup
+from inorder.ports.shard_log import ShardLog
+from inorder.relay.marker import Marker
+
+log = logging.getLogger("inorder.relay")
+
+CONFIRM_HINT = "Give all instances the same settings, or run `inorder relay reshard` to change what is registered."
+
+
+def confirm(registry: Registry, wanted: Setup) -> None:
+    """Raises unless `wanted` is what is registered, or nothing was."""
+    refuse_other(registry.register(wanted), wanted)
+
+
+def refuse_other(found: Registration, wanted: Setup) -> None:
+    """Raises unless `wanted` is what was found registered."""
+    if found.target is not None:
+        raise ConfigurationError(
+            f"The relay of table {found.outbox!r} is being changed to {found.target}.",
+            hint="Run `inorder relay reshard` with that target to the end.",
+        )
+    if found.setup != wanted:
+        differing = "; ".join(_differing(found.setup, wanted))
+        raise ConfigurationError(f"The relay of table {found.outbox!r}: {differing}.", hint=CONFIRM_HINT)
+
+
+def _differing(found: Setup, wanted: Setup) -> list[str]:
+    return [
+        f"relay.{name} = {getattr(wanted, name)!r}, but {getattr(found, name)!r} is registered"
+        for name in ("group", "strategy", "shards")
+        if getattr(found, name) != getattr(wanted, name)
+    ]
+
+
+class Resharding:
+    """Changes a registration. `log_of` opens the log of one shard of a set-up; `purge` removes rows by id."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        exceeded: ExceededStore,
+        log_of: Callable[[Setup, int], ShardLog],
+        purge: Callable[[Sequence[int]], int],
+    ) -> None:
+        self._registry = registry
+        self._exceeded = exceeded
+        self._log_of = log_of
+        self._purge = purge
+
+    def run(self, wanted: Setup, *, restored: bool = False, wait: Callable[[], object] = lambda: None) -> Registration:
+        """Makes `wanted` the registered set-up; `wait` lets instances that nobody fences notice."""
+        before = self._registry.register(wanted)
+        if before.target is None and before.setup == wanted and not restored:
+            return before
+        changing = self._registry.begin_change(wanted)
+        wait()
+        for shard in range(changing.shards):
+            self._settle(changing.setup, shard, restored=restored)
+        return self._registry.finish_change()
+
+    def _settle(self, setup: Setup, shard: int, *, restored: bool) -> None:
+        shard_log = self._log_of(setup, shard)
+        try:
+            marker = Marker.decode(shard_log.take_over())
+            if not restored:
+                self._carry_out(marker)
+            shard_log.publish((), Marker().encode())
+        finally:
+            shard_log.close()
+        log.info("relay.shard_settled", extra={"group": setup.group, "shard": shard})
+
+    def _carry_out(self, marker: Marker) -> None:
+        self._purge(list(marker.ids()))
+        if marker.exceeding is not None:
+            self._exceeded.exceed(marker.exceeding)

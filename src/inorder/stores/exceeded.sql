@@ -1,0 +1,38 @@
+-- name: take_out
+-- The outbox's side of the move.
+DELETE FROM {table} WHERE {id} = %(id)s;
+
+-- name: is_kept
+-- A row if there is one of this id.
+SELECT 1 FROM inorder_exceeded WHERE outbox = %(outbox)s AND id = %(id)s;
+
+-- name: keep
+-- Our side of the move.
+INSERT INTO inorder_exceeded
+    (outbox, id, topic, {key}, {value}, headers, {partition}, {timestamp},
+     created_at, attempts, code, reason, parks, original)
+VALUES
+    (%(outbox)s, %(id)s, %(topic)s, %(key)s, %(value)s, %(headers)s, %(partition)s, %(timestamp)s,
+     %(created_at)s, %(attempts)s, %(code)s, %(reason)s, %(parks)s, %(original)s);
+
+-- name: parked
+-- Keys that wait, with the rows they wait for.
+SELECT topic, {key}, id FROM inorder_exceeded
+WHERE outbox = %(outbox)s AND parks AND {key} IS NOT NULL
+ORDER BY id;
+
+-- name: list
+-- Exceeded rows, oldest first; `any_…` is true where nothing was asked for.
+SELECT id, topic, {key}, {value}, headers, {partition}, {timestamp}, created_at,
+       attempts, code, reason, parks, exceeded_at, original
+FROM inorder_exceeded
+WHERE outbox = %(outbox)s
+  AND (%(any_id)s OR id = %(id)s)
+  AND (%(any_topic)s OR topic = %(topic)s)
+  AND (%(any_key)s OR {key} = %(key)s)
+  AND (%(any_code)s OR code = %(code)s)
+ORDER BY id;
+
+-- name: take
+-- Removes one exceeded row; whoever comes second finds none.
+DELETE FROM inorder_exceeded WHERE outbox = %(outbox)s AND id = %(id)s;

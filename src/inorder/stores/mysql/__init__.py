@@ -1,0 +1,1 @@
+"""MySQL and MariaDB behind the ports; needs the extra `inorder[mysql]`."""

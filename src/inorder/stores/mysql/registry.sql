@@ -1,0 +1,19 @@
+-- name: install
+-- One row an outbox table; while it changes, the columns of the target say into what.
+CREATE TABLE IF NOT EXISTS inorder_relay (
+    outbox          VARCHAR(128) NOT NULL PRIMARY KEY,
+    group_name      VARCHAR(255) NOT NULL,
+    strategy        VARCHAR(255) NOT NULL,
+    shards          INT NOT NULL,
+    epoch           BIGINT NOT NULL DEFAULT 1,
+    state           VARCHAR(255) NOT NULL DEFAULT 'steady',
+    target_group    VARCHAR(255),
+    target_strategy VARCHAR(255),
+    target_shards   INT
+) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- name: register
+-- The first one is kept.
+INSERT INTO inorder_relay (outbox, group_name, strategy, shards)
+VALUES (%(outbox)s, %(group)s, %(strategy)s, %(shards)s)
+ON DUPLICATE KEY UPDATE inorder_relay.outbox = inorder_relay.outbox;

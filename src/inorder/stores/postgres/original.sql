@@ -1,0 +1,29 @@
+-- name: columns
+-- Name, type and whether it is binary, of every column that can be written.
+SELECT attname, format_type(atttypid, atttypmod), atttypid = 'bytea'::regtype FROM pg_attribute
+WHERE attrelid = %(table)s::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
+ORDER BY attnum;
+
+-- name: read
+-- One row, locked.
+SELECT {columns} FROM {table} WHERE {id} = %(id)s FOR UPDATE;
+
+-- name: read_binary
+-- As bytes.
+{column};
+
+-- name: read_other
+-- As every type can be printed.
+CAST({column} AS text);
+
+-- name: put_back
+-- Under its old id, also where ids are given by the database only.
+INSERT INTO {table} ({columns}) OVERRIDING SYSTEM VALUE VALUES ({values});
+
+-- name: bind
+-- From text to what the column holds.
+CAST({value} AS {type});
+
+-- name: bind_undecodable
+-- There is no such text here.
+CAST({value} AS {type});

@@ -1,0 +1,43 @@
+-- name: install_exceeded
+-- Outbox rows that used up their attempts: what would have been sent, for people to read, and the whole row as it was.
+-- Times are text in UTC.
+CREATE TABLE IF NOT EXISTS inorder_exceeded (
+    outbox      TEXT NOT NULL,
+    id          INTEGER NOT NULL,
+    topic       TEXT NOT NULL,
+    "key"       BLOB,
+    "value"     BLOB,
+    headers     TEXT,
+    "partition" INTEGER,
+    "timestamp" INTEGER,
+    created_at  TEXT,
+    attempts    INTEGER NOT NULL,
+    code        TEXT NOT NULL,
+    reason      TEXT NOT NULL,
+    parks       INTEGER NOT NULL,
+    exceeded_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
+    original    TEXT,
+    PRIMARY KEY (outbox, id)
+);
+
+-- name: install_exceeded_action
+-- What people did with exceeded rows, and why.
+CREATE TABLE IF NOT EXISTS inorder_exceeded_action (
+    outbox   TEXT NOT NULL,
+    id       INTEGER NOT NULL,
+    topic    TEXT NOT NULL,
+    "key"    BLOB,
+    action   TEXT NOT NULL,
+    reason   TEXT NOT NULL,
+    acted_by TEXT NOT NULL,
+    acted_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))
+);
+
+-- name: find
+-- When the row was written, and the row as its layout reads it. Nobody else writes while we have a transaction.
+SELECT {written_at}, {columns} FROM {table} WHERE {id} = %(id)s;
+
+-- name: note_action
+-- Who did what with which row, and why.
+INSERT INTO inorder_exceeded_action (outbox, id, topic, "key", action, reason, acted_by)
+VALUES (%(outbox)s, %(id)s, %(topic)s, %(key)s, %(action)s, %(reason)s, '');

@@ -1,0 +1,97 @@
+"""Who may own which shard, by the leadership that is set."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from contextlib import closing
+from uuid import uuid4
+
+from inorder.kafka.leadership import KafkaLeases, leader_topic
+from inorder.kafka.owners import partition_owners
+from inorder.leadership.share import Share, SharedLease
+from inorder.leadership.unguarded import NoLease
+from inorder.ports.lease import Lease
+from inorder.ports.membership import Membership
+from inorder.settings import Settings
+from inorder.stores.lease import SqlLease, lease_of
+from inorder.stores.membership import SqlMembership
+from inorder.stores.opening import open_database
+
+
+def leases(settings: Settings) -> Callable[[int], Lease]:
+    """Gives the lease of a shard; all of them belong to one instance."""
+    group, shards = settings.relay.group, settings.relay.shards
+    owner = f"{socket.gethostname()}/{os.getpid()}/{uuid4().hex[:8]}"
+    match settings.relay.leadership:
+        case "kafka":
+            return KafkaLeases(settings.kafka.properties, group=group, owner=owner, shards=shards).lease
+        case "database":
+            return _shared(settings, _database_lease(settings, owner), _database_membership(settings, owner))
+        case "redis":
+            return _shared(settings, _redis_lease(settings, owner), _redis_membership(settings, owner))
+        case "none":
+            return lambda _shard: NoLease()
+
+
+def lease_holders(settings: Settings) -> list[tuple[str | None, int | None]]:
+    """Who holds the lease of each shard and in which term, as far as there is somebody to ask cheaply."""
+    shards = range(settings.relay.shards)
+    match settings.relay.leadership:
+        case "kafka":
+            owners = partition_owners(settings.kafka.properties, leader_topic(settings.relay.group))
+            return [(owners.get(shard), None) for shard in shards]
+        case "database":
+            with closing(open_database(settings.database.require_url(), "inorder status")) as database:
+                return [lease_of(database, lease_name(settings, shard)) for shard in shards]
+        case "redis":
+            from inorder.stores.redis.lease import holder_of
+
+            url = settings.redis.require_url()
+            return [(holder_of(url, lease_name(settings, shard)), None) for shard in shards]
+        case "none":
+            return [(None, None) for _ in shards]
+
+
+def lease_name(settings: Settings, shard: int) -> str:
+    """What the lease of a shard is called, in the database and in Redis."""
+    return f"{settings.relay.group}.{shard}"
+
+
+def _shared(
+    settings: Settings, lease: Callable[[int], Lease], membership: Callable[[], Membership]
+) -> Callable[[int], Lease]:
+    if settings.relay.shards == 1:  # nothing to share, so nobody need know how many there are
+        return lease
+    share = Share(settings.relay.shards, membership())
+    return lambda shard: SharedLease(lease(shard), share, shard)
+
+
+def _database_lease(settings: Settings, owner: str) -> Callable[[int], Lease]:
+    url = settings.database.require_url()
+    return lambda shard: SqlLease(
+        open_database(url, "inorder relay (lease)"), name=lease_name(settings, shard), owner=owner
+    )
+
+
+def _database_membership(settings: Settings, owner: str) -> Callable[[], Membership]:
+    database = open_database(settings.database.require_url(), "inorder relay (membership)")
+    return lambda: SqlMembership(database, group=settings.relay.group, instance=owner)
+
+
+# The package redis is an extra, so its adapters are imported where they are used.
+
+
+def _redis_lease(settings: Settings, owner: str) -> Callable[[int], Lease]:
+    from inorder.stores.redis.lease import RedisLease
+
+    url = settings.redis.require_url()
+    return lambda shard: RedisLease(url, name=lease_name(settings, shard), owner=owner)
+
+
+def _redis_membership(settings: Settings, owner: str) -> Callable[[], Membership]:
+    from inorder.stores.redis.membership import RedisMembership
+
+    url = settings.redis.require_url()
+    return lambda: RedisMembership(url, group=settings.relay.group, instance=owner)

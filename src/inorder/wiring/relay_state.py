@@ -1,0 +1,46 @@
+"""What waits, who owns it, and what was set aside."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import Any
+
+from inorder.settings import Settings
+from inorder.stores.backlog import backlog
+from inorder.stores.exceeded import Action, ExceededRow, Filter
+from inorder.stores.opening import open_database
+from inorder.wiring.databases import exceeded_store
+from inorder.wiring.leases import lease_holders
+
+
+def relay_status(settings: Settings) -> dict[str, Any]:
+    """What waits in the outbox, since when, and which instance owns each shard, where the lease tells."""
+    relay = settings.relay
+    with closing(open_database(settings.database.require_url(), "inorder status")) as database:
+        waiting = backlog(database, relay.table, relay.layout)
+    age = (datetime.now(UTC) - waiting.oldest).total_seconds() if waiting.oldest else 0.0
+    holders = lease_holders(settings)
+    return {
+        "group": relay.group,
+        "table": relay.table,
+        "strategy": relay.strategy,
+        "shards": relay.shards,
+        "waiting": waiting.rows,
+        "oldest_seconds": round(age, 3),
+        "owner": holders[0][0],
+        "term": holders[0][1],
+        "owners": [owner for owner, _ in holders],
+    }
+
+
+def exceeded_rows(settings: Settings, **wanted: Any) -> list[ExceededRow]:
+    """Rows that used up their attempts, oldest first; `wanted` are the fields of `Filter`."""
+    with closing(exceeded_store(settings, "inorder exceeded")) as store:
+        return store.rows(Filter(**wanted))
+
+
+def settle_exceeded(settings: Settings, action: Action, reason: str, **wanted: Any) -> list[ExceededRow]:
+    """Retries or discards such rows, all or none, and notes the reason; returns them."""
+    with closing(exceeded_store(settings, "inorder exceeded")) as store:
+        return store.settle(Filter(**wanted), action, reason)

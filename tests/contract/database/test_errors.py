@@ -1,0 +1,164 @@
+"""What the databases refuse is one of our errors, by its number and never by its text."""
+
+from __future__ import annotations
+
+import importlib
+import socket
+import sqlite3
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pymysql
+import pytest
+
+from inorder.model.errors import ConfigurationError, InorderError, RejectedError, TransientError, UnreachableError
+from inorder.stores.database import Database
+from inorder.stores.mysql import connect as mysql_connect
+from inorder.stores.mysql import driver as mysql_driver
+from inorder.stores.mysql.errors import classified as mysql_classified
+from inorder.stores.opening import open_database
+from inorder.stores.sqlite import connect as sqlite_connect
+from inorder.stores.sqlite.errors import classified as sqlite_classified
+from tests.contract.conftest import DatabaseOf
+
+
+def refused(database: Database, statement: str) -> InorderError:
+    with pytest.raises(InorderError) as error, database.transaction() as transaction:
+        transaction.execute(statement)
+    assert error.value.__cause__ is not None
+    return error.value
+
+
+@pytest.fixture
+def mariadb_database(mariadb_url: str, database_of: DatabaseOf) -> Database:
+    database = database_of(mariadb_url)
+    database.install(["CREATE TABLE things (id INT PRIMARY KEY, name VARCHAR(3) NOT NULL)"])
+    return database
+
+
+@pytest.mark.parametrize(
+    ("statement", "family"),
+    [
+        ("INSERT INTO things VALUES (1, 'long')", RejectedError),
+        ("INSERT INTO things VALUES (1, NULL)", RejectedError),
+        ("INSERT INTO things VALUES (99999999999, 'x')", RejectedError),
+        ("INSERT INTO things VALUES (1, 'x'), (1, 'y')", RejectedError),
+        ("SELECT no_such FROM things", ConfigurationError),
+        ("SELEC 1", ConfigurationError),
+        ("KILL QUERY CONNECTION_ID()", TransientError),
+        ("KILL CONNECTION_ID()", UnreachableError),
+    ],
+)
+def test_mariadb_refusals_are_told_apart(
+    mariadb_database: Database, statement: str, family: type[InorderError]
+) -> None:
+    assert type(refused(mariadb_database, statement)) is family
+
+
+def test_a_lock_that_is_not_free_in_time_is_waited_for_again(
+    mariadb_database: Database, mariadb_url: str, database_of: DatabaseOf
+) -> None:
+    with mariadb_database.transaction() as transaction:
+        transaction.execute("INSERT INTO things VALUES (1, 'x')")
+    with mariadb_database.transaction() as holding:
+        holding.execute("SELECT * FROM things FOR UPDATE")
+        error = refused(database_of(mariadb_url), "SELECT * FROM things FOR UPDATE NOWAIT")
+    assert type(error) is TransientError
+
+
+def test_a_user_or_a_database_that_is_not_there_is_a_wrong_setting(mariadb_url: str, database_of: DatabaseOf) -> None:
+    for wrong in (mariadb_url.replace("root@", "nobody:geheim@"), f"{mariadb_url}_not"):
+        error = refused(database_of(wrong), "SELECT 1")
+        assert isinstance(error, ConfigurationError)
+        assert "geheim" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("error", "family"),
+    [
+        (pymysql.err.InterfaceError(0, ""), UnreachableError),
+        (pymysql.err.InterfaceError("closed"), UnreachableError),
+        (pymysql.err.OperationalError(2013, "Lost connection"), UnreachableError),
+        (pymysql.err.OperationalError(1053, "Server shutdown in progress"), UnreachableError),
+        (pymysql.err.OperationalError(1040, "Too many connections"), TransientError),
+        (pymysql.err.OperationalError(1213, "Deadlock found"), TransientError),
+        (pymysql.err.OperationalError(1290, "read-only"), TransientError),
+        (pymysql.err.OperationalError(1153, "Got a packet bigger than"), RejectedError),
+        (pymysql.err.OperationalError(1142, "command denied"), ConfigurationError),
+        (pymysql.err.OperationalError(64999, "something new"), ConfigurationError),
+    ],
+)
+def test_mysql_errors_are_ours_by_their_number(error: pymysql.MySQLError, family: type[InorderError]) -> None:
+    assert type(mysql_classified(error)) is family
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """A peer that takes connections and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def test_a_peer_that_never_answers_is_given_up(silent_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mysql_connect, "ANSWER_TIMEOUT_SECONDS", 0.2)
+    silent = open_database(f"mysql+pymysql://user@127.0.0.1:{silent_port}/db", "test")
+    assert type(refused(silent, "SELECT 1")) is UnreachableError
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pymysql", None)
+    monkeypatch.delitem(sys.modules, mysql_driver.__name__)
+    with pytest.raises(ConfigurationError, match=r"inorder\[mysql\]"):
+        importlib.import_module(mysql_driver.__name__)
+
+
+@pytest.fixture
+def file(sqlite_url: str, database_of: DatabaseOf) -> Database:
+    database = database_of(sqlite_url)
+    database.install(["CREATE TABLE things (id INTEGER PRIMARY KEY, name TEXT NOT NULL CHECK (length(name) < 4))"])
+    return database
+
+
+@pytest.mark.parametrize(
+    ("statement", "family"),
+    [
+        ("INSERT INTO things VALUES (1, 'long')", RejectedError),
+        ("INSERT INTO things VALUES (1, NULL)", RejectedError),
+        ("INSERT INTO things VALUES ('x', 'x')", RejectedError),
+        ("SELECT no_such FROM things", ConfigurationError),
+        ("SELECT %(nobody)s", ConfigurationError),
+    ],
+)
+def test_sqlite_refusals_are_told_apart(file: Database, statement: str, family: type[InorderError]) -> None:
+    assert type(refused(file, statement)) is family
+
+
+def test_a_file_that_another_process_writes_is_waited_for_again(
+    file: Database, sqlite_url: str, database_of: DatabaseOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_connect, "BUSY_TIMEOUT_SECONDS", 0.1)
+    with file.transaction():
+        error = refused(database_of(sqlite_url), "SELECT 1")
+    assert type(error) is TransientError
+    assert "SQLITE_BUSY" in error.message
+
+
+def test_a_file_can_be_read_while_it_is_written(file: Database, sqlite_url: str) -> None:
+    with file.transaction() as transaction:
+        transaction.execute("INSERT INTO things VALUES (1, 'x')")
+        reader = sqlite_connect.connect(sqlite_url)
+        assert reader.execute("SELECT count(*) FROM things").fetchone() == (0,)
+        reader.close()
+
+
+def test_a_file_that_is_no_database_is_a_wrong_setting(sqlite_url: str, database_of: DatabaseOf) -> None:
+    Path(sqlite_url.removeprefix("sqlite:///")).write_text(
+        "This is no database, it is a sentence of some length. " * 20
+    )
+    assert type(refused(database_of(sqlite_url), "SELECT 1")) is ConfigurationError
+
+
+def test_sqlite_errors_of_the_driver_itself_are_for_people() -> None:
+    closed = sqlite3.ProgrammingError("Cannot operate on a closed database.")
+    assert type(sqlite_classified(closed)) is ConfigurationError

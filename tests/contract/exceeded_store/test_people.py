@@ -1,0 +1,145 @@
+"""What people do with rows that were set aside: look, retry, discard, and say why."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from inorder.model.errors import PermanentError, RejectedError
+from inorder.stores.database import Database
+from inorder.stores.exceeded import Filter, SqlExceededStore
+from tests.contract.conftest import Databases
+from tests.contract.exceeded_store.rows import exactly, exceeding, insert, make_table
+
+
+@pytest.fixture
+def store(database: Database) -> SqlExceededStore:
+    """One row of topic t that parks its key, and one of topic u that does not."""
+    make_table(database)
+    insert(database, topic="t", key=b"a", value=b"\xff", headers='[["h","x"]]', partition=3, timestamp=7)
+    insert(database, topic="u", key=b"b", value=b"2")
+    found = SqlExceededStore(database, "outbox")
+    found.exceed(exceeding(1))
+    found.exceed(exceeding(2, parks=False))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("wanted", "ids"),
+    [
+        (Filter(), [1, 2]),
+        (Filter(id=2), [2]),
+        (Filter(topic="t"), [1]),
+        (Filter(topic="T"), []),
+        (Filter(key=b"b"), [2]),
+        (Filter(code="RECORD-001"), [1, 2]),
+        (Filter(topic="t", key=b"b"), []),
+    ],
+)
+def test_people_find_what_they_look_for(store: SqlExceededStore, wanted: Filter, ids: list[int]) -> None:
+    assert [row.id for row in store.rows(wanted)] == ids
+
+
+def test_what_would_have_been_sent_is_shown_with_the_reason(store: SqlExceededStore) -> None:
+    row, other = store.rows(Filter())
+    assert (row.topic, row.key, row.value, row.headers) == ("t", b"a", b"\xff", '[["h","x"]]')
+    assert (row.partition, row.timestamp) == (3, 7)
+    assert (row.attempts, row.code, row.reason, row.parks, other.parks) == (5, "RECORD-001", "too large", True, False)
+
+
+def test_times_are_told_in_utc(store: SqlExceededStore) -> None:
+    (row,) = store.rows(Filter(id=1))
+    assert row.created_at is not None
+    assert row.created_at <= row.exceeded_at + timedelta(milliseconds=1), "SQLite cuts to milliseconds"
+    assert abs(datetime.now(UTC) - row.exceeded_at) < timedelta(minutes=1)
+
+
+def test_what_was_done_is_noted_with_its_reason(store: SqlExceededStore, database: Database) -> None:
+    assert [row.id for row in store.settle(Filter(topic="t"), "retry", "limit raised")] == [1]
+    assert [row.id for row in store.settle(Filter(topic="u"), "discard", "a test message")] == [2]
+    with database.transaction() as transaction:
+        noted = transaction.execute("SELECT id, action, reason FROM inorder_exceeded_action ORDER BY id").rows
+    assert noted == [(1, "retry", "limit raised"), (2, "discard", "a test message")]
+    assert store.rows(Filter()) == []
+    assert [row[0] for row in exactly(database)] == [1]
+
+
+def test_an_outbox_does_not_see_the_exceeded_rows_of_another(store: SqlExceededStore, databases: Databases) -> None:
+    other = SqlExceededStore(databases(), "other_outbox")
+    assert other.rows(Filter()) == []
+    assert other.settle(Filter(), "retry", "") == []
+    assert other.parked() == {}
+
+
+def test_two_people_who_retry_at_once_put_each_row_back_once(
+    store: SqlExceededStore, database: Database, databases: Databases
+) -> None:
+    together = threading.Barrier(2)
+
+    def retry(one: SqlExceededStore) -> list[int]:
+        together.wait()
+        return [row.id for row in one.settle(Filter(), "retry", "")]
+
+    with ThreadPoolExecutor(2) as pool:
+        done = list(pool.map(retry, [SqlExceededStore(databases(), "outbox") for _ in range(2)]))
+    assert sorted(id for ids in done for id in ids) == [1, 2]
+    assert [row[0] for row in exactly(database)] == [1, 2]
+
+
+def test_two_instances_that_set_one_row_aside_at_once_keep_it_once(
+    store: SqlExceededStore, database: Database, databases: Databases
+) -> None:
+    insert(database, topic="t", key=b"c", value=b"3")
+    together = threading.Barrier(2)
+
+    def exceed(one: SqlExceededStore) -> None:
+        together.wait()
+        one.exceed(exceeding(3))
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(exceed, [SqlExceededStore(databases(), "outbox") for _ in range(2)]))
+    assert exactly(database) == []
+    assert [row.id for row in store.rows(Filter())] == [1, 2, 3]
+
+
+def test_a_retry_is_done_for_all_rows_or_for_none(store: SqlExceededStore, database: Database) -> None:
+    insert(database, topic="t", key=b"a", value=b"3")
+    with database.transaction() as transaction:
+        transaction.execute("UPDATE outbox SET id = 2" if database.dialect != "postgres" else RENUMBER)
+    with pytest.raises(RejectedError):
+        store.settle(Filter(), "retry", "")
+    assert [row.id for row in store.rows(Filter())] == [1, 2]
+    assert [row[0] for row in exactly(database)] == [2]
+
+
+# PostgreSQL gives such ids itself and lets nobody change them, but by inserting another row.
+RENUMBER = """WITH gone AS (DELETE FROM outbox RETURNING topic)
+INSERT INTO outbox (id, topic) OVERRIDING SYSTEM VALUE SELECT 2, topic FROM gone"""
+
+
+def test_a_row_is_not_lost_because_an_older_one_of_its_id_is_set_aside(
+    store: SqlExceededStore, database: Database
+) -> None:
+    quote = "`" if database.dialect == "mysql" else '"'
+    database.install([f"DROP TABLE {quote}outbox{quote}"])
+    make_table(database)
+    insert(database, topic="t", key=b"new", value=b"begun anew")
+    with pytest.raises(PermanentError, match="Row 1 of 'outbox'") as refused:
+        store.exceed(exceeding(1))
+    assert "inorder exceeded show 1" in refused.value.hint
+    assert len(exactly(database)) == 1
+    assert [row.key for row in store.rows(Filter(id=1))] == [b"a"]
+
+
+def test_nothing_half_done_is_left_when_the_row_cannot_be_kept(database: Database) -> None:
+    make_table(database)
+    insert(database, topic="t", key=b"a", value=b"1")
+    store = SqlExceededStore(database, "outbox")
+    store.parked()
+    database.install(["DROP TABLE inorder_exceeded"])
+    with pytest.raises(Exception, match="inorder_exceeded"):
+        store.exceed(exceeding(1))
+    assert len(exactly(database)) == 1

@@ -1,0 +1,106 @@
+"""Instances that share shards, made the same way in the tests and in the processes that they kill."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Sequence
+
+from inorder.kafka.leadership import KafkaLeases
+from inorder.leadership.share import Share, SharedLease
+from inorder.model.errors import TransientError
+from inorder.ports.lease import Lease
+from inorder.stores.lease import SqlLease
+from inorder.stores.membership import SqlMembership
+from inorder.stores.opening import open_database
+from inorder.stores.redis.lease import RedisLease
+from inorder.stores.redis.membership import RedisMembership
+from tests.contract.lease.making import Kind
+
+ALL = "all"
+PAUSE_SECONDS = 0.05
+
+
+def make_leases(kind: Kind, address: str, group: str, owner: str, shards: int) -> list[Lease]:
+    """A lease for each shard, as one instance holds them."""
+    match kind:
+        case "kafka":
+            kafka = KafkaLeases({"bootstrap.servers": address}, group=group, owner=owner, shards=shards)
+            return [kafka.lease(shard) for shard in range(shards)]
+        case "postgres" | "mariadb" | "sqlite":
+            membership = SqlMembership(open_database(address, "test"), group=group, instance=owner)
+            return _shared(
+                Share(shards, membership),
+                [SqlLease(open_database(address, "test"), name=f"{group}.{n}", owner=owner) for n in range(shards)],
+            )
+        case "redis":
+            return _shared(
+                Share(shards, RedisMembership(address, group=group, instance=owner)),
+                [RedisLease(address, name=f"{group}.{shard}", owner=owner) for shard in range(shards)],
+            )
+
+
+def _shared(share: Share, leases: Sequence[Lease]) -> list[Lease]:
+    return [SharedLease(lease, share, shard) for shard, lease in enumerate(leases)]
+
+
+class Instance:
+    """Asks for all its shards in turn, as their loops would, until it is stopped; notes what it was told."""
+
+    def __init__(self, leases: list[Lease], on_change: Callable[[Instance], None] = lambda _instance: None) -> None:
+        self._leases = leases
+        self._on_change = on_change
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._ask, daemon=True)
+        self.leads: frozenset[int] = frozenset()
+        self.lost: list[int] = []
+        """Shards that were taken from it, in turn."""
+        self._thread.start()
+
+    def release(self) -> None:
+        """Ends in an orderly way; may be called twice."""
+        self._stop.set()
+        self._thread.join()
+        for lease in self._leases:
+            lease.release()
+        self.leads = frozenset()
+
+    def _ask(self) -> None:
+        while not self._stop.wait(PAUSE_SECONDS):
+            for shard, lease in enumerate(self._leases):
+                self._note(shard, _leads(lease))
+
+    def _note(self, shard: int, leads: bool) -> None:
+        if leads is (shard in self.leads):
+            return
+        if leads:
+            self.leads |= {shard}
+        else:
+            self.leads -= {shard}
+            self.lost.append(shard)
+        self._on_change(self)
+
+
+def _leads(lease: Lease) -> bool:
+    try:
+        return lease.acquire()
+    except TransientError:
+        return False
+
+
+def main(kind: str, address: str, group: str, shards: str) -> None:
+    """Says once that it holds all shards; goes on until it is killed or nobody holds its standard input any more."""
+
+    def say(instance: Instance) -> None:
+        if len(instance.leads) == int(shards):
+            sys.stdout.write(f"{ALL}\n")
+            sys.stdout.flush()
+
+    leases = make_leases(kind, address, group, "process", int(shards))  # type: ignore[arg-type]  # from a test
+    instance = Instance(leases, say)
+    sys.stdin.read()
+    instance.release()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,39 @@
+"""The member table of a database holds who is there, and not for ever who was."""
+
+from __future__ import annotations
+
+from inorder.ports.membership import Standing
+from inorder.stores.database import Database
+from inorder.stores.membership import SqlMembership, install_statements
+from tests.contract.conftest import Databases
+
+
+def names(database: Database) -> list[str]:
+    with database.transaction() as transaction:
+        return [name for (name,) in transaction.execute("SELECT instance FROM inorder_member ORDER BY 1").rows]
+
+
+def test_who_has_been_gone_for_an_hour_is_removed_when_somebody_joins(databases: Databases) -> None:
+    database = databases()
+    for name, seconds in (("long gone", -3700.0), ("just gone", -10.0)):
+        SqlMembership(databases(), group="g", instance=name, seconds=seconds).beat()
+    SqlMembership(databases(), group="other", instance="stranger", seconds=-3700.0).beat()
+    newcomer = SqlMembership(databases(), group="g", instance="newcomer")
+    assert newcomer.beat() == Standing(1, 0)
+    assert names(database) == ["just gone", "newcomer", "stranger"], "other groups look after themselves"
+
+
+def test_leaving_removes_the_row(databases: Databases) -> None:
+    database = databases()
+    member = SqlMembership(databases(), group="g", instance="a")
+    member.beat()
+    assert names(database) == ["a"]
+    member.leave()
+    assert names(database) == []
+
+
+def test_the_table_may_be_installed_beforehand_and_again(databases: Databases) -> None:
+    database = databases()
+    for _ in range(2):
+        database.install(install_statements(database.dialect))
+    assert SqlMembership(databases(), group="g", instance="a").beat() == Standing(1, 0)

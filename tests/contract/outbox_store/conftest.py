@@ -1,0 +1,74 @@
+"""Each outbox store in turn, each with each layout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from inorder.outbox.layouts import LAYOUTS
+from tests.contract.outbox_store.making import MAKERS, MemoryPlace, Place, SqlPlace
+
+SQL_PLACES = [f"{name} {layout}" for name in MAKERS for layout in LAYOUTS]
+
+
+def made(request: pytest.FixtureRequest, stack: ExitStack) -> SqlPlace:
+    name, layout = request.param.split()
+    return MAKERS[name](request, layout, stack)
+
+
+@pytest.fixture(params=["memory", *SQL_PLACES])
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    """An empty outbox table."""
+    with ExitStack() as stack:
+        yield MemoryPlace() if request.param == "memory" else made(request, stack)
+
+
+@pytest.fixture(params=["memory", *(name for name in SQL_PLACES if not name.endswith(" debezium"))])
+def markable(request: pytest.FixtureRequest) -> Iterator[Place]:
+    """One whose layout has a `leader_id`."""
+    with ExitStack() as stack:
+        yield MemoryPlace() if request.param == "memory" else made(request, stack)
+
+
+@pytest.fixture(params=SQL_PLACES)
+def sql_place(request: pytest.FixtureRequest) -> Iterator[SqlPlace]:
+    """One in a database."""
+    with ExitStack() as stack:
+        yield made(request, stack)
+
+
+@pytest.fixture(params=MAKERS)
+def native(request: pytest.FixtureRequest) -> Iterator[SqlPlace]:
+    """The native layout in each database."""
+    with ExitStack() as stack:
+        yield MAKERS[request.param](request, "native", stack)
+
+
+@pytest.fixture(params=MAKERS)
+def goharvest(request: pytest.FixtureRequest) -> Iterator[SqlPlace]:
+    """The goharvest layout in each database."""
+    with ExitStack() as stack:
+        yield MAKERS[request.param](request, "goharvest", stack)
+
+
+@pytest.fixture(params=LAYOUTS)
+def any_on_postgres(request: pytest.FixtureRequest) -> Iterator[SqlPlace]:
+    """Each layout in PostgreSQL."""
+    with ExitStack() as stack:
+        yield MAKERS["postgres"](request, request.param, stack)
+
+
+@pytest.fixture
+def debezium_on_postgres(request: pytest.FixtureRequest) -> Iterator[SqlPlace]:
+    """The debezium layout in PostgreSQL, where a payload may be of many types."""
+    with ExitStack() as stack:
+        yield MAKERS["postgres"](request, "debezium", stack)
+
+
+@pytest.fixture
+def on_postgres(request: pytest.FixtureRequest) -> Iterator[SqlPlace]:
+    """The native layout in PostgreSQL, for what only its publishers do."""
+    with ExitStack() as stack:
+        yield MAKERS["postgres"](request, "native", stack)

@@ -1,0 +1,31 @@
+"""The marker topic has a partition for every shard, also where it was made for fewer."""
+
+from __future__ import annotations
+
+import pytest
+
+from inorder.kafka.admin import Cluster
+from inorder.kafka.shard_log import KafkaShardLog, marker_topic
+from inorder.kafka.topics import ensure_compacted_topic
+from tests.contract.shard_log.making import row
+
+
+def test_more_shards_give_the_marker_topic_more_partitions(properties: dict[str, object], unique: str) -> None:
+    first = KafkaShardLog(properties, group=unique)
+    first.take_over()
+    first.publish([row(unique, 1)], b"shard 0 of 1")
+    logs = [KafkaShardLog(properties, group=unique, shard=shard, shards=3) for shard in range(3)]
+    assert [log.take_over() for log in logs] == [b"shard 0 of 1", None, None], "no marker is lost by it"
+    assert Cluster(properties).partitions(marker_topic(unique)) == 3
+    for id, log in enumerate(logs, start=2):
+        log.publish([row(unique, id)], b"shard %d of 3" % (id - 2))
+    fresh = [KafkaShardLog(properties, group=unique, shard=shard, shards=3) for shard in range(3)]
+    assert [log.take_over() for log in fresh] == [b"shard 0 of 3", b"shard 1 of 3", b"shard 2 of 3"]
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 3])
+def test_fewer_shards_take_no_partition_away(properties: dict[str, object], unique: str, partitions: int) -> None:
+    for wanted in (3, partitions):
+        ensure_compacted_topic(properties, unique, wanted)
+    assert Cluster(properties).partitions(unique) == 3
+    assert Cluster(properties).topic_settings(unique)["cleanup.policy"] == "compact"

@@ -1,0 +1,133 @@
+"""Whatever stands in a row, decoding it gives a row: either one to send, or one with a flaw."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inorder.model.headers import to_text
+from inorder.outbox.layouts import LAYOUTS, layout
+from inorder.ports.outbox_store import OutboxRow
+
+native = layout("native", "sqlite").decode
+goharvest = layout("goharvest", "sqlite").decode
+debezium = layout("debezium", "sqlite").decode
+
+HEADERS = (("trace", b"1"), ("digest", b"\xff\x00"), ("flag", None))
+
+
+def test_a_native_row_is_taken_as_it_is() -> None:
+    row = native((7, "orders", b"k", b"v", to_text(HEADERS), 3, 99))
+    assert row == OutboxRow(7, "orders", b"k", b"v", HEADERS, 3, 99)
+
+
+def test_a_tombstone_without_a_key_is_a_good_row() -> None:
+    assert native((7, "orders", None, None, None, None, None)) == OutboxRow(7, "orders", None, None, (), None, None)
+
+
+def test_text_may_come_as_bytes() -> None:
+    stored = (to_text(HEADERS) or "").encode()
+    assert native((7, b"orders", b"k", b"v", stored, None, None)).headers == HEADERS
+    assert native((7, b"orders", b"k", b"v", None, None, None)).topic == "orders"
+
+
+@pytest.mark.parametrize(
+    ("topic", "flaw"),
+    [
+        (None, "topic is null"),
+        ("", "topic is empty"),
+        (b"", "topic is empty"),
+        (b"a\xff", "topic is not UTF-8 text (invalid start byte at byte 1)"),
+    ],
+)
+def test_a_native_row_without_a_topic_that_can_be_read(topic: Any, flaw: str) -> None:
+    row = native((7, topic, b"k", b"v", None, None, None))
+    assert row.flaw == flaw
+    assert (row.id, row.key, row.value) == (7, b"k", b"v")
+
+
+def test_headers_that_are_no_text_are_a_flaw() -> None:
+    row = native((7, "t", None, None, b"[\xff]", None, None))
+    assert row.flaw == "headers is not UTF-8 text (invalid start byte at byte 1)"
+    assert row.headers == ()
+
+
+def test_two_flaws_are_both_named() -> None:
+    assert native((7, None, None, None, "{", None, None)).flaw.startswith("topic is null; Stored headers are damaged")
+
+
+def test_a_goharvest_row_becomes_bytes() -> None:
+    row = goharvest((7, "orders", "schlüssel", "€", ["a", "b"], ["1", None]))
+    assert row == OutboxRow(7, "orders", "schlüssel".encode(), "€".encode(), (("a", b"1"), ("b", None)), None, None)
+
+
+@pytest.mark.parametrize(("keys", "values"), [([], []), (None, None), ("[]", b"[]"), (None, "[]")])
+def test_a_goharvest_row_without_headers(keys: Any, values: Any) -> None:
+    row = goharvest((7, "t", "k", None, keys, values))
+    assert (row.headers, row.value, row.flaw) == ((), None, "")
+
+
+@pytest.mark.parametrize(
+    ("keys", "values", "flaw"),
+    [
+        (["a"], [], "kafka_header_keys has 1 items and kafka_header_values 0"),
+        (["a"], None, "kafka_header_keys has 1 items and kafka_header_values 0"),
+        ([None], ["1"], "kafka_header_keys has a null at position 0"),
+        ([["a"]], [["1"]], "kafka_header_keys is not a flat array of texts"),
+        ("[1]", '["1"]', "kafka_header_keys is not a flat array of texts"),
+        ('{"a": 1}', '["1"]', "kafka_header_keys is not a JSON array"),
+        ('"a"', '["1"]', "kafka_header_keys is not a JSON array"),
+    ],
+)
+def test_goharvest_header_arrays_that_cannot_be_headers(keys: Any, values: Any, flaw: str) -> None:
+    row = goharvest((7, "t", "k", "v", keys, values))
+    assert row.flaw.split("; ")[0] == flaw
+    assert row.headers == ()
+
+
+@pytest.mark.parametrize("text", ["[", b"\xff", "a,b"])
+def test_goharvest_header_text_that_is_no_json(text: Any) -> None:
+    assert "kafka_header_values is not a JSON array (" in goharvest((7, "t", "k", "v", '["a"]', text)).flaw
+
+
+def test_a_goharvest_value_that_is_no_text_is_kept_and_noted() -> None:
+    row = goharvest((7, b"t", b"k", b"\xff\xfe", b"[]", b"[]"))
+    assert row.value == b"\xff\xfe"
+    assert row.flaw == "kafka_value is not UTF-8 text (invalid start byte at byte 0)"
+
+
+def test_a_debezium_row_is_routed_by_its_aggregate_type() -> None:
+    id = UUID("406c07f3-26f0-4eea-a50c-109940064b8f")
+    expected = OutboxRow(7, "outbox.event.order", b"1", b"{}", (("id", str(id).encode()),), None, None)
+    assert debezium((7, "order", "1", "{}", str(id))) == expected
+    assert debezium((7, b"order", b"1", b"{}", str(id).encode())) == expected
+    assert debezium((7, "order", "1", "{}", id.bytes)) == expected
+
+
+def test_a_debezium_row_without_an_aggregate_type_has_no_topic() -> None:
+    for nothing in (None, ""):
+        row = debezium((7, nothing, "1", None, "x"))
+        assert (row.topic, row.value) == ("", None)
+        assert row.flaw.startswith("aggregatetype is ")
+
+
+TEXT = st.none() | st.text() | st.binary()
+ANYTHING: st.SearchStrategy[Any] = TEXT | st.lists(st.none() | st.text(), max_size=3)
+COLUMNS: dict[str, st.SearchStrategy[tuple[Any, ...]]] = {
+    "native": st.tuples(TEXT, TEXT, TEXT, TEXT, st.none(), st.none()),
+    "goharvest": st.tuples(TEXT, TEXT, TEXT, ANYTHING, ANYTHING),
+    "debezium": st.tuples(TEXT, TEXT, TEXT, TEXT),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+@given(data=st.data())
+def test_no_row_makes_decoding_fail(name: str, data: st.DataObject) -> None:
+    row = layout(name, "postgresql").decode((1, *data.draw(COLUMNS[name])))
+    assert row.id == 1
+    assert row.flaw or row.topic
+    assert all(isinstance(header, str) for header, _ in row.headers)

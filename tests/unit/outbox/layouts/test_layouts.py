@@ -1,0 +1,57 @@
+"""Every layout is complete in every dialect, and says what it can do."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+
+from inorder.model.errors import ConfigurationError
+from inorder.outbox.layouts import LAYOUTS, install_statements, layout, quoted_table
+
+DIALECTS = ("postgresql", "mysql", "sqlite")
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_every_layout_has_its_fragments_in_every_dialect(name: str, dialect: str) -> None:
+    found = layout(name, dialect)
+    assert found.columns.startswith(found.id), "the id comes first"
+    assert found.topic
+    assert found.key
+    assert found.written_at
+    fragments = (found.id, found.columns, found.topic, found.key, found.written_at)
+    assert not any("{" in fragment or ";" in fragment for fragment in fragments)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_only_the_debezium_layout_cannot_be_marked(dialect: str) -> None:
+    assert [name for name in LAYOUTS if layout(name, dialect).leader_id is None] == ["debezium"]
+
+
+def test_only_our_own_writers_on_postgres_wake_a_relay() -> None:
+    waking = [(name, dialect) for name in LAYOUTS for dialect in DIALECTS if layout(name, dialect).wakes_us]
+    assert waking == [("native", "postgresql")]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_every_statement_names_the_table_it_was_given(name: str, dialect: str) -> None:
+    first, *_ = install_statements(name, dialect, "box")
+    assert first.startswith(f"CREATE TABLE IF NOT EXISTS {quoted_table(dialect, 'box')}")
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_installing_twice_changes_nothing(name: str) -> None:
+    with sqlite3.connect(":memory:") as connection:
+        for statement in install_statements(name, "sqlite", "outbox") * 2:
+            connection.execute(statement)
+    connection.close()
+
+
+def test_an_unknown_layout_or_database_is_refused_with_what_is_known() -> None:
+    with pytest.raises(ConfigurationError, match="'columns' is not a layout") as refusal:
+        layout("columns", "postgresql")
+    assert "native, goharvest, debezium" in (refusal.value.hint or "")
+    with pytest.raises(ConfigurationError, match="'oracle'"):
+        layout("native", "oracle")
