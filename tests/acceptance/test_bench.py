@@ -18,6 +18,8 @@ ROWS = 2_000
 SMALL = ("--rows", str(ROWS), "--rate", "100", "--seconds", "1")
 LIVE = 300
 """One second of records, after two of warm-up."""
+RELAY_LIVE = 600
+"""One second of records, after five of warm-up."""
 
 
 def bench(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -38,19 +40,30 @@ def report_of(ran: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     return report
 
 
-@pytest.mark.parametrize(
-    ("name", "peer"),
-    [("relay", "librdkafka"), ("pipeline", "raw-copy")],
-)
-def test_a_small_run_carries_everything_on_both_sides(tmp_path: Path, name: str, peer: str) -> None:
-    report = report_of(bench(tmp_path, name, *SMALL, "--json"))
-    assert (report["bench"], report["rows"], report["peer"]) == (name, ROWS, peer)
-    whole = {"lost": 0, "duplicated": 0, "out_of_order": 0, "phantom": 0}
+WHOLE = {"lost": 0, "duplicated": 0, "out_of_order": 0, "phantom": 0}
+
+
+def test_a_small_contest_of_the_relay_carries_everything_on_both_sides(tmp_path: Path) -> None:
+    report = report_of(bench(tmp_path, "relay", *SMALL, "--keys", "7", "--headers", "1", "--repeats", "1", "--json"))
+    assert (report["bench"], report["peer"]) == ("relay", "librdkafka")
+    drain, live = report["cases"]
+    assert (drain["rows"], drain["keys"], drain["headers"]) == (ROWS, 7, 1)
+    for side in ("ours", "peer"):
+        assert drain[side]["checks"] == {"records": ROWS, "distinct": ROWS, **WHOLE}
+        assert live[side]["checks"] == {"records": RELAY_LIVE, "distinct": RELAY_LIVE, **WHOLE}
+        assert {"records_per_second", "startup_seconds", "cpu_seconds_per_million"} <= set(drain[side])
+        assert live[side]["latency_ms"]["p99"]["trials"] == 1
+    assert report["checks"]["hold"] is True
+
+
+def test_a_small_run_of_the_pipeline_carries_everything_on_both_sides(tmp_path: Path) -> None:
+    report = report_of(bench(tmp_path, "pipeline", *SMALL, "--json"))
+    assert (report["bench"], report["rows"], report["peer"]) == ("pipeline", ROWS, "raw-copy")
     assert report["checks"] == {
-        "ours": {"records": ROWS, "distinct": ROWS, **whole},
-        "ours_live": {"records": LIVE, "distinct": LIVE, **whole},
-        "peer": {"records": ROWS, "distinct": ROWS, **whole},
-        "peer_live": {"records": LIVE, "distinct": LIVE, **whole},
+        "ours": {"records": ROWS, "distinct": ROWS, **WHOLE},
+        "ours_live": {"records": LIVE, "distinct": LIVE, **WHOLE},
+        "peer": {"records": ROWS, "distinct": ROWS, **WHOLE},
+        "peer_live": {"records": LIVE, "distinct": LIVE, **WHOLE},
         "hold": True,
     }
     for side in (report["ours"], report["peer_result"]):
@@ -69,4 +82,10 @@ def test_each_bench_tells_its_options(tmp_path: Path, name: str) -> None:
 def test_a_peer_that_is_unknown_is_wrong_usage(tmp_path: Path) -> None:
     ran = bench(tmp_path, "relay", "--peer", "nobody")
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert "librdkafka" in ran.stderr
+    assert [peer for peer in ("librdkafka", "goharvest", "debezium") if peer not in ran.stderr] == []
+
+
+def test_a_strategy_that_is_not_there_is_a_wrong_setting(tmp_path: Path) -> None:
+    ran = bench(tmp_path, "relay", "--strategy", "guess")
+    assert (ran.returncode, ran.stdout) == (3, "")
+    assert "guess" in ran.stderr

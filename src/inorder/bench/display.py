@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from rich.console import Console
 from rich.table import Table
 
-from inorder.bench.report import Report, Side
+from inorder.bench.report import Check, Report, Side
 
 
 def show(console: Console, report: Report) -> None:
@@ -17,12 +20,23 @@ def show(console: Console, report: Report) -> None:
     table.add_row(report.peer, *_cells(report.peer_result))
     console.print(table, highlight=False)
     console.print(_ratio(report), highlight=False)
-    console.print(_machine(report), highlight=False)
-    for name, check in report.checks.items():
+    console.print(f"{report.rows:,} rows. {machine_line(report.machine)}", highlight=False)
+    show_verdict(console, report.checks, report.holds)
+
+
+def show_verdict(console: Console, checks: Mapping[str, Check], holds: bool) -> None:
+    """Whether what was read back is whole, with examples of what is not."""
+    for name, check in checks.items():
         for example in check.verdict.examples:
             console.print(f"  {name}: {example}", style="red", highlight=False)
-    words = "What was read back is whole and in order." if report.holds else "A guarantee was broken."
-    console.print(words, style="green" if report.holds else "bold red", highlight=False)
+    words = "What was read back is whole and in order." if holds else "A guarantee was broken."
+    console.print(words, style="green" if holds else "bold red", highlight=False)
+
+
+def machine_line(machine: Mapping[str, Any]) -> str:
+    """Where it was measured, and what else went on there."""
+    before, after = machine["load_average_before"], machine["load_average_after"]
+    return f"{machine['cores']} cores, load average {before} before and {after} after."
 
 
 def _cells(side: Side) -> list[str]:
@@ -40,9 +54,3 @@ def _ratio(report: Report) -> str:
     if report.ratio is None:
         return "Too few rows to give a rate; use more --rows."
     return f"inorder carries {report.ratio:.2f} times what {report.peer} carries."
-
-
-def _machine(report: Report) -> str:
-    machine = report.machine
-    before, after = machine["load_average_before"], machine["load_average_after"]
-    return f"{report.rows:,} rows, {machine['cores']} cores, load average {before} before and {after} after."

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 QUANTILES = (0.5, 0.95, 0.99)
 
@@ -59,6 +60,45 @@ def sent_of(rows: int, started: float, began: float, ended: float) -> Drain:
     return Drain(rows / (ended - began), ended - began, began - started)
 
 
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The same figure out of several trials."""
+
+    median: float
+    low: float
+    high: float
+    trials: int
+
+    def as_dict(self) -> dict[str, float | int]:
+        """The figures by name."""
+        told = {"median": self.median, "min": self.low, "max": self.high}
+        return {**{name: round(value, 3) for name, value in told.items()}, "trials": self.trials}
+
+
+def spread_of(values: Iterable[float | None]) -> Spread | None:
+    """Median, least and greatest of what could be measured; None where nothing could."""
+    known = [value for value in values if value is not None]
+    return Spread(median(known), min(known), max(known), len(known)) if known else None
+
+
+def told_of(spread: Spread | None) -> dict[str, float | int] | None:
+    """A spread as JSON has it."""
+    return None if spread is None else spread.as_dict()
+
+
+def words_of(spread: Spread | None, digits: int) -> str:
+    """A spread as a person reads it: median (least..greatest)."""
+    if spread is None:
+        return "-"
+    middle = f"{spread.median:,.{digits}f}"
+    return middle if spread.trials == 1 else f"{middle} ({spread.low:,.{digits}f}..{spread.high:,.{digits}f})"
+
+
+def difference(now: float | None, before: float | None) -> float | None:
+    """What has been added since; None where one of them is not known."""
+    return None if now is None or before is None else now - before
+
+
 def percentile(ordered: Sequence[float], quantile: float) -> float:
     """The smallest value that is not exceeded by this share of the values, which are in order."""
     return ordered[max(0, math.ceil(quantile * len(ordered)) - 1)]
@@ -76,3 +116,8 @@ def latency_of(milliseconds: Sequence[float]) -> dict[str, float | int]:
 def ratio_of(ours: float | None, peer: float | None) -> float | None:
     """Ours over the peer's; None where one of them could not be rated."""
     return round(ours / peer, 3) if ours is not None and peer else None
+
+
+def ratio_of_medians(ours: Spread | None, peer: Spread | None) -> float | None:
+    """Our median over the peer's; None where one of them could not be measured."""
+    return ratio_of(ours.median if ours else None, peer.median if peer else None)

@@ -6,14 +6,19 @@ the record's place in its key's history, or the moment at which a live record wa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
+from typing import TypeVar
 
 import orjson
 
 from inorder.testing.checker import Event
 
+T = TypeVar("T")
+
 VALUE_BYTES = 100
+HEADER_VALUE = b"benchmark"
 LIVE_FIRST = 1_000_000_000
 """Live records have keys of their own, from here up: a row or a record is then one certain event."""
 
@@ -24,6 +29,12 @@ class Load:
 
     rows: int
     keys: int
+    headers: int = 0
+
+    @property
+    def header_pairs(self) -> list[tuple[str, bytes]]:
+        """What every record of the load carries beside its key and value."""
+        return [(f"header-{number}", HEADER_VALUE) for number in range(1, self.headers + 1)]
 
     def records(self) -> Iterator[tuple[bytes, bytes]]:
         """Keys and values, in the order in which they are written."""
@@ -42,6 +53,13 @@ class Load:
 
     def _event(self, number: int) -> tuple[int, int]:
         return number % self.keys + 1, number // self.keys + 1
+
+
+def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """The items in lists of so many, the last one of what is left."""
+    iterator = iter(items)
+    while chunk := list(islice(iterator, size)):
+        yield chunk
 
 
 def value_of(key: int, mark: int) -> bytes:

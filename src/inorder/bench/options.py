@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from inorder.bench.load import Load
 from inorder.bench.schedule import Schedule
+from inorder.model.errors import ConfigurationError
 
 FILL_CAP_SECONDS = 120.0
+START_CAP_SECONDS = 120.0
 DRAIN_CAP_SECONDS = 180.0
 LIVE_SLACK_SECONDS = 30.0
 """What the live phase may last on top of its schedule; what has not arrived by then counts as lost."""
+KEYS = (1_000, 10, 1)
+HEADERS = (0, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +23,6 @@ class Options:
 
     rows: int = 200_000
     schedule: Schedule = field(default_factory=lambda: Schedule(rate=500, seconds=10.0))
-    delivery: str = "exactly-once"
-    """What the relay under test is set to."""
 
     @property
     def live_cap(self) -> float:
@@ -31,3 +34,38 @@ class Options:
         """The schedule in the words of a worker's task."""
         schedule = self.schedule
         return {"rate": schedule.rate, "seconds": schedule.seconds, "warm_seconds": schedule.warm_seconds}
+
+
+@dataclass(frozen=True, slots=True)
+class RelaySetting:
+    """What the relay under test is set to."""
+
+    delivery: str = "exactly-once"
+    strategy: str = "drain"
+    layout: str = "native"
+
+    def as_dict(self) -> dict[str, str]:
+        """The settings by name, as the section [relay] has them."""
+        return {"delivery": self.delivery, "strategy": self.strategy, "layout": self.layout}
+
+
+@dataclass(frozen=True, slots=True)
+class RelayOptions(Options):
+    """Which backlogs are drained, how often, and by what kind of relay."""
+
+    keys: tuple[int, ...] = KEYS
+    headers: tuple[int, ...] = HEADERS
+    repeats: int = 3
+    live: bool = True
+    setting: RelaySetting = field(default_factory=RelaySetting)
+
+    def __post_init__(self) -> None:
+        if self.setting.layout == "debezium" and any(self.headers):
+            raise ConfigurationError(
+                "The layout 'debezium' has no column for headers; the id is the only one.", hint="Give --headers 0."
+            )
+
+    @property
+    def loads(self) -> list[Load]:
+        """Every backlog of the contest."""
+        return [Load(self.rows, keys, headers) for headers in self.headers for keys in self.keys]

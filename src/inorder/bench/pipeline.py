@@ -16,15 +16,16 @@ from inorder.bench.load import LIVE_FIRST, Load
 from inorder.bench.options import DRAIN_CAP_SECONDS, FILL_CAP_SECONDS, Options
 from inorder.bench.place import LIVE_TOPIC, TOPIC, BenchPlace
 from inorder.bench.raw_copy import INSTALL
-from inorder.bench.relay import Checks, counted_of
-from inorder.bench.report import Side
-from inorder.bench.watching import see_rows, watch
+from inorder.bench.report import Check, Side
+from inorder.bench.watching import counted_of, see_rows, watch
 from inorder.sql import quoted
 from inorder.testing.checker import Row
 
 KEYS = 10_000
 PEER = "raw-copy"
 PEER_TABLE = "bench_raw_copy"
+
+Checks = dict[str, Check]
 
 _MOVED = "SELECT coalesce(sum(next_offset), 0)::bigint FROM inorder_pointer"
 _COUNTED = """
@@ -45,7 +46,7 @@ def bench_pipeline(place: BenchPlace, options: Options) -> tuple[Side, Side, Che
 
 
 def _ours(place: BenchPlace, options: Options, load: Load, checks: Checks) -> Side:
-    with place.service("pipeline", "run", "upsert") as pipeline:
+    with place.running(place.service("pipeline", "run", "upsert")) as pipeline:
         started = time.monotonic()
         place.say("Catching up with the job upsert on Spark …")
         looks = watch(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypeVar
 
+from inorder.bench.options import RelaySetting
 from inorder.bench.worker import Worker
 from inorder.embedded import Stack
-from inorder.embedded.service import Service
+from inorder.embedded.service import Program, Service
 from inorder.kafka.topics import ensure_topic
 from inorder.playground import Playground
+from inorder.sql import quoted
 
 TOPIC = "bench"
 LIVE_TOPIC = "bench-live"
@@ -20,19 +22,26 @@ _SETTINGS = """\
 [relay]
 group = "bench"
 delivery = "{delivery}"
+strategy = "{strategy}"
+layout = "{layout}"
 [pipeline.upsert]
 topic = "bench"
 """
 
 Say = Callable[[str], None]
+AnyProgram = TypeVar("AnyProgram", bound=Program)
 
 
 class BenchPlace(Playground):
     """Servers to measure on; workers and services end with the blocks that they run in."""
 
-    def __init__(self, stack: Stack, say: Say, *, delivery: str) -> None:
-        super().__init__(stack, _SETTINGS.format(delivery=delivery))
+    def __init__(self, stack: Stack, say: Say, setting: RelaySetting) -> None:
+        super().__init__(stack, _SETTINGS.format(**setting.as_dict()))
         self.say = say
+
+    def prepare(self) -> None:
+        """Says where to look when something is strange."""
+        self.say(f"Logs are in {self.folder}.")
 
     @property
     def kafka(self) -> dict[str, Any]:
@@ -44,22 +53,34 @@ class BenchPlace(Playground):
         ensure_topic(self.kafka, name, PARTITIONS)
         return name
 
-    @contextmanager
-    def service(self, *command: str) -> Iterator[Service]:
-        """An `inorder` command of these servers, running for as long as the block lasts."""
-        service = Service(command[0], [*command, "--config", str(self.config)], self.folder)
-        service.start()
-        try:
-            yield service
-        finally:
-            service.stop()
+    def is_empty(self, table: str) -> bool:
+        """Whether no row is visible in a table."""
+        statement = f"SELECT EXISTS (SELECT FROM {quoted(table)})"  # noqa: S608 - quoted
+        return self.watching.execute(statement).fetchone() == (False,)
+
+    @property
+    def database_pid(self) -> int:
+        """The process whose children serve the database's clients."""
+        return self._stack.servers["postgres"].pids[0]
+
+    @property
+    def database_address(self) -> tuple[str, int]:
+        """Host and port, for those who do not take a URL."""
+        return self._stack.servers["postgres"].address
+
+    def service(self, *command: str) -> Service:
+        """An `inorder` command of these servers; not started yet."""
+        return Service(command[0], [*command, "--config", str(self.config)], self.folder)
 
     @contextmanager
-    def worker(self, role: str, **task: Any) -> Iterator[Worker]:
-        """A worker at its task; it is stopped when the block ends before it does."""
-        worker = Worker(role, task, self.folder)
-        worker.start()
+    def running(self, program: AnyProgram) -> Iterator[AnyProgram]:
+        """A program that runs for as long as the block lasts, unless it ends before."""
+        program.start()
         try:
-            yield worker
+            yield program
         finally:
-            worker.stop()
+            program.stop()
+
+    def worker(self, role: str, **task: Any) -> AbstractContextManager[Worker]:
+        """A worker at its task; it is stopped when the block ends before it does."""
+        return self.running(Worker(role, task, self.folder))

@@ -33,6 +33,10 @@ class Check:
     distinct: int
     verdict: Verdict
 
+    def __add__(self, other: Check) -> Check:
+        """Both as one."""
+        return Check(self.records + other.records, self.distinct + other.distinct, self.verdict + other.verdict)
+
     def as_dict(self) -> dict[str, int]:
         """The figures by name."""
         return {

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
 from typing import Any
 
+import psycopg
 from confluent_kafka import Producer
 
-from inorder.bench.load import LIVE_FIRST, Load, value_of
+from inorder.bench.load import LIVE_FIRST, Load, chunks, value_of
 from inorder.bench.raw_copy import raw_copy
 from inorder.bench.schedule import Schedule
+from inorder.bench.tables import LAYOUTS
+from inorder.bench.writers import publish_flat_out
 from inorder.kafka.client_log import CLIENT_LOG
 from inorder.kafka.shard_log import OURS
 from inorder.model.errors import TransientError
-from inorder.model.message import Message
-from inorder.outbox import Outbox
 from inorder.stores.postgres.connect import connect
 
 WRITERS = 4
@@ -27,17 +27,27 @@ FLUSH_SECONDS = 60.0
 HEAD_START_NS = 200_000_000
 
 
-def send_all(kafka: Mapping[str, Any], topic: str, rows: int, keys: int) -> dict[str, Any]:
+def send_all(kafka: Mapping[str, Any], topic: str, rows: int, keys: int, headers: int = 0) -> dict[str, Any]:
     """The peer `librdkafka`: an idempotent producer with acks=all that has every record in memory."""
     # The relay's own client settings, less its transaction: what remains between the two is the outbox's price.
     producer = _producer(kafka, rows, {"linger.ms": 5, "compression.type": "lz4"})
-    records = [{"key": key, "value": value} for key, value in Load(rows, keys).records()]
-    began = time.monotonic()
-    for chunk in _chunks(records):
-        if producer.produce_batch(topic, chunk) != len(chunk):
-            raise TransientError(f"The producer's queue is full after some of {rows} records.")
+    load = Load(rows, keys, headers)
+    records = [{"key": key, "value": value} for key, value in load.records()]
+    began, cpu = time.monotonic(), time.process_time()
+    for chunk in chunks(records, CHUNK):
+        _send_chunk(producer, topic, chunk, load.header_pairs)
     _flush(producer)
-    return {"began": began, "ended": time.monotonic()}
+    return {"began": began, "ended": time.monotonic(), "cpu_seconds": time.process_time() - cpu}
+
+
+def _send_chunk(
+    producer: Producer, topic: str, chunk: list[dict[str, Any]], headers: Sequence[tuple[str, bytes]]
+) -> None:
+    if headers:  # which the batch call does not carry
+        for record in chunk:
+            producer.produce(topic, headers=list(headers), **record)
+    elif producer.produce_batch(topic, chunk) != len(chunk):
+        raise TransientError("The producer's queue is full.")
 
 
 def send_live(kafka: Mapping[str, Any], topic: str, rate: int, seconds: float, warm_seconds: float) -> dict[str, Any]:
@@ -45,22 +55,30 @@ def send_live(kafka: Mapping[str, Any], topic: str, rate: int, seconds: float, w
     schedule = Schedule(rate, seconds, warm_seconds)
     producer = _producer(kafka, schedule.total, {"linger.ms": 0})
     producer.list_topics(topic, timeout=10)
-    start = time.monotonic_ns() + HEAD_START_NS
+    start, cpu = time.monotonic_ns() + HEAD_START_NS, 0.0
     for number, due in _when_due(schedule, start, range(schedule.total)):
+        if number == schedule.warm:
+            cpu = time.process_time()
         key = LIVE_FIRST + number
         producer.produce(topic, key=str(key), value=value_of(key, due))
         producer.poll(0)
     _flush(producer)
-    return {"sent": schedule.total}
+    return {"cpu_seconds": time.process_time() - cpu}
 
 
-def publish_live(url: str, table: str, topic: str, rate: int, seconds: float, warm_seconds: float) -> dict[str, Any]:
+def publish_live(
+    url: str, layout: str, table: str, topic: str, rate: int, seconds: float, warm_seconds: float
+) -> dict[str, Any]:
     """Commits a transaction with one outbox row whenever one is due, from several connections that take turns."""
     schedule = Schedule(rate, seconds, warm_seconds)
     start = time.monotonic_ns() + 2 * HEAD_START_NS
+
+    def publish(connection: psycopg.Connection[Any], key: int, value: bytes) -> None:
+        LAYOUTS[layout].publish(connection, table, topic, key, value)
+
     with ThreadPoolExecutor(WRITERS, thread_name_prefix="bench-writer") as pool:
         shares = [
-            pool.submit(_publish_share, url, Outbox(table), topic, schedule, start, schedule.share(writer, WRITERS))
+            pool.submit(_publish_share, url, publish, schedule, start, schedule.share(writer, WRITERS))
             for writer in range(WRITERS)
         ]
         committed = dict(pair for share in shares for pair in share.result())
@@ -68,13 +86,13 @@ def publish_live(url: str, table: str, topic: str, rate: int, seconds: float, wa
 
 
 def _publish_share(
-    url: str, outbox: Outbox, topic: str, schedule: Schedule, start: int, share: range
+    url: str, publish: Callable[..., None], schedule: Schedule, start: int, share: range
 ) -> list[tuple[int, int]]:
     committed = []
     with connect(url, "inorder bench (writer)") as connection:
         for number, due in _when_due(schedule, start, share):
             key = LIVE_FIRST + number
-            outbox.publish(connection, Message(topic, key=key, value=value_of(key, due)))
+            publish(connection, key, value_of(key, due))
             connection.commit()
             committed.append((number, time.monotonic_ns()))
     return committed
@@ -101,15 +119,10 @@ def _flush(producer: Producer) -> None:
         raise TransientError(f"{left} records were not acknowledged within {FLUSH_SECONDS:.0f} s.")
 
 
-def _chunks(records: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    iterator = iter(records)
-    while chunk := list(islice(iterator, CHUNK)):
-        yield chunk
-
-
 ROLES: Mapping[str, Callable[..., dict[str, Any]]] = {
     "send-all": send_all,
     "send-live": send_live,
     "publish-live": publish_live,
+    "publish-flat-out": publish_flat_out,
     "raw-copy": raw_copy,
 }

@@ -1,56 +1,120 @@
-"""One run of a benchmark: servers up, both sides measured, the report told."""
+"""One command: servers of its own, both sides, the report, the exit code."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 from rich.console import Console
 
-from inorder.bench import pipeline, relay
 from inorder.bench.display import show
-from inorder.bench.options import Options
-from inorder.bench.place import BenchPlace
+from inorder.bench.options import Options, RelayOptions, RelaySetting
+from inorder.bench.peers.choice import PEERS
+from inorder.bench.pipeline import PEER, bench_pipeline
+from inorder.bench.place import BenchPlace, Say
+from inorder.bench.relay import bench_relay
+from inorder.bench.relay_display import show_relay
+from inorder.bench.relay_report import RelayReport
 from inorder.bench.report import Check, Report, Side
+from inorder.bench.wake_up import WakeUpOptions, WakeUpReport, bench_wake_up, show_wake_up
 from inorder.embedded import Stack
 from inorder.model.errors import GuaranteeError
+from inorder.settings import Settings
 
-Bench = Callable[[BenchPlace, Options], tuple[Side, Side, dict[str, Check]]]
+# Room for the backlog, and no checkpoint in the middle of a drain because the log was full.
+POSTGRES = {"shared_buffers": "512MB", "max_wal_size": "4GB"}
 
-BENCHES: Mapping[tuple[str, str], Bench] = {
-    ("relay", relay.PEER): relay.bench_relay,
-    ("pipeline", pipeline.PEER): pipeline.bench_pipeline,
+PIPELINE_PEERS: Mapping[str, Callable[[BenchPlace, Options], tuple[Side, Side, dict[str, Check]]]] = {
+    PEER: bench_pipeline,
 }
-"""By what is measured and against whom."""
 
 
-def run(bench: str, peer: str, options: Options, as_json: bool) -> int:
-    """Runs a benchmark and tells its report; the exit code is 5 if something was lost, doubled or reordered."""
-    console = Console(stderr=True)
-    report = measured(bench, peer, options, lambda text: console.print(text, highlight=False))
-    show(console, report)
+class Told(Protocol):
+    """A report."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing was lost, doubled or reordered."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """What JSON has of it."""
+
+
+def run_relay(peer: str, options: RelayOptions, as_json: bool) -> int:
+    """Runs the contest of the relay; the exit code is 5 if our side lost, doubled or reordered something."""
+    console = _console()
+    return _tell(report := relay_report(peer, options, _say_on(console)), as_json, lambda: show_relay(console, report))
+
+
+def run_pipeline(peer: str, options: Options, as_json: bool) -> int:
+    """Runs the pipeline against its peer; the exit code is 5 if something was lost, doubled or reordered."""
+    console = _console()
+    return _tell(report := pipeline_report(peer, options, _say_on(console)), as_json, lambda: show(console, report))
+
+
+def run_wake_up(options: WakeUpOptions, as_json: bool) -> int:
+    """Measures what the wake-up costs writers; the exit code is 5 if something was lost, doubled or reordered."""
+    console = _console()
+    return _tell(report := wake_up_report(options, _say_on(console)), as_json, lambda: show_wake_up(console, report))
+
+
+def relay_report(peer: str, options: RelayOptions, say: Say) -> RelayReport:
+    """Starts servers and lets both sides take turns on them."""
+    Settings.load(relay=options.setting.as_dict())  # what is not built is refused before anything is started
+    chosen = PEERS[peer]
+    chosen.set_up()
+    before = _load_average()
+    with _place(say, options.setting, chosen.postgres) as place:
+        drains, lives = bench_relay(place, peer, options)
+    notes = (*chosen.notes, "The database's CPU holds what writers cost it, in the live case.")
+    return RelayReport(peer, options.setting, options.repeats, drains, lives, notes, _machine(before))
+
+
+def pipeline_report(peer: str, options: Options, say: Say) -> Report:
+    """Starts servers and measures both sides on them."""
+    before = _load_average()
+    with _place(say, RelaySetting(), {}) as place:
+        ours, peer_result, checks = PIPELINE_PEERS[peer](place, options)
+    return Report("pipeline", options.rows, peer, ours, peer_result, checks, _machine(before))
+
+
+def wake_up_report(options: WakeUpOptions, say: Say) -> WakeUpReport:
+    """Starts servers and lets writers publish with and without the wake-up."""
+    before = _load_average()
+    with _place(say, options.setting, {}) as place:
+        trials = bench_wake_up(place, options)
+    return WakeUpReport(options, trials, _machine(before))
+
+
+def _place(say: Say, setting: RelaySetting, postgres: Mapping[str, str]) -> BenchPlace:
+    say("Starting PostgreSQL and Kafka …")
+    return BenchPlace(Stack(("postgres", "kafka"), postgres={**POSTGRES, **postgres}), say, setting)
+
+
+def _tell(report: Told, as_json: bool, show_it: Callable[[], None]) -> int:
+    show_it()
     if as_json:
         sys.stdout.write(orjson.dumps(report.as_dict()).decode() + "\n")
     return 0 if report.holds else GuaranteeError.exit_code
 
 
-def measured(bench: str, peer: str, options: Options, say: Callable[[str], None]) -> Report:
-    """Starts servers of its own and measures both sides on them."""
-    measure = BENCHES[bench, peer]
-    before = _load_average()
-    say("Starting PostgreSQL and Kafka …")
-    with BenchPlace(Stack(("postgres", "kafka")), say, delivery=options.delivery) as place:
-        say(f"Logs are in {place.folder}.")
-        ours, peer_result, checks = measure(place, options)
-    machine: dict[str, Any] = {
+def _console() -> Console:
+    return Console(stderr=True)
+
+
+def _say_on(console: Console) -> Say:
+    return lambda text: console.print(text, highlight=False)
+
+
+def _machine(load_average_before: float) -> dict[str, Any]:
+    return {
         "cores": os.cpu_count(),
-        "load_average_before": before,
+        "load_average_before": load_average_before,
         "load_average_after": _load_average(),
     }
-    return Report(bench, options.rows, peer, ours, peer_result, checks, machine)
 
 
 def _load_average() -> float:

@@ -23,6 +23,11 @@ class Schedule:
         return round(self.rate * self.warm_seconds)
 
     @property
+    def counted(self) -> int:
+        """How many records are counted."""
+        return self.total - self.warm
+
+    @property
     def total(self) -> int:
         """How many records there are, warm-up included."""
         return self.warm + round(self.rate * self.seconds)

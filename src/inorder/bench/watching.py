@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs d
 
 from inorder.bench.figures import Look
 from inorder.bench.load import LIVE_FIRST, event_of, mark_of
+from inorder.bench.schedule import Schedule
 from inorder.kafka.client_log import CLIENT_LOG
 from inorder.model.errors import TransientError
 from inorder.sql import quoted
@@ -74,24 +75,49 @@ class Seen:
         return (self.seen_ns - self.due_ns) / 1e6
 
 
-def see_records(kafka: Mapping[str, Any], topic: str, total: int, cap: float) -> list[Seen]:
-    """Reads live records as a `read_committed` consumer, until there are `total` or the time is over."""
+def see_records(
+    kafka: Mapping[str, Any],
+    topic: str,
+    schedule: Schedule,
+    cap: float,
+    warmed: Callable[[], object] = lambda: None,
+) -> list[Seen]:
+    """Reads live records as a `read_committed` consumer, until there are all or the time is over.
+
+    `warmed` is called when the first record after the warm-up is seen. Others than live records are passed over.
+    """
     consumer = _reader(kafka, topic)
     seen: list[Seen] = []
+    is_warm = False
     deadline = time.monotonic() + cap
     try:
-        while len(seen) < total and time.monotonic() < deadline:
-            message = consumer.poll(0.1)
-            now = time.monotonic_ns()
-            if message is None:
+        while len(seen) < schedule.total and time.monotonic() < deadline:
+            one = _next_seen(consumer)
+            if one is None:
                 continue
-            if error := message.error():
-                raise KafkaException(error)
-            key, due = event_of(message.value() or b"")
-            seen.append(Seen(key - LIVE_FIRST, due, now))
+            seen.append(one)
+            if one.number >= schedule.warm and not is_warm:
+                is_warm = True
+                warmed()
     finally:
         consumer.close()
     return seen
+
+
+def counted_of(seen: Sequence[Seen], warm: int) -> list[Seen]:
+    """What was seen, less the warm-up."""
+    return [one for one in seen if one.number >= warm]
+
+
+def _next_seen(consumer: Consumer) -> Seen | None:
+    message = consumer.poll(0.1)
+    now = time.monotonic_ns()
+    if message is None:
+        return None
+    if error := message.error():
+        raise KafkaException(error)
+    key, due = event_of(message.value() or b"")
+    return Seen(key - LIVE_FIRST, due, now) if key >= LIVE_FIRST else None
 
 
 def see_rows(connection: psycopg.Connection[Any], table: str, total: int, cap: float) -> list[Seen]:

@@ -19,35 +19,27 @@ from inorder.model.errors import TransientError
 _numbers = count(1)
 
 
-class Worker:
-    """One task under way."""
+class Worker(Service):
+    """One task under way; its words go to a log beside its task."""
 
     def __init__(self, role: str, task: dict[str, Any], folder: Path) -> None:
-        self._name = f"{role}-{next(_numbers)}"
-        self._task = folder / f"{self._name}.task.json"
-        self._result = folder / f"{self._name}.result.json"
-        self._task.write_bytes(orjson.dumps({"role": role, **task}))
-        self._service = Service(self._name, [str(self._task), str(self._result)], folder, module="inorder.bench.worker")
-
-    def start(self) -> None:
-        """Starts it; its words go to a log beside its task."""
-        self._service.start()
+        name = f"{role}-{next(_numbers)}"
+        described = folder / f"{name}.task.json"
+        described.write_bytes(orjson.dumps({"role": role, **task}))
+        self._result = folder / f"{name}.result.json"
+        super().__init__(name, [str(described), str(self._result)], folder, module="inorder.bench.worker")
 
     def result(self, within: float) -> dict[str, Any]:
         """Waits until the task is done, at most so many seconds."""
-        if not self._service.has_ended(within):
+        if not self.has_ended(within):
             raise TransientError(
-                f"The worker {self._name} was not done within {within:.0f} s.",
-                hint=f"Its words are in {self._service.log_path}. Fewer --rows take less time.",
+                f"The worker {self.name} was not done within {within:.0f} s.",
+                hint=f"Its words are in {self.log_path}. Fewer --rows take less time.",
             )
         if not self._result.exists():
-            raise self._service.early_end()
+            raise self.early_end()
         result: dict[str, Any] = orjson.loads(self._result.read_bytes())
         return result
-
-    def stop(self) -> None:
-        """Ends it if it still runs."""
-        self._service.stop()
 
 
 def main(task_path: Path, result_path: Path) -> None:

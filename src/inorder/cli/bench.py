@@ -11,17 +11,23 @@ from inorder.cli.options import AsJson, ConfigFile, load
 
 app = typer.Typer(help="Measure against a peer, here.", no_args_is_help=True, rich_markup_mode=None)
 
+WARM_SECONDS = 5.0
+
 Rows = Annotated[int, typer.Option(min=1, metavar="N", help="How many records the backlog has.")]
 Rate = Annotated[int, typer.Option(min=1, metavar="N", help="How many live records a second.")]
 Seconds = Annotated[
-    float, typer.Option(min=0.1, metavar="S", help="How long live records are counted, after 2 s of warm-up.")
+    float, typer.Option(min=0.1, metavar="S", help="How long live records are counted, after some seconds of warm-up.")
 ]
+Repeats = Annotated[int, typer.Option(min=1, metavar="N", help="How many trials each side has; they take turns.")]
+Strategy = Annotated[str, typer.Option(metavar="NAME", help="What `relay.strategy` is set to.")]
 
 
 class RelayPeer(StrEnum):
     """Whom the relay is measured against."""
 
     librdkafka = "librdkafka"
+    goharvest = "goharvest"
+    debezium = "debezium"
 
 
 class Delivery(StrEnum):
@@ -29,6 +35,16 @@ class Delivery(StrEnum):
 
     exactly_once = "exactly-once"
     at_least_once = "at-least-once"
+
+
+class Case(StrEnum):
+    """What is measured."""
+
+    drain = "drain"
+    latency = "latency"
+
+
+DeliveryOption = Annotated[Delivery, typer.Option(help="What `relay.delivery` is set to.")]
 
 
 class PipelinePeer(StrEnum):
@@ -39,21 +55,80 @@ class PipelinePeer(StrEnum):
 
 @app.command()
 def relay(
+    peer: Annotated[
+        RelayPeer,
+        typer.Option(
+            help="goharvest is built with Go and debezium downloaded when first asked for; librdkafka is a producer "
+            "that has every record in memory."
+        ),
+    ] = RelayPeer.librdkafka,
     rows: Rows = 200_000,
+    keys: Annotated[
+        list[int] | None,
+        typer.Option(min=1, metavar="N", help="How many keys; may be repeated. [default: 1000, 10, 1]"),
+    ] = None,
+    headers: Annotated[
+        list[int] | None,
+        typer.Option(min=0, max=1, metavar="N", help="How many headers; may be repeated. [default: 0, 1]"),
+    ] = None,
+    case: Annotated[
+        list[Case] | None,
+        typer.Option(metavar="drain|latency", help="What to measure; may be repeated. [default: both]"),
+    ] = None,
     rate: Rate = 500,
-    seconds: Seconds = 10.0,
-    peer: Annotated[RelayPeer, typer.Option(help="A producer that has every record in memory.")] = RelayPeer.librdkafka,
-    delivery: Annotated[Delivery, typer.Option(help="What `relay.delivery` is set to.")] = Delivery.exactly_once,
+    seconds: Seconds = 30.0,
+    repeats: Repeats = 3,
+    delivery: DeliveryOption = Delivery.exactly_once,
+    strategy: Strategy = "drain",
+    layout: Annotated[str, typer.Option(metavar="NAME", help="What `relay.layout` is set to.")] = "native",
     as_json: AsJson = False,
     config: ConfigFile = None,
 ) -> None:
-    """Measure how fast an outbox is drained, and the way of a live row.
+    """Measure how fast an outbox is drained, and the way of a live row, against a peer that takes turns with us.
 
-    Brings its own servers; of the settings only [log] is used. Reads the topic back: exit 5 on loss, disorder or
-    duplicates.
+    Brings its own servers; of the settings only [log] is used. Reads every topic back: exit 5 on loss, disorder or
+    duplicates on our side.
     """
+    from inorder.bench.options import HEADERS, KEYS, RelayOptions, RelaySetting
+    from inorder.bench.run import run_relay
+    from inorder.bench.schedule import Schedule
+
     load(config)
-    _run("relay", peer.value, rows, rate, seconds, as_json, delivery.value)
+    cases = set(case or Case)
+    options = RelayOptions(
+        rows,
+        Schedule(rate, seconds, WARM_SECONDS),
+        keys=tuple(keys or KEYS) if Case.drain in cases else (),
+        headers=tuple(headers if headers is not None else _headers(layout, HEADERS)),
+        repeats=repeats,
+        live=Case.latency in cases,
+        setting=RelaySetting(delivery.value, strategy, layout),
+    )
+    raise typer.Exit(run_relay(peer.value, options, as_json))
+
+
+@app.command(name="wake-up")
+def wake_up(
+    writers: Annotated[int, typer.Option(min=1, metavar="N", help="How many processes publish.")] = 16,
+    seconds: Annotated[float, typer.Option(min=0.1, metavar="S", help="How long they publish in each trial.")] = 10.0,
+    repeats: Repeats = 3,
+    delivery: DeliveryOption = Delivery.exactly_once,
+    strategy: Strategy = "drain",
+    as_json: AsJson = False,
+    config: ConfigFile = None,
+) -> None:
+    """Measure what writers pay for waking the relay: through Outbox, and by the same INSERT without that part.
+
+    Brings its own servers and a relay at work; of the settings only [log] is used. Reads the topic back: exit 5 on
+    loss, disorder or duplicates.
+    """
+    from inorder.bench.options import RelaySetting
+    from inorder.bench.run import run_wake_up
+    from inorder.bench.wake_up import WakeUpOptions
+
+    load(config)
+    setting = RelaySetting(delivery.value, strategy)
+    raise typer.Exit(run_wake_up(WakeUpOptions(writers, seconds, repeats, setting), as_json))
 
 
 @app.command()
@@ -70,15 +145,14 @@ def pipeline(
     Brings its own servers; of the settings only [log] is used. Compares the table with what was sent: exit 5 on loss,
     disorder or duplicates.
     """
-    load(config)
-    _run("pipeline", peer.value, rows, rate, seconds, as_json)
-
-
-def _run(
-    bench: str, peer: str, rows: int, rate: int, seconds: float, as_json: bool, delivery: str = "exactly-once"
-) -> None:
     from inorder.bench.options import Options
-    from inorder.bench.run import run
+    from inorder.bench.run import run_pipeline
     from inorder.bench.schedule import Schedule
 
-    raise typer.Exit(run(bench, peer, Options(rows, Schedule(rate, seconds), delivery), as_json))
+    load(config)
+    raise typer.Exit(run_pipeline(peer.value, Options(rows, Schedule(rate, seconds)), as_json))
+
+
+def _headers(layout: str, every: tuple[int, ...]) -> tuple[int, ...]:
+    """The layout `debezium` has no column for headers."""
+    return (0,) if layout == "debezium" else every

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
@@ -71,6 +71,12 @@ class JarSet:
     megabytes: int
     jars: tuple[Jar, ...]
 
+    @classmethod
+    def parse(cls, name: str, entry: Mapping[str, Any]) -> JarSet:
+        """From an entry as `jars.toml` has them."""
+        jars = tuple(Jar.parse(coordinates, sha256) for coordinates, sha256 in entry["jars"].items())
+        return cls(name, entry["title"], entry["megabytes"], jars)
+
     @property
     def folder(self) -> Path:
         """Where it lies when fetched; another list is another folder, so versions never mix."""
@@ -105,9 +111,7 @@ def jar_sets() -> dict[str, Any]:
 
 def jar_set(name: str) -> JarSet:
     """The set of this name."""
-    entry = jar_sets()[name]
-    jars = tuple(Jar.parse(coordinates, sha256) for coordinates, sha256 in entry["jars"].items())
-    return JarSet(name, entry["title"], entry["megabytes"], jars)
+    return JarSet.parse(name, jar_sets()[name])
 
 
 def spark_jars() -> list[str]:
@@ -116,8 +120,12 @@ def spark_jars() -> list[str]:
 
 
 def fetch(name: str) -> list[Path]:
-    """The files of a set, downloaded first when they are not in the cache."""
-    wanted = jar_set(name)
+    """The files of a set of ours, downloaded first when they are not in the cache."""
+    return fetch_set(jar_set(name))
+
+
+def fetch_set(wanted: JarSet) -> list[Path]:
+    """The files of any set, downloaded first when they are not in the cache."""
     if not wanted.folder.is_dir():
         _fetch_alone(wanted)
     return wanted.paths()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,17 +26,27 @@ _NOT_DURABLE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes":
 
 
 class Postgres(Server):
-    """A PostgreSQL for this machine only: user `postgres`, no password, loopback."""
+    """A PostgreSQL for this machine only: user `postgres`, no password, loopback.
+
+    `options` are settings of the server on top of ours, as `wal_level` or `shared_buffers`.
+    """
 
     name = "postgres"
     title = "PostgreSQL"
     stop_signal = signal.SIGINT  # "fast": SIGTERM would wait for every client to leave
 
     def __init__(
-        self, folder: Path | str, *, port: int | None = None, start_seconds: float = 60, durable: bool = True
+        self,
+        folder: Path | str,
+        *,
+        port: int | None = None,
+        start_seconds: float = 60,
+        durable: bool = True,
+        options: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(folder, port=port, start_seconds=start_seconds)
         self._durable = durable
+        self._options = dict(options or {})
         self.account = unprivileged()
 
     @property
@@ -57,7 +67,7 @@ class Postgres(Server):
 
     def command(self) -> Sequence[str]:
         """The postmaster; settings are arguments, so that a kept folder follows a new version of ours."""
-        settings = _SETTINGS if self._durable else _SETTINGS | _NOT_DURABLE
+        settings = _SETTINGS | ({} if self._durable else _NOT_DURABLE) | self._options
         pairs = [f"--{name}={value}" for name, value in settings.items()]
         return [str(self._programs / "postgres"), "-D", str(self.data), "-p", str(self.port), *pairs]
 

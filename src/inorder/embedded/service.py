@@ -1,11 +1,11 @@
-"""Our own commands beside the servers, as a user runs them: in processes of their own."""
+"""Commands beside the servers, our own and others', as a user runs them: in processes of their own."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from inorder.embedded.process import GuardedProcess, Order
@@ -14,15 +14,19 @@ from inorder.model.errors import PermanentError
 _LAST_LINES = 15
 
 
-class Service:
-    """One `inorder` command, or another module of ours, until it is stopped; it ends with us, however we end."""
+class Program:
+    """One program until it is stopped; it ends with us, however we end."""
 
-    def __init__(self, name: str, arguments: list[str], folder: Path, *, module: str = "inorder.cli") -> None:
+    def __init__(self, name: str, argv: Sequence[str], folder: Path) -> None:
         self.name = name
-        self._module = module
-        self._arguments = arguments
+        self.argv = argv
         self._folder = folder
         self._process: GuardedProcess | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Its process, while it runs."""
+        return self._process.pid if self._process is not None else None
 
     @property
     def log_path(self) -> Path:
@@ -35,7 +39,7 @@ class Service:
         try:
             self._process = GuardedProcess(
                 Order(
-                    argv=[sys.executable, "-m", self._module, *self._arguments],
+                    argv=self.argv,
                     cwd=self._folder,
                     log_path=self.log_path,
                     env=_environment(),
@@ -86,6 +90,13 @@ class Service:
             f"The {self.name} ended by itself; its last words were:\n" + "\n".join(lines),
             hint=f"\nAll of them are in {self.log_path}.",
         )
+
+
+class Service(Program):
+    """One `inorder` command, or another module of ours."""
+
+    def __init__(self, name: str, arguments: list[str], folder: Path, *, module: str = "inorder.cli") -> None:
+        super().__init__(name, [sys.executable, "-m", module, *arguments], folder)
 
 
 def _environment() -> Mapping[str, str]:

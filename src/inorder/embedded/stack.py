@@ -25,7 +25,7 @@ class Stack:
 
     `folder` names a run folder to keep and reuse; without it each stack gets a fresh one. `ports` fixes the
     port of a part by its name; the others get free ones. `durable=False` lets PostgreSQL forgo fsync, for
-    tests.
+    tests; `postgres` holds settings of PostgreSQL on top of ours.
 
     ```python
     with Stack(("postgres", "kafka")) as stack:
@@ -40,6 +40,7 @@ class Stack:
         *,
         ports: Mapping[str, int] | None = None,
         durable: bool = True,
+        postgres: Mapping[str, str] | None = None,
     ) -> None:
         for part in (*parts, *(ports or ())):
             if part not in _KINDS:
@@ -48,6 +49,7 @@ class Stack:
         self._wanted_folder = Path(folder) if folder is not None else None
         self._ports = dict(ports or {})
         self._durable = durable
+        self._postgres = dict(postgres or {})
         self._run: RunFolder | None = None
         self.servers: dict[str, Server] = {}
 
@@ -83,7 +85,7 @@ class Stack:
     def _server(self, part: str) -> Server:
         folder, port = self.folder / part, self._ports.get(part)
         if part == Postgres.name:
-            return Postgres(folder, port=port, durable=self._durable)
+            return Postgres(folder, port=port, durable=self._durable, options=self._postgres)
         return _KINDS[part](folder, port=port)
 
     def _start_all(self) -> None:

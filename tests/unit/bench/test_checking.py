@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inorder.bench.checking import check_live, check_table, check_values
+from inorder.bench.checking import check_begun, check_counts, check_live, check_table, check_values
 from inorder.bench.load import Load
 
 LOAD = Load(rows=9, keys=3)
@@ -54,3 +54,27 @@ def test_live_records_must_all_be_seen_once() -> None:
     assert check_live(3, [2, 0, 1]).verdict.holds
     assert check_live(3, [0, 1]).as_dict()["lost"] == 1
     assert check_live(3, [0, 1, 2, 2]).as_dict()["duplicated"] == 1
+
+
+def test_what_was_carried_of_a_load_in_part_may_end_anywhere_in_each_key() -> None:
+    begun = check_begun(VALUES[:4])
+    assert begun.verdict.holds
+    assert begun.records == 4
+
+
+@pytest.mark.parametrize(
+    ("values", "broken"),
+    [
+        (VALUES[3:], {"lost": 3}),
+        ([*VALUES[:4], VALUES[0]], {"duplicated": 1}),
+        ([VALUES[3], VALUES[0]], {"out_of_order": 1}),
+    ],
+)
+def test_a_part_has_no_holes_doubles_or_disorder(values: list[bytes], broken: dict[str, int]) -> None:
+    assert check_begun(values).as_dict().items() >= broken.items()
+
+
+def test_every_writer_finds_what_it_committed() -> None:
+    assert check_counts({1: 3, 2: 3, 3: 3}, VALUES).verdict.holds
+    assert check_counts({1: 4, 2: 3, 3: 3}, VALUES).as_dict()["lost"] == 1
+    assert check_counts({1: 3, 2: 3, 3: 2}, VALUES).as_dict()["phantom"] == 1

@@ -6,7 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.bench.figures import Drain, Look, drain_of, latency_of, percentile, ratio_of, sent_of
+from inorder.bench.figures import (
+    Drain,
+    Look,
+    Spread,
+    difference,
+    drain_of,
+    latency_of,
+    percentile,
+    ratio_of,
+    ratio_of_medians,
+    sent_of,
+    spread_of,
+    told_of,
+    words_of,
+)
 
 
 def test_a_rate_counts_from_the_first_visible_record_to_the_last() -> None:
@@ -59,3 +73,41 @@ def test_no_latencies_give_no_percentiles() -> None:
 )
 def test_a_ratio_needs_both_sides(ours: float | None, peer: float | None, ratio: float | None) -> None:
     assert ratio_of(ours, peer) == ratio
+
+
+@given(st.lists(st.floats(min_value=0.001, max_value=1e9), min_size=1, max_size=9))
+def test_a_spread_holds_all_its_values(values: list[float]) -> None:
+    spread = spread_of(values)
+    assert spread is not None
+    assert spread.low == min(values) <= spread.median <= spread.high == max(values)
+    assert spread.trials == len(values)
+
+
+def test_one_slow_trial_does_not_move_the_median() -> None:
+    assert spread_of([100.0, 101.0, 3.0]) == Spread(100.0, 3.0, 101.0, 3)
+
+
+def test_what_could_not_be_measured_is_left_out_of_a_spread() -> None:
+    assert spread_of([None, 4.0, None]) == Spread(4.0, 4.0, 4.0, 1)
+    assert spread_of([None]) is None
+    assert spread_of([]) is None
+
+
+def test_a_ratio_compares_medians() -> None:
+    assert ratio_of_medians(spread_of([10.0, 30.0, 20.0]), spread_of([4.0, 5.0, 6.0])) == 4.0
+    assert ratio_of_medians(spread_of([10.0]), None) is None
+    assert ratio_of_medians(None, spread_of([10.0])) is None
+
+
+def test_a_spread_is_told_with_its_edges_and_a_single_trial_without() -> None:
+    assert words_of(spread_of([1_000.0, 2_500.4, 4_000.0]), 0) == "2,500 (1,000..4,000)"
+    assert words_of(spread_of([2.25]), 1) == "2.2"
+    assert words_of(None, 1) == "-"
+    assert told_of(spread_of([1.0, 2.0])) == {"median": 1.5, "min": 1.0, "max": 2.0, "trials": 2}
+    assert told_of(None) is None
+
+
+def test_a_difference_needs_both_readings() -> None:
+    assert difference(5.0, 3.5) == 1.5
+    assert difference(None, 3.5) is None
+    assert difference(5.0, None) is None

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from inorder.bench.load import LIVE_FIRST, VALUE_BYTES, Load, event_of, mark_of, value_of
+from inorder.bench.load import LIVE_FIRST, VALUE_BYTES, Load, chunks, event_of, mark_of, value_of
 
 
 def test_a_load_is_the_same_each_time() -> None:
@@ -48,3 +48,13 @@ def test_the_final_rows_hold_the_newest_place_of_each_key() -> None:
 @pytest.mark.parametrize("mark", [1, 42, 1_763_000_000_000_000_000])
 def test_a_mark_is_read_as_it_was_written(mark: int) -> None:
     assert event_of(value_of(8, mark)) == (8, mark)
+
+
+def test_chunks_hold_everything_once_and_in_order() -> None:
+    assert list(chunks(range(7), 3)) == [[0, 1, 2], [3, 4, 5], [6]]
+    assert list(chunks([], 3)) == []
+
+
+def test_headers_are_the_same_on_every_record_of_a_load() -> None:
+    assert Load(rows=1, keys=1).header_pairs == []
+    assert [name for name, _ in Load(rows=1, keys=1, headers=2).header_pairs] == ["header-1", "header-2"]

@@ -13,9 +13,9 @@ from inorder.bench.report import Check, Report, Side
 from inorder.testing.checker import Verdict
 
 REPORT = Report(
-    bench="relay",
+    bench="pipeline",
     rows=1_000,
-    peer="librdkafka",
+    peer="raw-copy",
     ours=Side(Drain(50.04, 20.0, 1.25), latency_of([1.0, 2.0, 3.0]), {"commit_to_visible_ms": {"p50": 1.5}}),
     peer_result=Side(Drain(200.0, 5.0, 0.5), latency_of([1.0]), {}),
     checks={"ours": Check(1_000, 1_000, Verdict()), "peer": Check(1_000, 1_000, Verdict())},
@@ -53,8 +53,8 @@ def test_one_broken_check_breaks_the_report() -> None:
 
 def test_a_person_sees_both_sides_the_ratio_and_the_machine() -> None:
     text = shown(REPORT)
-    assert "inorder carries 0.25 times what librdkafka carries." in text
-    assert "1,000 rows, 2 cores, load average 0.5 before and 1.5 after." in text
+    assert "inorder carries 0.25 times what raw-copy carries." in text
+    assert "1,000 rows. 2 cores, load average 0.5 before and 1.5 after." in text
     assert "whole and in order" in text
 
 

@@ -3,49 +3,87 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from inorder.bench import run as module
-from inorder.bench.options import Options
-from inorder.bench.report import Report
-from tests.unit.bench.test_report import BROKEN, REPORT
+from inorder.bench.options import Options, RelayOptions, RelaySetting
+from inorder.bench.run import Told
+from inorder.bench.wake_up import WakeUpOptions
+from inorder.model.errors import ConfigurationError
+from tests.unit.bench import test_relay_report as relay
+from tests.unit.bench import test_report as pipeline
+from tests.unit.bench import test_wake_up as wake_up
+
+Run = Callable[[bool], int]
+
+RUNS: dict[str, tuple[str, Run, Told, Told]] = {
+    "relay": (
+        "relay_report",
+        lambda as_json: module.run_relay("goharvest", RelayOptions(), as_json),
+        relay.REPORT,
+        relay.BROKEN,
+    ),
+    "pipeline": (
+        "pipeline_report",
+        lambda as_json: module.run_pipeline("raw-copy", Options(), as_json),
+        pipeline.REPORT,
+        pipeline.BROKEN,
+    ),
+    "wake-up": (
+        "wake_up_report",
+        lambda as_json: module.run_wake_up(WakeUpOptions(), as_json),
+        wake_up.REPORT,
+        wake_up.BROKEN,
+    ),
+}
+EVERY = pytest.mark.parametrize("name", RUNS)
 
 
-@pytest.fixture
-def measures(monkeypatch: pytest.MonkeyPatch) -> dict[str, Report]:
+def measured(monkeypatch: pytest.MonkeyPatch, name: str, report: Told) -> Run:
     """Puts a report in the place of a measurement."""
-    given = {"report": REPORT}
+    function, run, _, _ = RUNS[name]
 
-    def measured(bench: str, peer: str, options: Options, say: Any) -> Report:
-        say(f"Measuring {bench} against {peer}.")
-        return replace(given["report"], rows=options.rows)
+    def measure(*given: Any) -> Told:
+        given[-1](f"Measuring the {name}.")
+        return report
 
-    monkeypatch.setattr(module, "measured", measured)
-    return given
+    monkeypatch.setattr(module, function, measure)
+    return run
 
 
-@pytest.mark.usefixtures("measures")
-def test_the_report_is_the_last_line_of_stdout(capsys: pytest.CaptureFixture[str]) -> None:
-    assert module.run("relay", "librdkafka", Options(rows=7), as_json=True) == 0
+@EVERY
+def test_the_report_is_the_last_line_of_stdout(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    report = RUNS[name][2]
+    assert measured(monkeypatch, name, report)(True) == 0
     printed = capsys.readouterr()
-    assert json.loads(printed.out.splitlines()[-1]) == replace(REPORT, rows=7).as_dict()
-    assert "Measuring relay against librdkafka." in printed.err
+    assert json.loads(printed.out.splitlines()[-1]) == json.loads(json.dumps(report.as_dict()))
+    assert f"Measuring the {name}." in printed.err
 
 
-@pytest.mark.usefixtures("measures")
-def test_without_json_everything_goes_to_the_person(capsys: pytest.CaptureFixture[str]) -> None:
-    assert module.run("relay", "librdkafka", Options(), as_json=False) == 0
+@EVERY
+def test_without_json_everything_goes_to_the_person(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    assert measured(monkeypatch, name, RUNS[name][2])(False) == 0
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert "inorder carries 0.25 times" in printed.err
+    assert "whole and in order" in printed.err
 
 
+@EVERY
 def test_a_broken_guarantee_ends_with_5_and_is_still_told(
-    measures: dict[str, Report], capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    measures["report"] = BROKEN
-    assert module.run("relay", "librdkafka", Options(), as_json=True) == 5
+    assert measured(monkeypatch, name, RUNS[name][3])(True) == 5
     assert json.loads(capsys.readouterr().out)["checks"]["hold"] is False
+
+
+def test_a_setting_that_is_not_there_is_refused_before_anything_is_started() -> None:
+    options = RelayOptions(setting=RelaySetting(strategy="guess"))
+    with pytest.raises(ConfigurationError, match="guess"):
+        module.relay_report("librdkafka", options, lambda _: None)

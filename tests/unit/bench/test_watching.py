@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from inorder.bench.figures import drain_of
-from inorder.bench.relay import counted_of
-from inorder.bench.watching import Seen, watch
+from inorder.bench.watching import Seen, counted_of, watch
 from inorder.model.errors import PermanentError, TransientError
 
 

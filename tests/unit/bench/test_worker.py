@@ -10,7 +10,8 @@ import orjson
 import pytest
 
 from inorder.bench import roles, worker
-from inorder.bench.run import BENCHES
+from inorder.bench.peers.choice import PEERS
+from inorder.bench.run import PIPELINE_PEERS
 from inorder.bench.worker import Worker
 from inorder.cli.bench import PipelinePeer, RelayPeer
 from inorder.model.errors import PermanentError
@@ -54,5 +55,5 @@ def test_workers_of_one_role_do_not_share_files(tmp_path: Path) -> None:
 
 
 def test_every_peer_of_the_command_line_can_be_measured() -> None:
-    offered = {("relay", peer.value) for peer in RelayPeer} | {("pipeline", peer.value) for peer in PipelinePeer}
-    assert offered == set(BENCHES)
+    assert {peer.value for peer in RelayPeer} == set(PEERS)
+    assert {peer.value for peer in PipelinePeer} == set(PIPELINE_PEERS)

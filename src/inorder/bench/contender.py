@@ -1,0 +1,186 @@
+"""A side of the contest: it drains a backlog and carries live records, as often as it is asked to.
+
+Whoever reads a table, ours or a peer's, is measured by the same lines: the same rows written the same way, the same
+eyes on the topic, the same reading of processor time.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from inorder.bench.checking import check_begun, check_live, check_values
+from inorder.bench.cpu import cpu_seconds
+from inorder.bench.figures import difference, drain_of, latency_of
+from inorder.bench.load import Load
+from inorder.bench.options import DRAIN_CAP_SECONDS, FILL_CAP_SECONDS, START_CAP_SECONDS, RelayOptions
+from inorder.bench.place import PARTITIONS, BenchPlace
+from inorder.bench.schedule import Schedule
+from inorder.bench.tables import TableLayout
+from inorder.bench.trial import Cpu, DrainTrial, LiveTrial
+from inorder.bench.watching import Seen, VisibleEnd, counted_of, see_records, watch
+from inorder.embedded.service import Program
+from inorder.kafka.read_back import read_back
+
+WARM_ROW = Load(rows=1, keys=1)
+
+
+class Contender(Protocol):
+    """What the contest asks of a side; `number` tells trials apart."""
+
+    name: str
+
+    def drain(self, load: Load, number: int) -> DrainTrial:
+        """Carries a backlog from nothing, in a process that is new."""
+
+    def live(self, number: int) -> LiveTrial:
+        """Carries live records, in a process that has carried one before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The other side, before there are servers."""
+
+    make: Callable[[BenchPlace, RelayOptions], Contender]
+    """The side itself, on these servers."""
+    set_up: Callable[[], object] = lambda: None
+    """Fetches or builds what it consists of; called before anything is started."""
+    notes: tuple[str, ...] = ()
+    """What must be known to read its figures."""
+    postgres: Mapping[str, str] = field(default_factory=dict)
+    """Settings that the database needs for it, and then has for both sides."""
+
+
+class TableReader(ABC):
+    """A side that reads an outbox table of its own in a process of its own."""
+
+    name: str
+    empties = True
+    """Whether rows leave the table when they have been carried."""
+    window_seconds: float | None = None
+    """How long a drain is watched from its first visible record on; None: to its end."""
+
+    def __init__(self, place: BenchPlace, options: RelayOptions, layout: TableLayout, table: str) -> None:
+        self.place = place
+        self.options = options
+        self.layout = layout
+        self.table = table
+
+    @abstractmethod
+    def empty(self) -> None:
+        """Makes the table and whatever belongs to it new, before every trial."""
+
+    @abstractmethod
+    def program(self, load: Load) -> Program:
+        """What carries the rows of such a load; not started yet."""
+
+    def tidy(self) -> None:  # noqa: B027  most sides leave nothing
+        """Removes, after every trial, what would cost the other side."""
+
+    def drain(self, load: Load, number: int) -> DrainTrial:
+        """Fills the table, starts the process and watches the topic."""
+        topic = self._begin(f"{self.name}-drain-{number}", load)
+        try:
+            with self.place.running(self.program(load)) as program:
+                watching = _Watching(self, program, VisibleEnd(self.place.kafka, topic, PARTITIONS), load)
+                looks = watch(watching.count, watching.is_over, program.check, DRAIN_CAP_SECONDS)
+                drain = drain_of(looks, watching.records(looks[-1].count), watching.started)
+                cpu = watching.cpu(looks[-1].count)
+        finally:
+            self.tidy()
+        values = (record.value for record in read_back(self.place.kafka, topic))
+        check = check_values(load, values) if watching.is_whole else check_begun(values)
+        return DrainTrial(drain, watching.is_whole, cpu, check)
+
+    def live(self, number: int) -> LiveTrial:
+        """Starts the process, sees one row come out, and then times the others."""
+        topic = self._begin(f"{self.name}-live-{number}", WARM_ROW)
+        try:
+            with self.place.running(self.program(WARM_ROW)) as program:
+                end = VisibleEnd(self.place.kafka, topic, PARTITIONS)
+                watch(end, lambda seen: seen > 0, program.check, START_CAP_SECONDS)
+                return self._timed(topic, program)
+        finally:
+            self.tidy()
+
+    def _begin(self, name: str, load: Load) -> str:
+        self.empty()
+        topic = self.place.topic(self.layout.topic_prefix + name)
+        self.layout.fill(self.place.url, self.table, topic, load)
+        return topic
+
+    def _timed(self, topic: str, program: Program) -> LiveTrial:
+        schedule, before = self.options.schedule, list[Cpu]()
+        read = cpu_reader(self.place, program)
+        task = {"url": self.place.url, "layout": self.layout.name, "table": self.table, "topic": topic}
+        with self.place.worker("publish-live", **task, **self.options.live_task) as writer:
+            seen = see_records(
+                self.place.kafka, topic, schedule, self.options.live_cap, lambda: before.append(read(0, None))
+            )
+            cpu = read(schedule.counted, before[0] if before else None)
+            committed = writer.result(FILL_CAP_SECONDS)["committed_ns"]
+        return live_trial(seen, schedule, committed, cpu)
+
+
+def live_trial(seen: list[Seen], schedule: Schedule, committed: list[int] | None, cpu: Cpu) -> LiveTrial:
+    """What was seen of live records, in figures."""
+    counted = counted_of(seen, schedule.warm)
+    since_commit = [(one.seen_ns - committed[one.number]) / 1e6 for one in counted] if committed else []
+    return LiveTrial(
+        latency_of([one.milliseconds for one in counted]),
+        latency_of(since_commit) if committed else {},
+        cpu,
+        check_live(schedule.total, [one.number for one in seen]),
+    )
+
+
+def cpu_reader(place: BenchPlace, program: Program) -> Callable[[int, Cpu | None], Cpu]:
+    """Reads how much the process and the database have used since an earlier reading, for so many records."""
+
+    def read(records: int, since: Cpu | None) -> Cpu:
+        relay, database = cpu_seconds(program.pid), cpu_seconds(place.database_pid)
+        if since is None:
+            return Cpu(relay, database, records)
+        return Cpu(difference(relay, since.relay), difference(database, since.database), records)
+
+    return read
+
+
+class _Watching:
+    """A drain under way: when it is over, and what it has cost since its first records were visible."""
+
+    def __init__(self, side: TableReader, program: Program, end: Callable[[], int], load: Load) -> None:
+        self.started = time.monotonic()
+        self.count = end
+        self.is_whole = False
+        self._side = side
+        self._load = load
+        self._read = cpu_reader(side.place, program)
+        self._first: tuple[float, int, Cpu] | None = None
+
+    def is_over(self, count: int) -> bool:
+        """Whether all is carried, or the window is closed."""
+        if count == 0:
+            return False
+        if self._first is None:
+            self._first = time.monotonic(), count, self._read(0, None)
+        self.is_whole = count >= self._load.rows and (
+            not self._side.empties or self._side.place.is_empty(self._side.table)
+        )
+        window = self._side.window_seconds
+        return self.is_whole or (window is not None and time.monotonic() - self._first[0] >= window)
+
+    def records(self, count: int) -> int:
+        """How many of the offsets are records; the rest are the marks of transactions."""
+        return self._load.rows if self.is_whole else count
+
+    def cpu(self, count: int) -> Cpu:
+        """From the first visible records, which do not count, to now."""
+        if self._first is None:
+            return Cpu(None, None, 0)
+        _, first, reading = self._first
+        share = self.records(count) / count
+        return self._read(round((count - first) * share), reading)

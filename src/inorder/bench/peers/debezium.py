@@ -1,0 +1,166 @@
+"""The peer Debezium: its PostgreSQL connector with the Outbox Event Router, in one Kafka Connect worker.
+
+It reads the write-ahead log through a replication slot, so a backlog is what the slot holds. Tuned as far as we know
+how: a short poll, large batches and a large queue, and a producer that batches and compresses.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from importlib.resources import files
+from itertools import count
+from pathlib import Path
+
+from inorder.bench.contender import Peer, TableReader
+from inorder.bench.load import Load
+from inorder.bench.options import RelayOptions
+from inorder.bench.place import BenchPlace
+from inorder.bench.tables import LAYOUTS
+from inorder.bench.watching import watch
+from inorder.embedded.jars import JarSet, fetch_set
+from inorder.embedded.java import find_java
+from inorder.embedded.ports import HOST, free_port
+from inorder.embedded.service import Program
+from inorder.sql import quoted
+
+TABLE = "bench_debezium"
+SLOT = "bench_debezium_slot"
+PUBLICATION = "bench_debezium_publication"
+SLOT_CAP_SECONDS = 30.0
+TUNED = {
+    "poll.interval.ms": "2",
+    "max.batch.size": "8192",
+    "max.queue.size": "32768",
+    "producer.override.batch.size": "262144",
+    "producer.override.compression.type": "lz4",
+}
+_CLEAR = (
+    "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{slot}'",
+    "DROP PUBLICATION IF EXISTS {publication}",
+    "DROP TABLE IF EXISTS {table}",
+)
+_INSTALL = (
+    """
+    CREATE TABLE {table} (
+      id uuid PRIMARY KEY,
+      aggregatetype varchar(255) NOT NULL,
+      aggregateid varchar(255) NOT NULL,
+      type varchar(255) NOT NULL,
+      payload text
+    )
+    """,
+    "CREATE PUBLICATION {publication} FOR TABLE {table}",
+    "SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')",
+)
+_ACTIVE = f"SELECT count(*) FROM pg_replication_slots WHERE slot_name = '{SLOT}' AND active"  # noqa: S608 - a constant
+_starts = count(1)
+
+
+class Debezium(TableReader):
+    """A fresh worker for each trial; its slot goes with it, or our side would pay for what it decodes."""
+
+    name = "debezium"
+    empties = False
+
+    def __init__(self, place: BenchPlace, options: RelayOptions) -> None:
+        super().__init__(place, options, LAYOUTS["debezium"], TABLE)
+
+    def empty(self) -> None:
+        """A slot holds what is written from now on."""
+        self.tidy()
+        self._execute(*_INSTALL)
+
+    def tidy(self) -> None:
+        """The server notices only after a moment that the reader of a slot has gone."""
+        watch(self._active, lambda active: active == 0, lambda: None, SLOT_CAP_SECONDS)
+        self._execute(*_CLEAR)
+
+    def program(self, load: Load) -> Program:
+        """A standalone worker with one connector."""
+        folder = self.place.folder / f"debezium-{next(_starts)}"
+        (folder / "plugins").mkdir(parents=True)
+        paths = [
+            _written(folder / "worker.properties", self._worker(folder)),
+            _written(folder / "connector.properties", self._connector(load)),
+        ]
+        logging = folder / "log4j2.properties"
+        logging.write_text(
+            files("inorder.bench.peers").joinpath("connect-log4j2.properties").read_text("utf-8"), "utf-8"
+        )
+        classes = os.pathsep.join(str(path) for path in fetch_set(jars()))
+        flags = ["-Xmx1g", f"-Dlog4j2.configurationFile={logging}", "-cp", classes]
+        main = "org.apache.kafka.connect.cli.ConnectStandalone"
+        return Program("debezium", [str(find_java()), *flags, main, *map(str, paths)], self.place.folder)
+
+    def _worker(self, folder: Path) -> dict[str, str]:
+        text = "org.apache.kafka.connect.storage.StringConverter"
+        return {
+            "bootstrap.servers": str(self.place.kafka["bootstrap.servers"]),
+            "listeners": f"http://{HOST}:{free_port()}",
+            "offset.storage.file.filename": str(folder / "offsets"),
+            "key.converter": text,
+            "value.converter": text,
+            "plugin.discovery": "only_scan",
+            "plugin.path": str(folder / "plugins"),
+            "connector.client.config.override.policy": "All",
+        }
+
+    def _connector(self, load: Load) -> dict[str, str]:
+        host, port = self.place.database_address
+        router = {
+            "transforms": "outbox",
+            "transforms.outbox.type": "io.debezium.transforms.outbox.EventRouter",
+        }
+        if load.headers:  # one more beside the id, which it always sends
+            router["transforms.outbox.table.fields.additional.placement"] = "type:header:type"
+        return {
+            "name": "bench",
+            "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+            "tasks.max": "1",
+            "database.hostname": host,
+            "database.port": str(port),
+            "database.user": "postgres",
+            "database.dbname": "postgres",
+            "topic.prefix": "bench",
+            "plugin.name": "pgoutput",
+            "slot.name": SLOT,
+            "publication.name": PUBLICATION,
+            "publication.autocreate.mode": "disabled",
+            "snapshot.mode": "no_data",
+            "table.include.list": f"public.{TABLE}",
+            "tombstones.on.delete": "false",
+            **router,
+            **TUNED,
+        }
+
+    def _active(self) -> int:
+        row = self.place.watching.execute(_ACTIVE).fetchone()
+        return int(row[0]) if row else 0
+
+    def _execute(self, *statements: str) -> None:
+        for statement in statements:
+            self.place.watching.execute(statement.format(table=quoted(TABLE), slot=SLOT, publication=PUBLICATION))
+
+
+def jars() -> JarSet:
+    """What it consists of."""
+    entries = tomllib.loads(files("inorder.bench.peers").joinpath("jars.toml").read_text("utf-8"))
+    return JarSet.parse("debezium", entries["debezium"])
+
+
+def _written(path: Path, properties: Mapping[str, str]) -> Path:
+    path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()), "utf-8")
+    return path
+
+
+PEER = Peer(
+    Debezium,
+    set_up=lambda: fetch_set(jars()),
+    notes=(
+        "Debezium has a fresh JVM in each trial: its start is told apart, its compilation is inside the rate.",
+        "Debezium delivers at least once, without transactions, and leaves its rows in the table.",
+    ),
+    postgres={"wal_level": "logical"},
+)

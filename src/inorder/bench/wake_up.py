@@ -1,0 +1,168 @@
+"""`inorder bench wake-up`: what writers pay for waking the relay, with the relay at work beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console
+
+from inorder.bench.checking import check_counts
+from inorder.bench.cpu import cpu_seconds
+from inorder.bench.display import machine_line, show_verdict
+from inorder.bench.figures import Spread, difference, ratio_of_medians, spread_of, told_of, words_of
+from inorder.bench.options import DRAIN_CAP_SECONDS, FILL_CAP_SECONDS, RelaySetting
+from inorder.bench.place import PARTITIONS, BenchPlace
+from inorder.bench.report import Check
+from inorder.bench.watching import VisibleEnd, watch
+from inorder.embedded.service import Program
+from inorder.kafka.read_back import read_back
+
+TOPIC = "bench-wake-up"
+WARM_SECONDS = 1.0
+TARGET = 0.85
+"""What the writers shall keep of their rate."""
+
+
+@dataclass(frozen=True, slots=True)
+class WakeUpOptions:
+    """How many writers, for how long, how often."""
+
+    writers: int = 16
+    seconds: float = 10.0
+    repeats: int = 3
+    setting: RelaySetting = field(default_factory=RelaySetting)
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """One trial: commits a second of all writers together, and what the relay used meanwhile.
+
+    On few cores a relay that rests is the writers' gain, so its time is told too: both kinds should see it work alike.
+    """
+
+    commits_per_second: float
+    relay_cpu_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class WakeUpTrials:
+    """Trials of both kinds, and what the relay made of all that was committed."""
+
+    waking: Sequence[Writing]
+    plain: Sequence[Writing]
+    check: Check
+
+
+@dataclass(frozen=True, slots=True)
+class WakeUpReport:
+    """The object that `--json` prints."""
+
+    options: WakeUpOptions
+    trials: WakeUpTrials
+    machine: Mapping[str, Any]
+
+    @property
+    def waking(self) -> Spread | None:
+        """Commits a second with the wake-up."""
+        return _rate(self.trials.waking)
+
+    @property
+    def plain(self) -> Spread | None:
+        """Commits a second without it."""
+        return _rate(self.trials.plain)
+
+    @property
+    def ratio(self) -> float | None:
+        """Which part of their rate the writers keep."""
+        return ratio_of_medians(self.waking, self.plain)
+
+    @property
+    def holds(self) -> bool:
+        """Whether everything that was committed arrived once and in order."""
+        return self.trials.check.verdict.holds
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as JSON has it."""
+        return {
+            "bench": "wake-up",
+            "writers": self.options.writers,
+            "seconds": self.options.seconds,
+            "relay": self.options.setting.as_dict(),
+            "commits_per_second": {
+                "waking": told_of(self.waking),
+                "plain": told_of(self.plain),
+            },
+            "relay_cpu_seconds": {
+                "waking": told_of(_cpu(self.trials.waking)),
+                "plain": told_of(_cpu(self.trials.plain)),
+            },
+            "ratio": self.ratio,
+            "target": TARGET,
+            "checks": {"ours": self.trials.check.as_dict(), "hold": self.holds},
+            "machine": dict(self.machine),
+        }
+
+
+def bench_wake_up(place: BenchPlace, options: WakeUpOptions) -> WakeUpTrials:
+    """Both kinds of writers take turns while one relay carries what they commit."""
+    writing = _Writers(place, options)
+    trials: dict[bool, list[Writing]] = {True: [], False: []}
+    with place.running(place.service("relay", "run")) as relay:
+        writing.publish(relay, WARM_SECONDS, wakes=True)
+        for turn in range(options.repeats):
+            for wakes in (True, False) if turn % 2 == 0 else (False, True):
+                trials[wakes].append(trial := writing.publish(relay, options.seconds, wakes))
+                kind = "with" if wakes else "without"
+                place.say(f"{kind} the wake-up: {trial.commits_per_second:,.0f} commits a second")
+    return WakeUpTrials(trials[True], trials[False], writing.check())
+
+
+def show_wake_up(console: Console, report: WakeUpReport) -> None:
+    """Both rates, what is left, and whether all of it arrived."""
+    for name, trials in (("with the wake-up", report.trials.waking), ("without it", report.trials.plain)):
+        rate, cpu = words_of(_rate(trials), 0), words_of(_cpu(trials), 1)
+        console.print(f"{name}: {rate} commits a second, the relay used {cpu} s of CPU meanwhile", highlight=False)
+    if report.ratio is not None:
+        console.print(f"They keep {report.ratio:.0%} of their rate; the aim is {TARGET:.0%}.", highlight=False)
+    console.print(machine_line(report.machine), highlight=False)
+    show_verdict(console, {"ours": report.trials.check}, report.holds)
+
+
+def _rate(trials: Sequence[Writing]) -> Spread | None:
+    return spread_of(trial.commits_per_second for trial in trials)
+
+
+def _cpu(trials: Sequence[Writing]) -> Spread | None:
+    return spread_of(trial.relay_cpu_seconds for trial in trials)
+
+
+class _Writers:
+    """Writers at work: each has a key of its own, so that their order can be checked afterwards."""
+
+    def __init__(self, place: BenchPlace, options: WakeUpOptions) -> None:
+        self._place = place
+        self._writers = options.writers
+        self._table = place.settings.relay.table
+        self._topic = place.topic(TOPIC)
+        self._committed: dict[int, int] = {}
+
+    def publish(self, relay: Program, seconds: float, wakes: bool) -> Writing:
+        """One trial; returns when the relay has carried everything."""
+        task = {"url": self._place.url, "table": self._table, "topic": self._topic, "writers": self._writers}
+        first_key, before = len(self._committed) + 1, cpu_seconds(relay.pid)
+        with self._place.worker(
+            "publish-flat-out", **task, seconds=seconds, first_key=first_key, wakes=wakes
+        ) as writers:
+            counts = dict[int, int](writers.result(seconds + FILL_CAP_SECONDS)["committed"])
+        used = difference(cpu_seconds(relay.pid), before)
+        self._committed |= counts
+        end = VisibleEnd(self._place.kafka, self._topic, PARTITIONS)
+        watch(end, lambda _: self._place.is_empty(self._table), relay.check, DRAIN_CAP_SECONDS)
+        counted = (count for key, count in counts.items() if key < first_key + self._writers)
+        return Writing(sum(counted) / seconds, used)
+
+    def check(self) -> Check:
+        """What arrived against what was committed."""
+        return check_counts(self._committed, (record.value for record in read_back(self._place.kafka, self._topic)))

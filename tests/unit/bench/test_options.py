@@ -1,0 +1,37 @@
+"""Options say which cases there are, and refuse those that cannot be."""
+
+from __future__ import annotations
+
+import pytest
+
+from inorder.bench.load import Load
+from inorder.bench.options import RelayOptions, RelaySetting
+from inorder.bench.schedule import Schedule
+from inorder.model.errors import ConfigurationError
+
+
+def test_every_number_of_keys_is_drained_with_every_number_of_headers() -> None:
+    assert RelayOptions(rows=5, keys=(10, 1), headers=(0, 1)).loads == [
+        Load(5, 10, 0),
+        Load(5, 1, 0),
+        Load(5, 10, 1),
+        Load(5, 1, 1),
+    ]
+
+
+def test_by_default_there_are_at_least_three_trials_of_six_backlogs_and_live_records() -> None:
+    options = RelayOptions()
+    assert (options.rows, len(options.loads), options.repeats, options.live) == (200_000, 6, 3, True)
+    assert options.setting == RelaySetting("exactly-once", "drain", "native")
+
+
+def test_headers_in_a_layout_without_headers_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="--headers 0"):
+        RelayOptions(setting=RelaySetting(layout="debezium"))
+    assert RelayOptions(headers=(0,), setting=RelaySetting(layout="debezium")).loads
+
+
+def test_the_live_phase_may_last_longer_than_its_schedule() -> None:
+    options = RelayOptions(schedule=Schedule(500, 30.0, 5.0))
+    assert options.live_cap > 35.0
+    assert options.live_task == {"rate": 500, "seconds": 30.0, "warm_seconds": 5.0}
