@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from inorder.doctor.check import Check, fail, of_error, ok, warn
-from inorder.kafka import leadership
+from inorder.kafka import group_member
 from inorder.kafka.admin import Cluster, ClusterInfo
 from inorder.kafka.shard_log import DEFAULTS, marker_topic
 from inorder.model.errors import InorderError
@@ -31,7 +31,7 @@ def _checks(cluster: Cluster, settings: Settings) -> Iterator[Check]:
     yield ok("kafka", f"cluster {info.cluster_id}, {len(info.brokers)} broker(s): {', '.join(info.brokers)}")
     yield _transactions(cluster, info, {**DEFAULTS, **settings.kafka.properties}["transaction.timeout.ms"])
     if settings.relay.leadership == "kafka":
-        session = {**leadership.DEFAULTS, **settings.kafka.properties}["session.timeout.ms"]
+        session = {**group_member.DEFAULTS, **settings.kafka.properties}["session.timeout.ms"]
         yield _sessions(cluster, info, int(str(session)))
     yield _marker(cluster, marker_topic(settings.relay.group))
     yield from _topic(cluster, settings)

@@ -39,6 +39,9 @@ COMMIT_SECONDS = 60.0
 ABORT_SECONDS = 15.0
 ANSWER_SECONDS = 2.0
 
+LETTERS = "ab"
+"""One transactional id each."""
+
 DEFAULTS: Mapping[str, object] = {
     "linger.ms": 5,
     "compression.type": "lz4",
@@ -123,7 +126,7 @@ class KafkaShardLog:
 
     def _initialise(self) -> Marker:
         ensure_compacted_topic(self._properties, self._marker_topic, self._shards)
-        self._producers = tuple(self._fenced_producer(letter) for letter in "ab")
+        self._producers = tuple(self._fenced_producer(letter) for letter in LETTERS)
         self._turn = 0
         return read_last_marker(self._properties, self._marker_topic, self._shard)
 

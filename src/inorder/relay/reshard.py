@@ -21,6 +21,7 @@ of the key begins where the old one stopped.
 |---|---|
 | the command dies in between                 | the registration says `changing`, nobody works; run again, it resumes |
 | an old instance goes on                     | it is fenced, and ends with the registration's refusal                |
+| an old instance fences us while we settle   | it ends, behind its fence; we fence the shard again                   |
 | a shard's fence cannot be had               | the command fails and may be run again                                |
 | delivery is at-least-once: there is no      | running instances ask for the registration once a second; the command |
 | fence                                       | waits longer than that. One that is paused meanwhile may repeat rows  |
@@ -32,13 +33,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from inorder.model.errors import ConfigurationError
+from inorder.model.errors import ConfigurationError, FencedError
 from inorder.ports.exceeded_store import ExceededStore
 from inorder.ports.registry import Registration, Registry, Setup
 from inorder.ports.shard_log import ShardLog
 from inorder.relay.marker import Marker
 
 log = logging.getLogger("inorder.relay")
+
+SETTLE_TRIES = 10
+"""An old instance may win its shard back while we settle it. It then asks for the registration and ends."""
 
 CONFIRM_HINT = "Give all instances the same settings, or run `inorder relay reshard` to change what is registered."
 
@@ -52,7 +56,7 @@ def refuse_other(found: Registration, wanted: Setup) -> None:
     """Raises unless `wanted` is what was found registered."""
     if found.target is not None:
         raise ConfigurationError(
-            f"The relay of table {found.outbox!r} is being changed to {found.target}.",
+            f"The relay of table {found.outbox!r} is being changed to {found.target}; it was {found.setup}.",
             hint="Run `inorder relay reshard` with that target to the end.",
         )
     if found.setup != wanted:
@@ -95,6 +99,17 @@ class Resharding:
         return self._registry.finish_change()
 
     def _settle(self, setup: Setup, shard: int, *, restored: bool) -> None:
+        for tries_left in reversed(range(SETTLE_TRIES)):
+            try:
+                self._settle_once(setup, shard, restored=restored)
+                break
+            except FencedError as error:
+                if not tries_left:
+                    raise
+                log.info("relay.shard_settled_again: %s", error, extra={"group": setup.group, "shard": shard})
+        log.info("relay.shard_settled", extra={"group": setup.group, "shard": shard})
+
+    def _settle_once(self, setup: Setup, shard: int, *, restored: bool) -> None:
         shard_log = self._log_of(setup, shard)
         try:
             marker = Marker.decode(shard_log.take_over())
@@ -103,7 +118,6 @@ class Resharding:
             shard_log.publish((), Marker().encode())
         finally:
             shard_log.close()
-        log.info("relay.shard_settled", extra={"group": setup.group, "shard": shard})
 
     def _carry_out(self, marker: Marker) -> None:
         self._purge(list(marker.ids()))

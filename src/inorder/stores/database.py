@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -10,7 +11,10 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
+from inorder.model.errors import ConfigurationError
 from inorder.sql import Statements, load
+
+log = logging.getLogger("inorder.stores")
 
 Dialect = Literal["postgres", "mysql", "sqlite"]
 
@@ -117,9 +121,15 @@ class Installed:
         self._database.close()
 
     def _install(self) -> None:
-        if not self._is_installed:
+        if self._is_installed:
+            return
+        try:
             self._database.install(self._statements)
-            self._is_installed = True
+        except ConfigurationError as error:
+            # Servers ask for the right to create even where nothing is missing, and the tables may be somebody else's
+            # work. What is really missing shows with the next statement, which names it.
+            log.info("database.not_installed: %s", error)
+        self._is_installed = True
 
 
 @cache

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import shutil
+import sqlite3
 from collections import namedtuple
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,16 +14,25 @@ from inorder.doctor import Check, exit_code
 from inorder.doctor import kafka as kafka_checks
 from inorder.doctor import machine as machine_checks
 from inorder.doctor.check import fail, of_error, ok, unreachable, warn
-from inorder.doctor.database import OUTBOX_COLUMNS, examine_database
+from inorder.doctor.database import examine_database
 from inorder.doctor.machine import GIGABYTE, examine_machine
+from inorder.doctor.outbox import expected_columns, needed_columns, needed_rights
 from inorder.doctor.redis import examine_redis
 from inorder.embedded.ports import free_port
 from inorder.kafka.admin import Cluster, ClusterInfo
 from inorder.model.errors import ConfigurationError, UnreachableError
-from inorder.outbox.layouts import install_statements
+from inorder.outbox.layouts import LAYOUTS, install_statements
+from inorder.ports.registry import Setup
 from inorder.settings import Settings
+from inorder.stores.opening import open_database
+from inorder.stores.registry import SqlRegistry
+from inorder.wiring import install_schema
 
 OK, WARN = ok("a", "fine"), warn("b", "hm", "look")
+EACH_LAYOUT = pytest.mark.parametrize(
+    ("layout", "strategy"),
+    [("native", "drain"), ("native", "mark-purge"), ("goharvest", "mark-purge"), ("debezium", "drain")],
+)
 WRONG, GONE = fail("c", "wrong", "mend"), unreachable("d", "gone", "start")
 
 
@@ -39,10 +49,20 @@ def test_errors_become_findings() -> None:
     assert not of_error("x", ConfigurationError("wrong", hint="mend")).unreachable
 
 
-def test_the_columns_the_doctor_expects_are_those_of_the_layout() -> None:
-    (ddl,) = install_statements("native", "postgresql", "outbox")
-    body = ddl[ddl.index("(") + 1 : ddl.index(") WITH")]
-    assert set(re.findall(r'^\s+"?(\w+)"? ', body, re.MULTILINE)) == OUTBOX_COLUMNS
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_columns_the_doctor_expects_are_those_that_the_layout_makes(tmp_path: Path, layout: str) -> None:
+    with closing(sqlite3.connect(tmp_path / "x.db")) as connection:
+        for statement in install_statements(layout, "sqlite", "outbox"):
+            connection.execute(statement)
+        made = {name for (name,) in connection.execute("SELECT name FROM pragma_table_info('outbox')")}
+    expected = {dialect: expected_columns(layout, dialect) for dialect in ("postgresql", "mysql", "sqlite")}
+    assert expected == dict.fromkeys(expected, made)
+
+
+def test_a_leader_id_is_asked_for_only_where_rows_are_marked() -> None:
+    drain, marks = (Settings.load(relay={"strategy": name}).relay for name in ("drain", "mark-purge"))
+    assert needed_columns(marks, "mysql") - needed_columns(drain, "mysql") == {"leader_id"}
+    assert needed_rights(marks) == (*needed_rights(drain), "UPDATE")
 
 
 def test_a_fit_machine_is_well() -> None:
@@ -90,10 +110,121 @@ def test_a_database_that_refuses_is_unreachable_and_its_password_stays_hidden(pl
     assert "hunter2" not in str(check)
 
 
-def test_another_database_is_only_looked_at(tmp_path: Path) -> None:
-    settings = Settings.load(database={"url": f"sqlite:///{tmp_path}/x.db"})
-    (check,) = examine_database(settings)
-    assert (check.status, "need PostgreSQL" in check.hint) == ("warn", True)
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """An SQLite file with nothing in it."""
+    path = tmp_path / "x.db"
+    path.touch()
+    return path
+
+
+def install(file: Path, layout: str = "native") -> None:
+    """Makes the tables of a layout, as a user would."""
+    install_schema(Settings.load(database={"url": f"sqlite:///{file}"}), layout)
+
+
+def run(file: Path, *statements: str) -> None:
+    """Runs statements in the file."""
+    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def examined(file: Path, **relay: object) -> dict[str, Check]:
+    """The findings on an SQLite file, by name."""
+    settings = Settings.load(database={"url": f"sqlite:///{file}"}, relay=relay)
+    return {check.name: check for check in examine_database(settings)}
+
+
+def failed(found: dict[str, Check]) -> list[str]:
+    """The names of what is wrong."""
+    return [name for name, check in found.items() if check.status == "fail"]
+
+
+def require_well(found: dict[str, Check], layout: str) -> None:
+    """Asserts that a fresh table has nothing wrong, and that nobody has registered anything yet."""
+    assert failed(found) == []
+    assert found["outbox table"].detail == f"outbox has the {layout} columns"
+    assert "none yet" in found["registration"].detail
+
+
+def test_a_file_that_is_not_there_is_unreachable_and_not_made(tmp_path: Path) -> None:
+    found = examined(tmp_path / "none.db")
+    assert found["database"].unreachable
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_database_in_memory_is_refused() -> None:
+    [check] = examine_database(Settings.load(database={"url": "sqlite://"}))
+    assert (check.status, "names no file" in check.detail) == ("fail", True)
+
+
+@EACH_LAYOUT
+def test_a_fresh_file_of_each_layout_is_well(file: Path, layout: str, strategy: str) -> None:
+    install(file, layout)
+    found = examined(file, layout=layout, strategy=strategy)
+    require_well(found, layout)
+    assert found["pipeline table"].status == "warn"
+
+
+def test_a_missing_table_is_told_with_the_command_that_makes_it(file: Path) -> None:
+    found = examined(file, layout="goharvest")
+    assert found["outbox table"].hint == "Run `inorder schema install --layout goharvest`."
+
+
+def test_a_table_of_another_layout_is_not_taken_for_ours(file: Path) -> None:
+    install(file, "goharvest")
+    found = examined(file)
+    assert failed(found) == ["outbox table"]
+    assert "relay.layout" in found["outbox table"].hint
+
+
+def test_marks_need_their_column_and_nothing_else_does(file: Path) -> None:
+    install(file)
+    run(file, "ALTER TABLE outbox DROP COLUMN leader_id")
+    assert failed(examined(file)) == []
+    found = examined(file, strategy="mark-purge")
+    assert found["outbox table"].detail == "outbox lacks leader_id of the layout native"
+
+
+def test_ids_that_are_given_again_are_found(file: Path) -> None:
+    columns = ", ".join(f'"{name}" TEXT' for name in sorted(expected_columns("native", "sqlite") - {"id"}))
+    run(file, f"CREATE TABLE outbox (id INTEGER PRIMARY KEY, {columns})")
+    assert failed(examined(file)) == ["outbox ids"]
+    run(file, "DROP TABLE outbox", f"CREATE TABLE outbox (id INTEGER, {columns})")
+    assert failed(examined(file)) == ["outbox index", "outbox ids"]
+
+
+def register(file: Path, setup: Setup) -> SqlRegistry:
+    """Registers a set-up for the outbox, as its first relay would."""
+    registry = SqlRegistry(open_database(f"sqlite:///{file}", "test"), "outbox")
+    registry.register(setup)
+    return registry
+
+
+def test_what_is_registered_is_compared_and_both_values_are_named(file: Path) -> None:
+    install(file)
+    with closing(register(file, Setup("orders", "drain", 4))):
+        assert examined(file, shards=4)["registration"].status == "ok"
+        found = examined(file, shards=2)["registration"]
+    assert found.status == "fail"
+    assert "relay.shards = 2, but 4 is registered" in found.detail
+    assert "inorder relay reshard" in found.hint
+
+
+def test_a_change_that_was_broken_off_is_found(file: Path) -> None:
+    install(file)
+    with closing(register(file, Setup("orders", "drain", 1))) as registry:
+        registry.begin_change(Setup("orders", "drain", 3))
+        found = examined(file)["registration"]
+    assert "is being changed to group 'orders', strategy 'drain', shards 3" in found.detail
+
+
+def test_looking_changes_nothing(file: Path) -> None:
+    run(file, "CREATE TABLE other (id INTEGER)")
+    before = file.read_bytes()
+    examined(file)
+    assert (file.read_bytes(), [path.name for path in file.parent.iterdir()]) == (before, [file.name])
 
 
 class FakeCluster(Cluster):

@@ -102,7 +102,7 @@ def test_modes_that_are_not_built_yet_are_refused_plainly(mode: str) -> None:
     [
         (
             {"strategy": "drian"},
-            "relay.strategy = 'drian' in the overrides is wrong: expected one of drain, mark-purge.",
+            "relay.strategy = 'drian' in the overrides is wrong: expected one of drain, mark-purge; the nearest is drain.",
         ),
         (
             {"leadership": 5},
