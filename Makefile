@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test lint fault soak bench docs lock clean
+.PHONY: help setup java demo test lint fault matrix soak bench docs lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,7 +16,7 @@ demo: java $(READY) ## events from a transaction through Kafka and Spark into a 
 test: java $(READY) ## unit tests, then those with real servers
 	@$(BIN)/pytest tests/unit --durations=5 --durations-min=0.5
 	@$(BIN)/python -m inorder.embedded
-	@$(BIN)/pytest tests --ignore=tests/unit -m "not fault and not soak" --durations=15 --durations-min=1
+	@$(BIN)/pytest tests --ignore=tests/unit -m "not fault and not soak and not matrix" --durations=15 --durations-min=1
 
 lint: $(READY) ## style, types, and the layers of the house
 	@$(BIN)/ruff check .
@@ -26,6 +26,9 @@ lint: $(READY) ## style, types, and the layers of the house
 
 fault: java $(READY) ## the long runs: kills, pauses and cuts
 	@$(BIN)/pytest tests/fault -m fault
+
+matrix: java $(READY) ## 1, 4 and 8 relays in every set-up, with errors, kills and freezes of 20 s (ARGS="-k 'drain and shards-4'")
+	@$(BIN)/pytest tests/fault -m matrix $(ARGS)
 
 bench: java $(READY) ## the relay, then the pipeline, each against a peer (ARGS="--rows 50000")
 	@$(BIN)/inorder bench relay $(ARGS)

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,7 @@ from inorder.demo.summary import Summary, summarise
 from inorder.demo.writers import Ledger, write
 from inorder.embedded import Stack
 from tests.conftest import Eventually
+from tests.fault.fleet import Fleet, NewFleet, Place, Way
 
 EVENTS_A_ROUND = 400
 QUIET_SECONDS = 0.5
@@ -96,3 +98,21 @@ def ordeal(request: pytest.FixtureRequest, eventually: Eventually) -> Iterator[O
         found = Ordeal(path, request.param, eventually)
         yield found
         print(f"\nseed {found.seed}, {len(found.ledger.entries)} committed", *found.history, sep="\n  ")  # noqa: T201
+
+
+@pytest.fixture
+def new_fleet(
+    postgres_url: str, kafka_bootstrap: str, unique: str, tmp_path: Path, eventually: Eventually
+) -> Iterator[NewFleet]:
+    """Sets a fleet up on the session's servers, or on those that the test names; stops what still runs."""
+    fleets: list[Fleet] = []
+
+    def set_up(way: Way, *, seed: int = 1, url: str = "", relay_url: str = "", bootstrap: str = "") -> Fleet:
+        place = Place(url or postgres_url, bootstrap or kafka_bootstrap, tmp_path, unique, relay_url)
+        fleets.append(Fleet(place, way, eventually, seed))
+        return fleets[-1]
+
+    yield set_up
+    for fleet in fleets:
+        fleet.stop_all()
+        print(f"\n{fleet.way}, seed {fleet.seed}", *fleet.history, sep="\n  ")  # noqa: T201

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+from pathlib import Path
+
 import pytest
 
+from inorder.embedded import Kafka
 from tests.fault.conftest import Ordeal
+from tests.fault.fleet import NewFleet, Way
 
 OUTAGES = 2
+LONG_OUTAGE_SECONDS = 60.0
 
 
 @pytest.mark.timeout(400)
@@ -23,3 +29,33 @@ def test_a_broker_killed_under_load_costs_time_and_nothing_else(ordeal: Ordeal) 
     summary = ordeal.verdict()
     assert summary.holds, summary.verdict
     assert summary.committed == summary.published > 0
+
+
+@pytest.mark.fault
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    "way",
+    [
+        Way("drain", "native", "exactly-once", "kafka"),
+        Way("drain", "native", "at-least-once", "database", 4),
+        Way("mark-purge", "goharvest", "exactly-once", "database", 4),
+        Way("mark-purge", "native", "at-least-once", "kafka"),
+    ],
+    ids=str,
+)
+def test_a_broker_away_for_a_minute_sets_no_record_aside_and_the_backlog_follows_in_order(
+    new_fleet: NewFleet, tmp_path: Path, way: Way
+) -> None:
+    with Kafka(tmp_path / "kafka") as broker:
+        fleet = new_fleet(way, bootstrap=broker.bootstrap)
+        with fleet.load:
+            fleet.start_staggered(2, 1.0)
+            fleet.wait_for_progress()
+            broker.kill()
+            threading.Event().wait(LONG_OUTAGE_SECONDS)
+            fleet.history.append(f"the broker is back, {fleet.waiting()} rows wait")
+            broker.start()
+            fleet.wait_for_progress()
+        assert len(fleet.running()) == 2, "no instance ended for it"
+        verdict = fleet.verdict()
+    assert verdict.holds, verdict

@@ -12,6 +12,12 @@ from inorder.stores.reconnecting import ReconnectingTo
 
 CONNECT_TIMEOUT_SECONDS = 10
 
+# The server's patience with us, as long as a Kafka transaction of ours may last. A leader that is paused while it reads
+# the answer to a mark, or within a transaction, would keep rows locked for whoever took over from it.
+_SESSION = """
+    SELECT set_config('tcp_user_timeout', '10s', false), set_config('idle_in_transaction_session_timeout', '10s', false)
+"""
+
 
 def connect(url: str, application_name: str, *, autocommit: bool = False) -> psycopg.Connection[Any]:
     """A connection for a SQLAlchemy URL; a server that is away raises `UnreachableError`."""
@@ -34,7 +40,9 @@ class Reconnecting(ReconnectingTo[psycopg.Connection[Any]]):
     """One autocommit connection, opened when first needed and again after it broke."""
 
     def _open(self) -> psycopg.Connection[Any]:
-        return connect(self._url, self._application_name, autocommit=True)
+        connection = connect(self._url, self._application_name, autocommit=True)
+        connection.execute(_SESSION)
+        return connection
 
     def _is_open(self, connection: psycopg.Connection[Any]) -> bool:
         return not connection.closed

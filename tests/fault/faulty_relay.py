@@ -1,0 +1,76 @@
+"""`inorder` with a Kafka client that fails now and then: `python faulty_relay.py RATE relay run --config …`.
+
+The client is replaced by one that says of some calls what a real one says when the network or the broker is in trouble,
+each at the given rate:
+
+| where it fails                      | what happened to the records                      | what is said              |
+|---|---|---|
+| while records are handed over       | the first ones were taken, the others were not    | the queue is full         |
+| while a transaction is committed    | none is visible                                   | must be aborted           |
+|                                     | all are visible                                   | timed out, and not again  |
+| while records are delivered         | they may arrive or not                            | timed out, in their order |
+
+Everything behind the client is the program as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+import inorder.kafka.idempotent_log
+import inorder.kafka.shard_log
+from inorder.cli.main import main
+
+log = logging.getLogger("inorder.faulty")
+
+INJECTED = "faulty.injected"
+
+
+class FaultyProducer(Producer):
+    """A producer with bad luck."""
+
+    rate = 0.0
+
+    def produce_batch(self, topic: str, messages: list[dict[str, Any]], *args: Any, **options: Any) -> int:
+        """Takes all, or only the first of them; and may report some as failed that it has taken."""
+        taken = random.randrange(len(messages)) if self._fails("produce") else len(messages)
+        queued = super().produce_batch(topic, messages[:taken], *args, **options)
+        for message in messages[taken:]:
+            message["_error"] = KafkaError(KafkaError._QUEUE_FULL)
+        reports = [message["callback"] for message in messages[:taken] if "callback" in message]
+        if reports and self._fails("deliver"):
+            _report(reports[random.randrange(len(reports)) :])
+        return queued
+
+    def commit_transaction(self, *timeout: float) -> None:
+        """Commits, or fails before or after it has."""
+        if self._fails("deliver"):
+            raise KafkaException(KafkaError(KafkaError._MSG_TIMED_OUT, "injected", txn_requires_abort=True))
+        super().commit_transaction(*timeout)
+        if self._fails("answer"):
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "injected"))
+
+    def _fails(self, what: str) -> bool:
+        if random.random() >= self.rate:
+            return False
+        log.warning(INJECTED, extra={"what": what})
+        return True
+
+
+def _report(callbacks: list[Callable[[KafkaError, None], None]]) -> None:
+    """Fails all from one on, as a producer without gaps does."""
+    for callback in callbacks:
+        callback(KafkaError(KafkaError._MSG_TIMED_OUT, "injected"), None)
+
+
+if __name__ == "__main__":
+    FaultyProducer.rate = float(sys.argv.pop(1))
+    for module in (inorder.kafka.shard_log, inorder.kafka.idempotent_log):
+        module.Producer = FaultyProducer  # type: ignore[attr-defined]  # the one place where it is put in
+    sys.exit(main())

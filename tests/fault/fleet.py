@@ -1,0 +1,211 @@
+"""Several instances of one relay, each in a process of its own, and everything that may be done to them."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+from inorder.embedded.service import Program
+from inorder.kafka.read_back import ReadRecord, read_back
+from inorder.kafka.topics import ensure_topic
+from inorder.settings import Settings
+from inorder.stores.postgres.connect import connect
+from inorder.testing.checker import Verdict, check_delivery, check_placement
+from inorder.wiring import exceeded_rows, install_schema
+from tests.conftest import Eventually
+from tests.fault import faulty_relay
+from tests.fault.load import Load
+
+PARTITIONS = 4
+PROGRESS_SECONDS = 90
+
+_SETTINGS = """\
+[kafka]
+"bootstrap.servers" = "{bootstrap}"
+"session.timeout.ms" = {session_ms}
+[database]
+url = "{url}"
+[relay]
+group = "{group}"
+strategy = "{strategy}"
+layout = "{layout}"
+delivery = "{delivery}"
+leadership = "{leadership}"
+shards = {shards}
+batch_size = 200
+io_back_off_ms = 100
+stop_seconds = 20
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How the relay is set up; the defaults are its own."""
+
+    strategy: str = "drain"
+    layout: str = "native"
+    delivery: str = "exactly-once"
+    leadership: str = "kafka"
+    shards: int = 1
+    session_ms: int = 6000
+    error_rate: float = 0.0
+
+    def __str__(self) -> str:
+        words = [self.strategy, self.layout, self.delivery, self.leadership, f"{self.shards} shards"]
+        return ", ".join(words)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The servers of a fleet; `relay_url` is the database as the relay reaches it, and `url` as we do."""
+
+    url: str
+    bootstrap: str
+    folder: Path
+    name: str
+    relay_url: str = ""
+
+
+@dataclass
+class Fleet:
+    """Instances by number, the load they carry, and a history of what was done."""
+
+    place: Place
+    way: Way
+    eventually: Eventually
+    seed: int = 1
+    topics: Sequence[str] = ()
+    instances: list[Program] = field(default_factory=list)
+    history: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.topics = self.topics or (f"{self.place.name}.a", f"{self.place.name}.b")
+        self.config = self.place.folder / f"{self.place.name}.toml"
+        words = {name: getattr(self.way, name) for name in self.way.__dataclass_fields__}
+        text = _SETTINGS.format(bootstrap=self.place.bootstrap, url=self.place.url, group=self.place.name, **words)
+        self.config.write_text(text)
+        self.settings = Settings.load(self.config)
+        install_schema(self.settings, self.way.layout)
+        if self.place.relay_url:
+            self.config.write_text(text.replace(self.place.url, self.place.relay_url))
+        for topic in self.topics:
+            ensure_topic(self.settings.kafka.properties, topic, PARTITIONS)
+        self.load = Load(self.place.url, self.topics, self.way.layout, self.seed)
+
+    def start_one(self) -> Program:
+        """One instance more."""
+        command = ["relay", "run", "--config", str(self.config)]
+        argv = [sys.executable, faulty_relay.__file__, str(self.way.error_rate), *command]
+        instance = Program(f"{self.place.name}-{len(self.instances)}", argv, self.place.folder)
+        instance.start()
+        self.instances.append(instance)
+        return instance
+
+    def stop_all(self) -> None:
+        """Stops those that still run."""
+        for instance in self.instances:
+            instance.resume()
+            instance.stop()
+
+    def start_staggered(self, count: int, seconds: float) -> None:
+        """Starts so many, each that much later than the one before."""
+        for _ in range(count):
+            self.start_one()
+            threading.Event().wait(seconds)
+
+    def stop_in_order(self) -> None:
+        """Stops all but the last in the order in which they were started; the others carry on each time."""
+        for instance in self.instances[:-1]:
+            instance.stop()
+            self.wait_for_progress()
+
+    def leader(self) -> Program:
+        """The instance that took a shard over last, of those that run."""
+        return max(self.running(), key=_taken_over_at)
+
+    def running(self) -> list[Program]:
+        """Those that were started and not stopped, and have not ended."""
+        return [each for each in self.instances if not each.has_ended()]
+
+    def kill_leader(self) -> None:
+        """Ends the leader as `kill -9` does, and starts it again when others have carried on, or at once."""
+        leader = self._chosen("killed")
+        leader.kill()
+        if self.running():
+            self.wait_for_progress()
+        leader.start()
+        self.wait_for_progress()
+
+    def freeze_leader(self, seconds: float) -> None:
+        """Freezes the leader for longer than its session or lease, and lets it go on beside its successor."""
+        leader = self._chosen(f"frozen for {seconds} s")
+        leader.pause()
+        threading.Event().wait(seconds)
+        if len(self.running()) > 1:
+            self.wait_for_progress()
+        leader.resume()
+        self.wait_for_progress()
+
+    def wait_for_progress(self, which: str = "true", seconds: float = PROGRESS_SECONDS) -> None:
+        """Returns when everything that was in the outbox is out of it; `which` is a condition for some of it."""
+        newest = self._ask("SELECT coalesce(max(id), 0) FROM outbox")
+        left = f"SELECT count(*) FROM outbox WHERE id <= {newest} AND {which}"
+        self.eventually(lambda: not self._ask(left), seconds)
+
+    def verdict(self) -> Verdict:
+        """Waits until the outbox is empty, stops the rest, and compares; repeats count unless they are allowed."""
+        self.eventually(lambda: not self.waiting(), PROGRESS_SECONDS)
+        self.stop_all()
+        records = self.records()
+        committed = self.load.committed()
+        found = check_delivery(committed, [(record.key, int(record.value or b"0")) for record in records])
+        found += check_placement((record.key, record.partition) for record in records)
+        self.history.append(f"{len(committed)} committed, {len(records)} records, {self.injected()} errors injected")
+        assert exceeded_rows(self.settings) == [], "no error here is one of a record"
+        if self.way.delivery == "at-least-once":
+            return replace(found, duplicated=0)
+        return found
+
+    def waiting(self) -> int:
+        """How many rows are in the outbox."""
+        return self._ask("SELECT count(*) FROM outbox")
+
+    def records(self) -> list[ReadRecord]:
+        """Every committed record of all topics."""
+        return [record for topic in self.topics for record in read_back(self.settings.kafka.properties, topic)]
+
+    def injected(self) -> int:
+        """How many errors the instances' clients were given."""
+        return self.said(faulty_relay.INJECTED)
+
+    def said(self, words: str) -> int:
+        """How often the instances' logs have these words."""
+        return sum(instance.log_path.read_text().count(words) for instance in self.instances)
+
+    def _chosen(self, fate: str) -> Program:
+        leader = self.leader()
+        self.history.append(f"{leader.name} {fate} with {self.waiting()} rows waiting")
+        return leader
+
+    def _ask(self, statement: str) -> int:
+        with connect(self.place.url, "fleet") as connection:
+            row = connection.execute(statement).fetchone()
+        assert row is not None
+        return int(row[0])
+
+
+def _taken_over_at(instance: Program) -> str:
+    lines = [line for line in instance.log_path.read_text().splitlines() if '"relay.taken_over"' in line]
+    return lines[-1].partition('"timestamp": "')[2] if lines else ""
+
+
+class NewFleet(Protocol):
+    """Sets a fleet up; what is not named of its place is the session's."""
+
+    def __call__(
+        self, way: Way, *, seed: int = 1, url: str = "", relay_url: str = "", bootstrap: str = ""
+    ) -> Fleet: ...
