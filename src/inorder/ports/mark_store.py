@@ -12,8 +12,8 @@ from inorder.ports.outbox_store import OutboxRow, Sleeper
 class MarkStore(Sleeper, Protocol):
     """Claims rows by marking them.
 
-    The relay calls `mark`, `mark_again`, `holders`, `reset` and the sleep verbs from one thread and `purge` from another.
-    Failures of the environment are raised as `TransientError`, after which the next call may connect anew.
+    The relay calls `purge` from one thread and all the others from another. Failures of the environment are raised as
+    `TransientError`, after which the next call may connect anew.
     """
 
     def mark(self, leader_id: UUID, limit: int, *, above: int = 0) -> list[OutboxRow]:

@@ -36,6 +36,10 @@ from inorder.relay.term import Strategy, Term
 
 log = logging.getLogger("inorder.relay")
 
+LULL_ROWS = 1
+"""A sleeping relay that finds no more rows than this at once stays asleep while it publishes them: rows come one by
+one, and it would fall asleep again behind each. Publishers go on notifying, which costs only many of them."""
+
 
 @dataclass(slots=True)
 class Progress:
@@ -91,6 +95,7 @@ class RelayLoop:
         self._leads_until = float("-inf")
         self._known_leader: UUID | None = None
         self._rests = 0
+        self._is_asleep = False
         self._term: Term | None = None
         self._meter = Meter(shard_index, self._pace.meter, clock())
         self.progress = Progress()
@@ -129,6 +134,7 @@ class RelayLoop:
                 self._step(term)
         finally:
             self.progress.leader_id = self._term = None
+            self._wake_up()
             term.close()
 
     def _new_term(self) -> Term:
@@ -151,6 +157,8 @@ class RelayLoop:
                 return
         batch = term.claim()
         if batch.rows:
+            if len(batch.rows) > LULL_ROWS:
+                self._wake_up()
             self._publish(term, batch)
         else:
             self._rest(term, batch)
@@ -200,33 +208,37 @@ class RelayLoop:
         term.hold_topic(error.topic, self._clock() + self._pace.topic)
 
     def _rest(self, term: Term, empty: Batch) -> None:
-        """Sleeps until woken. The look after falling asleep finds what was committed just before."""
-        sleeper = self._strategy.sleeper
-        # While others write to other shards each of them would wake us for nothing.
-        asleep = not empty.others_move and sleeper.begin_sleep()
-        batch = empty
-        try:
-            if asleep:
-                batch = term.claim()
-            if not batch.rows:
-                self._doze(term, asleep=asleep)
-        finally:
-            sleeper.end_sleep()
-        if batch.rows:
-            self._publish(term, batch)
+        """Waits for rows: asleep, if publishers can be asked to wake us, else by looking again soon.
 
-    def _doze(self, term: Term, *, asleep: bool) -> None:
-        """Waits for a publisher; looks up now and then for what only the clock brings."""
-        sleeper = self._strategy.sleeper
-        if not asleep:
-            sleeper.wait(self._pace.brief(self._rests))
-            self._rests += 1
+        Whoever falls asleep looks once more, since what was committed just before woke nobody.
+        """
+        if empty.others_move:  # writers to other shards would wake us for nothing
+            self._wake_up()
+        elif self._is_asleep:
+            self._doze(term)
             return
+        elif self._strategy.sleeper.begin_sleep():
+            self._is_asleep = True
+            return
+        self._stop.wait(self._pace.brief(self._rests))
+        self._rests += 1
+
+    def _doze(self, term: Term) -> None:
+        """Waits for a publisher; looks up now and then for what only the clock brings."""
         until = self._clock() + self._pace.asleep
-        while self._clock() < until and not sleeper.wait(self._pace.poll):
+        while self._clock() < until and not self._strategy.sleeper.wait(self._pace.poll):
             self._read_meter()
             if self._stop.is_set() or not self._leads() or term.something_waits():
                 return
+
+    def _wake_up(self) -> None:
+        """Publishers need not notify any more; with a broken connection they do not."""
+        if self._is_asleep:
+            self._is_asleep = False
+            try:
+                self._strategy.sleeper.end_sleep()
+            except TransientError as error:
+                log.info("relay.sleep_ended: %s", error)
 
     def _leads(self) -> bool:
         if self._clock() < self._leads_until:

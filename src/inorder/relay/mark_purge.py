@@ -31,6 +31,7 @@ What if …
 |---|---|
 | the answer to a mark is lost               | the term ends; the new leader id claims the rows, marked or not         |
 | the leader dies after a mark               | the next leader's id differs from the mark: it claims them              |
+| the leader is paused within a mark         | PostgreSQL ends its session after 10 s, and the next one claims them    |
 | the leader dies between publish and purge  | exactly-once: the marker names the rows, they are purged unsent;        |
 |                                            | at-least-once: they are sent again                                      |
 | a record is refused                        | it and its key wait, marked; all others go on (`parking.py`)            |

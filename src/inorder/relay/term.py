@@ -27,7 +27,10 @@ from inorder.relay.settlement import Settlement
 log = logging.getLogger("inorder.relay")
 
 MAX_UNPURGED = 4
-"""Published batches that may wait for their purge; bounds the marker and what a new owner has to purge."""
+"""Full batches whose rows may wait for their purge; bounds the marker and what a new owner has to purge."""
+
+MAX_BATCHES = 64
+"""Published batches that may wait, however small."""
 
 
 class Claims(Protocol):
@@ -122,7 +125,7 @@ class Term:
 
         Without a backlog the next read is better made afterwards: it finds what is committed in the meantime.
         """
-        self._settlement.wait_below(MAX_UNPURGED)
+        self._settlement.wait_below(MAX_BATCHES, MAX_UNPURGED * self._batch_size)
         if self._ahead is None and batch.is_full:
             self._ahead = self._reader.submit(self._claim)
         ids = batch.ids
@@ -158,7 +161,7 @@ class Term:
 
     def exceed(self, row: OutboxRow, exceeding: Exceeding) -> None:
         """Moves a row out of the outbox: the decision is committed under the fence first, then carried out."""
-        self._settlement.wait_below(MAX_UNPURGED)
+        self._settlement.wait_below(MAX_BATCHES, MAX_UNPURGED * self._batch_size)
         self._shard.publish((), Marker(self._settlement.unpurged(), self._floor, exceeding).encode())
         self._carry_out(exceeding)
         self._settlement.forget([row.id])

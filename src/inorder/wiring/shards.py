@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Protocol
 
+from inorder.model.errors import ConfigurationError
 from inorder.model.shard import Shard
 from inorder.ports.lease import Lease
 from inorder.relay.drain import DrainStrategy
@@ -65,19 +67,32 @@ class ShardRunner:
                 return DrainStrategy(self._store, relay.batch_size, relay.shards)
             case "mark-purge":
                 return MarkPurgeStrategy(self._store, relay.batch_size, relay.in_flight_limit)
+            case "topic-lock":
+                raise ConfigurationError("relay.strategy = 'topic-lock' has topics and no shards.")
 
     def _run(self) -> None:
-        failure: BaseException | None = None
-        try:
-            self.loop.run()
-        except BaseException as error:  # noqa: BLE001 - handed to whoever waits
-            failure = error
-        finally:
-            self._store.close()
-            self._exceeded.close()
-            self._registry.close()
-            self._log.close()
-        self._on_end(failure)
+        run_to_the_end(self.loop.run, [self._store, self._exceeded, self._registry, self._log], self._on_end)
+
+
+class Closing(Protocol):
+    """Something to be given back."""
+
+    def close(self) -> None: ...
+
+
+def run_to_the_end(
+    run: Callable[[], None], parts: Sequence[Closing], on_end: Callable[[BaseException | None], None]
+) -> None:
+    """Runs a loop, closes what it used, and tells why it ended."""
+    failure: BaseException | None = None
+    try:
+        run()
+    except BaseException as error:  # noqa: BLE001 - handed to whoever waits
+        failure = error
+    finally:
+        for part in parts:
+            part.close()
+    on_end(failure)
 
 
 def _pace(settings: Settings) -> Pace:
@@ -89,4 +104,6 @@ def _pace(settings: Settings) -> Pace:
         longest_brief_poll=usual.longest_brief_poll if can_wake(settings) else usual.poll,
         back_off=relay.io_back_off_ms / 1000,
         queue=relay.queue_timeout_seconds,
+        # Several loops sleep on one lock; when its holder dies, the others notice only by looking.
+        asleep=usual.asleep if relay.shards == 1 else 4 * usual.poll,
     )

@@ -19,6 +19,7 @@ nobody, and one of them takes the lock.
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import psycopg
@@ -47,8 +48,13 @@ class Sleep:
 
     def wait(self, seconds: float) -> bool:
         """Until somebody else notifies; the driver keeps what came during an earlier statement."""
-        own = self._connection.info.backend_pid
-        return any(notification.pid != own for notification in self._connection.notifies(timeout=seconds))
+        own, until = self._connection.info.backend_pid, time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            # All that came together: one look at the table answers all of them.
+            heard = {notification.pid for notification in self._connection.notifies(timeout=left, stop_after=1)}
+            if heard - {own}:
+                return True
+        return False
 
     def end(self) -> None:
         """Gives the lock back, where we hold it."""

@@ -1,0 +1,127 @@
+"""What was published is purged in order, small batches together, and is never forgotten before that is certain."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pytest
+
+from inorder.model.errors import ConfigurationError, TransientError, UnreachableError
+from inorder.relay import settlement as module
+from inorder.relay.settlement import ENOUGH_ROWS, MOST_ROWS, Settlement
+from tests.conftest import Eventually
+
+
+class Table:
+    """Notes what was purged in one go; may be held up, or fail."""
+
+    def __init__(self) -> None:
+        self.purges: list[list[int]] = []
+        self.open = threading.Event()
+        self.open.set()
+        self.troubles: list[Exception] = []
+
+    def purge(self, ids: Sequence[int]) -> None:
+        assert self.open.wait(30)
+        if self.troubles:
+            raise self.troubles.pop()
+        self.purges.append(list(ids))
+
+
+@contextmanager
+def settling(table: Table) -> Iterator[Settlement]:
+    settlement = Settlement(table.purge, retry_seconds=0.001)
+    settlement.start()
+    try:
+        yield settlement
+    finally:
+        table.open.set()
+        settlement.stop()
+
+
+def test_small_batches_are_purged_together_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LINGER_SECONDS", 30.0)
+    table = Table()
+    with settling(table) as settlement:
+        for id in range(10):
+            settlement.published([id])
+        assert settlement.unpurged() == ((0, 0), *((id, id) for id in range(1, 10)))
+    assert table.purges == [list(range(10))], "stopping purges what is left, at once"
+
+
+def test_enough_rows_do_not_wait_for_more(monkeypatch: pytest.MonkeyPatch, eventually: Eventually) -> None:
+    monkeypatch.setattr(module, "LINGER_SECONDS", 30.0)
+    table = Table()
+    with settling(table) as settlement:
+        settlement.published(range(ENOUGH_ROWS))
+        eventually(lambda: table.purges)
+        eventually(lambda: settlement.unpurged() == ())
+
+
+def test_an_owner_that_waits_for_room_hurries_the_purge(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LINGER_SECONDS", 30.0)
+    table = Table()
+    with settling(table) as settlement:
+        for id in range(4):
+            settlement.published([id])
+        settlement.wait_below(4, 1000)
+        assert table.purges == [[0, 1, 2, 3]]
+        settlement.published(range(10, 20))
+        settlement.wait_below(4, 10)
+        assert len(table.purges) == 2
+
+
+def test_a_purge_has_a_bound_that_only_a_single_batch_exceeds(eventually: Eventually) -> None:
+    table = Table()
+    table.open.clear()
+    with settling(table) as settlement:
+        settlement.published(range(MOST_ROWS + 5))
+        settlement.published(range(MOST_ROWS))
+        settlement.published([1])
+        table.open.set()
+        eventually(lambda: len(table.purges) == 3)
+    assert [len(ids) for ids in table.purges] == [MOST_ROWS + 5, MOST_ROWS, 1]
+
+
+def test_what_could_not_be_purged_stays_until_it_is(eventually: Eventually) -> None:
+    table = Table()
+    table.troubles = [TransientError("away"), TransientError("away")]
+    table.open.clear()
+    with settling(table) as settlement:
+        settlement.read([1, 2])
+        settlement.published([1, 2])
+        assert settlement.unpurged() == ((1, 2),)
+        table.open.set()
+        eventually(lambda: settlement.unpurged() == ())
+        assert settlement.in_hand() == frozenset()
+    assert table.purges == [[1, 2]]
+
+
+def test_a_purge_that_only_a_person_can_mend_ends_the_term(eventually: Eventually) -> None:
+    table = Table()
+    table.troubles = [ConfigurationError("no right to DELETE")]
+    with settling(table) as settlement:
+        settlement.published([1])
+        eventually(lambda: not table.troubles)
+        with pytest.raises(ConfigurationError, match="no right"):
+            settlement.wait_below(1, 1)
+        assert settlement.unpurged() == ((1, 1),)
+
+
+def test_an_owner_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.01)
+    table = Table()
+    table.open.clear()
+    with settling(table) as settlement:
+        settlement.published([1, 2, 3])
+        with pytest.raises(UnreachableError, match="3 published rows"):
+            settlement.wait_below(1, 1000)
+
+
+def test_ids_that_left_another_way_are_no_longer_in_hand() -> None:
+    with settling(Table()) as settlement:
+        settlement.read([1, 2, 3])
+        settlement.forget([2])
+        assert settlement.in_hand() == {1, 3}
