@@ -142,10 +142,14 @@ class SqlExceededStore:
         return self._execute(transaction, "take", {"outbox": self._table, "id": row.id}).count == 1
 
     def _put_back(self, transaction: Transaction, row: ExceededRow) -> None:
-        """Under its old id, so that it stands before everything of its key that waited for it."""
+        """Under its old id, so that it stands before everything of its key that waited for it.
+
+        Where nothing waited the relay does not expect the id, and would see it at its next sweep only: a new one.
+        """
         if row.original is not None:
             # Without its mark: whoever set it may still be leader, and would take the row for one that it has in hand.
-            self._originals.put_back(transaction, row.original, without=self._layout.leader_id)
+            left_out = [self._layout.leader_id or "", *(() if row.parks else (self._layout.id,))]
+            self._originals.put_back(transaction, row.original, without=left_out)
         else:
             self._execute(transaction, "put_back_fields", asdict(row))
 

@@ -8,6 +8,7 @@ numbers stay numbers, and text that is not UTF-8 is `{"text": …}` in hex.
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,10 +41,10 @@ class Originals:
         names = [column.name for column in columns]
         return json.dumps(dict(zip(names, map(_stored, row), strict=True)), ensure_ascii=False)
 
-    def put_back(self, transaction: Transaction, original: str, *, without: str | None = None) -> None:
-        """Inserts the row as it was, but for one column; columns that were dropped since are left out."""
+    def put_back(self, transaction: Transaction, original: str, *, without: Collection[str] = ()) -> None:
+        """Inserts the row as it was, but for some columns; columns that were dropped since are left out."""
         stored = json.loads(original)
-        names = stored.keys() - {without}
+        names = stored.keys() - set(without)
         columns = [column for column in self._columns(transaction) if column.name in names]
         parameters = {f"value{place}": _restored(stored[column.name]) for place, column in enumerate(columns)}
         bound = [self._bound(column, name, parameters[name]) for column, name in zip(columns, parameters, strict=True)]

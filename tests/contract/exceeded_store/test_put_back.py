@@ -38,7 +38,16 @@ DEBEZIUM: dict[str, Any] = {
     "type": "OrderCreated",
     "payload": '{"price": 1.10, "tags": ["x", null]}',
 }
-ROWS = {"native": NATIVE, "goharvest": GOHARVEST, "debezium": DEBEZIUM}
+DEIMOS: dict[str, Any] = {
+    "topic": "t",
+    "key": bytes(range(256)),
+    "message": b"\x00\xff",
+    "partition_key": TEXT,
+    "session_id": EVENT,
+    "created_at": "2026-01-02 03:04:05.123456",
+    "updated_at": "2026-01-02 03:04:06",
+}
+ROWS = {"native": NATIVE, "goharvest": GOHARVEST, "debezium": DEBEZIUM, "deimos": DEIMOS}
 
 
 def written(database: Database, layout_name: str, **changes: Any) -> SqlExceededStore:

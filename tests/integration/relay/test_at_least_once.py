@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,11 +28,8 @@ KEYS = 7
 
 
 def settings_of(bench: Bench, bootstrap: str | None = None, **relay: object) -> inorder.Settings:
-    return inorder.Settings.load(
-        kafka={"bootstrap.servers": bootstrap or bench.bootstrap},
-        database={"url": bench.url},
-        relay={"group": bench.group, "delivery": "at-least-once", "leadership": "database", **relay},
-    )
+    ours: dict[str, Any] = {"delivery": "at-least-once", "leadership": "database", **relay}
+    return bench.settings(bootstrap=bootstrap, **ours)
 
 
 def numbered(topic: str, first: int, count: int) -> list[inorder.Message]:
@@ -118,7 +116,7 @@ def test_a_relay_that_dies_between_sending_and_purging_repeats_and_loses_nothing
     store, dying = bench.store(), IdempotentShardLog(bench.properties)
     ensure_topic(bench.properties, unique, 1)
     dying.take_over()
-    dying.publish(store.read(Scan(above=0), 20), b"")
+    dying.publish(store.read(Scan(above=0), 20).rows, b"")
     dying.close()
     store.close()
     with inorder.Relay(settings_of(bench)):

@@ -106,7 +106,7 @@ def test_a_new_owner_purges_what_the_marker_names_and_sends_nothing_twice(
     from inorder.relay.marker import Marker, ranges
 
     shard.take_over()
-    rows = store.read(Scan(above=0), 10)
+    rows = store.read(Scan(above=0), 10).rows
     if published_before_death:
         shard.publish(rows, Marker(ranges([row.id for row in rows])).encode())
     shard.close()

@@ -25,11 +25,7 @@ LARGE = random.Random(1).randbytes(2 * LIMIT)  # nothing that compression could 
 def settings(bench: Bench, unique: str) -> inorder.Settings:
     """A relay whose topic takes records of 20 kB at most."""
     ensure_topic(bench.properties, unique, 4, {"max.message.bytes": str(LIMIT)})
-    return inorder.Settings.load(
-        kafka={"bootstrap.servers": bench.bootstrap},
-        database={"url": bench.url},
-        relay={"group": bench.group, "leadership": "none", "max_attempts": 2},
-    )
+    return bench.settings(leadership="none", max_attempts=2)
 
 
 def by_key(bench: Bench, topic: str) -> dict[bytes | None, list[bytes]]:
@@ -58,7 +54,9 @@ def test_a_record_too_large_for_its_topic_parks_its_key_and_a_retry_brings_it_ba
         eventually(lambda: len(by_key(bench, unique)) == 300)
         (row,) = eventually(lambda: exceeded_rows(settings))
         assert (row.topic, row.key, row.attempts, row.parks) == (unique, b"bad", 2, True)
-        assert "MSG_SIZE_TOO_LARGE" in row.reason
+        assert row.reason == (
+            f"Outbox row {row.id} has {len(LARGE) + 75} bytes; topic {unique!r} takes {LIMIT} (MSG_SIZE_TOO_LARGE)."
+        )
         bench.publish(inorder.Message(unique, key="bad", value="4"), inorder.Message(unique, key="k0", value="2 of 0"))
         eventually(lambda: len(by_key(bench, unique)[b"k0"]) == 2)
         assert b"bad" not in by_key(bench, unique)

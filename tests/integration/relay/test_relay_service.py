@@ -7,6 +7,7 @@ import os
 import pytest
 
 import inorder
+from inorder.embedded.ports import free_port
 from inorder.kafka.read_back import read_back
 from inorder.model.errors import ConfigurationError
 from inorder.wiring import relay_status
@@ -14,17 +15,8 @@ from tests.conftest import Eventually
 from tests.integration.relay.conftest import Bench
 
 
-def settings_of(bench: Bench, redis_url: str | None = None, **relay: object) -> inorder.Settings:
-    return inorder.Settings.load(
-        kafka={"bootstrap.servers": bench.bootstrap},
-        database={"url": bench.url},
-        redis={"url": redis_url},
-        relay={"group": bench.group, **relay},
-    )
-
-
 def test_a_relay_in_your_process_carries_what_you_commit(bench: Bench, unique: str, eventually: Eventually) -> None:
-    with inorder.Relay(settings_of(bench)) as relay:
+    with inorder.Relay(bench.settings()) as relay:
         bench.publish(inorder.Message(unique, key=1, value={"id": 1}))
         eventually(lambda: relay.published == 1)
         assert relay.is_leader
@@ -37,7 +29,7 @@ def test_a_relay_in_your_process_carries_what_you_commit(bench: Bench, unique: s
 def test_of_two_instances_one_leads_and_the_other_follows_when_it_stops(
     bench: Bench, redis_url: str, unique: str, eventually: Eventually, leadership: str
 ) -> None:
-    settings = settings_of(bench, redis_url, leadership=leadership)
+    settings = bench.settings(redis_url=redis_url, leadership=leadership)
     first, second = inorder.Relay(settings), inorder.Relay(settings)
     with first:
         eventually(lambda: first.is_leader)
@@ -53,7 +45,7 @@ def test_of_two_instances_one_leads_and_the_other_follows_when_it_stops(
 
 
 def test_the_status_tells_what_waits_and_who_owns_it(bench: Bench, unique: str, eventually: Eventually) -> None:
-    settings = settings_of(bench, leadership="database")
+    settings = bench.settings(leadership="database")
     bench.publish(inorder.Message(unique, value="x"), inorder.Message(unique, value="y"))
     status = relay_status(settings)
     assert (status["waiting"], status["owner"]) == (2, None)
@@ -65,7 +57,7 @@ def test_the_status_tells_what_waits_and_who_owns_it(bench: Bench, unique: str, 
 
 
 def test_the_status_names_the_owner_by_the_key_in_redis(bench: Bench, redis_url: str, eventually: Eventually) -> None:
-    settings = settings_of(bench, redis_url, leadership="redis")
+    settings = bench.settings(redis_url=redis_url, leadership="redis")
     assert relay_status(settings)["owner"] is None
     with inorder.Relay(settings):
         owner = eventually(lambda: relay_status(settings)["owner"])
@@ -73,19 +65,29 @@ def test_the_status_names_the_owner_by_the_key_in_redis(bench: Bench, redis_url:
     assert (relay_status(settings)["owner"], relay_status(settings)["term"]) == (None, None)
 
 
-def test_an_election_names_no_owner_in_the_status(bench: Bench, eventually: Eventually) -> None:
-    settings = settings_of(bench, leadership="kafka")
+def test_the_status_names_the_owner_that_was_elected(bench: Bench, eventually: Eventually) -> None:
+    settings = bench.settings(leadership="kafka", shards=2)
+    assert relay_status(settings)["owners"] == [None, None]
     with inorder.Relay(settings) as relay:
-        eventually(lambda: relay.is_leader)
-        assert (relay_status(settings)["owner"], relay_status(settings)["term"]) == (None, None)
+        eventually(lambda: len(relay.leader_ids) == 2)
+        owners = eventually(lambda: [name for name in relay_status(settings)["owners"] if name])
+        assert len(owners) == 2
+        assert all(f"/{os.getpid()}/" in owner for owner in owners)
+        assert relay_status(settings)["owner"] == owners[0]
+    assert relay_status(settings)["owners"] == [None, None]
+
+
+def test_the_status_names_nobody_where_the_broker_is_away(bench: Bench) -> None:
+    settings = bench.settings(bootstrap=f"127.0.0.1:{free_port()}", leadership="kafka")
+    assert relay_status(settings)["owners"] == [None]
 
 
 def test_a_missing_outbox_table_ends_the_relay_with_the_command_that_makes_it(bench: Bench) -> None:
-    with inorder.Relay(settings_of(bench, table="nowhere")) as relay, pytest.raises(ConfigurationError, match="schema"):
+    with inorder.Relay(bench.settings(table="nowhere")) as relay, pytest.raises(ConfigurationError, match="schema"):
         relay.wait(60)
 
 
-def test_an_outbox_in_another_database_is_refused_before_anything_runs() -> None:
-    settings = inorder.Settings.load(database={"url": "sqlite:///x.db"})
-    with pytest.raises(ConfigurationError, match="need PostgreSQL, not 'sqlite'"):
-        inorder.Relay(settings)
+def test_a_database_that_nobody_knows_is_refused_by_name_with_those_that_are_known() -> None:
+    with pytest.raises(ConfigurationError, match=r"database\.url = 'oracle://u@h/d'") as caught:
+        inorder.Settings.load(database={"url": "oracle://u@h/d"})
+    assert all(f"{known}://" in str(caught.value) for known in ("postgresql+psycopg", "mysql+pymysql", "sqlite"))
