@@ -13,13 +13,14 @@ if TYPE_CHECKING:
         ConfigurationError,
         InorderError,
         PermanentError,
+        PublishError,
         TransientError,
         ValidationError,
     )
     from inorder.model.message import Limits, Message
     from inorder.outbox import Outbox
     from inorder.settings import Settings
-    from inorder.wiring import Relay
+    from inorder.wiring import Publisher, Relay
 
 _HOMES = {
     "ConfigurationError": "inorder.model.errors",
@@ -28,6 +29,8 @@ _HOMES = {
     "Message": "inorder.model.message",
     "Outbox": "inorder.outbox",
     "PermanentError": "inorder.model.errors",
+    "PublishError": "inorder.model.errors",
+    "Publisher": "inorder.wiring",
     "Relay": "inorder.wiring",
     "Settings": "inorder.settings",
     "TransientError": "inorder.model.errors",
@@ -41,6 +44,8 @@ __all__ = [
     "Message",
     "Outbox",
     "PermanentError",
+    "PublishError",
+    "Publisher",
     "Relay",
     "Settings",
     "TransientError",

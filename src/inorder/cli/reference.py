@@ -59,7 +59,8 @@ def pages() -> dict[str, str]:
 
 def errors_page() -> str:
     """docs/errors.md: the tree of errors, a row each."""
-    return _ERRORS_HEAD + "\n".join(_error_row(kind) for kind in _tree(InorderError)) + "\n"
+    # Some belong to two families; they are told once.
+    return _ERRORS_HEAD + "\n".join(_error_row(kind) for kind in dict.fromkeys(_tree(InorderError))) + "\n"
 
 
 def _tree(kind: type[InorderError]) -> Iterator[type[InorderError]]:
@@ -71,8 +72,8 @@ def _tree(kind: type[InorderError]) -> Iterator[type[InorderError]]:
 
 
 def _error_row(kind: type[InorderError]) -> str:
-    parent = kind.__mro__[1].__name__
-    return f"| `{kind.code}` | `{kind.__name__}` | `{parent}` | {kind.exit_code} | {kind.__doc__} |"
+    parents = ", ".join(f"`{parent.__name__}`" for parent in kind.__bases__)
+    return f"| `{kind.code}` | `{kind.__name__}` | {parents} | {kind.exit_code} | {kind.__doc__} |"
 
 
 def cli_page() -> str:

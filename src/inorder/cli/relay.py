@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from inorder.cli.options import AsJson, ConfigFile, load
-from inorder.cli.output import say, show_fields
+from inorder.cli.output import say, show_fields, show_table
 from inorder.cli.stopping import stop_on_signals
 from inorder.model.errors import InorderError
 
@@ -57,7 +57,11 @@ def status(config: ConfigFile = None, as_json: AsJson = False) -> None:
     """Print how much waits in the outbox and who owns it."""
     from inorder.wiring import relay_status
 
-    show_fields(relay_status(load(config)), as_json)
+    fields = relay_status(load(config))
+    topics = [] if as_json else fields.pop("topics", [])
+    show_fields(fields, as_json)
+    if topics:
+        show_table([list(topics[0]), *(each.values() for each in topics)])
 
 
 @app.command()

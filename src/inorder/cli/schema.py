@@ -19,6 +19,7 @@ class Layout(StrEnum):
     native = "native"
     goharvest = "goharvest"
     debezium = "debezium"
+    deimos = "deimos"
     table = "table"
 
 

@@ -82,8 +82,8 @@ def rights(relay: RelaySettings, user: str, missing: Collection[str]) -> Check:
 
 
 def needed_rights(relay: RelaySettings) -> tuple[str, ...]:
-    """Marks are updates."""
-    return ("INSERT", "SELECT", "DELETE", *(("UPDATE",) if relay.strategy == "mark-purge" else ()))
+    """Marks and stamps are updates."""
+    return ("INSERT", "SELECT", "DELETE", *(("UPDATE",) if relay.strategy != "drain" else ()))
 
 
 def registration(relay: RelaySettings, transaction: Transaction, dialect: Dialect, *, is_there: bool) -> Check:

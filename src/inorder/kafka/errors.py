@@ -38,6 +38,9 @@ BEING_MADE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TO
 OF_THE_TOPIC = BEING_MADE | {KafkaError.TOPIC_AUTHORIZATION_FAILED}
 """The topic cannot be written to; all others can."""
 
+IN_FLIGHT = frozenset({KafkaError._PURGE_INFLIGHT, KafkaError._TIMED_OUT, KafkaError._TRANSPORT})
+"""A record was sent and given up without an answer: nobody knows whether it arrived."""
+
 UNREACHABLE = frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN,

@@ -71,5 +71,5 @@ class FirstContact:
     def _placed(self, row: OutboxRow, partitions: int) -> OutboxRow:
         if row.partition is not None:
             return row
-        chosen = partition_of(row.key, partitions, self._partitioners.get(row.topic, Partitioner.MURMUR2))
+        chosen = partition_of(row.routed_by, partitions, self._partitioners.get(row.topic, Partitioner.MURMUR2))
         return row._replace(partition=row.id % partitions if chosen is None else chosen)

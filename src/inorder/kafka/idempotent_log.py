@@ -68,7 +68,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from inorder.kafka.client_log import CLIENT_LOG
-from inorder.kafka.errors import OF_THE_RECORD, OF_THE_TOPIC, unavailable, words
+from inorder.kafka.errors import IN_FLIGHT, OF_THE_RECORD, OF_THE_TOPIC, unavailable, words
 from inorder.kafka.first_contact import FirstContact
 from inorder.kafka.known_topics import KnownTopics
 from inorder.kafka.sender import Book, Sender
@@ -114,6 +114,8 @@ class _UnderWay:
     wave: list[OutboxRow] = field(default_factory=list)
     book: Book = field(default_factory=Book)
     refusal: RejectedError | TransientError | None = None
+    is_late: bool = False
+    """Whether something may have been sent more than once already."""
 
 
 class IdempotentShardLog:
@@ -125,9 +127,11 @@ class IdempotentShardLog:
         *,
         partitioners: Mapping[str, Partitioner] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        grace_seconds: float = GRACE_SECONDS,
     ) -> None:
         self._properties = dict(properties)
         self._clock = clock
+        self._grace_seconds = grace_seconds
         largest = int(str(properties.get("message.max.bytes", LARGEST_RECORD)))
         self._topics = KnownTopics(self._properties, answer_seconds=PATIENCE_SECONDS)
         self._limits = TopicLimits(self._properties)
@@ -138,6 +142,8 @@ class IdempotentShardLog:
         self._under_way: _UnderWay | None = None
         self._suspects: set[int] = set()
         self._is_careful = False
+        self.in_doubt: frozenset[int] = frozenset()
+        """Rows of the last failure that may have arrived although they are not in its `delivered_ids`."""
 
     def take_over(self) -> bytes | None:
         """Begins with a fresh producer; there is no marker, and nobody is fenced."""
@@ -155,6 +161,7 @@ class IdempotentShardLog:
         if self._under_way is not None and self._under_way.ids != ids:
             raise UnknownOutcomeError("Another batch is still under way.")
         if self._under_way is None:
+            self.in_doubt = frozenset()
             self._limits.require(rows)
         producer = self._producer_for(ids)
         under_way = self._under_way = self._under_way or self._begin(producer, rows)
@@ -164,6 +171,12 @@ class IdempotentShardLog:
         if under_way.refusal is not None:
             under_way.refusal.delivered_ids = under_way.book.delivered()
             raise under_way.refusal
+
+    def give_up(self) -> frozenset[int]:
+        """Drops the batch that is under way, and returns the rows of it that have arrived; see also `in_doubt`."""
+        if self._producer is None or self._under_way is None:
+            return frozenset()
+        return self._arrived(self._producer, self._under_way)
 
     def close(self) -> None:
         """Forgets the producer and whatever it has not sent yet."""
@@ -222,9 +235,10 @@ class IdempotentShardLog:
 
     def _out_of_patience(self, producer: Producer, under_way: _UnderWay) -> InorderError:
         """The batch goes on, unless a topic of it is gone: the client would wait for that without end."""
+        under_way.is_late = True
         lost = self._topics.blame(producer, under_way.rows)
         if lost is not None:
-            lost.delivered_ids = self._arrived(producer, under_way.book)
+            lost.delivered_ids = self._arrived(producer, under_way)
             return lost
         all_rows = len(under_way.ids)
         left = min(len(producer), all_rows)  # which also counts what the client has to say
@@ -233,7 +247,7 @@ class IdempotentShardLog:
     def _failure(self, producer: Producer, under_way: _UnderWay) -> InorderError:
         """What the failed records mean, and which others arrived. The next batch gets a producer of its own."""
         failed = under_way.book.failed
-        arrived = self._arrived(producer, under_way.book)
+        arrived = self._arrived(producer, under_way)
         refused = {id: error for id, error in failed.items() if error.code() in OF_THE_RECORD}
         if refused:
             return self._after_refusal(under_way.rows, refused, arrived)
@@ -258,15 +272,21 @@ class IdempotentShardLog:
         self._suspects -= arrived | ({guilty.id} if guilty else set())
         return RejectedError(text, row_id=None if guilty is None else guilty.id, delivered_ids=arrived)
 
-    def _arrived(self, producer: Producer, book: Book) -> frozenset[int]:
+    def _arrived(self, producer: Producer, under_way: _UnderWay) -> frozenset[int]:
         """Gives the producer up, and says which rows it has delivered as far as that is known."""
-        arrived = book.delivered() if self._abandon(producer) else frozenset()
+        book, is_accounted = under_way.book, self._abandon(producer)
+        arrived = book.delivered() if is_accounted else frozenset()
+        # What waits in the queue was never sent, unless the client has put it back there for another try.
+        unknown = IN_FLIGHT | ({KafkaError._PURGE_QUEUE} if under_way.is_late else set())
+        unanswered = [id for id, error in book.failed.items() if error.code() in unknown]
+        self.in_doubt = frozenset(unanswered if is_accounted else (row.id for row in book.queued))
         self._drop()
         return arrived
 
     def _abandon(self, producer: Producer) -> bool:
         """Waits for what is about to be answered, gives the rest up, and says whether all is accounted for."""
-        self._drain(producer, GRACE_SECONDS)
+        producer.purge(in_flight=False)
+        self._drain(producer, self._grace_seconds)
         producer.purge()
         self._drain(producer, PURGE_SECONDS)
         return not len(producer)

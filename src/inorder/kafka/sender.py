@@ -107,9 +107,10 @@ class Sender:
     def _partition(self, row: OutboxRow) -> int:
         if row.partition is not None:
             return row.partition
-        if row.topic not in self._partitioners:
+        if row.topic not in self._partitioners and row.partition_key is None:
             return BY_THE_CLIENT
-        chosen = partition_of(row.key, self._topics.count(row.topic), self._partitioners[row.topic])
+        partitioner = self._partitioners.get(row.topic, Partitioner.MURMUR2)
+        chosen = partition_of(row.routed_by, self._topics.count(row.topic), partitioner)
         return BY_THE_CLIENT if chosen is None else chosen
 
     def _form(self, placed: tuple[OutboxRow, int]) -> tuple[bool, bool]:

@@ -14,13 +14,20 @@ InorderError                     code, message, next step
     └── GuaranteeError           loss, disorder or a duplicate was seen        exit 5
 ```
 
+`PublishError` stands beside the families: a call of `Publisher` went wrong half-way. Its two leaves,
+`PublishRefusedError` and `PublishUnfinishedError`, belong to `PermanentError` and `TransientError` as well.
+
 A leaf carries a stable `code` (listed in docs/errors.md), what happened, and what to do next. Codes are matched by
 programs; texts are for people and may change.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from inorder.model.message import Message
 
 
 class InorderError(Exception):
@@ -139,3 +146,49 @@ class GuaranteeError(PermanentError):
 
     code = "GUARANTEE-001"
     exit_code = 5
+
+
+class PublishError(InorderError):
+    """Not all messages of a call were sent: `sent` were, `unsent` are to be published again as they are."""
+
+    code = "PUBLISH-000"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        sent: Sequence[Message],
+        unsent: Sequence[Message],
+        in_doubt: Sequence[Message] = (),
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.sent = tuple(sent)
+        self.unsent = tuple(unsent)
+        self.in_doubt = tuple(in_doubt)
+        """Those of `unsent` that may have arrived all the same, because the broker's answer never came."""
+
+
+class PublishRefusedError(PublishError, PermanentError):
+    """The broker refused a message for its content; `refused` is that one, the first of its key in `unsent`."""
+
+    code = "PUBLISH-001"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        sent: Sequence[Message],
+        unsent: Sequence[Message],
+        in_doubt: Sequence[Message] = (),
+        refused: Message,
+    ) -> None:
+        super().__init__(message, hint=hint, sent=sent, unsent=unsent, in_doubt=in_doubt)
+        self.refused = refused
+
+
+class PublishUnfinishedError(PublishError, TransientError):
+    """The broker or a topic was away for too long, or the publisher was closed meanwhile."""
+
+    code = "PUBLISH-002"

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
+from inorder.model.errors import ConfigurationError, ValidationError
 from inorder.model.headers import to_text
 from inorder.model.message import Record
-from inorder.outbox.layouts import family, quoted_table, statements
-from inorder.sql import named
+from inorder.outbox.layouts import LAYOUTS, family, quoted_table, statements
+from inorder.sql import load, named, quoted
 
 # Escaped text may be twice its size, and MySQL takes 16 MiB a statement by default; 4 MiB leaves room. It
 # also keeps a long list from becoming one enormous parameter.
 _MAX_BYTES = 4 * 1024 * 1024
 _MAX_RECORDS = 10_000
 
-Row = dict[str, str | bytes | int | None]
+WRITTEN = tuple(name for name in LAYOUTS if "append" in statements(name, "sqlite"))
+"""The layouts that our publisher writes; the others have writers of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,26 +37,68 @@ class Append:
     named: str
     in_arrays: bool
 
+    @property
+    def columns(self) -> list[str]:
+        """What the statement binds; a layout may keep less than a record holds."""
+        return [column for column in _COLUMNS if f"%({column})s" in self.pyformat]
+
     def parameters(self, records: Sequence[Record]) -> Any:
         """The bound values of these records, in the shape that the statement takes."""
-        rows = [_row(record) for record in records]
+        columns = self.columns
         if self.in_arrays:
-            return {column: [row[column] for row in rows] for column in rows[0]}
-        return rows
+            return {column: [_COLUMNS[column](record) for record in records] for column in columns}
+        return [{column: _COLUMNS[column](record) for column in columns} for record in records]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A table that our publisher writes, and its layout."""
+
+    table: str
+    layout: str = "native"
+
+    def __post_init__(self) -> None:
+        quoted(self.table)
+        if self.layout not in WRITTEN:
+            raise ConfigurationError(
+                f"Messages cannot be published into a table of the layout {self.layout!r}.",
+                hint=f"Its own writers fill it. inorder writes: {', '.join(WRITTEN)}.",
+            )
+
+    def refuse(self, records: Sequence[Record], *, in_list: bool) -> None:
+        """Raises `ValidationError` for a record with something that the layout has no column for."""
+        if self.layout == "native":
+            return
+        for position, record in enumerate(records):
+            for field in _ONLY_NATIVE:
+                if getattr(record, field) not in (None, ()):
+                    place = f"messages[{position}]." if in_list else ""
+                    raise ValidationError(
+                        f"{place}{field.removesuffix('_ms')}",
+                        f"the layout {self.layout!r} of table {self.table!r} has no column for it.",
+                        hint='Leave it out, or use layout="native".',
+                    )
+
+
+_ONLY_NATIVE = ("headers", "partition", "timestamp_ms")
 
 
 @cache
-def append_to(table: str, dialect: str) -> Append:
+def append_to(table: str, dialect: str, layout: str = "native") -> Append:
     """The append statement of a table; `dialect` is a name that SQLAlchemy or Django gives a database."""
-    pyformat = statements("native", dialect).render("append", table=quoted_table(dialect, table))
-    return Append(pyformat, named(pyformat), in_arrays=family(dialect) == "postgres")
+    names = {"table": quoted_table(dialect, table)}
+    in_arrays = family(dialect) == "postgres"
+    if in_arrays:
+        names["woken"] = load("inorder.outbox.layouts.waking", "postgres.sql").render("woken", **names)
+    pyformat = statements(layout, dialect).render("append", **names)
+    return Append(pyformat, named(pyformat), in_arrays)
 
 
 def batches(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
     """Cuts a long list into statements that every server takes; almost every list is one."""
     start = size = 0
     for position, record in enumerate(records):
-        weight = _weight(record)
+        weight = weight_of(record)
         if position > start and (size + weight > _MAX_BYTES or position - start == _MAX_RECORDS):
             yield records[start:position]
             start, size = position, 0
@@ -62,17 +107,17 @@ def batches(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
         yield records[start:]
 
 
-def _weight(record: Record) -> int:
+def weight_of(record: Record) -> int:
+    """How many bytes a record brings along."""
     headers = sum(len(name) + len(value or b"") for name, value in record.headers)
     return len(record.value or b"") + len(record.key or b"") + headers
 
 
-def _row(record: Record) -> Row:
-    return {
-        "topic": record.topic,
-        "key": record.key,
-        "value": record.value,
-        "headers": to_text(record.headers),
-        "partition": record.partition,
-        "timestamp": record.timestamp_ms,
-    }
+_COLUMNS: dict[str, Callable[[Record], str | bytes | int | None]] = {
+    "topic": attrgetter("topic"),
+    "key": attrgetter("key"),
+    "value": attrgetter("value"),
+    "headers": lambda record: to_text(record.headers),
+    "partition": attrgetter("partition"),
+    "timestamp": attrgetter("timestamp_ms"),
+}

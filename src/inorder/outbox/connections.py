@@ -23,10 +23,10 @@ from typing import Any
 
 from inorder.model.errors import ConfigurationError
 from inorder.model.message import Record
-from inorder.outbox.append import Append, append_to, batches
+from inorder.outbox.append import Append, Target, append_to, batches
 
 Outcome = Coroutine[Any, Any, None] | None
-Writer = Callable[[Any, str, Sequence[Record]], Outcome]
+Writer = Callable[[Any, Target, Sequence[Record]], Outcome]
 
 _ACCEPTED = (
     "a SQLAlchemy Session, Connection, scoped_session, AsyncSession or AsyncConnection, a psycopg 3 "
@@ -46,37 +46,37 @@ def writer_of(connection: object) -> Writer:
     return writer
 
 
-def _appends(table: str, dialect: str, records: Sequence[Record]) -> Iterator[tuple[Append, Any]]:
-    append = append_to(table, dialect)
+def _appends(target: Target, dialect: str, records: Sequence[Record]) -> Iterator[tuple[Append, Any]]:
+    append = append_to(target.table, dialect, target.layout)
     for batch in batches(records):
         yield append, append.parameters(batch)
 
 
-def _sqlalchemy_session(session: Any, table: str, records: Sequence[Record]) -> None:
+def _sqlalchemy_session(session: Any, target: Target, records: Sequence[Record]) -> None:
     # Pending objects are not flushed: a message holds only what its author put into it, and all of it commits
     # together.
-    _sqlalchemy(session.connection(), table, records)
+    _sqlalchemy(session.connection(), target, records)
 
 
-def _sqlalchemy(connection: Any, table: str, records: Sequence[Record]) -> None:
+def _sqlalchemy(connection: Any, target: Target, records: Sequence[Record]) -> None:
     if _sqlalchemy_autocommits(connection):
         raise _autocommit("SQLAlchemy connection", "Leave out isolation_level AUTOCOMMIT.")
-    for append, parameters in _appends(table, connection.dialect.name, records):
+    for append, parameters in _appends(target, connection.dialect.name, records):
         connection.execute(_text(append.named), parameters)
 
 
-def _sqlalchemy_async(handle: Any, table: str, records: Sequence[Record]) -> Outcome:
-    result: Outcome = handle.run_sync(_sqlalchemy, table, records)
+def _sqlalchemy_async(handle: Any, target: Target, records: Sequence[Record]) -> Outcome:
+    result: Outcome = handle.run_sync(_sqlalchemy, target, records)
     return result
 
 
-def _sqlalchemy_async_session(handle: Any, table: str, records: Sequence[Record]) -> Outcome:
-    result: Outcome = handle.run_sync(_sqlalchemy_session, table, records)
+def _sqlalchemy_async_session(handle: Any, target: Target, records: Sequence[Record]) -> Outcome:
+    result: Outcome = handle.run_sync(_sqlalchemy_session, target, records)
     return result
 
 
-def _sqlalchemy_async_scoped(registry: Any, table: str, records: Sequence[Record]) -> Outcome:
-    return _sqlalchemy_async_session(registry(), table, records)
+def _sqlalchemy_async_scoped(registry: Any, target: Target, records: Sequence[Record]) -> Outcome:
+    return _sqlalchemy_async_session(registry(), target, records)
 
 
 @cache
@@ -100,7 +100,7 @@ def _sqlalchemy_autocommits(connection: Any) -> bool:
     return not getattr(connection.connection.driver_connection, "in_transaction", False)
 
 
-def _psycopg(connection: Any, table: str, records: Sequence[Record]) -> None:
+def _psycopg(connection: Any, target: Target, records: Sequence[Record]) -> None:
     from psycopg import Cursor
     from psycopg.rows import tuple_row
 
@@ -108,17 +108,17 @@ def _psycopg(connection: Any, table: str, records: Sequence[Record]) -> None:
     # A cursor of our own, because the connection's factories may speak another placeholder or expect result
     # columns.
     with Cursor(connection, row_factory=tuple_row) as cursor:
-        for append, parameters in _appends(table, "postgresql", records):
+        for append, parameters in _appends(target, "postgresql", records):
             cursor.execute(append.pyformat.encode(), parameters)
 
 
-async def _psycopg_async(connection: Any, table: str, records: Sequence[Record]) -> None:
+async def _psycopg_async(connection: Any, target: Target, records: Sequence[Record]) -> None:
     from psycopg import AsyncCursor
     from psycopg.rows import tuple_row
 
     _refuse_psycopg_autocommit(connection)
     async with AsyncCursor(connection, row_factory=tuple_row) as cursor:
-        for append, parameters in _appends(table, "postgresql", records):
+        for append, parameters in _appends(target, "postgresql", records):
             await cursor.execute(append.pyformat.encode(), parameters)
 
 
@@ -129,29 +129,29 @@ def _refuse_psycopg_autocommit(connection: Any) -> None:
         raise _autocommit("psycopg connection", "Publish inside `with connection.transaction():`.")
 
 
-def _pymysql(connection: Any, table: str, records: Sequence[Record]) -> None:
+def _pymysql(connection: Any, target: Target, records: Sequence[Record]) -> None:
     from pymysql.constants.SERVER_STATUS import SERVER_STATUS_IN_TRANS
 
     if connection.get_autocommit() and not connection.server_status & SERVER_STATUS_IN_TRANS:
         raise _autocommit("PyMySQL connection", "Call connection.begin() first.")
     with connection.cursor() as cursor:
-        for append, parameters in _appends(table, "mysql", records):
+        for append, parameters in _appends(target, "mysql", records):
             cursor.executemany(append.pyformat, parameters)
 
 
-def _sqlite(connection: Any, table: str, records: Sequence[Record]) -> None:
+def _sqlite(connection: Any, target: Target, records: Sequence[Record]) -> None:
     # Python 3.12 added `autocommit`; -1 there means that isolation_level still decides, as it does before
     # 3.12.
     autocommit = getattr(connection, "autocommit", -1)
     commits_alone = connection.isolation_level is None if autocommit == -1 else autocommit
     if commits_alone and not connection.in_transaction:
         raise _autocommit("sqlite3 connection", 'Execute "BEGIN" first.')
-    for append, parameters in _appends(table, "sqlite", records):
+    for append, parameters in _appends(target, "sqlite", records):
         connection.executemany(append.named, parameters)
 
 
-def _django(connection: Any, table: str, records: Sequence[Record]) -> None:
-    appends = _appends(table, getattr(connection, "vendor", ""), records)
+def _django(connection: Any, target: Target, records: Sequence[Record]) -> None:
+    appends = _appends(target, getattr(connection, "vendor", ""), records)
     if not connection.in_atomic_block and connection.get_autocommit():
         raise _autocommit("Django connection", "Publish inside `with transaction.atomic():`.")
     with connection.cursor() as cursor:

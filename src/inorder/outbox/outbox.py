@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, overload
 
-from inorder.model.errors import ValidationError
-from inorder.model.message import Limits, Message, Record, encode
+from inorder.model.message import Limits, Message, Record
+from inorder.outbox.append import Target
 from inorder.outbox.connections import Outcome, writer_of
-from inorder.sql import quoted
+from inorder.outbox.encoding import encoded, encoded_list
 
 if TYPE_CHECKING:
     import sqlite3
@@ -62,9 +62,9 @@ class Outbox:
     >>> connection.close()
     """
 
-    def __init__(self, table: str = "outbox", *, limits: Limits | None = None) -> None:
-        quoted(table)
-        self._table = table
+    def __init__(self, table: str = "outbox", *, layout: str = "native", limits: Limits | None = None) -> None:
+        """`layout` is that of the table: `native`, or `deimos`, which keeps no headers, partition or timestamp."""
+        self._target = Target(table, layout)
         self._limits = limits or Limits()
 
     @overload
@@ -78,7 +78,9 @@ class Outbox:
         holds no transaction; nothing is written then.
         """
         write = writer_of(connection)
-        return write(connection, self._table, (self._encoded("message", message),))
+        records = (encoded("message", message, self._limits),)
+        self._target.refuse(records, in_list=False)
+        return write(connection, self._target, records)
 
     @overload
     def publish_list(self, connection: AsyncHandle, messages: Iterable[Message]) -> Written: ...
@@ -89,30 +91,11 @@ class Outbox:
 
         One bad message refuses the whole list; its field is named with its place, as in `messages[3].value`.
         """
+        writer_of(connection)
+        return self.append(connection, encoded_list(messages, self._limits))
+
+    def append(self, connection: Any, records: Sequence[Record]) -> Outcome:
+        """Adds records that were encoded before, in their order; `publish_list` is the call for applications."""
         write = writer_of(connection)
-        return write(connection, self._table, self._all_encoded(messages))
-
-    def _all_encoded(self, messages: Iterable[Message] | Message) -> list[Record]:
-        if isinstance(messages, Message):
-            raise ValidationError("messages", "a Message is not a list.", hint="Use publish(…) for a single one.")
-        records = []
-        for position, message in enumerate(messages):
-            try:
-                records.append(self._encoded("", message))
-            except ValidationError as error:
-                raise _placed(f"messages[{position}]", error) from error
-        return records
-
-    def _encoded(self, field: str, message: object) -> Record:
-        if not isinstance(message, Message):
-            raise ValidationError(field, f"a {type(message).__name__} is not a Message.", hint=_MESSAGE_HINT)
-        return encode(message, self._limits)
-
-
-_MESSAGE_HINT = 'Write Message("topic", key=…, value=…).'
-
-
-def _placed(place: str, error: ValidationError) -> ValidationError:
-    """The same refusal, with its field named from the list down."""
-    field = f"{place}.{error.field}" if error.field else place
-    return ValidationError(field, error.message.removeprefix(f"{error.field}: "), hint=error.hint)
+        self._target.refuse(records, in_list=True)
+        return write(connection, self._target, records)

@@ -24,6 +24,13 @@ class OutboxRow(NamedTuple):
     timestamp_ms: int | None
     flaw: str = ""
     """Why this row cannot be sent, whatever the broker says: somebody else wrote it wrongly."""
+    partition_key: bytes | None = None
+    """What decides the partition instead of the key, where the layout keeps such a thing."""
+
+    @property
+    def routed_by(self) -> bytes | None:
+        """What the partition is chosen by, where none is given."""
+        return self.key if self.partition_key is None else self.partition_key
 
 
 @dataclass(frozen=True, slots=True)

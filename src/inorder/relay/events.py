@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
+from inorder.ports.outbox_store import OutboxRow
+
 
 @dataclass(frozen=True, slots=True)
 class LeaderAcquired:
@@ -59,7 +61,16 @@ class MeterRead:
         return self.interval / self.interval_seconds if self.interval_seconds > 0 else 0.0
 
 
-RelayEvent = LeaderAcquired | LeaderRefreshed | LeaderRevoked | LeaderFenced | MeterRead
+@dataclass(frozen=True, slots=True)
+class BatchProduced:
+    """A batch of one topic, by the strategy `topic-lock`: sent to its end, or broken off by an error."""
+
+    topic: str
+    messages: tuple[OutboxRow, ...]
+    error: Exception | None
+
+
+RelayEvent = LeaderAcquired | LeaderRefreshed | LeaderRevoked | LeaderFenced | MeterRead | BatchProduced
 
 
 class Meter:

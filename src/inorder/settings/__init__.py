@@ -5,6 +5,7 @@ from inorder.settings.kafka import KafkaSettings
 from inorder.settings.log import LogSettings
 from inorder.settings.outbox import OutboxSettings
 from inorder.settings.pipeline import PipelineSettings, UpsertSettings
+from inorder.settings.publisher import PublisherSettings
 from inorder.settings.redis import RedisSettings
 from inorder.settings.relay import RelaySettings
 from inorder.settings.root import Row, Settings
@@ -17,6 +18,7 @@ __all__ = [
     "LogSettings",
     "OutboxSettings",
     "PipelineSettings",
+    "PublisherSettings",
     "RedisSettings",
     "RelaySettings",
     "Row",

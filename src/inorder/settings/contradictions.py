@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from inorder.pipeline.mapping import RESERVED_COLUMNS
+from inorder.settings.kafka import Property
 from inorder.settings.pipeline import UpsertSettings
+from inorder.settings.relay import RelaySettings
+from inorder.settings.tree import spelt
 
 if TYPE_CHECKING:
     from inorder.settings.root import Settings
@@ -28,6 +31,7 @@ def contradictions(settings: Settings) -> Iterator[str]:
     yield from _against_delivery(settings)
     yield from _against_at_least_once(settings)
     yield from _against_layout(settings)
+    yield from _against_topic_lock(settings.relay)
     yield from _sizes(settings)
     yield from _columns(settings.pipeline.upsert)
     if settings.relay.leadership == "redis" and settings.redis.url is None:
@@ -56,6 +60,25 @@ def _against_layout(settings: Settings) -> Iterator[str]:
         yield f"relay.retention_days = {relay.retention_days} needs PostgreSQL in database.url."
 
 
+def _against_topic_lock(relay: RelaySettings) -> Iterator[str]:
+    locks = relay.strategy == "topic-lock"
+    if locks != (relay.layout == "deimos"):
+        yield (
+            f"relay.strategy = {relay.strategy!r} contradicts relay.layout = {relay.layout!r}: "
+            "the strategy 'topic-lock' and the layout 'deimos' need each other."
+        )
+    if locks and relay.delivery != "at-least-once":
+        yield (
+            f"relay.delivery = {relay.delivery!r} contradicts relay.strategy = 'topic-lock', "
+            "which delivers at-least-once."
+        )
+    if locks and relay.shards != 1:
+        yield (
+            f"relay.shards = {relay.shards} contradicts relay.strategy = 'topic-lock', which shares topics; "
+            "relay.topic_lock.workers says how many of them are worked on at once."
+        )
+
+
 def _columns(upsert: UpsertSettings) -> Iterator[str]:
     if upsert.key in upsert.fields:
         yield (
@@ -72,19 +95,25 @@ def _columns(upsert: UpsertSettings) -> Iterator[str]:
 
 
 def _against_delivery(settings: Settings) -> Iterator[str]:
-    properties = settings.kafka.properties
     delivery = f"relay.delivery = {settings.relay.delivery!r}"
+    yield from _against_order("kafka", settings.kafka.properties, delivery)
+    for name, topic in settings.topics.items():
+        place = spelt(("topics", name, "kafka"))
+        yield from _against_order(place, topic.kafka.properties, "the order of keys, which every backend keeps")
+
+
+def _against_order(place: str, properties: Mapping[str, Property], promise: str) -> Iterator[str]:
     idempotence = properties.get("enable.idempotence", True)
     if str(idempotence).lower() in _FALSE:
-        yield f'kafka."enable.idempotence" = {idempotence!r} contradicts {delivery}; leave the property out.'
+        yield f'{place}."enable.idempotence" = {idempotence!r} contradicts {promise}; leave the property out.'
     for name in ("acks", "request.required.acks"):
         acks = properties.get(name, "all")
         if str(acks).lower() not in ("all", "-1"):
-            yield f'kafka."{name}" = {acks!r} contradicts {delivery}, which needs acks=all; leave it out.'
+            yield f'{place}."{name}" = {acks!r} contradicts {promise}, which needs acks=all; leave it out.'
     in_flight = properties.get("max.in.flight.requests.per.connection", 1)
     if str(in_flight).isdigit() and int(in_flight) > _IN_FLIGHT_LIMIT:
         yield (
-            f'kafka."max.in.flight.requests.per.connection" = {in_flight!r} contradicts {delivery}, '
+            f'{place}."max.in.flight.requests.per.connection" = {in_flight!r} contradicts {promise}, '
             f"which allows {_IN_FLIGHT_LIMIT} at most."
         )
 

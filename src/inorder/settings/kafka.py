@@ -7,7 +7,7 @@ dot is an underscore: `INORDER_KAFKA__BOOTSTRAP_SERVERS`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import (
     ConfigDict,
@@ -58,12 +58,14 @@ class KafkaSettings(RootModel[dict[str, _Stored]]):
 
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
 
+    defaults: ClassVar[Mapping[str, Property]] = {"bootstrap.servers": BOOTSTRAP_DEFAULT}
+
     @model_validator(mode="before")
     @classmethod
     def _read(cls, raw: Any) -> Any:
         if not isinstance(raw, Mapping):
             return raw
-        flat = {"bootstrap.servers": BOOTSTRAP_DEFAULT} | flatten(raw)
+        flat = {**cls.defaults, **flatten(raw)}
         for name, value in flat.items():
             _check(name, value)
         return {name: SecretStr(str(value)) if _hide(name, value) else value for name, value in flat.items()}

@@ -90,7 +90,7 @@ def _field(path: Path, field: FieldInfo) -> Iterator[str]:
 
 def _default(field: FieldInfo) -> str:
     value: Any = field.get_default(call_default_factory=True, validated_data={})
-    if value is None:
+    if value is None or is_free(field.annotation):
         return "none"
     return f"`{json.dumps(value)}`"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from pydantic import SecretStr
@@ -75,6 +76,11 @@ def _metadata(model: Model, path: Path) -> list[Any]:
     return list(field.metadata) if field else []
 
 
+def _meant(value: object, known: list[str]) -> str:
+    found = get_close_matches(str(value), known, n=1)
+    return f"; the nearest is {found[0]}" if found else ""
+
+
 def _verdict(metadata: list[Any], finding: ErrorDetails) -> str:
     context = finding.get("ctx", {})
     if finding["type"] == "not_built":
@@ -83,6 +89,6 @@ def _verdict(metadata: list[Any], finding: ErrorDetails) -> str:
         built = context["expected"].replace("'", "").replace(" or ", ", ")
         if any(finding["input"] in item.values for item in metadata if isinstance(item, Planned)):
             return f"is not built yet; this version has: {built}"
-        return f"is wrong: expected one of {built}"
+        return f"is wrong: expected one of {built}{_meant(finding['input'], built.split(', '))}"
     expected = _EXPECTED.get(finding["type"], finding["msg"]).format(**context)
     return f"is wrong: expected {expected}"

@@ -2,18 +2,85 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, model_validator
 
-from inorder.settings.section import GroupName, OnExceeded, Planned, Section, TableName, Whole
+from inorder.settings.section import GroupName, OnExceeded, Planned, Section, TableName, TopicName, Whole
 
 # What is built of each field. The words after it in `Planned` are the contract's, and come with later
 # versions.
-Strategy = Annotated[Literal["drain", "mark-purge"], Planned("topic-lock", "polling")]
-Layout = Annotated[Literal["native", "goharvest", "debezium"], Planned("deimos", "trendyol")]
+Strategy = Annotated[Literal["drain", "mark-purge", "topic-lock"], Planned("polling")]
+Layout = Annotated[Literal["native", "goharvest", "debezium", "deimos"], Planned("trendyol")]
 Delivery = Literal["exactly-once", "at-least-once"]
 Leadership = Literal["kafka", "database", "redis", "none"]
+
+
+# What a setting is where the others say that it cannot be as usual, and nobody said otherwise.
+DEIMOS_TABLE = "kafka_messages"
+TOPIC_LOCK_BATCH = 1000
+
+
+def _topics(value: Any) -> Any:
+    # A variable holds text: names with commas between them.
+    if isinstance(value, str) and value != "all":
+        return [name.strip() for name in value.split(",") if name.strip()]
+    return value
+
+
+Topics = Annotated[Literal["all"] | list[TopicName], BeforeValidator(_topics)]
+
+
+class TopicLockSettings(Section):
+    """The strategy `topic-lock`: workers that take turns with topics, each locked by a row of `kafka_topic_info`."""
+
+    workers: Whole = Field(
+        default=1,
+        ge=1,
+        le=100,
+        description=(
+            "How many workers this instance has. Each works on one topic at a time, so more of them than topics are of "
+            "no use. Every worker has a producer and two database connections of its own."
+        ),
+    )
+    delete_group_size: Whole = Field(
+        default=1000,
+        ge=1,
+        le=100_000,
+        description=(
+            "Most messages that one transaction deletes. Smaller groups hold locks for a shorter time; each costs "
+            "a commit."
+        ),
+    )
+    lock_seconds: Whole = Field(
+        default=60,
+        ge=1,
+        le=3600,
+        description=(
+            "After this long without a sign of its holder a lock may be taken by any worker, and this long a topic "
+            "rests after an error. A holder renews its lock four times in this time. Give all instances the same value."
+        ),
+    )
+    idle_ms: Whole = Field(
+        default=500,
+        ge=1,
+        le=60_000,
+        description=(
+            "The pause of a worker that found nothing to do, in milliseconds; on PostgreSQL our own writers end it."
+        ),
+    )
+    compact_topics: Topics = Field(
+        default=[],
+        description=(
+            'Topics, or `"all"`, of whose batches only the last message of each key is sent; the earlier ones are '
+            "deleted with it. Messages without a key are all sent."
+        ),
+    )
+    log_topics: Topics = Field(
+        default=[],
+        description='Topics, or `"all"`, whose messages are logged as text before they are sent, as `relay.message`.',
+    )
 
 
 class RelaySettings(Section):
@@ -35,7 +102,9 @@ class RelaySettings(Section):
             "How rows are claimed and settled. `drain` reads the oldest rows, publishes them in one Kafka "
             "transaction with a marker of their ids, then deletes them. `mark-purge` writes the id of the leader into "
             "each row first (column `leader_id`), as goharvest does: others can see who works on a row, at the price "
-            "of one more write a row. All instances of a table must agree; `inorder relay reshard` changes it."
+            "of one more write a row. `topic-lock` is that of Deimos: workers lock a topic by a row, send its messages "
+            "and delete them; it needs the layout `deimos`, delivers `at-least-once` and is set in [relay.topic_lock]. "
+            "All instances of a table must agree; `inorder relay reshard` changes it."
         ),
     )
     layout: Layout = Field(
@@ -43,13 +112,17 @@ class RelaySettings(Section):
         description=(
             "Which columns the outbox table has. `native` is inorder's own, `goharvest` and `debezium` are those of "
             "these tools, whose tables are taken over as they are (debezium's gets one more column, "
-            "`inorder schema sql --layout debezium` says which and why). Writers of foreign layouts wake nobody, so "
+            "`inorder schema sql --layout debezium` says which and why). `deimos` is that of Deimos' database backend, "
+            "for the strategy `topic-lock`. Writers of foreign layouts wake nobody, so "
             "the relay looks every half second while nothing comes."
         ),
     )
     table: TableName = Field(
         default="outbox",
-        description=("The outbox table, with its schema before a dot where it has one. Change it to fit your naming."),
+        description=(
+            "The outbox table, with its schema before a dot where it has one. Change it to fit your naming. With the "
+            f"layout `deimos` the default is `{DEIMOS_TABLE}`; its locks are in `kafka_topic_info`, in the same schema."
+        ),
     )
     delivery: Delivery = Field(
         default="exactly-once",
@@ -58,7 +131,8 @@ class RelaySettings(Section):
             "`exactly-once` publishes each batch in a Kafka transaction, and the broker fences instances that were "
             "replaced. `at-least-once` sends without transactions: a row is visible sooner, and what a relay had sent "
             "when it was killed, stopped or replaced may be sent again. Both need `enable.idempotence` and `acks=all`, "
-            "which are on. Give all instances of a group the same value."
+            "which are on. Give all instances of a group the same value. With the strategy `topic-lock` the default, "
+            "and all there is, is `at-least-once`."
         ),
     )
     leadership: Leadership = Field(
@@ -140,7 +214,8 @@ class RelaySettings(Section):
         le=1_000_000,
         description=(
             "Most rows in one Kafka transaction. Larger batches carry more rows a second; smaller ones "
-            "bring a row out sooner and hold less memory. Change it when rows are very large."
+            "bring a row out sooner and hold less memory. Change it when rows are very large. With the strategy "
+            f"`topic-lock` it is most messages that are sent together, and the default is {TOPIC_LOCK_BATCH}."
         ),
     )
     max_attempts: Whole = Field(
@@ -160,3 +235,17 @@ class RelaySettings(Section):
             "everything behind it waits. `[topics.NAME]` may say otherwise for one topic."
         ),
     )
+    topic_lock: TopicLockSettings = Field(default_factory=TopicLockSettings)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _usual(cls, raw: Any) -> Any:
+        """Defaults that follow from other settings; what is set stays as it is."""
+        if not isinstance(raw, Mapping):
+            return raw
+        follows: dict[str, Any] = {}
+        if raw.get("layout") == "deimos":
+            follows["table"] = DEIMOS_TABLE
+        if raw.get("strategy") == "topic-lock":
+            follows |= {"delivery": "at-least-once", "batch_size": TOPIC_LOCK_BATCH}
+        return {**follows, **raw}

@@ -14,10 +14,11 @@ from pydantic_core import PydanticCustomError
 
 from inorder.settings.contradictions import contradictions
 from inorder.settings.database import DatabaseSettings
-from inorder.settings.kafka import KafkaSettings
+from inorder.settings.kafka import KafkaSettings, Property
 from inorder.settings.log import LogSettings
 from inorder.settings.outbox import OutboxSettings
 from inorder.settings.pipeline import PipelineSettings
+from inorder.settings.publisher import PublisherSettings
 from inorder.settings.redis import RedisSettings
 from inorder.settings.refusal import refusal
 from inorder.settings.relay import RelaySettings
@@ -46,6 +47,7 @@ class Settings(Section):
     kafka: KafkaSettings = Field(default_factory=lambda: KafkaSettings({}))
     database: DatabaseSettings = Field(default_factory=DatabaseSettings)
     redis: RedisSettings = Field(default_factory=RedisSettings)
+    publisher: PublisherSettings = Field(default_factory=PublisherSettings)
     relay: RelaySettings = Field(default_factory=RelaySettings)
     pipeline: PipelineSettings = Field(default_factory=PipelineSettings)
     topics: dict[TopicName, TopicSettings] = Field(default_factory=dict)
@@ -83,6 +85,10 @@ class Settings(Section):
     def topic(self, name: str) -> TopicSettings:
         """The settings of a topic, the default ones where it has no section."""
         return self.topics.get(name, TopicSettings())
+
+    def producer_properties(self, topic: str) -> dict[str, Property]:
+        """The client's properties for a producer of this topic, secrets in clear: never print them."""
+        return {**self.kafka.properties, **self.topic(topic).kafka.properties}
 
     def describe(self) -> list[Row]:
         """Every setting with its value, secrets masked, and the source it came from."""

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from inorder.outbox.publisher import BackendName
+from inorder.settings.kafka import KafkaSettings, Property
 from inorder.settings.section import OnExceeded, Section
 
 Partitioner = Literal["murmur2", "id-modulo"]
+
+
+class TopicKafkaSettings(KafkaSettings):
+    """Producer properties of one topic, over those of [kafka]."""
+
+    defaults: ClassVar[Mapping[str, Property]] = {}
 
 
 class TopicSettings(Section):
@@ -27,5 +36,20 @@ class TopicSettings(Section):
         description=(
             "What happens to a record of this topic that used up its attempts: `park`, `skip` or `block`, as in "
             "`relay.on_exceeded`, which applies where nothing is set here."
+        ),
+    )
+    backend: BackendName | None = Field(
+        default=None,
+        description=(
+            "Where `inorder.Publisher` sends messages of this topic: `db`, `kafka`, `kafka_async` or `memory`, as in "
+            "`publisher.backend`, which applies where nothing is set here."
+        ),
+    )
+    kafka: TopicKafkaSettings = Field(
+        default_factory=lambda: TopicKafkaSettings({}),
+        description=(
+            "Properties of librdkafka for the producer of this topic, over those of [kafka]: "
+            '`[topics.orders.kafka]` and below it `"linger.ms" = 20`. The backends `kafka` and `kafka_async` of the '
+            "publisher use them, with one producer for each distinct set."
         ),
     )

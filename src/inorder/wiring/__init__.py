@@ -1,6 +1,7 @@
 """The only place where ports meet adapters: settings in, running parts out."""
 
 from inorder.wiring.outbox import replay_outbox
+from inorder.wiring.publisher import Publisher
 from inorder.wiring.relay import Relay, RelayState
 from inorder.wiring.relay_state import exceeded_rows, relay_status, settle_exceeded
 from inorder.wiring.resharding import reshard
@@ -8,6 +9,7 @@ from inorder.wiring.schema import install_schema, schema_sql
 from inorder.wiring.upsert import run_upsert, upsert_mapping
 
 __all__ = [
+    "Publisher",
     "Relay",
     "RelayState",
     "exceeded_rows",

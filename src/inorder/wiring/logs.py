@@ -12,7 +12,7 @@ from inorder.settings import Settings
 
 def shard_log(settings: Settings, setup: Setup, shard: int) -> ShardLog:
     """The log of one shard of a set-up."""
-    properties, partitioners = settings.kafka.properties, _partitioners(settings)
+    properties, partitioners = settings.kafka.properties, partitioners_of(settings)
     match settings.relay.delivery:
         case "exactly-once":
             return KafkaShardLog(
@@ -27,7 +27,7 @@ def setup_of(settings: Settings) -> Setup:
     return Setup(settings.relay.group, settings.relay.strategy, settings.relay.shards)
 
 
-def _partitioners(settings: Settings) -> dict[str, Partitioner]:
+def partitioners_of(settings: Settings) -> dict[str, Partitioner]:
     """Topics whose partitions we choose ourselves; the client chooses for all others."""
     named = {name: Partitioner(topic.partitioner) for name, topic in settings.topics.items()}
     return {name: partitioner for name, partitioner in named.items() if partitioner is not Partitioner.MURMUR2}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from types import TracebackType
@@ -19,6 +19,7 @@ from inorder.settings import Settings
 from inorder.wiring.databases import postgres_url
 from inorder.wiring.leases import leases
 from inorder.wiring.shards import ShardRunner
+from inorder.wiring.topics import TopicRunner
 
 log = logging.getLogger("inorder.relay")
 
@@ -35,7 +36,7 @@ class RelayState(StrEnum):
 
 
 class Relay:
-    """The relay of your settings, on threads of this process: one for each shard.
+    """The relay of your settings, on threads of this process: one for each shard, or each worker of `topic-lock`.
 
     >>> with Relay(Settings.load()) as relay:  # doctest: +SKIP
     ...     relay.wait()
@@ -50,18 +51,7 @@ class Relay:
         self._stopping = threading.Event()
         self._failure: BaseException | None = None
         self._handler: Callable[[RelayEvent], None] = lambda _event: None
-        lease = leases(settings)
-        self._shards = [
-            ShardRunner(
-                settings,
-                index,
-                lease(index),
-                stop=self._stopping,
-                on_event=lambda event: self._handler(event),
-                on_end=self._ended,
-            )
-            for index in range(settings.relay.shards)
-        ]
+        self._runners = self._made(settings)
         self._started = False
 
     @property
@@ -69,7 +59,7 @@ class Relay:
         """Created, running, stopping or stopped."""
         if not self._started:
             return RelayState.stopped if self._stopping.is_set() else RelayState.created
-        if not any(shard.thread.is_alive() for shard in self._shards):
+        if not any(runner.thread.is_alive() for runner in self._runners):
             return RelayState.stopped
         return RelayState.stopping if self._stopping.is_set() else RelayState.running
 
@@ -86,13 +76,13 @@ class Relay:
     @property
     def leader_ids(self) -> dict[int, UUID]:
         """The id of the term on each shard that this instance owns."""
-        held = ((index, shard.loop.progress.leader_id) for index, shard in enumerate(self._shards))
+        held = ((index, runner.loop.progress.leader_id) for index, runner in enumerate(self._runners))
         return {index: leader_id for index, leader_id in held if leader_id is not None}
 
     @property
     def published(self) -> int:
         """How many records this instance has published."""
-        return sum(shard.loop.progress.published for shard in self._shards)
+        return sum(runner.loop.progress.published for runner in self._runners)
 
     @property
     def in_flight(self) -> int:
@@ -107,7 +97,9 @@ class Relay:
     @property
     def last_error(self) -> str:
         """What hinders a shard at the moment; empty if nothing does."""
-        return next((shard.loop.progress.last_error for shard in self._shards if shard.loop.progress.last_error), "")
+        return next(
+            (runner.loop.progress.last_error for runner in self._runners if runner.loop.progress.last_error), ""
+        )
 
     def on_event(self, handler: Callable[[RelayEvent], None]) -> None:
         """Has the handler called with every event of `inorder.relay.events`; may be set before `start` only.
@@ -130,8 +122,8 @@ class Relay:
             if self._stopping.is_set():
                 raise ConfigurationError("The relay was stopped.", hint="Make a new Relay.")
             self._started = True
-            for shard in self._shards:
-                shard.thread.start()
+            for runner in self._runners:
+                runner.thread.start()
             if self._settings.relay.retention_days is not None:
                 threading.Thread(target=self._keep_days, name="inorder-retention", daemon=True).start()
 
@@ -156,16 +148,28 @@ class Relay:
     ) -> None:
         self.stop()
 
+    def _made(self, settings: Settings) -> Sequence[ShardRunner | TopicRunner]:
+        def on_event(event: RelayEvent) -> None:
+            self._handler(event)
+
+        if settings.relay.strategy == "topic-lock":
+            return [TopicRunner(settings, stop=self._stopping, on_event=on_event, on_end=self._ended)]
+        lease = leases(settings)
+        return [
+            ShardRunner(settings, index, lease(index), stop=self._stopping, on_event=on_event, on_end=self._ended)
+            for index in range(settings.relay.shards)
+        ]
+
     def _in_flight(self) -> list[OutboxRow]:
-        return [row for shard in self._shards for row in shard.loop.in_flight()]
+        return [row for runner in self._runners for row in runner.loop.in_flight()]
 
     def _join(self, timeout: float | None) -> bool:
         if not self._started:
             return self._stopping.is_set()
         deadline = None if timeout is None else time.monotonic() + timeout
-        for shard in self._shards:
-            shard.thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
-        return not any(shard.thread.is_alive() for shard in self._shards)
+        for runner in self._runners:
+            runner.thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        return not any(runner.thread.is_alive() for runner in self._runners)
 
     def _ended(self, failure: BaseException | None) -> None:
         if failure is not None:

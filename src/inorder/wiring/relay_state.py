@@ -12,11 +12,14 @@ from inorder.stores.exceeded import Action, ExceededRow, Filter
 from inorder.stores.opening import open_database
 from inorder.wiring.databases import exceeded_store
 from inorder.wiring.leases import lease_holders
+from inorder.wiring.topics import topics_status
 
 
 def relay_status(settings: Settings) -> dict[str, Any]:
-    """What waits in the outbox, since when, and which instance owns each shard, where the lease tells."""
+    """What waits in the outbox, since when, and which instance owns each shard or topic, where that is told."""
     relay = settings.relay
+    if relay.strategy == "topic-lock":
+        return {"group": relay.group, "table": relay.table, "strategy": relay.strategy, **topics_status(settings)}
     with closing(open_database(settings.database.require_url(), "inorder status")) as database:
         waiting = backlog(database, relay.table, relay.layout)
     age = (datetime.now(UTC) - waiting.oldest).total_seconds() if waiting.oldest else 0.0

@@ -70,10 +70,10 @@ def stored(url: str, table: str = "outbox") -> list[tuple[int, Record]]:
     ]
 
 
-def install(url: str, table: str = "outbox") -> None:
+def install(url: str, table: str = "outbox", layout: str = "native") -> None:
     engine = create_engine(url, poolclass=NullPool)
     with engine.begin() as connection:
-        for statement in install_statements("native", engine.dialect.name, table):
+        for statement in install_statements(layout, engine.dialect.name, table):
             connection.exec_driver_sql(statement)
 
 
@@ -244,6 +244,31 @@ def client(request: pytest.FixtureRequest) -> Iterator[Client]:
     dialect, kind = request.param
     url: str = request.getfixturevalue(DATABASES[dialect])
     install(url)
+    with KINDS[kind](url) as client:
+        client.url = url
+        yield client
+        client.rollback()
+
+
+EACH_DRIVER = [
+    *(
+        ("postgresql", kind)
+        for kind in ["sqlalchemy_session", "psycopg_connection", "psycopg_async_connection", "django"]
+    ),
+    *(("mysql", kind) for kind in ["sqlalchemy_connection", "pymysql_connection"]),
+    *(
+        ("sqlite", kind)
+        for kind in ["sqlalchemy_connection", "sqlalchemy_async_session", "sqlite_connection", "django"]
+    ),
+]
+
+
+@pytest.fixture(params=EACH_DRIVER, ids=lambda client: "-".join(client))
+def deimos_client(request: pytest.FixtureRequest) -> Iterator[Client]:
+    """An application on each database, with the empty tables of the deimos layout."""
+    dialect, kind = request.param
+    url: str = request.getfixturevalue(DATABASES[dialect])
+    install(url, "kafka_messages", "deimos")
     with KINDS[kind](url) as client:
         client.url = url
         yield client

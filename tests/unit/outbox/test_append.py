@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import text
 
-from inorder.model.message import Record
-from inorder.outbox.append import append_to, batches
+from inorder.model.errors import ConfigurationError, ValidationError
+from inorder.model.message import Message, Record
+from inorder.outbox import Outbox
+from inorder.outbox.append import Target, append_to, batches
 from inorder.outbox.layouts import install_statements
 
 COLUMNS = {"topic", "key", "value", "headers", "partition", "timestamp"}
+WRITES = {"native": COLUMNS, "deimos": {"topic", "key", "value"}}
 
 
 def record(value: bytes | None = None, key: bytes | None = None) -> Record:
@@ -21,12 +25,37 @@ def record(value: bytes | None = None, key: bytes | None = None) -> Record:
 
 
 @pytest.mark.parametrize("dialect", ["postgresql", "mysql", "mariadb", "sqlite"])
-def test_both_spellings_bind_the_same_columns(dialect: str) -> None:
-    append = append_to("outbox", dialect)
-    assert set(re.findall(r"%\((\w+)\)s", append.pyformat)) == COLUMNS
-    assert "%" not in re.sub(r"%\(\w+\)s", "", append.pyformat)
-    assert "%" not in append.named
-    assert set(text(append.named)._bindparams) == COLUMNS
+@pytest.mark.parametrize("layout", WRITES)
+def test_both_spellings_bind_the_same_columns(layout: str, dialect: str) -> None:
+    append = append_to("outbox", dialect, layout)
+    assert set(re.findall(r"%\((\w+)\)s", append.pyformat)) == WRITES[layout]
+    assert "%" not in re.sub(r"%\(\w+\)s|%%", "", append.pyformat)
+    assert "%(" not in append.named
+    assert set(text(append.named)._bindparams) == WRITES[layout]
+
+
+def test_a_layout_that_others_write_is_refused_by_name() -> None:
+    with pytest.raises(ConfigurationError, match="'goharvest'") as refusal:
+        Target("outbox", "goharvest")
+    assert refusal.value.hint == "Its own writers fill it. inorder writes: native, deimos."
+
+
+@pytest.mark.parametrize(
+    ("message", "field"),
+    [
+        (Message("t", headers={"a": "b"}), "headers"),
+        (Message("t", partition=0), "partition"),
+        (Message("t", timestamp=1), "timestamp"),
+    ],
+)
+def test_what_a_layout_has_no_column_for_is_refused_and_never_dropped(message: Message, field: str) -> None:
+    outbox = Outbox("messages", layout="deimos")
+    with pytest.raises(ValidationError, match="'deimos' of table 'messages' has no column for it") as caught:
+        outbox.publish(sqlite3.connect(":memory:"), message)
+    assert caught.value.field == field
+    with pytest.raises(ValidationError) as caught:
+        outbox.publish_list(sqlite3.connect(":memory:"), [Message("t"), message])
+    assert caught.value.field == f"messages[1].{field}"
 
 
 @pytest.mark.parametrize(

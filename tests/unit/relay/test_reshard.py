@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from inorder.model.errors import ConfigurationError, UnreachableError
+from inorder.model.errors import ConfigurationError, FencedError, UnreachableError
 from inorder.model.shard import Shard
 from inorder.ports.exceeded_store import Exceeding
 from inorder.ports.outbox_store import OutboxRow
@@ -109,6 +109,26 @@ def test_under_load_nothing_is_lost_doubled_or_reordered(
         instance.join()
     verdict = check_delivery(written[0], published(world))
     assert verdict.holds, verdict
+
+
+@pytest.mark.parametrize(("instances", "succeeds"), [(9, True), (10, False)])
+def test_old_instances_that_win_a_shard_back_meanwhile_only_delay_the_change(instances: int, succeeds: bool) -> None:
+    world = World()
+    world.registry.register(ONE)
+    thieves = [world.log_of(ONE, 0) for _ in range(instances)]
+
+    def purge(ids: Sequence[int]) -> int:
+        if thieves:
+            thieves.pop().take_over()
+        return world.outbox.purge(ids)
+
+    change = Resharding(world.registry, world.exceeded, world.log_of, purge)
+    if succeeds:
+        assert change.run(THREE).setup == THREE
+    else:
+        with pytest.raises(FencedError):
+            change.run(THREE)
+        assert change.run(THREE).setup == THREE, "it may be run again"
 
 
 def test_an_old_instance_that_wins_its_shard_back_ends_before_it_publishes(eventually: Eventually) -> None:

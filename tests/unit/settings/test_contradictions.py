@@ -48,6 +48,23 @@ from inorder.settings.pipeline import FieldType, KeyType, UpsertSettings
         ),
         ({"kafka": {"retries": 3}, "relay": {"delivery": "at-least-once"}}, 'kafka."retries"', "relay.delivery"),
         ({"kafka": {"message.max.bytes": 1000}}, 'kafka."message.max.bytes"', "outbox.max_value_bytes"),
+        ({"relay": {"strategy": "topic-lock"}}, "relay.strategy", "relay.layout = 'native'"),
+        ({"relay": {"layout": "deimos"}}, "relay.layout", "relay.strategy = 'drain'"),
+        (
+            {"relay": {"layout": "deimos", "strategy": "topic-lock", "delivery": "exactly-once"}},
+            "relay.delivery = 'exactly-once'",
+            "relay.strategy",
+        ),
+        (
+            {"relay": {"layout": "deimos", "strategy": "topic-lock", "shards": 2}},
+            "relay.shards = 2",
+            "relay.topic_lock.workers",
+        ),
+        (
+            {"relay": {"layout": "deimos", "strategy": "topic-lock"}, "kafka": {"retries": 3}},
+            'kafka."retries"',
+            "relay.delivery",
+        ),
         ({"relay": {"leadership": "redis"}}, "relay.leadership", "redis.url"),
         ({"pipeline": {"upsert": {"key": "data"}}}, "pipeline.upsert.key", "pipeline.upsert.fields"),
         ({"pipeline": {"upsert": {"table": "outbox"}}}, "pipeline.upsert.table", "relay.table"),
@@ -97,3 +114,18 @@ def test_the_types_are_those_of_the_pipeline() -> None:
     assert set(FieldType.__args__) == set(FIELD_TYPES)  # type: ignore[attr-defined]  # a Literal has them
     assert set(KeyType.__args__) == set(KEY_TYPES)  # type: ignore[attr-defined]  # a Literal has them
     assert UpsertSettings().mode in MODES
+
+
+def test_defaults_of_the_strategy_topic_lock_follow_from_it() -> None:
+    relay = Settings.load(relay={"layout": "deimos", "strategy": "topic-lock"}).relay
+    assert (relay.table, relay.delivery, relay.batch_size) == ("kafka_messages", "at-least-once", 1000)
+    assert Settings.load(relay={"layout": "deimos", "strategy": "topic-lock", "table": "box"}).relay.table == "box"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [("all", "all"), ("a", ["a"]), ("a, b", ["a", "b"]), (["a", "b"], ["a", "b"]), ("", []), ([], [])],
+)
+def test_topics_are_a_list_or_text_as_a_variable_has_it(given: object, expected: object) -> None:
+    settings = Settings.load(relay={"topic_lock": {"compact_topics": given}})
+    assert settings.relay.topic_lock.compact_topics == expected

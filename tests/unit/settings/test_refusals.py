@@ -77,10 +77,8 @@ def test_an_unknown_override_is_refused() -> None:
 @pytest.mark.parametrize(
     ("section", "field", "value", "built"),
     [
-        ("relay", "strategy", "topic-lock", "drain, mark-purge"),
-        ("relay", "strategy", "polling", "drain, mark-purge"),
-        ("relay", "layout", "deimos", "native, goharvest, debezium"),
-        ("relay", "layout", "trendyol", "native, goharvest, debezium"),
+        ("relay", "strategy", "polling", "drain, mark-purge, topic-lock"),
+        ("relay", "layout", "trendyol", "native, goharvest, debezium, deimos"),
         ("pipeline", "engine", "resident", "micro-batch"),
     ],
 )
@@ -102,7 +100,10 @@ def test_modes_that_are_not_built_yet_are_refused_plainly(mode: str) -> None:
     [
         (
             {"strategy": "drian"},
-            "relay.strategy = 'drian' in the overrides is wrong: expected one of drain, mark-purge; the nearest is drain.",
+            (
+                "relay.strategy = 'drian' in the overrides is wrong: "
+                "expected one of drain, mark-purge, topic-lock; the nearest is drain."
+            ),
         ),
         (
             {"leadership": 5},

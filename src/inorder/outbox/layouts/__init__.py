@@ -11,6 +11,7 @@ A file holds the statements that create the table (`install…`) and fragments t
 | `leader_id`  | the column that `mark-purge` marks; layouts without this fragment cannot be marked              |
 | `written_at` | when the row was written; null where the layout does not keep it                                |
 | `added`      | the column that a table lacks which was made before us, or by others; SQLite cannot add one     |
+| `append`     | how our publisher writes a record; layouts without this statement are written by others only   |
 
 Rows are written by others and may be wrong in any way that the table allows. `decode` raises for none of them: what
 is wrong with a row is in its `flaw`, and the relay sets that row aside.
@@ -25,6 +26,7 @@ from typing import Any, Literal
 
 from inorder.model.errors import ConfigurationError
 from inorder.outbox.layouts.debezium.decode import decode as decode_debezium
+from inorder.outbox.layouts.deimos.decode import decode as decode_deimos
 from inorder.outbox.layouts.goharvest.decode import decode as decode_goharvest
 from inorder.outbox.layouts.native.decode import decode as decode_native
 from inorder.ports.outbox_store import OutboxRow
@@ -36,9 +38,13 @@ _DECODERS: dict[str, Callable[[Sequence[Any]], OutboxRow]] = {
     "native": decode_native,
     "goharvest": decode_goharvest,
     "debezium": decode_debezium,
+    "deimos": decode_deimos,
 }
 
 LAYOUTS = tuple(_DECODERS)
+
+LOCK_TABLE = "kafka_topic_info"
+"""The lock rows of the deimos layout, in the schema of its messages."""
 
 # The names SQLAlchemy and Django give a database, and the file, less its ending, that speaks its dialect.
 _FAMILIES: dict[str, Family] = {
@@ -67,7 +73,7 @@ class Layout:
     @property
     def wakes_us(self) -> bool:
         """Whether writers of this layout notify a relay that sleeps; only ours do, and only on PostgreSQL."""
-        return self.name == "native" and self.dialect == "postgres"
+        return self.name in ("native", "deimos") and self.dialect == "postgres"
 
 
 @cache
@@ -89,9 +95,28 @@ def layout(name: str, dialect: str) -> Layout:
 
 def install_statements(layout: str, dialect: str, table: str) -> tuple[str, ...]:
     """What creates the table of a layout, or adds what it lacks, in order; running it again changes nothing."""
-    named, quoted = statements(layout, dialect), quoted_table(dialect, table)
-    made = [named.render(name, table=quoted) for name in named if name.startswith("install")]
-    return (*made, *_added(named.get("added"), dialect, quoted))
+    named, names = statements(layout, dialect), _names(dialect, table)
+    made = [named.render(name, **names) for name in named if name.startswith("install")]
+    return (*made, *_added(named.get("added"), dialect, names["table"]))
+
+
+def _names(dialect: str, table: str) -> dict[str, str]:
+    """What DDL puts in: the table, its lock table, and what its index is called, which Rails calls alike."""
+    schema, dot, name = table.rpartition(".")
+    index = f"index_{name}_on_topic_and_id"[:63]
+    return {
+        "table": quoted_table(dialect, table),
+        "locks": quoted_table(dialect, lock_table(table)),
+        "index": quoted_table(dialect, index),
+        "bare": quoted_table(dialect, name),
+        "schema": f"{quoted_table(dialect, schema)}." if dot else "",
+    }
+
+
+def lock_table(table: str) -> str:
+    """Where the lock rows of a table of the deimos layout are: beside it."""
+    schema, dot, _ = table.rpartition(".")
+    return f"{schema}{dot}{LOCK_TABLE}"
 
 
 def _added(definition: str | None, dialect: str, table: str) -> list[str]:

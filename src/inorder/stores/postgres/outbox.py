@@ -21,6 +21,7 @@ from inorder.stores.paging import others_to, whole_page
 from inorder.stores.postgres.connect import Reconnecting
 from inorder.stores.postgres.retention import Archive
 from inorder.stores.postgres.sleep import Sleep
+from inorder.stores.postgres.sleeper import Sleeping
 from inorder.stores.postgres.sqlstate import our_errors
 
 _STATEMENTS = sql.load("inorder.stores.postgres", "outbox.sql")
@@ -31,7 +32,7 @@ _WHOLE = Shard()
 Connection = psycopg.Connection[Any]
 
 
-class PostgresOutboxStore:
+class PostgresOutboxStore(Sleeping):
     """An `OutboxStore` and a `MarkStore` on two connections: one reads, marks and listens, one purges."""
 
     def __init__(
@@ -94,16 +95,6 @@ class PostgresOutboxStore:
         """Asks publishers to notify; those of other layouts than ours never do."""
         with our_errors():
             return self._layout.wakes_us and self._sleeping().begin()
-
-    def wait(self, seconds: float) -> bool:
-        """Until somebody notifies, or the time is over."""
-        with our_errors():
-            return self._sleeping().wait(seconds)
-
-    def end_sleep(self) -> None:
-        """Asks publishers no more; with a broken connection the lock is gone already."""
-        with our_errors():
-            self._sleeping().end()
 
     def close(self) -> None:
         """Closes both connections."""

@@ -16,6 +16,7 @@ from inorder.ports.outbox_store import OutboxRow
 native = layout("native", "sqlite").decode
 goharvest = layout("goharvest", "sqlite").decode
 debezium = layout("debezium", "sqlite").decode
+deimos = layout("deimos", "sqlite").decode
 
 HEADERS = (("trace", b"1"), ("digest", b"\xff\x00"), ("flag", None))
 
@@ -115,12 +116,31 @@ def test_a_debezium_row_without_an_aggregate_type_has_no_topic() -> None:
         assert row.flaw.startswith("aggregatetype is ")
 
 
+@pytest.mark.parametrize("nothing", [None, b"k", "k"])
+def test_a_deimos_row_without_a_partition_key_of_its_own_goes_by_its_key(nothing: Any) -> None:
+    row = deimos((7, "orders", b"k", b"v", nothing))
+    assert row == OutboxRow(7, "orders", b"k", b"v", (), None, None)
+    assert row.routed_by == b"k"
+
+
+@pytest.mark.parametrize("key", [b"k", None])
+def test_a_deimos_row_goes_by_its_partition_key_where_it_has_one(key: bytes | None) -> None:
+    row = deimos((7, b"orders", key, None, "ü"))
+    assert (row.key, row.value, row.routed_by, row.flaw) == (key, None, "ü".encode(), "")
+
+
+def test_a_deimos_partition_key_that_is_no_text_is_a_flaw() -> None:
+    row = deimos((7, b"orders", b"k", b"v", b"\xff"))
+    assert row.flaw == "partition_key is not UTF-8 text (invalid start byte at byte 0)"
+
+
 TEXT = st.none() | st.text() | st.binary()
 ANYTHING: st.SearchStrategy[Any] = TEXT | st.lists(st.none() | st.text(), max_size=3)
 COLUMNS: dict[str, st.SearchStrategy[tuple[Any, ...]]] = {
     "native": st.tuples(TEXT, TEXT, TEXT, TEXT, st.none(), st.none()),
     "goharvest": st.tuples(TEXT, TEXT, TEXT, ANYTHING, ANYTHING),
     "debezium": st.tuples(TEXT, TEXT, TEXT, TEXT),
+    "deimos": st.tuples(TEXT, TEXT, TEXT, TEXT),
 }
 
 

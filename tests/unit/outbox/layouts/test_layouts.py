@@ -7,7 +7,7 @@ import sqlite3
 import pytest
 
 from inorder.model.errors import ConfigurationError
-from inorder.outbox.layouts import LAYOUTS, install_statements, layout, quoted_table
+from inorder.outbox.layouts import LAYOUTS, install_statements, layout, lock_table, quoted_table
 
 DIALECTS = ("postgresql", "mysql", "sqlite")
 
@@ -25,13 +25,13 @@ def test_every_layout_has_its_fragments_in_every_dialect(name: str, dialect: str
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_only_the_debezium_layout_cannot_be_marked(dialect: str) -> None:
-    assert [name for name in LAYOUTS if layout(name, dialect).leader_id is None] == ["debezium"]
+def test_which_layouts_cannot_be_marked(dialect: str) -> None:
+    assert [name for name in LAYOUTS if layout(name, dialect).leader_id is None] == ["debezium", "deimos"]
 
 
 def test_only_our_own_writers_on_postgres_wake_a_relay() -> None:
     waking = [(name, dialect) for name in LAYOUTS for dialect in DIALECTS if layout(name, dialect).wakes_us]
-    assert waking == [("native", "postgresql")]
+    assert waking == [("native", "postgresql"), ("deimos", "postgresql")]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -49,9 +49,19 @@ def test_installing_twice_changes_nothing(name: str) -> None:
     connection.close()
 
 
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize(
+    ("table", "locks"), [("messages", "kafka_topic_info"), ("app.messages", "app.kafka_topic_info")]
+)
+def test_the_locks_of_the_deimos_layout_are_beside_its_messages(dialect: str, table: str, locks: str) -> None:
+    made = "\n".join(install_statements("deimos", dialect, table))
+    assert f"CREATE TABLE IF NOT EXISTS {quoted_table(dialect, locks)} (" in made
+    assert lock_table(table) == locks
+
+
 def test_an_unknown_layout_or_database_is_refused_with_what_is_known() -> None:
     with pytest.raises(ConfigurationError, match="'columns' is not a layout") as refusal:
         layout("columns", "postgresql")
-    assert "native, goharvest, debezium" in (refusal.value.hint or "")
+    assert "native, goharvest, debezium, deimos" in (refusal.value.hint or "")
     with pytest.raises(ConfigurationError, match="'oracle'"):
         layout("native", "oracle")

@@ -19,7 +19,7 @@ def decode(row: Sequence[Any]) -> OutboxRow:
     """Columns: id, topic, key, value, headers, partition, timestamp."""
     id, topic, key, value, headers, partition, timestamp = row
     if headers is None and topic.__class__ is str and topic:
-        return _new(OutboxRow, (id, topic, key, value, (), partition, timestamp, ""))
+        return _new(OutboxRow, (id, topic, key, value, (), partition, timestamp, "", None))
     flaws: list[str] = []
     name = reading.topic(topic, "topic", flaws)
     return OutboxRow(id, name, key, value, _headers(headers, flaws), partition, timestamp, "; ".join(flaws))

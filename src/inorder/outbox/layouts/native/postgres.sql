@@ -56,12 +56,8 @@ leader_id;
 created_at;
 
 -- name: append
--- Adds records in list order and wakes a relay that sleeps, all in one statement and so in one round trip.
---
--- A sleeping relay holds the advisory lock of the table exclusively. The shared try fails only then, and only then is a
--- notification sent: NOTIFY in every transaction would halve the writers' commit rate. The shared lock is transaction-level
--- on purpose: it is held to the commit, so the relay cannot fall asleep between this test and our commit. The condition
--- refers to no row, so it is decided once a statement, before the first row is written.
+-- Adds records in list order and wakes a relay that sleeps, all in one statement and so in one round trip
+-- (`layouts/waking/postgres.sql`).
 --
 -- ORDER BY makes the ids follow the list. The casts tell every driver the types, also of lists that hold only NULL.
 INSERT INTO {table} (topic, "key", "value", headers, "partition", "timestamp")
@@ -74,12 +70,5 @@ FROM unnest(
   CAST(%(partition)s AS integer[]),
   CAST(%(timestamp)s AS bigint[])
 ) WITH ORDINALITY AS message (topic, "key", "value", headers, "partition", "timestamp", place)
-WHERE (
-  SELECT CASE
-    WHEN pg_try_advisory_xact_lock_shared((CAST(1768845170 AS bigint) << 32) | CAST(CAST(relation.name AS oid) AS bigint))
-    THEN true
-    ELSE pg_notify('inorder_' || CAST(CAST(relation.name AS oid) AS text), '') IS NOT NULL
-  END
-  FROM to_regclass('{table}') AS relation (name)
-)
+WHERE {woken}
 ORDER BY place;

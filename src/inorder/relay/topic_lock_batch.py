@@ -1,0 +1,205 @@
+"""One batch under one lock: what arrived is deleted, what is refused is set aside, and nothing overtakes.
+
+Parts of the batch are sent one after the other, the first one first. A record that is refused for its content waits,
+and with it all later ones of its key, while the rest goes on. It is tried again after a pause, until its attempts are
+used up. Then the policy of its topic decides:
+
+| policy  | the record      | later ones of its key                                                       |
+|---|---|---|
+| `park`  | is set aside    | stay in the table, and are not read until somebody retries or discards it   |
+| `skip`  | is set aside    | go on                                                                       |
+| `block` | stays           | the whole topic rests, as after any error, and is tried again a minute later |
+
+In a topic that is compacted, the last message of a key stands for the earlier ones of its batch. When something is
+refused the rest of the batch is sent as it is: the earlier messages may be good.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from inorder.model.errors import FencedError, RejectedError, TopicUnavailableError, TransientError, UnknownOutcomeError
+from inorder.ports.exceeded_store import ExceededStore, Exceeding
+from inorder.ports.outbox_store import OutboxRow
+from inorder.ports.shard_log import ShardLog
+from inorder.ports.topic_store import TopicStore
+from inorder.relay.pace import Pace
+from inorder.relay.parking import Order, Policy, halves, order_of
+from inorder.relay.topic_lock_hold import Heart, Hold
+from inorder.relay.topic_lock_rules import compacted
+
+log = logging.getLogger("inorder.relay")
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What every batch of a worker is sent with."""
+
+    store: TopicStore
+    exceeded: ExceededStore
+    heart: Heart
+    worker: UUID
+    stop: threading.Event
+    clock: Callable[[], float]
+    policy: Callable[[str], Policy]
+    pace: Pace
+    max_attempts: int
+    delete_group_size: int
+
+
+@dataclass(slots=True)
+class TopicProgress:
+    """What workers have done so far."""
+
+    published: int = 0
+    """Records sent."""
+    processed: int = 0
+    """Messages deleted after they were sent, or after another one was sent that stands for them."""
+    exceeded: int = 0
+    last_error: str = ""
+
+
+@dataclass(slots=True)
+class Sending:
+    """The way of one batch whose rows carry its session."""
+
+    means: Means
+    progress: TopicProgress
+    hold: Hold
+    log: ShardLog
+    session: UUID
+    rows: Sequence[OutboxRow]
+    """What is not settled yet, in order."""
+    compacts: bool
+    _stands_for: dict[int, list[int]] = field(default_factory=dict)
+    _parts: list[Sequence[OutboxRow]] = field(default_factory=list)
+    _waiting: dict[Order, list[OutboxRow]] = field(default_factory=dict)
+    _parked: set[Order] = field(default_factory=set)
+    _attempts: Counter[int] = field(default_factory=Counter)
+
+    def run(self) -> bool:
+        """Sends and settles all that may go; False where it was told to stop before the end."""
+        if self.compacts:
+            self._stands_for = compacted(self.rows)
+        self._parts = [[row for row in self.rows if not self.compacts or row.id in self._stands_for]]
+        give_up_at = self.means.clock() + self.means.pace.queue
+        while self._parts or self._waiting:
+            if self.means.stop.is_set() and self.progress.last_error:
+                return False
+            if not self._parts:
+                self._take_waiting()
+            elif rows := self._sifted(self._parts.pop()):
+                self._send(rows, give_up_at)
+        return True
+
+    def _send(self, rows: list[OutboxRow], give_up_at: float) -> None:
+        if flawed := next((row for row in rows if row.flaw), None):
+            error = RejectedError(f"Message {flawed.id} is malformed: {flawed.flaw}", row_id=flawed.id)
+            self._attempts[flawed.id] = self.means.max_attempts
+            self._refused(rows, error)
+            return
+        self.hold.require()
+        try:
+            with self.means.heart.beating(self.hold):
+                self.log.publish(rows, b"")
+        except (FencedError, UnknownOutcomeError):
+            raise
+        except RejectedError as error:
+            self._refused(self._undelivered(rows, error.delivered_ids), error)
+        except TransientError as error:
+            left = self._undelivered(rows, error.delivered_ids)
+            self.hold.require()  # after a long pause this is the reason, and not the broker
+            if isinstance(error, TopicUnavailableError) or self.means.clock() > give_up_at:
+                raise
+            self._wait_out(error)
+            self._parts.append(left)
+        else:
+            self._settle(rows)
+            self.progress.last_error = ""
+
+    def _sifted(self, rows: Iterable[OutboxRow]) -> list[OutboxRow]:
+        """The rows that may go; those behind a refused one of their key wait with it, or are left to a later batch."""
+        if not self._waiting and not self._parked:
+            return list(rows)
+        free: list[OutboxRow] = []
+        for row in rows:
+            order = order_of(row)
+            if order not in self._parked:
+                self._waiting.get(order, free).append(row)
+        return free
+
+    def _refused(self, rows: list[OutboxRow], error: RejectedError) -> None:
+        self.progress.last_error = str(error)
+        if self._stands_for:
+            self._stands_for = {}
+            self._parts = [self.rows]
+            return
+        guilty = rows[0] if len(rows) == 1 else next((row for row in rows if row.id == error.row_id), None)
+        if guilty is None:
+            self._parts += halves(rows)[::-1]
+            return
+        self._attempts[guilty.id] += 1
+        policy, attempts = self.means.policy(guilty.topic), self._attempts[guilty.id]
+        log.warning("relay.refused: %s", error, extra={"row": guilty.id, "attempts": attempts, "policy": policy})
+        if policy == "block":
+            raise error
+        self._parts.append([row for row in rows if row is not guilty])
+        if attempts < self.means.max_attempts:
+            self._waiting[order_of(guilty)] = [guilty]
+        else:
+            self._exceed(guilty, error, parks=policy == "park" and guilty.key is not None and guilty.topic != "")
+
+    def _exceed(self, row: OutboxRow, error: RejectedError, *, parks: bool) -> None:
+        self.hold.require()
+        attempts = min(self._attempts[row.id], self.means.max_attempts)
+        self.means.exceeded.exceed(Exceeding(row.id, attempts, error.code, error.message, parks))
+        if parks:
+            self._parked.add(order_of(row))
+        self.rows = [other for other in self.rows if other.id != row.id]
+        self.progress.exceeded += 1
+        log.error("relay.exceeded: %s", error.message, extra={"row": row.id, "parks": parks})
+
+    def _take_waiting(self) -> None:
+        """Tries refused records again, all after one pause."""
+        self.means.stop.wait(self.means.pace.back_off)
+        self.hold.require()
+        self._parts = list(self._waiting.values())
+        self._waiting = {}
+
+    def _undelivered(self, rows: list[OutboxRow], delivered: frozenset[int]) -> list[OutboxRow]:
+        """The rows that are left when part of them arrived; that part is settled."""
+        if delivered:
+            self._settle([row for row in rows if row.id in delivered])
+        return [row for row in rows if row.id not in delivered]
+
+    def _settle(self, rows: Sequence[OutboxRow]) -> None:
+        """Deletes what arrived, and tries that again for as long as it takes: sending again is no way out."""
+        ids = [id for row in rows for id in self._stands_for.get(row.id, (row.id,))]
+        self.progress.published += len(rows)
+        while True:
+            try:
+                with self.hold.confirming():
+                    self._delete(ids)
+                break
+            except FencedError:
+                raise
+            except TransientError as error:
+                if self.means.stop.is_set():
+                    raise
+                self._wait_out(error)
+        gone = set(ids)
+        self.rows = [row for row in self.rows if row.id not in gone]
+
+    def _delete(self, ids: list[int]) -> None:
+        size = self.means.delete_group_size
+        self.progress.processed += self.means.store.delete(self.hold.topic, self.means.worker, self.session, ids, size)
+
+    def _wait_out(self, error: TransientError) -> None:
+        self.progress.last_error = str(error)
+        log.warning("relay.waiting: %s", error, extra={"code": error.code, "topic": self.hold.topic})
+        self.means.stop.wait(self.means.pace.back_off)

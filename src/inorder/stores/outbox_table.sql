@@ -1,0 +1,3 @@
+-- name: look
+-- Fails unless the table is there and has the columns of its layout; every dialect understands it.
+SELECT {columns} FROM {table} WHERE 1 = 0;
