@@ -36,6 +36,9 @@ class Options:
         return {"rate": schedule.rate, "seconds": schedule.seconds, "warm_seconds": schedule.warm_seconds}
 
 
+WITHOUT_HEADERS = ("debezium", "deimos")
+
+
 @dataclass(frozen=True, slots=True)
 class RelaySetting:
     """What the relay under test is set to."""
@@ -43,6 +46,13 @@ class RelaySetting:
     delivery: str = "exactly-once"
     strategy: str = "drain"
     layout: str = "native"
+
+    @staticmethod
+    def of(strategy: str, delivery: str, layout: str) -> RelaySetting:
+        """As asked for; the strategy `topic-lock` knows one layout and one delivery only."""
+        if strategy == "topic-lock":
+            return RelaySetting("at-least-once", strategy, "deimos")
+        return RelaySetting(delivery, strategy, layout)
 
     def as_dict(self) -> dict[str, str]:
         """The settings by name, as the section [relay] has them."""
@@ -60,9 +70,9 @@ class RelayOptions(Options):
     setting: RelaySetting = field(default_factory=RelaySetting)
 
     def __post_init__(self) -> None:
-        if self.setting.layout == "debezium" and any(self.headers):
+        if self.setting.layout in WITHOUT_HEADERS and any(self.headers):
             raise ConfigurationError(
-                "The layout 'debezium' has no column for headers; the id is the only one.", hint="Give --headers 0."
+                f"The layout {self.setting.layout!r} has no column for headers.", hint="Give --headers 0."
             )
 
     @property

@@ -1,7 +1,7 @@
 """The outbox tables that benchmarks write: one for each layout that somebody in the contest reads.
 
 The backlog goes in by COPY, a thousand rows a transaction, whoever drains it. Live rows go in as applications write
-them: through `Outbox` into our own layout, with one INSERT into the others.
+them: through `Outbox` where it knows the layout, with one INSERT into the others.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class TableLayout:
 
     def publish(self, connection: psycopg.Connection[Any], table: str, topic: str, key: int, value: bytes) -> None:
         """Writes one live row in the transaction of a connection."""
-        if self.name == "native":
-            Outbox(table).publish(connection, Message(topic, key=key, value=value))
+        if self.name in OURS:
+            Outbox(table, layout=self.name).publish(connection, Message(topic, key=key, value=value))
             return
         places = ", ".join("%s" for _ in self.columns)
         statement = f"INSERT INTO {quoted(table)} ({self._columns}) VALUES ({places})"  # noqa: S608 - quoted
@@ -71,6 +71,10 @@ def _native(topic: str, key: bytes, value: bytes, headers: Headers) -> tuple[Any
     return topic, key, value, to_text(tuple(headers))
 
 
+def _deimos(topic: str, key: bytes, value: bytes, _: Headers) -> tuple[Any, ...]:
+    return topic, key, value
+
+
 def _goharvest(topic: str, key: bytes, value: bytes, headers: Headers) -> tuple[Any, ...]:
     names, values = [name for name, _ in headers], [value.decode() for _, value in headers]
     return _CREATED, topic, key.decode(), value.decode(), names, values
@@ -83,10 +87,14 @@ def _debezium(topic: str, key: bytes, value: bytes, _: Headers) -> tuple[Any, ..
 
 DEBEZIUM_PREFIX = "outbox.event."
 
+OURS = ("native", "deimos")
+"""Layouts that `Outbox` writes."""
+
 LAYOUTS: Mapping[str, TableLayout] = {
     layout.name: layout
     for layout in (
         TableLayout("native", ("topic", "key", "value", "headers"), _native),
+        TableLayout("deimos", ("topic", "key", "message"), _deimos),
         TableLayout(
             "goharvest",
             ("create_time", "kafka_topic", "kafka_key", "kafka_value", "kafka_header_keys", "kafka_header_values"),

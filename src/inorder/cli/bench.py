@@ -89,20 +89,21 @@ def relay(
     Brings its own servers; of the settings only [log] is used. Reads every topic back: exit 5 on loss, disorder or
     duplicates on our side.
     """
-    from inorder.bench.options import HEADERS, KEYS, RelayOptions, RelaySetting
+    from inorder.bench.options import HEADERS, KEYS, WITHOUT_HEADERS, RelayOptions, RelaySetting
     from inorder.bench.run import run_relay
     from inorder.bench.schedule import Schedule
 
     load(config)
-    cases = set(case or Case)
+    cases, setting = set(case or Case), RelaySetting.of(strategy, delivery.value, layout)
+    usual = (0,) if setting.layout in WITHOUT_HEADERS else HEADERS
     options = RelayOptions(
         rows,
         Schedule(rate, seconds, WARM_SECONDS),
         keys=tuple(keys or KEYS) if Case.drain in cases else (),
-        headers=tuple(headers if headers is not None else _headers(layout, HEADERS)),
+        headers=tuple(headers if headers is not None else usual),
         repeats=repeats,
         live=Case.latency in cases,
-        setting=RelaySetting(delivery.value, strategy, layout),
+        setting=setting,
     )
     raise typer.Exit(run_relay(peer.value, options, as_json))
 
@@ -151,8 +152,3 @@ def pipeline(
 
     load(config)
     raise typer.Exit(run_pipeline(peer.value, Options(rows, Schedule(rate, seconds)), as_json))
-
-
-def _headers(layout: str, every: tuple[int, ...]) -> tuple[int, ...]:
-    """The layout `debezium` has no column for headers."""
-    return (0,) if layout == "debezium" else every

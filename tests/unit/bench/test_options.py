@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from inorder.bench.load import Load
-from inorder.bench.options import RelayOptions, RelaySetting
+from inorder.bench.options import WITHOUT_HEADERS, RelayOptions, RelaySetting
 from inorder.bench.schedule import Schedule
 from inorder.model.errors import ConfigurationError
 
@@ -35,3 +35,15 @@ def test_the_live_phase_may_last_longer_than_its_schedule() -> None:
     options = RelayOptions(schedule=Schedule(500, 30.0, 5.0))
     assert options.live_cap > 35.0
     assert options.live_task == {"rate": 500, "seconds": 30.0, "warm_seconds": 5.0}
+
+
+def test_the_topic_lock_is_measured_on_its_own_layout_whatever_else_is_asked_for() -> None:
+    setting = RelaySetting.of("topic-lock", "exactly-once", "native")
+    assert setting == RelaySetting("at-least-once", "topic-lock", "deimos")
+    assert RelaySetting.of("drain", "exactly-once", "goharvest").layout == "goharvest"
+
+
+@pytest.mark.parametrize("layout", WITHOUT_HEADERS)
+def test_headers_are_refused_where_a_layout_has_none(layout: str) -> None:
+    with pytest.raises(ConfigurationError, match=layout):
+        RelayOptions(10, Schedule(1, 1.0, 0.0), headers=(1,), setting=RelaySetting(layout=layout))
