@@ -22,8 +22,10 @@ from inorder.model.errors import ConfigurationError, UnreachableError
 from tests.conftest import Eventually
 
 HOLD = """
-import json, sys
+import json, signal, sys
 from inorder.embedded import Stack
+# Whoever runs the tests under nohup hands an ignored SIGHUP down.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 parts, folder = sys.argv[1].split(","), (sys.argv[2] if len(sys.argv) > 2 else None)
 stack = Stack(parts, folder, durable=False)
 try:
