@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import psycopg
-from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs do not re-export all of them
     AdminClient,
     OffsetSpec,
@@ -19,12 +19,16 @@ from inorder.bench.figures import Look
 from inorder.bench.load import LIVE_FIRST, event_of, mark_of
 from inorder.bench.schedule import Schedule
 from inorder.kafka.client_log import CLIENT_LOG
+from inorder.kafka.errors import error_of
 from inorder.model.errors import TransientError
 from inorder.sql import quoted
 
 LOOK_SECONDS = 0.02
 ROW_LOOK_SECONDS = 0.005
 ANSWER_SECONDS = 10.0
+UNSETTLED = frozenset(
+    {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART}
+)
 
 
 def watch(
@@ -55,6 +59,17 @@ class VisibleEnd:
         self._asked = {TopicPartition(topic, number): latest for number in range(partitions)}
 
     def __call__(self) -> int:
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while True:
+            try:
+                return self._look()
+            except KafkaException as exception:
+                # A topic that was made a moment ago has partitions without a leader that all know.
+                if error_of(exception).code() not in UNSETTLED or time.monotonic() > deadline:
+                    raise
+            threading.Event().wait(LOOK_SECONDS)
+
+    def _look(self) -> int:
         answers = self._client.list_offsets(
             self._asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=ANSWER_SECONDS
         )
