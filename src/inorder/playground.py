@@ -10,6 +10,8 @@ import psycopg
 
 from inorder.embedded import Stack
 from inorder.settings import Settings
+from inorder.stores.database import Database
+from inorder.stores.opening import open_database
 from inorder.stores.postgres.connect import connect
 from inorder.wiring import install_schema
 
@@ -34,6 +36,7 @@ class Playground:
         self.settings: Settings
         self.url: str
         self.watching: psycopg.Connection[Any]
+        self.database: Database
 
     def __enter__(self) -> Self:
         self._stack.start()
@@ -50,6 +53,7 @@ class Playground:
     ) -> None:
         try:
             self.watching.close()
+            self.database.close()
             self.finish()
         finally:
             self._stack.stop()
@@ -74,3 +78,4 @@ class Playground:
         for layout in (self.settings.relay.layout, "table"):
             install_schema(self.settings, layout)
         self.watching = connect(self.url, "inorder (watch)", autocommit=True)
+        self.database = open_database(self.url, "inorder (watch)")

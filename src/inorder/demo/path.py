@@ -10,7 +10,7 @@ from inorder.embedded.service import Service
 from inorder.kafka.read_back import ReadRecord, read_back
 from inorder.kafka.topics import ensure_topic
 from inorder.playground import Playground
-from inorder.stores.postgres.outbox import waiting
+from inorder.stores.backlog import backlog
 
 TOPIC = "upsert"
 PARTITIONS = 4
@@ -60,7 +60,7 @@ class DemoPath(Playground):
 
     def position(self) -> Position:
         """Looks at the outbox and at the pointers."""
-        count, _ = waiting(self.watching, self.settings.relay.table)
+        count = backlog(self.database, self.settings.relay.table).rows
         row = self.watching.execute(_FIGURES).fetchone()
         applied, rejected = row if row else (0, 0)
         return Position(count, applied, rejected)

@@ -201,10 +201,6 @@ class Term:
         self._settlement.stop()
         self._claims.end()
 
-    def unsettled(self) -> int:
-        """Rows that were published and are not purged."""
-        return sum(last - first + 1 for first, last in self._settlement.unpurged())
-
     def _carry_out(self, exceeding: Exceeding) -> None:
         """Moves the row, and takes the decision out of the marker: a person may put the row back from now on."""
         self._exceeded.exceed(exceeding)

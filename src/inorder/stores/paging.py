@@ -39,7 +39,11 @@ def shard_page(found: Iterable[Sequence[Any]], scan: Scan, limit: int, decode: D
         else:
             top = id or 0
     rows.sort(key=attrgetter("id"))
-    others.sort()
+    return page_of(rows, sorted(others), top, scan, limit)
+
+
+def page_of(rows: list[OutboxRow], others: list[int], top: int, scan: Scan, limit: int) -> Page:
+    """The same from our rows and the ids of others, both in order, and the largest id that the statement told."""
     met = sorted([*([] if scan.walk else others), *(row.id for row in rows)])
     is_full = len(met) - bisect_right(met, scan.above) >= limit
     if is_full or not scan.walk:

@@ -12,10 +12,12 @@ import pytest
 
 from inorder.outbox.layouts import install_statements
 from inorder.ports.outbox_store import Scan
+from inorder.stores.backlog import Backlog, backlog
 from inorder.stores.mysql.connect import connect as mysql_connect
 from inorder.stores.postgres.connect import connect
 from inorder.stores.postgres.install import install
-from inorder.stores.postgres.outbox import PostgresOutboxStore, waiting
+from inorder.stores.postgres.outbox import PostgresOutboxStore
+from tests.contract.conftest import DatabaseOf
 
 Connection = psycopg.Connection[Any]
 
@@ -94,13 +96,16 @@ def test_installing_again_waits_for_no_writer(connection: Connection, postgres_u
         install(connection, statements)
 
 
-def test_what_waits_is_counted_in_every_layout(connection: Connection) -> None:
+def test_what_waits_is_counted_in_every_layout(
+    connection: Connection, postgres_url: str, database_of: DatabaseOf
+) -> None:
+    database = database_of(postgres_url)
     for layout in ("native", "goharvest", "debezium"):
         install(connection, install_statements(layout, "postgresql", layout))
-        assert waiting(connection, layout, layout) == (0, None)
+        assert backlog(database, layout, layout) == Backlog(0, None)
     connection.execute("INSERT INTO native (topic) VALUES ('t')")
     connection.execute(EVENT.replace("outbox", "debezium"), (uuid4(),))
-    count, since = waiting(connection, "native")
-    assert count == 1
-    assert since is not None
-    assert waiting(connection, "debezium", "debezium") == (1, None)
+    found = backlog(database, "native")
+    assert found.rows == 1
+    assert found.oldest is not None
+    assert backlog(database, "debezium", "debezium") == Backlog(1, None)

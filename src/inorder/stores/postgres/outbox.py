@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from operator import attrgetter
 from typing import Any
 from uuid import UUID
@@ -17,7 +15,8 @@ from inorder.model.shard import Shard
 from inorder.outbox import layouts
 from inorder.outbox.layouts import Layout
 from inorder.ports.outbox_store import OutboxRow, Page, Scan
-from inorder.stores.paging import others_to, whole_page
+from inorder.stores.fragments import WHOLE, fragments, refuse_unmarkable
+from inorder.stores.paging import others_to, page_of, whole_page
 from inorder.stores.postgres.connect import Reconnecting
 from inorder.stores.postgres.retention import Archive
 from inorder.stores.postgres.sleep import Sleep
@@ -27,8 +26,6 @@ from inorder.stores.postgres.sqlstate import our_errors
 _STATEMENTS = sql.load("inorder.stores.postgres", "outbox.sql")
 _MARKS = sql.load("inorder.stores.postgres", "marks.sql")
 
-_WHOLE = Shard()
-
 Connection = psycopg.Connection[Any]
 
 
@@ -36,7 +33,7 @@ class PostgresOutboxStore(Sleeping):
     """An `OutboxStore` and a `MarkStore` on two connections: one reads, marks and listens, one purges."""
 
     def __init__(
-        self, url: str, table: str, *, layout: str = "native", shard: Shard = _WHOLE, archive: bool = False
+        self, url: str, table: str, *, layout: str = "native", shard: Shard = WHOLE, archive: bool = False
     ) -> None:
         """With `archive`, purged rows are kept (`stores/postgres/retention.py`)."""
         self._table = sql.quoted(table)
@@ -55,11 +52,12 @@ class PostgresOutboxStore(Sleeping):
 
     def read(self, scan: Scan, limit: int) -> Page:
         """Rows of the scan, in id order, by one statement."""
+        parameters = {"above": scan.above, "limit": limit, "probes": list(scan.probes), "others_to": others_to(scan)}
         if not self._shard.is_whole:
-            return self._walk(scan, limit) if scan.walk else self._read_shard(scan, limit)
-        name = "read_with_probes" if scan.probes else "read"
+            told = self._told("walk_shard" if scan.walk else "read_shard", parameters)
+            return page_of(*told, scan, limit)
         with our_errors():
-            found = self._found(name, {"above": scan.above, "limit": limit, "probes": list(scan.probes)})
+            found = self._found("read_with_probes" if scan.probes else "read", parameters)
             return whole_page(found, scan, limit, self._layout.decode)
 
     def holders(self) -> frozenset[str]:
@@ -87,7 +85,7 @@ class PostgresOutboxStore(Sleeping):
 
     def reset(self, leader_id: UUID) -> int:
         """Frees every row of a leader; reads the whole table."""
-        self._refuse_unmarkable()
+        refuse_unmarkable(self._layout)
         with our_errors():
             return self._reader().execute(self._statements["reset"], {"leader_id": leader_id}).rowcount
 
@@ -100,18 +98,6 @@ class PostgresOutboxStore(Sleeping):
         """Closes both connections."""
         self._reading.close()
         self._purging.close()
-
-    def _read_shard(self, scan: Scan, limit: int) -> Page:
-        parameters = {"above": scan.above, "limit": limit, "probes": list(scan.probes)}
-        rows, others, top = self._told("read_shard", parameters)
-        met = sum(len(ids) - bisect_right(ids, scan.above) for ids in ([row.id for row in rows], others))
-        return Page(rows, met >= limit, top, others, others_to(scan))
-
-    def _walk(self, scan: Scan, limit: int) -> Page:
-        parameters = {"above": scan.above, "limit": limit, "others_to": others_to(scan)}
-        rows, others, top = self._told("walk_shard", parameters)
-        is_full = len(rows) >= limit
-        return Page(rows, is_full, rows[-1].id if is_full else top, others, others_to(scan))
 
     def _told(self, name: str, parameters: dict[str, Any]) -> tuple[list[OutboxRow], list[int], int]:
         """Our rows, the ids of others, and the largest id that the statement tells."""
@@ -126,7 +112,7 @@ class PostgresOutboxStore(Sleeping):
         return self._in_order(ours), others, top
 
     def _mark(self, name: str, parameters: dict[str, Any]) -> list[OutboxRow]:
-        self._refuse_unmarkable()
+        refuse_unmarkable(self._layout)
         with our_errors():
             return self._in_order(self._found(name, parameters))
 
@@ -135,12 +121,6 @@ class PostgresOutboxStore(Sleeping):
 
     def _in_order(self, found: Iterable[Sequence[Any]]) -> list[OutboxRow]:
         return sorted(map(self._layout.decode, found), key=attrgetter("id"))
-
-    def _refuse_unmarkable(self) -> None:
-        if self._layout.leader_id is None:
-            raise ConfigurationError(
-                f"Rows of the layout {self._layout.name!r} cannot be marked.", hint='Set relay.strategy = "drain".'
-            )
 
     def _purger(self) -> Connection:
         connection, is_new = self._purging.get()
@@ -163,26 +143,6 @@ class PostgresOutboxStore(Sleeping):
 
 def rendered(table: str, layout: Layout, shard: Shard) -> dict[str, str]:
     """The statements of a store, with the fragments of its layout and its shard put in."""
-    fragments = {
-        "table": sql.quoted(table),
-        "id": layout.id,
-        "columns": layout.columns,
-        "written_at": layout.written_at,
-    }
-    fragments["mine"] = "true"
-    if not shard.is_whole:
-        fragments["mine"] = _STATEMENTS["mine"].format(
-            id=layout.id, topic=layout.topic, key=layout.key, shards=shard.count, shard=shard.index
-        )
-    found = {name: _STATEMENTS.render(name, **fragments) for name in _STATEMENTS if name != "mine"}
-    if layout.leader_id is not None:
-        found |= {name: _MARKS.render(name, **fragments, leader_id=layout.leader_id) for name in _MARKS}
-    return found
-
-
-def waiting(connection: Connection, table: str, layout: str = "native") -> tuple[int, datetime | None]:
-    """How many rows wait in the outbox, and since when the oldest of them does, where the layout tells."""
-    statement = rendered(table, layouts.layout(layout, "postgresql"), _WHOLE)["status"]
-    with our_errors():
-        row = connection.execute(statement).fetchone()
-    return (row[0], row[1]) if row else (0, None)
+    named = {**_STATEMENTS, **(_MARKS if layout.leader_id is not None else {})}
+    parts = fragments(_STATEMENTS, layout, table, shard)
+    return {name: statement.format(**parts) for name, statement in named.items() if name != "mine"}

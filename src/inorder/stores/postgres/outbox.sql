@@ -59,7 +59,3 @@ WHERE locktype = 'relation' AND relation = %(table)s::regclass AND mode = 'RowEx
 -- name: purge
 -- Removes rows whose records are committed.
 DELETE FROM {table} WHERE {id} = ANY(%(ids)s);
-
--- name: status
--- What waits, and since when.
-SELECT count(*), min({written_at}) FROM {table};
