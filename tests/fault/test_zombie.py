@@ -32,6 +32,7 @@ def test_a_paused_relay_that_was_overtaken_wakes_up_and_doubles_nothing(ordeal: 
             ordeal.path.relay.pause()
             with second_relay(ordeal) as second:
                 ordeal.wait_for_published()
+                assert "relay.taken_over" in second.log_path.read_text(), "who published? The first relay is paused"
                 ordeal.path.relay.resume()
                 ordeal.wait_for_published()
                 second.check()
@@ -39,4 +40,6 @@ def test_a_paused_relay_that_was_overtaken_wakes_up_and_doubles_nothing(ordeal: 
     summary = ordeal.verdict()
     assert summary.holds, summary.verdict
     assert summary.committed == summary.published > 0
-    assert "relay.fenced" in ordeal.path.relay.log_path.read_text(), "the first relay never noticed: was it overtaken?"
+    # The broker's fence tells it, or the lease before it tried to publish: either way its old term is over.
+    terms = ordeal.path.relay.log_path.read_text().count("relay.taken_over")
+    assert terms >= TIMES, "the first relay never noticed: was it overtaken?"
