@@ -15,6 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs d
     ResourceType,
 )
 
+from inorder.kafka import idempotent_log
 from inorder.kafka.read_back import read_back
 from inorder.kafka.shard_log import marker_topic
 from inorder.kafka.topic_limits import size_of
@@ -29,6 +30,12 @@ LIMIT = 20_000
 NOISE = random.Random(1)  # nothing that compression could save
 
 both_on_kafka = pytest.mark.parametrize("fenced", [True, False], ids=["fenced", "unfenced"])
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These tests ask what fits, not how soon: a busy machine may take longer than the relay would wait."""
+    monkeypatch.setattr(idempotent_log, "PATIENCE_SECONDS", 20.0)
 
 
 @pytest.fixture
