@@ -77,6 +77,10 @@ class TableReader(ABC):
     def program(self, load: Load) -> Program:
         """What carries the rows of such a load; not started yet."""
 
+    def is_settled(self) -> bool:
+        """Whether nothing is left to do with rows that were carried."""
+        return not self.empties or self.place.is_empty(self.table)
+
     def tidy(self) -> None:  # noqa: B027  most sides leave nothing
         """Removes, after every trial, what would cost the other side."""
 
@@ -167,9 +171,7 @@ class _Watching:
             return False
         if self._first is None:
             self._first = time.monotonic(), count, self._read(0, None)
-        self.is_whole = count >= self._load.rows and (
-            not self._side.empties or self._side.place.is_empty(self._side.table)
-        )
+        self.is_whole = count >= self._load.rows and self._side.is_settled()
         window = self._side.window_seconds
         return self.is_whole or (window is not None and time.monotonic() - self._first[0] >= window)
 

@@ -14,7 +14,7 @@ from inorder.bench.report import Check, Report, Side
 def show(console: Console, report: Report) -> None:
     """Both sides beside each other, the ratio, the checks and the machine."""
     table = Table(box=None, pad_edge=False)
-    for heading in ("", "per second", "seconds", "startup s", "p50 ms", "p95 ms", "p99 ms"):
+    for heading in ("", "cold per second", "seconds", "startup s", "warm per second", "p50 ms", "p95 ms", "p99 ms"):
         table.add_column(heading, justify="right" if heading else "left")
     table.add_row("inorder", *_cells(report.ours))
     table.add_row(report.peer, *_cells(report.peer_result))
@@ -43,14 +43,20 @@ def _cells(side: Side) -> list[str]:
     rate, latency = side.drain.records_per_second, side.latency_ms
     quantiles = [f"{latency[name]:,.1f}" if name in latency else "-" for name in ("p50", "p95", "p99")]
     return [
-        "-" if rate is None else f"{rate:,.0f}",
+        _rate(rate),
         f"{side.drain.seconds:.2f}",
         f"{side.drain.startup_seconds:.2f}",
+        _rate(side.more.get("warm", {}).get("records_per_second")),
         *quantiles,
     ]
+
+
+def _rate(rate: float | None) -> str:
+    return "-" if rate is None else f"{rate:,.0f}"
 
 
 def _ratio(report: Report) -> str:
     if report.ratio is None:
         return "Too few rows to give a rate; use more --rows."
-    return f"inorder carries {report.ratio:.2f} times what {report.peer} carries."
+    warm = "" if report.warm_ratio is None else f" Warm it is {report.warm_ratio:.2f} times."
+    return f"inorder carries {report.ratio:.2f} times what {report.peer} carries.{warm}"

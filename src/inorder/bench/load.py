@@ -23,6 +23,16 @@ LIVE_FIRST = 1_000_000_000
 """Live records have keys of their own, from here up: a row or a record is then one certain event."""
 
 
+PARTIAL_EVERY = 5
+"""In a load with partial updates every fifth record lacks the field `enabled`."""
+
+_SCHEMA = (
+    b'{"schema":{"type":"struct","optional":false,"fields":[{"field":"id","type":"int64","optional":false},'
+    b'{"field":"enabled","type":"boolean","optional":true},{"field":"data","type":"string","optional":true}]},'
+    b'"payload":%s}'
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
     """So many records, spread evenly over so many keys."""
@@ -30,17 +40,18 @@ class Load:
     rows: int
     keys: int
     headers: int = 0
+    has_partials: bool = False
 
     @property
     def header_pairs(self) -> list[tuple[str, bytes]]:
         """What every record of the load carries beside its key and value."""
         return [(f"header-{number}", HEADER_VALUE) for number in range(1, self.headers + 1)]
 
-    def records(self) -> Iterator[tuple[bytes, bytes]]:
-        """Keys and values, in the order in which they are written."""
-        for number in range(self.rows):
+    def records(self, first: int = 0) -> Iterator[tuple[bytes, bytes]]:
+        """Keys and values, in the order in which they are written, from a number on."""
+        for number in range(first, self.rows):
             key, place = self._event(number)
-            yield str(key).encode(), value_of(key, place)
+            yield str(key).encode(), value_of(key, place, partial=self._is_partial(place, key))
 
     def events(self) -> Iterator[Event]:
         """What a reader must find: each key's places, 1, 2, 3 and so on."""
@@ -49,7 +60,15 @@ class Load:
     def final_rows(self) -> dict[int, dict[str, object]]:
         """The rows that the whole load leads to."""
         places = dict(self._event(number) for number in range(self.rows))
-        return {key: _row(value_of(key, place)) for key, place in places.items()}
+        return {key: self._final_row(key, place) for key, place in places.items()}
+
+    def _final_row(self, key: int, place: int) -> dict[str, object]:
+        row = _row(value_of(key, place, partial=self._is_partial(place, key)))
+        whole = next((earlier for earlier in range(place, 0, -1) if not self._is_partial(earlier, key)), None)
+        return row if whole is None else row | {"enabled": _row(value_of(key, whole))["enabled"]}
+
+    def _is_partial(self, place: int, key: int) -> bool:
+        return self.has_partials and (place + key) % PARTIAL_EVERY == 0
 
     def _event(self, number: int) -> tuple[int, int]:
         return number % self.keys + 1, number // self.keys + 1
@@ -62,10 +81,16 @@ def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
         yield chunk
 
 
-def value_of(key: int, mark: int) -> bytes:
-    """A value of 100 bytes; `mark` is a place or a moment."""
-    body = b'{"id":%d,"enabled":%s,"data":"%d ' % (key, b"false" if mark % 3 == 0 else b"true", mark)
+def value_of(key: int, mark: int, *, partial: bool = False) -> bytes:
+    """A value of 100 bytes; `mark` is a place or a moment. A partial one says nothing of `enabled`."""
+    enabled = b"" if partial else b'"enabled":%s,' % (b"false" if mark % 3 == 0 else b"true")
+    body = b'{"id":%d,%s"data":"%d ' % (key, enabled, mark)
     return body.ljust(VALUE_BYTES - 2, b"x") + b'"}'
+
+
+def with_schema(value: bytes) -> bytes:
+    """A whole value as Kafka Connect's JSON converter wants it, its schema beside it."""
+    return _SCHEMA % value
 
 
 def event_of(value: bytes) -> tuple[int, int]:
@@ -81,4 +106,4 @@ def mark_of(data: str) -> int:
 
 def _row(value: bytes) -> dict[str, object]:
     fields = orjson.loads(value)
-    return {"enabled": fields["enabled"], "data": fields["data"]}
+    return {"enabled": fields.get("enabled"), "data": fields["data"]}

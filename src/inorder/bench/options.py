@@ -36,6 +36,15 @@ class Options:
         return {"rate": schedule.rate, "seconds": schedule.seconds, "warm_seconds": schedule.warm_seconds}
 
 
+@dataclass(frozen=True, slots=True)
+class PipelineOptions(Options):
+    """Which engine runs the job, and how many keys the messages have."""
+
+    rows: int = 400_000
+    engine: str = "micro-batch"
+    keys: int = 10_000
+
+
 WITHOUT_HEADERS = ("debezium", "deimos")
 
 
@@ -49,9 +58,11 @@ class RelaySetting:
 
     @staticmethod
     def of(strategy: str, delivery: str, layout: str) -> RelaySetting:
-        """As asked for; the strategy `topic-lock` knows one layout and one delivery only."""
+        """As asked for; the strategies `topic-lock` and `polling` know one layout only, and the first one delivery."""
         if strategy == "topic-lock":
             return RelaySetting("at-least-once", strategy, "deimos")
+        if strategy == "polling":
+            return RelaySetting(delivery, strategy, "trendyol")
         return RelaySetting(delivery, strategy, layout)
 
     def as_dict(self) -> dict[str, str]:

@@ -1,31 +1,31 @@
-"""`inorder bench pipeline`: a topic caught up with by the job `upsert`, and by the least code that could do it.
+"""`inorder bench pipeline`: a topic caught up with by the job `upsert`, and by a peer, on the same servers.
 
-The peer `raw-copy` keeps no pointer and would lose or repeat records with its first crash. It is the floor of what must
-be paid, so the ratio says what order, exactly-once and Spark cost, or, with many cores, bring.
+Three phases a side. *Cold*: the backlog is there when the process starts; its rate counts from the first visible row.
+*Warm*: as large a backlog appears at once before a process that has worked and waits, because it was sent in one
+transaction; its rate counts from that moment. *Live*: messages at a steady rate, each timed from the moment it was due
+to the moment its row was seen.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 
 from inorder.bench.checking import check_live, check_table
-from inorder.bench.figures import Drain, Look, drain_of, latency_of
+from inorder.bench.figures import Drain, drain_of, latency_of
 from inorder.bench.load import LIVE_FIRST, Load
-from inorder.bench.options import DRAIN_CAP_SECONDS, FILL_CAP_SECONDS, Options
-from inorder.bench.place import LIVE_TOPIC, TOPIC, BenchPlace
-from inorder.bench.raw_copy import INSTALL
+from inorder.bench.options import DRAIN_CAP_SECONDS, FILL_CAP_SECONDS, PipelineOptions
+from inorder.bench.place import TOPIC, BenchPlace
 from inorder.bench.report import Check, Side
 from inorder.bench.watching import counted_of, see_rows, watch
+from inorder.embedded.service import Service
 from inorder.sql import quoted
 from inorder.testing.checker import Row
 
-KEYS = 10_000
-PEER = "raw-copy"
-PEER_TABLE = "bench_raw_copy"
-
 Checks = dict[str, Check]
+PeerSide = Callable[[BenchPlace, PipelineOptions, Load, Checks], Side]
+"""Measures a peer; the load is both backlogs, of which the first half is the cold one."""
 
 _MOVED = "SELECT coalesce(sum(next_offset), 0)::bigint FROM inorder_pointer"
 _COUNTED = """
@@ -35,75 +35,95 @@ FROM inorder_pointer
 """
 
 
-def bench_pipeline(place: BenchPlace, options: Options) -> tuple[Side, Side, Checks]:
+def bench_pipeline(place: BenchPlace, options: PipelineOptions, peer: PeerSide) -> tuple[Side, Side, Checks]:
     """Runs both sides one after the other on the same servers: ours, the peer, and what was read back."""
-    load = Load(options.rows, KEYS)
+    load = Load(2 * options.rows, options.keys, has_partials=True)
     checks: Checks = {}
-    _fill(place, load)
-    # The peer goes first: our live messages will stand behind the backlog, in the topic that both must find the same.
-    peer = _peer(place, options, load, checks)
-    return _ours(place, options, load, checks), peer, checks
+    place.topic(TOPIC)
+    fill(place, TOPIC, load, 0, load.rows // 2)
+    # The peer goes first: our later messages will stand behind the backlog, in the topic that both must find the same.
+    measured = peer(place, options, load, checks)
+    return _ours(place, options, load, checks), measured, checks
 
 
-def _ours(place: BenchPlace, options: Options, load: Load, checks: Checks) -> Side:
-    with place.running(place.service("pipeline", "run", "upsert")) as pipeline:
-        started = time.monotonic()
-        place.say("Catching up with the job upsert on Spark …")
-        looks = watch(
-            lambda: _number(place, _MOVED), lambda moved: moved >= load.rows, pipeline.check, DRAIN_CAP_SECONDS
-        )
-        table = place.settings.pipeline.upsert.table
-        checks["ours"] = check_table(load, _rows(place, table), _number(place, _COUNTED))
-        return _live(place, options, drain_of(looks, load.rows, started), checks)
-
-
-def _live(place: BenchPlace, options: Options, drain: Drain, checks: Checks) -> Side:
-    schedule = options.schedule
-    place.say(f"Sending {schedule.rate} messages a second for {schedule.lasts:.0f} s …")
-    with place.worker("send-live", kafka=place.kafka, topic=TOPIC, **options.live_task):
-        seen = see_rows(place.watching, place.settings.pipeline.upsert.table, schedule.total, options.live_cap)
-    checks["ours_live"] = check_live(schedule.total, [one.number for one in seen])
-    return Side(drain, latency_of([one.milliseconds for one in counted_of(seen, schedule.warm)]), {})
-
-
-def _peer(place: BenchPlace, options: Options, load: Load, checks: Checks) -> Side:
-    place.say(f"Catching up with {PEER} …")
-    place.watching.execute(INSTALL.format(table=quoted(PEER_TABLE)))
-    task = {"kafka": place.kafka, "url": place.url, "table": PEER_TABLE}
-    started = time.monotonic()
-    with place.worker(PEER, **task, topic=TOPIC, total=load.rows) as copier:
-        looks = [Look(at, count) for at, count in copier.result(DRAIN_CAP_SECONDS)["looks"]]
-    checks["peer"] = check_table(load, _rows(place, PEER_TABLE), looks[-1].count)
-    return _peer_live(place, options, drain_of(looks, load.rows, started), task, checks)
-
-
-def _peer_live(place: BenchPlace, options: Options, drain: Drain, task: Mapping[str, Any], checks: Checks) -> Side:
-    schedule, topic = options.schedule, place.topic(f"{LIVE_TOPIC}-{PEER}")
-    place.say(f"Sending {schedule.rate} messages a second for {schedule.lasts:.0f} s …")
-    place.watching.execute(f"TRUNCATE {quoted(PEER_TABLE)}")
-    with (
-        place.worker(PEER, **task, topic=topic, total=schedule.total),
-        place.worker("send-live", kafka=place.kafka, topic=topic, **options.live_task),
-    ):
-        seen = see_rows(place.watching, PEER_TABLE, schedule.total, options.live_cap)
-    checks["peer_live"] = check_live(schedule.total, [one.number for one in seen])
-    return Side(drain, latency_of([one.milliseconds for one in counted_of(seen, schedule.warm)]), {})
-
-
-def _fill(place: BenchPlace, load: Load) -> None:
-    place.say(f"Filling the topic with {load.rows:,} messages of {KEYS:,} keys …")
-    topic = place.topic(TOPIC)
-    with place.worker("send-all", kafka=place.kafka, topic=topic, rows=load.rows, keys=load.keys) as sender:
+def fill(place: BenchPlace, topic: str, load: Load, first: int, rows: int, **more: Any) -> None:
+    """Puts some records of a load into a topic before anybody reads it."""
+    place.say(f"Filling the topic {topic} with {rows:,} messages of {load.keys:,} keys …")
+    with place.worker("send-backlog", **backlog_task(place, topic, load, first, rows, **more)) as sender:
         sender.result(FILL_CAP_SECONDS)
     place.watching.execute("CHECKPOINT")
+
+
+def backlog_task(place: BenchPlace, topic: str, load: Load, first: int, rows: int, **more: Any) -> dict[str, Any]:
+    """The task of whoever sends them."""
+    sent = {"rows": first + rows, "keys": load.keys, "has_partials": load.has_partials}
+    usual = {"has_schema": False, "at_once": False}
+    return {"kafka": place.kafka, "topic": topic, "load": sent, "first": first, **usual, **more}
+
+
+def warm_drain(
+    place: BenchPlace, task: dict[str, Any], rows: int, count: Callable[[], int], goal: int, check: Callable[[], None]
+) -> Drain:
+    """Lets a backlog appear at once, and rates how it is caught up with until `count` reaches its goal."""
+    place.say(f"Letting {rows:,} messages more appear at once …")
+    with place.worker("send-backlog", **task) as sender:
+        looks = watch(count, lambda found: found >= goal, check, FILL_CAP_SECONDS + DRAIN_CAP_SECONDS)
+        visible = sender.result(FILL_CAP_SECONDS)["visible"]
+    seconds = looks[-1].at - visible
+    return Drain(rows / seconds, seconds, 0.0)
+
+
+def live_latency(place: BenchPlace, options: PipelineOptions, topic: str, table: str, **more: Any) -> tuple[Any, Check]:
+    """Times live messages from due to visible."""
+    schedule = options.schedule
+    place.say(f"Sending {schedule.rate} messages a second for {schedule.lasts:.0f} s …")
+    with place.worker("send-live", kafka=place.kafka, topic=topic, **options.live_task, **more):
+        seen = see_rows(place.watching, table, schedule.total, options.live_cap)
+    check = check_live(schedule.total, [one.number for one in seen])
+    return latency_of([one.milliseconds for one in counted_of(seen, schedule.warm)]), check
+
+
+def stored_rows(place: BenchPlace, table: str) -> dict[int, Row]:
+    """The rows of the backlogs; those of live messages and of markers have ids beyond them."""
+    statement = f"SELECT id, enabled, data FROM {quoted(table)} WHERE id < %s"  # noqa: S608 - quoted
+    found = place.watching.execute(statement, (LIVE_FIRST,))
+    return {id: {"enabled": enabled, "data": data} for id, enabled, data in found}
+
+
+def half_of(load: Load) -> Load:
+    """The cold part of a load."""
+    return Load(load.rows // 2, load.keys, has_partials=load.has_partials)
+
+
+def _ours(place: BenchPlace, options: PipelineOptions, load: Load, checks: Checks) -> Side:
+    with place.running(place.service("pipeline", "run", "upsert", "--engine", options.engine)) as pipeline:
+        cold, warm = _catch_up(place, pipeline, load, options, checks)
+        table = place.settings.pipeline.upsert.table
+        latency, checks["ours_live"] = live_latency(place, options, TOPIC, table)
+    return Side(cold, latency, {"engine": options.engine, "warm": warm.as_dict()})
+
+
+def _catch_up(
+    place: BenchPlace, pipeline: Service, load: Load, options: PipelineOptions, checks: Checks
+) -> tuple[Drain, Drain]:
+    started, rows = time.monotonic(), load.rows // 2
+    place.say(f"Catching up with the job upsert on Spark, engine {options.engine} …")
+
+    def moved() -> int:
+        return _number(place, _MOVED)
+
+    def checked(part: Load) -> Check:
+        return check_table(part, stored_rows(place, place.settings.pipeline.upsert.table), _number(place, _COUNTED))
+
+    looks = watch(moved, lambda found: found >= rows, pipeline.check, DRAIN_CAP_SECONDS)
+    checks["ours"] = checked(half_of(load))
+    task = backlog_task(place, TOPIC, load, rows, rows, at_once=True)
+    # Offsets have no holes so far, so the pointers say when the last message is applied.
+    warm = warm_drain(place, task, rows, moved, load.rows, pipeline.check)
+    checks["ours_warm"] = checked(load)
+    return drain_of(looks, rows, started), warm
 
 
 def _number(place: BenchPlace, statement: str) -> int:
     row = place.watching.execute(statement).fetchone()
     return int(row[0]) if row else 0
-
-
-def _rows(place: BenchPlace, table: str) -> dict[int, Row]:
-    statement = f"SELECT id, enabled, data FROM {quoted(table)} WHERE id < %s"  # noqa: S608 - quoted
-    found = place.watching.execute(statement, (LIVE_FIRST,))
-    return {id: {"enabled": enabled, "data": data} for id, enabled, data in found}

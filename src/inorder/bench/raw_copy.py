@@ -21,9 +21,9 @@ GATHER_SECONDS = 0.02
 
 INSTALL = "CREATE TABLE IF NOT EXISTS {table} (id bigint PRIMARY KEY, enabled boolean, data text)"
 _UPSERT = """
-INSERT INTO {table} (id, enabled, data)
+INSERT INTO {table} AS t (id, enabled, data)
 SELECT * FROM unnest(%s::bigint[], %s::boolean[], %s::text[])
-ON CONFLICT (id) DO UPDATE SET enabled = excluded.enabled, data = excluded.data
+ON CONFLICT (id) DO UPDATE SET enabled = coalesce(excluded.enabled, t.enabled), data = excluded.data
 """
 
 
@@ -48,12 +48,15 @@ def raw_copy(kafka: Mapping[str, Any], url: str, topic: str, table: str, total: 
 
 
 def _folded(messages: Sequence[Message]) -> list[list[Any]]:
-    newest: dict[int, tuple[int, bool, str]] = {}
+    newest: dict[int, tuple[int, bool | None, str]] = {}
     for message in messages:
         if error := message.error():
             raise KafkaException(error)
         fields = orjson.loads(message.value() or b"{}")
-        newest[fields["id"]] = (fields["id"], fields["enabled"], fields["data"])
+        key, enabled = fields["id"], fields.get("enabled")
+        if enabled is None and key in newest:
+            enabled = newest[key][1]
+        newest[key] = (key, enabled, fields["data"])
     return [list(column) for column in zip(*newest.values(), strict=True)]
 
 

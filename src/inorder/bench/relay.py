@@ -12,7 +12,7 @@ from typing import TypeVar
 from inorder.bench.contender import Contender
 from inorder.bench.load import Load
 from inorder.bench.options import FILL_CAP_SECONDS, RelayOptions
-from inorder.bench.ours import Ours
+from inorder.bench.ours import our_side
 from inorder.bench.peers.choice import PEERS
 from inorder.bench.place import BenchPlace
 from inorder.bench.relay_report import DrainCase, LiveCase
@@ -28,7 +28,7 @@ AnyTrial = TypeVar("AnyTrial", DrainTrial, LiveTrial)
 
 def bench_relay(place: BenchPlace, peer: str, options: RelayOptions) -> tuple[list[DrainCase], list[LiveCase]]:
     """All cases, each with as many trials a side as there are repeats."""
-    contest = Contest(place, Ours(place, options), PEERS[peer].make(place, options), options)
+    contest = Contest(place, our_side(place, options), PEERS[peer].make(place, options), options)
     contest.warm_broker()
     return [contest.drain(load) for load in options.loads], [contest.live()] if options.live else []
 

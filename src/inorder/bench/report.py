@@ -67,6 +67,12 @@ class Report:
         return ratio_of(self.ours.drain.records_per_second, self.peer_result.drain.records_per_second)
 
     @property
+    def warm_ratio(self) -> float | None:
+        """Our rate over the peer's where a backlog appeared before a process at work."""
+        ours, peer = (side.more.get("warm", {}).get("records_per_second") for side in (self.ours, self.peer_result))
+        return ratio_of(ours, peer)
+
+    @property
     def holds(self) -> bool:
         """Whether everything that was read back is whole and in order; a figure is worth nothing otherwise."""
         return all(check.verdict.holds for check in self.checks.values())
@@ -80,6 +86,7 @@ class Report:
             "ours": self.ours.as_dict(),
             "peer_result": self.peer_result.as_dict(),
             "ratio": self.ratio,
+            "warm_ratio": self.warm_ratio,
             "checks": {name: check.as_dict() for name, check in self.checks.items()} | {"hold": self.holds},
             "machine": dict(self.machine),
         }

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 from confluent_kafka import Producer
 
-from inorder.bench.load import LIVE_FIRST, Load, chunks, value_of
+from inorder.bench.load import LIVE_FIRST, Load, chunks, value_of, with_schema
 from inorder.bench.raw_copy import raw_copy
 from inorder.bench.schedule import Schedule
 from inorder.bench.tables import LAYOUTS
@@ -50,7 +50,9 @@ def _send_chunk(
         raise TransientError("The producer's queue is full.")
 
 
-def send_live(kafka: Mapping[str, Any], topic: str, rate: int, seconds: float, warm_seconds: float) -> dict[str, Any]:
+def send_live(
+    kafka: Mapping[str, Any], topic: str, rate: int, seconds: float, warm_seconds: float, has_schema: bool = False
+) -> dict[str, Any]:
     """Sends a record whenever one is due, and never waits for it."""
     schedule = Schedule(rate, seconds, warm_seconds)
     producer = _producer(kafka, schedule.total, {"linger.ms": 0})
@@ -60,10 +62,42 @@ def send_live(kafka: Mapping[str, Any], topic: str, rate: int, seconds: float, w
         if number == schedule.warm:
             cpu = time.process_time()
         key = LIVE_FIRST + number
-        producer.produce(topic, key=str(key), value=value_of(key, due))
+        value = value_of(key, due)
+        producer.produce(topic, key=str(key), value=with_schema(value) if has_schema else value)
         producer.poll(0)
     _flush(producer)
     return {"cpu_seconds": time.process_time() - cpu}
+
+
+def send_backlog(
+    kafka: Mapping[str, Any],
+    topic: str,
+    load: Mapping[str, Any],
+    first: int,
+    has_schema: bool,
+    at_once: bool,
+    ends: Sequence[int] = (),
+) -> dict[str, Any]:
+    """Sends the records of a load from a number on; `at_once` in a transaction, so that all become visible together.
+
+    `ends` are ids of rows that are sent last, one to each partition.
+    """
+    own = {"transactional.id": f"bench-{topic}", "transaction.timeout.ms": 300_000} if at_once else {}
+    producer = _producer(kafka, load["rows"] + len(ends), {"linger.ms": 5, "compression.type": "lz4", **own})
+    if at_once:
+        producer.init_transactions(FLUSH_SECONDS)
+        producer.begin_transaction()
+    form = with_schema if has_schema else bytes
+    records = ({"key": key, "value": form(value)} for key, value in Load(**load).records(first))
+    for chunk in chunks(records, CHUNK):
+        _send_chunk(producer, topic, chunk, ())
+    for partition, key in enumerate(ends):
+        producer.produce(topic, key=str(key), value=form(value_of(key, 0)), partition=partition)
+    _flush(producer)
+    visible = time.monotonic()
+    if at_once:
+        producer.commit_transaction(FLUSH_SECONDS)
+    return {"visible": visible}
 
 
 def publish_live(
@@ -122,6 +156,7 @@ def _flush(producer: Producer) -> None:
 ROLES: Mapping[str, Callable[..., dict[str, Any]]] = {
     "send-all": send_all,
     "send-live": send_live,
+    "send-backlog": send_backlog,
     "publish-live": publish_live,
     "publish-flat-out": publish_flat_out,
     "raw-copy": raw_copy,

@@ -11,25 +11,25 @@ import orjson
 from rich.console import Console
 
 from inorder.bench.display import show
-from inorder.bench.options import Options, RelayOptions, RelaySetting
-from inorder.bench.peers.choice import PEERS
-from inorder.bench.pipeline import PEER, bench_pipeline
+from inorder.bench.journal import JournalOptions, bench_journal
+from inorder.bench.journal_report import JournalReport, show_journal
+from inorder.bench.options import PipelineOptions, RelayOptions, RelaySetting
+from inorder.bench.peers import eventsourcing
+from inorder.bench.peers.choice import PEERS, PIPELINE_PEERS
+from inorder.bench.pipeline import bench_pipeline
 from inorder.bench.place import BenchPlace, Say
 from inorder.bench.relay import bench_relay
 from inorder.bench.relay_display import show_relay
 from inorder.bench.relay_report import RelayReport
-from inorder.bench.report import Check, Report, Side
+from inorder.bench.report import Report
 from inorder.bench.wake_up import WakeUpOptions, WakeUpReport, bench_wake_up, show_wake_up
 from inorder.embedded import Stack
 from inorder.model.errors import GuaranteeError
 from inorder.settings import Settings
+from inorder.wiring import install_schema
 
 # Room for the backlog, and no checkpoint in the middle of a drain because the log was full.
 POSTGRES = {"shared_buffers": "512MB", "max_wal_size": "4GB"}
-
-PIPELINE_PEERS: Mapping[str, Callable[[BenchPlace, Options], tuple[Side, Side, dict[str, Check]]]] = {
-    PEER: bench_pipeline,
-}
 
 
 class Told(Protocol):
@@ -49,7 +49,7 @@ def run_relay(peer: str, options: RelayOptions, as_json: bool) -> int:
     return _tell(report := relay_report(peer, options, _say_on(console)), as_json, lambda: show_relay(console, report))
 
 
-def run_pipeline(peer: str, options: Options, as_json: bool) -> int:
+def run_pipeline(peer: str, options: PipelineOptions, as_json: bool) -> int:
     """Runs the pipeline against its peer; the exit code is 5 if something was lost, doubled or reordered."""
     console = _console()
     return _tell(report := pipeline_report(peer, options, _say_on(console)), as_json, lambda: show(console, report))
@@ -59,6 +59,12 @@ def run_wake_up(options: WakeUpOptions, as_json: bool) -> int:
     """Measures what the wake-up costs writers; the exit code is 5 if something was lost, doubled or reordered."""
     console = _console()
     return _tell(report := wake_up_report(options, _say_on(console)), as_json, lambda: show_wake_up(console, report))
+
+
+def run_journal(options: JournalOptions, as_json: bool) -> int:
+    """Measures journals; the exit code is 5 if something was lost or reordered."""
+    console = _console()
+    return _tell(report := journal_report(options, _say_on(console)), as_json, lambda: show_journal(console, report))
 
 
 def relay_report(peer: str, options: RelayOptions, say: Say) -> RelayReport:
@@ -73,11 +79,14 @@ def relay_report(peer: str, options: RelayOptions, say: Say) -> RelayReport:
     return RelayReport(peer, options.setting, options.repeats, drains, lives, notes, _machine(before))
 
 
-def pipeline_report(peer: str, options: Options, say: Say) -> Report:
+def pipeline_report(peer: str, options: PipelineOptions, say: Say) -> Report:
     """Starts servers and measures both sides on them."""
+    Settings.load(pipeline={"engine": options.engine})  # what is not built is refused before anything is started
+    chosen = PIPELINE_PEERS[peer]
+    chosen.set_up()
     before = _load_average()
     with _place(say, RelaySetting(), {}) as place:
-        ours, peer_result, checks = PIPELINE_PEERS[peer](place, options)
+        ours, peer_result, checks = bench_pipeline(place, options, chosen.measure)
     return Report("pipeline", options.rows, peer, ours, peer_result, checks, _machine(before))
 
 
@@ -87,6 +96,16 @@ def wake_up_report(options: WakeUpOptions, say: Say) -> WakeUpReport:
     with _place(say, options.setting, {}) as place:
         trials = bench_wake_up(place, options)
     return WakeUpReport(options, trials, _machine(before))
+
+
+def journal_report(options: JournalOptions, say: Say) -> JournalReport:
+    """Starts servers and measures the journal and, where it is installed, its peer on the same PostgreSQL."""
+    before = _load_average()
+    with _place(say, RelaySetting(), {}) as place:
+        install_schema(place.settings, "journal")
+        figures = bench_journal(place, options)
+        peer = eventsourcing.measure(place.url, options) if eventsourcing.is_installed() else None
+    return JournalReport(options, figures, peer, _machine(before))
 
 
 def _place(say: Say, setting: RelaySetting, postgres: Mapping[str, str]) -> BenchPlace:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
+import orjson
 import psycopg
 
 from inorder.bench.load import Load, chunks
@@ -75,6 +76,11 @@ def _deimos(topic: str, key: bytes, value: bytes, _: Headers) -> tuple[Any, ...]
     return topic, key, value
 
 
+def _trendyol(topic: str, key: bytes, value: bytes, headers: Headers) -> tuple[Any, ...]:
+    header = orjson.dumps({name: value.decode() for name, value in headers}).decode() if headers else None
+    return topic, key.decode(), value.decode(), header
+
+
 def _goharvest(topic: str, key: bytes, value: bytes, headers: Headers) -> tuple[Any, ...]:
     names, values = [name for name, _ in headers], [value.decode() for _, value in headers]
     return _CREATED, topic, key.decode(), value.decode(), names, values
@@ -87,7 +93,7 @@ def _debezium(topic: str, key: bytes, value: bytes, _: Headers) -> tuple[Any, ..
 
 DEBEZIUM_PREFIX = "outbox.event."
 
-OURS = ("native", "deimos")
+OURS = ("native", "deimos", "trendyol")
 """Layouts that `Outbox` writes."""
 
 LAYOUTS: Mapping[str, TableLayout] = {
@@ -95,6 +101,7 @@ LAYOUTS: Mapping[str, TableLayout] = {
     for layout in (
         TableLayout("native", ("topic", "key", "value", "headers"), _native),
         TableLayout("deimos", ("topic", "key", "message"), _deimos),
+        TableLayout("trendyol", ("topic", "key", "value", "header"), _trendyol),
         TableLayout(
             "goharvest",
             ("create_time", "kafka_topic", "kafka_key", "kafka_value", "kafka_header_keys", "kafka_header_values"),

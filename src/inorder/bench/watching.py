@@ -24,7 +24,7 @@ from inorder.model.errors import TransientError
 from inorder.sql import quoted
 
 LOOK_SECONDS = 0.02
-ROW_LOOK_SECONDS = 0.005
+ROW_LOOK_SECONDS = 0.002
 ANSWER_SECONDS = 10.0
 UNSETTLED = frozenset(
     {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART}
@@ -136,7 +136,7 @@ def _next_seen(consumer: Consumer) -> Seen | None:
 
 
 def see_rows(connection: psycopg.Connection[Any], table: str, total: int, cap: float) -> list[Seen]:
-    """Looks live rows up every 5 ms, until there are `total` or the time is over."""
+    """Looks live rows up every 2 ms, until there are `total` or the time is over."""
     statement = f"SELECT id, data FROM {quoted(table)} WHERE id >= %s AND id < %s"  # noqa: S608 - quoted
     seen: dict[int, Seen] = {}
     low, deadline = 0, time.monotonic() + cap

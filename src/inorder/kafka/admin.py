@@ -7,27 +7,27 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs do not re-export all of them
     AclOperation,
     AdminClient,
     ConfigResource,
+    OffsetSpec,
     ResourceType,
 )
 
 from inorder.kafka.client_log import CLIENT_LOG
+from inorder.kafka.door import Door
 from inorder.model.errors import ConfigurationError, InorderError, UnreachableError
+from inorder.ports.partition_reader import Extent
 
 SECONDS = 5.0
 
 # What the broker said no to, whoever asks again; all else is taken for an outage.
 _REFUSALS = frozenset(
     {
-        KafkaError._AUTHENTICATION,
         KafkaError._INVALID_ARG,
-        KafkaError._SSL,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.SASL_AUTHENTICATION_FAILED,
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
     }
 )
@@ -54,7 +54,8 @@ class Cluster:
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
         self._servers = str(properties.get("bootstrap.servers", ""))
-        self._client = _client(properties)
+        self._door = Door(self._servers)
+        self._client = _client({**properties, "error_cb": self._door.note})
 
     def info(self) -> ClusterInfo:
         """Who answers, if anyone does."""
@@ -63,6 +64,14 @@ class Cluster:
         brokers = tuple(f"{node.host}:{node.port}" for node in nodes)
         return ClusterInfo(answer.cluster_id or "", brokers, tuple(node.id for node in nodes))
 
+    def topic_names(self) -> list[str]:
+        """The names of all topics but the cluster's own."""
+        try:
+            found = self._client.list_topics(timeout=SECONDS).topics
+        except KafkaException as exception:
+            raise _classified(exception, self._servers) from exception
+        return sorted(name for name in found if not name.startswith("__"))
+
     def partitions(self, topic: str) -> int | None:
         """How many partitions a topic has, or None where it does not exist; asking never makes it."""
         future = self._client.describe_topics(TopicCollection([topic]), request_timeout=SECONDS)[topic]
@@ -70,6 +79,14 @@ class Cluster:
             return len(self._answer(future).partitions)
         except _UnknownTopicError:
             return None
+
+    def extents(self, topic: str) -> dict[int, Extent] | None:
+        """What each partition of a topic holds for a reader of committed records, or None where it does not exist."""
+        partitions = self.partitions(topic)
+        if partitions is None:
+            return None
+        first, end = (self._offsets(topic, partitions, spec) for spec in (OffsetSpec.earliest(), OffsetSpec.latest()))  # type: ignore[no-untyped-call]  # the client leaves it untyped
+        return {number: Extent(first[number], end[number]) for number in range(partitions)}
 
     def is_writable(self, topic: str) -> bool:
         """Whether we may write to a topic; where the cluster does not tell, it is taken for granted."""
@@ -86,11 +103,19 @@ class Cluster:
         """The settings a broker runs with."""
         return self._settings(ConfigResource(ResourceType.BROKER, str(broker_id)))
 
+    def _offsets(self, topic: str, partitions: int, spec: OffsetSpec) -> dict[int, int]:
+        asked = {TopicPartition(topic, number): spec for number in range(partitions)}
+        answers = self._client.list_offsets(
+            asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=SECONDS
+        )
+        return {place.partition: self._answer(answer).offset for place, answer in answers.items()}
+
     def _settings(self, resource: ConfigResource) -> dict[str, str]:
         answers = self._client.describe_configs([resource], request_timeout=SECONDS)
         return {name: entry.value for name, entry in self._answer(answers[resource]).items()}
 
     def _answer(self, future: Future[T]) -> T:
+        self._door.watch(self._client, future)
         try:
             # The request ends by itself; the second on top is for the client's own thread.
             return future.result(timeout=SECONDS + 1)

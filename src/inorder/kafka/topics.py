@@ -19,6 +19,8 @@ from inorder.kafka.errors import error_of, meaning
 from inorder.model.errors import UnreachableError
 
 TIMEOUT_SECONDS = 15.0
+BROKERS_CHOICE = -1
+"""As many replicas as the broker gives a topic by itself."""
 
 
 def ensure_compacted_topic(properties: Mapping[str, Any], name: str, partitions: int) -> None:
@@ -35,10 +37,11 @@ def ensure_topic(
     partitions: int,
     config: Mapping[str, str] | None = None,
     *,
+    replicas: int = BROKERS_CHOICE,
     seconds: float = TIMEOUT_SECONDS,
 ) -> None:
     """Makes a topic unless it is there; one that is there is left as it is."""
-    topic = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=dict(config or {}))
+    topic = NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=dict(config or {}))
     client = AdminClient(dict(properties), logger=CLIENT_LOG)  # kept by name: its answers die with it
     created = client.create_topics([topic], request_timeout=seconds)
     _await(created[name], f"Making the topic {name!r}", seconds, unless=KafkaError.TOPIC_ALREADY_EXISTS)

@@ -6,12 +6,18 @@ InorderError                     code, message, next step
 │   └── ValidationError          a message was refused before anything was written
 ├── TransientError               we retry it; it never uses up a record's attempts
 │   ├── UnreachableError         a server, a download or Java is not there     exit 4
+│   │   └── NotAdmittedError     a server is there and does not let us in
 │   ├── TopicUnavailableError    one topic is deleted or closed to us, all others work
 │   ├── FencedError              another instance owns what we thought was ours
-│   └── UnknownOutcomeError      a commit was sent and its answer never came
+│   ├── UnknownOutcomeError      a commit was sent and its answer never came
+│   ├── DeadlineError            an answer did not come in the time given for it
+│   └── JournalChangedError      a journal was truncated while it was read
 └── PermanentError               a record or a state that retrying cannot mend exit 1
     ├── RejectedError            the broker or the store refused this record for its content
+    ├── DamagedRecordError       a record of a journal cannot be read
+    ├── SeqNrConflictError       a journal does not end where an append expected it to
     └── GuaranteeError           loss, disorder or a duplicate was seen        exit 5
+        └── RecordsLostError     retention removed records before they were replicated
 ```
 
 `PublishError` stands beside the families: a call of `Publisher` went wrong half-way. Its two leaves,
@@ -64,13 +70,17 @@ class ConfigurationError(InorderError):
 
 
 class ValidationError(ConfigurationError):
-    """A message was refused before anything was written; `field` says which part of it."""
+    """A message was refused before anything was written; `field` says which part of it.
+
+    `rule` is the code of the dead letter that the message would have become, where a pipeline's rules refused it.
+    """
 
     code = "MESSAGE-001"
 
-    def __init__(self, field: str, message: str, *, hint: str = "") -> None:
+    def __init__(self, field: str, message: str, *, hint: str = "", rule: str = "") -> None:
         super().__init__(f"{field}: {message}", hint=hint)
         self.field = field
+        self.rule = rule
 
 
 class TransientError(InorderError):
@@ -88,6 +98,13 @@ class UnreachableError(TransientError):
 
     code = "TRANSIENT-002"
     exit_code = 4
+
+
+class NotAdmittedError(UnreachableError):
+    """A server is there and does not let us in: it refuses the password, or one side the other's certificate."""
+
+    # Transient, because passwords change while services run; a command that starts ends with it.
+    code = "TRANSIENT-004"
 
 
 class TopicUnavailableError(TransientError):
@@ -192,3 +209,49 @@ class PublishUnfinishedError(PublishError, TransientError):
     """The broker or a topic was away for too long, or the publisher was closed meanwhile."""
 
     code = "PUBLISH-002"
+
+
+class DeadlineError(TransientError):
+    """An answer did not come in the time given for it."""
+
+    code = "TRANSIENT-003"
+
+
+class JournalChangedError(TransientError):
+    """A journal was truncated or purged while it was read, so what was read may have holes; read it again."""
+
+    code = "JOURNAL-001"
+
+
+class DamagedRecordError(PermanentError):
+    """A record of a journal cannot be read; topic, partition and offset say which."""
+
+    code = "JOURNAL-002"
+
+    def __init__(self, message: str, *, hint: str = "", topic: str, partition: int, offset: int) -> None:
+        super().__init__(message, hint=hint)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+
+
+class SeqNrConflictError(PermanentError):
+    """A journal ends at `found`, not at `expected`, so somebody else appends to it; None is an empty journal."""
+
+    code = "JOURNAL-003"
+
+    def __init__(self, message: str, *, hint: str = "", expected: int | None, found: int | None) -> None:
+        super().__init__(message, hint=hint)
+        self.expected = expected
+        self.found = found
+
+
+class RecordsLostError(GuaranteeError):
+    """Retention removed records of a partition before they were replicated: those from `wanted` to below `first`."""
+
+    code = "JOURNAL-004"
+
+    def __init__(self, message: str, *, hint: str = "", wanted: int, first: int) -> None:
+        super().__init__(message, hint=hint)
+        self.wanted = wanted
+        self.first = first

@@ -130,7 +130,7 @@ def _key(key: object, limit: int) -> bytes | None:
         case bytes():
             data = key
         case str():
-            data = _utf8("key", key)
+            data = utf8("key", key)
         case int() if not isinstance(key, bool):
             data = _decimal(key)
         case UUID():
@@ -159,13 +159,14 @@ def _value(value: object, limit: int) -> bytes | None:
         case bytearray() | memoryview():
             data = bytes(value)
         case str():
-            data = _utf8("value", value)
+            data = utf8("value", value)
         case _:
-            data = _json(value)
+            data = json_bytes(value)
     return _within("value", data, limit)
 
 
-def _json(value: object) -> bytes:
+def json_bytes(value: object) -> bytes:
+    """The JSON of a value; raises `ValidationError` for what JSON cannot carry, NaN included."""
     try:
         data = orjson.dumps(value)
     except TypeError as error:
@@ -229,12 +230,12 @@ def _header(position: int, pair: object) -> tuple[str, bytes | None]:
     if "\0" in name:
         # The C client takes names as C strings and would cut this one short.
         raise ValidationError("headers", f"the name of item {position}, {_shown.repr(name)}, holds a NUL.")
-    _utf8("headers", name)
+    utf8("headers", name)
     match value:
         case None | bytes():
             return name, value
         case str():
-            return name, _utf8("headers", value)
+            return name, utf8("headers", value)
     raise ValidationError(
         "headers", f"the value of {_shown.repr(name)} is {_described(value)}, not text, bytes or None."
     )
@@ -275,7 +276,8 @@ def _since_epoch(timestamp: datetime) -> int:
     return (timestamp - _EPOCH) // timedelta(milliseconds=1)
 
 
-def _utf8(field: str, text: str) -> bytes:
+def utf8(field: str, text: str) -> bytes:
+    """The bytes of a text; raises `ValidationError` naming the field if it has none."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:

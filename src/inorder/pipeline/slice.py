@@ -22,8 +22,8 @@ The transaction:
     lock the pointer row          waits for any other holder, then sees what it committed
     plan                          drop what is below the pointer; stop loudly if the pointer moved back
     decode and validate           a bad record becomes a dead letter, never a stop
-    fold                          each key's records in offset order, to one row
-    upsert, guarded by version    only rows with a lower (generation, offset) change
+    fold                          each key's records in offset order, to one row or one delete
+    write, guarded by version     only rows and tombstones with a lower (generation, offset) change
     bury the dead letters
     move the pointer              to the last record's offset + 1, counters with it
     commit
@@ -32,8 +32,9 @@ Invariants:
 
 1. A pointer never moves back, and the same offset never passes it twice.
 2. Rows, dead letters, counters and pointer of a slice become visible together or not at all.
-3. A row equals the fold, in offset order, of its key's valid records below the pointer.
+3. A row equals the fold, in offset order, of its key's valid records below the pointer, by the rules of the mode.
 4. An older record never overwrites a newer one: the pointer drops it; if pointers are lost, the version.
+5. A key has a row or a tombstone, never both, and the version of the one or the other never falls.
 
 **Identical writes** do not touch the row, which saves most of the work when publishers repeat themselves. Its
 version then stays behind the pointer, and this is exact because each record of the key above the version is
@@ -43,6 +44,23 @@ in any chunking, no value moves, not even for a moment. Let a row have version v
 at or below v is refused by the guard. One that begins above v holds only identical records. One that spans v
 contains the record at v and what follows: each field it carries was last written in that same range when
 the row came to be, so its fold gives the values that the row has, and at most the version rises.
+
+**Deletes.** A record with a key and no value deletes its row. The version of the delete must outlive the row, or an
+older record would make it again. It is kept in a table of its own, `inorder_tombstone`, and not in a column of the
+target: readers of the target then need no condition to see only what is there, counts and unique keys are right, and a
+table that exists needs no new column. A newer record makes the row again, with nothing of what it was before, and the
+tombstone goes. The argument above holds with deletes: a delete always takes the version, so no record above the version
+of a row or of a tombstone is one; and a replayed slice that spans the version contains all that came after the last
+delete, or does not contain the delete at all.
+
+**Modes.** In mode `insert` the first record of a key makes the row and the others are ignored; in mode `update` records
+of a key without a row are. Both are exact in any chunking, because the fold of a slice follows the same rule.
+
+**Records that the database refuses**, for a constraint or a value that does not fit, are told from faults of the
+environment by the error's code. Nothing of the first try is left; the second one isolates them, in one transaction
+again (isolation.py). What it costs is paid only by slices that hold such a record. One thing is not exact: records of a
+key that are in one slice are one write, so a record that would be refused alone may pass together with a later one that
+puts right what is wrong with it. After pointers are lost, a replay in other chunks may then decide otherwise.
 
 Failure table:
 
@@ -67,67 +85,30 @@ Failure table:
 |                                           | (invariant 4)                                                |
 | holes in the offsets                      | nothing: only the order of offsets counts                    |
 | a slice out of order                      | `GuaranteeError` before anything is written                  |
-| the database refuses the rows             | `RejectedError` naming the offsets; nothing of the slice is  |
-|                                           | written                                                      |
+| the database refuses a record             | it alone is buried, with the database's words; the rest of   |
+|                                           | the slice is in the same commit                              |
+| it refuses a record until another is there| it is tried again after the rest of its slice, up to         |
+|                                           | `max_attempts` times                                         |
+| disk full, deadlock, lock time-out,       | `TransientError`: everything is rolled back and tried again  |
+| server shutting down, connection lost     | later, nothing is buried                                     |
+| a late record of a deleted key            | its version is below the tombstone's: stale                  |
+| half a million bad records in a row       | they are buried in bulk; a row each is all that they cost    |
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from operator import attrgetter
 from typing import TypeAlias, assert_never
 
 from inorder.model.errors import GuaranteeError, RejectedError, UnknownOutcomeError
+from inorder.pipeline.decoding import Decoded, decode_from
+from inorder.pipeline.isolation import Isolation
 from inorder.pipeline.mapping import TableMapping
-from inorder.pipeline.upsert import Decoder, Ignored, Rejected, Update, fold
-from inorder.ports.table_store import DeadLetter, FoldedRow, SliceTransaction, TableStore, Tally, Written
+from inorder.ports.slice_work import Slice, SliceOutcome, check_order
+from inorder.ports.table_store import SliceTransaction, TableStore, Tally, Written
 
 _COMMIT_ATTEMPTS = 3
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """Records of one partition in offset order, as columns of equal length."""
-
-    topic: str
-    partition: int
-    offsets: Sequence[int]
-    keys: Sequence[bytes | None]
-    values: Sequence[bytes | None]
-    timestamps: Sequence[int | None]
-    """Kafka's record timestamps in microseconds since 1970; only dead letters carry them."""
-
-    def __len__(self) -> int:
-        return len(self.offsets)
-
-    @property
-    def next_offset(self) -> int:
-        """Where the pointer stands once this slice is applied."""
-        return self.offsets[-1] + 1 if self.offsets else 0
-
-    def __str__(self) -> str:
-        span = f"{self.offsets[0]} to {self.offsets[-1]}" if self.offsets else "none"
-        return f"{self.topic}[{self.partition}] offsets {span}"
-
-
-@dataclass(frozen=True, slots=True)
-class SliceOutcome:
-    """What became of a slice, in records; `read` is the sum of the figures below it."""
-
-    topic: str
-    partition: int
-    next_offset: int
-    read: int
-    applied: int = 0
-    identical: int = 0
-    stale: int = 0
-    ignored: int = 0
-    rejected: int = 0
-    replayed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,15 +143,24 @@ def plan(pointer: int, expected: int, batch: Slice) -> Plan:
 def apply_slice(store: TableStore, mapping: TableMapping, batch: Slice, expected: int = 0) -> SliceOutcome:
     """Applies what is new in the slice, in one transaction, and returns once its fate is known.
 
-    Raises `TransientError` when the environment failed (call again later), `RejectedError` when the database
-    refuses the rows, `GuaranteeError` when the pointer moved back or the slice is out of order.
+    Raises `TransientError` when the environment failed (call again later), `GuaranteeError` when the pointer moved back
+    or the slice is out of order.
     """
     check_order(batch)
+    try:
+        return _settled(store, _Applying(mapping, batch, expected))
+    except RejectedError:
+        # Nothing of the first try is left. Savepoints cost something, so only a slice that needs them has them.
+        return _settled(store, _Applying(mapping, batch, expected, isolates=True))
+
+
+def _settled(store: TableStore, applying: _Applying) -> SliceOutcome:
+    batch = applying.batch
     sent: SliceOutcome | None = None
     for _ in range(_COMMIT_ATTEMPTS):
         try:
             with store.slice_transaction(batch.topic, batch.partition) as transaction:
-                outcome = _apply(transaction, mapping, batch, expected)
+                outcome = applying.apply(transaction)
         except UnknownOutcomeError:
             sent = outcome
             continue
@@ -181,78 +171,54 @@ def apply_slice(store: TableStore, mapping: TableMapping, batch: Slice, expected
     )
 
 
-def check_order(batch: Slice) -> None:
-    """Refuses a slice whose offsets do not rise: some engine or transformation has shuffled it."""
-    for before, after in pairwise(batch.offsets):
-        if after <= before:
-            raise GuaranteeError(
-                f"Out of order: offset {after} came after {before} in {batch.topic}[{batch.partition}].",
-                hint="Remove any shuffle, repartition or minPartitions between Kafka and the table.",
-            )
+@dataclass(frozen=True, slots=True)
+class _Applying:
+    """What is done inside the transaction of one slice."""
 
+    mapping: TableMapping
+    batch: Slice
+    expected: int
+    isolates: bool = False
 
-def _apply(transaction: SliceTransaction, mapping: TableMapping, batch: Slice, expected: int) -> SliceOutcome:
-    pointer = transaction.lock_pointer()
-    decision = plan(pointer.next_offset, expected, batch)
-    nothing = SliceOutcome(batch.topic, batch.partition, pointer.next_offset, read=len(batch), replayed=len(batch))
-    match decision:
-        case MovedBack():
-            raise _moved_back(mapping, batch, pointer.next_offset, expected)
-        case Skip():
-            return nothing
-        case Apply(from_offset):
-            rows, letters, ignored = decode_from(from_offset, mapping, batch)
-            written = _upsert(transaction, rows, pointer.generation, batch)
+    def apply(self, transaction: SliceTransaction) -> SliceOutcome:
+        batch, pointer = self.batch, transaction.lock_pointer()
+        decision = plan(pointer.next_offset, self.expected, batch)
+        nothing = SliceOutcome(batch.topic, batch.partition, pointer.next_offset, read=len(batch), replayed=len(batch))
+        match decision:
+            case MovedBack():
+                raise _moved_back(self.mapping, batch, pointer.next_offset, self.expected)
+            case Skip():
+                return nothing
+            case Apply(from_offset):
+                decoded = decode_from(from_offset, self.mapping, batch)
+                tally = self._write(transaction, decoded, from_offset, pointer.generation)
+                transaction.move_pointer(batch.next_offset, tally)
+                return replace(
+                    nothing,
+                    next_offset=batch.next_offset,
+                    applied=tally.written.applied,
+                    identical=tally.written.identical,
+                    stale=tally.written.stale,
+                    ignored=tally.ignored,
+                    rejected=tally.rejected,
+                    replayed=len(batch) - decoded.records,
+                )
+            case _:
+                assert_never(decision)
+
+    def _write(self, transaction: SliceTransaction, decoded: Decoded, from_offset: int, generation: int) -> Tally:
+        """Writes rows and dead letters; what is in neither was ignored."""
+        written, letters = Written(), decoded.letters
+        if self.isolates:
+            isolation = Isolation(transaction, self.mapping, self.batch, from_offset, generation)
+            isolation.write(decoded.rows)
+            written, letters = isolation.written, sorted([*letters, *isolation.letters], key=attrgetter("offset"))
+        elif decoded.rows:
+            written = transaction.upsert(decoded.rows, generation)
+        if letters:
             transaction.bury(letters)
-            transaction.move_pointer(batch.next_offset, Tally(written, ignored, len(letters)))
-            return replace(
-                nothing,
-                next_offset=batch.next_offset,
-                applied=written.applied,
-                identical=written.identical,
-                stale=written.stale,
-                ignored=ignored,
-                rejected=len(letters),
-                replayed=bisect_left(batch.offsets, from_offset),
-            )
-        case _:
-            assert_never(decision)
-
-
-def decode_from(from_offset: int, mapping: TableMapping, batch: Slice) -> tuple[list[FoldedRow], list[DeadLetter], int]:
-    """The rows, the dead letters and the count of ignored records in the part of a slice that is new."""
-    decode = Decoder(mapping).decode
-    updates: list[tuple[int, Update]] = []
-    letters: list[DeadLetter] = []
-    for index in range(bisect_left(batch.offsets, from_offset), len(batch)):
-        match decode(batch.keys[index], batch.values[index]):
-            case Update() as update:
-                updates.append((batch.offsets[index], update))
-            case Rejected() as reason:
-                letters.append(_dead_letter(batch, index, reason))
-            case Ignored():
-                pass
-    ignored = len(batch) - bisect_left(batch.offsets, from_offset) - len(updates) - len(letters)
-    return fold(updates), letters, ignored
-
-
-def _upsert(transaction: SliceTransaction, rows: Sequence[FoldedRow], generation: int, batch: Slice) -> Written:
-    if not rows:
-        return Written()
-    try:
-        return transaction.upsert(rows, generation)
-    except RejectedError as error:
-        raise RejectedError(
-            f"The database refused {len(rows)} rows of {batch}: {error.message}",
-            hint="Nothing was applied. Relax the constraint or mend the table, then start it again.",
-        ) from error
-
-
-def _dead_letter(batch: Slice, index: int, reason: Rejected) -> DeadLetter:
-    micros = batch.timestamps[index]
-    timestamp = None if micros is None else _EPOCH + timedelta(microseconds=micros)
-    offset, key, value = batch.offsets[index], batch.keys[index], batch.values[index]
-    return DeadLetter(offset, reason.code, reason.detail, key, value, timestamp)
+        counted = written.applied + written.identical + written.stale + len(letters)
+        return Tally(written, decoded.records - counted, len(letters))
 
 
 def _moved_back(mapping: TableMapping, batch: Slice, found: int, expected: int) -> GuaranteeError:

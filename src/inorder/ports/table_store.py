@@ -6,19 +6,34 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple, Protocol, TypeAlias
+from enum import Enum
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+
+class Null(Enum):
+    """The one value of its kind: the column becomes null. Python's None stands for "keep" instead."""
+
+    NULL = "null"
+
+
+NULL: Final = Null.NULL
 
 Value: TypeAlias = bool | int | float | str
-"""A column's value; None is never one, it stands for "this update does not touch the column"."""
+"""A column's value; what has no type of its own in JSON (a time, a decimal number, …) is canonical text."""
 
-RowKey: TypeAlias = int | str
+Assigned: TypeAlias = Value | Null | None
+"""What an update does to a column: a value is written, NULL empties it, None keeps it."""
+
+RowKey: TypeAlias = int | str | tuple[int | str, ...]
+"""A tuple where the key has several columns."""
 
 
 class FoldedRow(NamedTuple):
-    """What the records of one key in one slice amount to; `values` follow the mapping's fields."""
+    """What the records of one key in one slice amount to."""
 
     key: RowKey
-    values: tuple[Value | None, ...]
+    values: tuple[Assigned, ...] | None
+    """As the mapping's fields stand; None deletes the row and leaves a tombstone."""
     offset: int
     """The last of the folded records; with the partition's generation it is the row's version."""
     records: int
@@ -35,8 +50,7 @@ class Pointer:
     generation: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
+class DeadLetter(NamedTuple):
     """A record that could not be applied: where it was, why, and its bytes as they came."""
 
     offset: int
@@ -49,13 +63,16 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """How the records handed to `upsert` ended, in records."""
+    """How the records handed to `upsert` ended. What the mode does not allow is in none of the figures."""
 
     applied: int = 0
     identical: int = 0
     """The row held these values before each record and after it; it was not touched."""
     stale: int = 0
-    """The row held a newer version; it was not touched. Never seen while pointers and keys behave."""
+    """The row or its tombstone held a newer version and was not touched; never seen while pointers and keys behave."""
+
+    def __add__(self, other: Written) -> Written:
+        return Written(self.applied + other.applied, self.identical + other.identical, self.stale + other.stale)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +85,10 @@ class Tally:
 
 
 class SliceTransaction(Protocol):
-    """One open transaction on one partition; its verbs are called once each, in the order they stand here.
+    """One open transaction on one partition; its verbs are called in the order they stand here.
 
-    Every verb may block on the database. It raises `TransientError` for a fault of the environment and
-    `RejectedError` when the database refuses the data itself.
+    `isolated`, `upsert` and `version` may be called many times, the others once. Every verb may block on the database.
+    It raises `TransientError` for a fault of the environment and `RejectedError` when the database refuses the data.
     """
 
     def lock_pointer(self) -> Pointer:
@@ -80,11 +97,24 @@ class SliceTransaction(Protocol):
         It waits for any other holder, and reads what that holder committed. A new row starts at offset 0.
         """
 
-    def upsert(self, rows: Sequence[FoldedRow], generation: int) -> Written:
-        """Writes rows of distinct, ascending keys; None keeps a column, newer rows stay as they are.
+    def isolated(self) -> AbstractContextManager[None]:
+        """A block that an exception undoes, itself alone: the transaction then stands as it did before the block.
 
-        A row that would not change is not touched, unless the update wavered: then its version moves.
+        Whatever the database would check at the commit only, it checks inside the block.
         """
+
+    def upsert(self, rows: Sequence[FoldedRow], generation: int) -> Written:
+        """Writes rows of distinct, ascending keys by the mapping's mode; newer rows and tombstones stay as they are.
+
+        A row that would not change is not touched, unless the update wavered: then its version moves. After a
+        `RejectedError` the transaction is of no use, but for an `isolated` block around the call.
+        """
+
+    def version(self, key: RowKey) -> tuple[int, int] | None:
+        """The version of a row, or of its tombstone, generation first; None where there is neither."""
+
+    def settle(self, offset: int, action: str, reason: str) -> bool:
+        """Takes a dead letter of this partition out and notes why; False where it is not there (any more)."""
 
     def bury(self, letters: Sequence[DeadLetter]) -> None:
         """Stores dead letters; one that is stored already stays as it is."""
@@ -95,6 +125,9 @@ class SliceTransaction(Protocol):
 
 class TableStore(Protocol):
     """A target table with its pointers and dead letters, for one pipeline. Used by one thread at a time."""
+
+    def install(self) -> None:
+        """Makes the tables that do not exist and checks those that do; safe to run at every start."""
 
     def slice_transaction(self, topic: str, partition: int) -> AbstractContextManager[SliceTransaction]:
         """Begins a transaction; leaving the block commits it, an exception rolls it back.

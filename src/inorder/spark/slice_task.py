@@ -1,105 +1,81 @@
-"""What a Spark task does: each Arrow batch of its Kafka partition is a slice, applied in its own transaction.
+"""What a task of a micro-batch does: each Arrow batch of its partition is a slice, applied in its own transaction.
 
-Errors go back to the driver as rows, so that it sees our error and its text rather than Spark's wrapping of
-them. The task ends with the first one: what follows in its partition must not pass what failed.
+The task ends with the first error: what follows in its partition must not pass what failed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
-from pyspark.sql import Row
 
-from inorder.model import errors
 from inorder.model.errors import GuaranteeError, InorderError
-from inorder.pipeline.mapping import TableMapping
-from inorder.pipeline.slice import Slice, SliceOutcome, apply_slice
-from inorder.ports.table_store import TableStore, TableStores
+from inorder.model.message import RecordHeaders
+from inorder.ports.partition_reader import Place
+from inorder.ports.slice_work import Slice, SliceWork, SliceWorker
+from inorder.spark.outcome_rows import error_row, outcome_row
 
-RECORD_COLUMNS: Final = ("partition", "offset", "key", "value", "timestamp")
-
-_ARROW_SCHEMA: Final = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        *((name, pa.int64()) for name in ("next_offset", "read", "applied", "identical", "stale")),
-        *((name, pa.int64()) for name in ("ignored", "rejected", "replayed")),
-        *((name, pa.string()) for name in ("error", "message", "hint")),
-    ]
-)
-_SPARK_TYPES: Final = {pa.string(): "string", pa.int32(): "int", pa.int64(): "bigint"}
-OUTCOME_SCHEMA: Final = ", ".join(f"{field.name} {_SPARK_TYPES[field.type]}" for field in _ARROW_SCHEMA)
-
-_NOTHING: Final = SliceOutcome("", 0, next_offset=0, read=0)
+RECORD_COLUMNS: Final = ("topic", "partition", "offset", "key", "value", "timestamp")
 
 Task: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-_open_stores: dict[TableStores, TableStore] = {}
-"""The stores of this worker process; Spark reuses its workers, so a connection serves many batches."""
+_open_workers: dict[SliceWork, SliceWorker] = {}
+"""The workers of this process; Spark reuses its processes, so a connection serves many batches."""
 
 
-def slice_task(stores: TableStores, mapping: TableMapping, expected: Mapping[int, int]) -> Task:
+def slice_task(work: SliceWork, expected: Mapping[Place, int]) -> Task:
     """The function for `mapInArrow`; `expected` are the pointers the driver saw committed."""
     pointers = dict(expected)
 
     def apply(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return applied(batches, stores, mapping, pointers)
+        return applied(batches, work, pointers)
 
     return apply
 
 
-def applied(
-    batches: Iterable[pa.RecordBatch], stores: TableStores, mapping: TableMapping, expected: dict[int, int]
-) -> Iterator[pa.RecordBatch]:
+def applied(batches: Iterable[pa.RecordBatch], work: SliceWork, expected: dict[Place, int]) -> Iterator[pa.RecordBatch]:
     """Applies batch after batch and yields a row for each; an error is the last row."""
     for records in batches:
         if not records.num_rows:
             continue
         try:
-            batch = slice_of(mapping.topic, records)
-            outcome = apply_slice(_store(stores), mapping, batch, expected.get(batch.partition, 0))
+            batch = slice_of(records)
+            place = batch.topic, batch.partition
+            outcome = _worker(work).apply(batch, expected.get(place, 0))
         except InorderError as error:
-            yield _row(_NOTHING, error)
+            yield error_row(error)
             return
-        expected[batch.partition] = outcome.next_offset
-        yield _row(outcome)
+        expected[place] = outcome.next_offset
+        yield outcome_row(outcome)
 
 
-def slice_of(topic: str, records: pa.RecordBatch) -> Slice:
+def slice_of(records: pa.RecordBatch) -> Slice:
     """The slice in an Arrow batch of Kafka records; all must be of one partition."""
-    partitions = records.column("partition").unique()
-    if len(partitions) != 1:
-        raise GuaranteeError(
-            f"One task was given partitions {sorted(partitions.to_pylist())} of {topic} at once.",
-            hint="Remove any shuffle or repartition between Kafka and the table.",
-        )
     return Slice(
-        topic,
-        partitions[0].as_py(),
+        *_place_of(records),
         offsets=records.column("offset").to_pylist(),
         keys=_objects(records.column("key")),
         values=_objects(records.column("value")),
         timestamps=_objects(records.column("timestamp").cast(pa.int64())),
+        headers=_headers(records) if "headers" in records.schema.names else (),
     )
 
 
-def outcome_of(row: Row) -> SliceOutcome | InorderError:
-    """The outcome or the error that a task sent."""
-    fields: dict[str, Any] = row.asDict()
-    error, message, hint = fields.pop("error"), fields.pop("message"), fields.pop("hint")
-    if error is None:
-        return SliceOutcome(**fields)
-    kind: type[InorderError] = getattr(errors, error)
-    return kind(message, hint=hint)
+def _place_of(records: pa.RecordBatch) -> Place:
+    topics, partitions = (records.column(name).unique().to_pylist() for name in ("topic", "partition"))
+    if len(topics) != 1 or len(partitions) != 1:
+        raise GuaranteeError(
+            f"One task was given partitions {sorted(partitions)} of {', '.join(sorted(topics))} at once.",
+            hint="Remove any shuffle or repartition between Kafka and the table.",
+        )
+    return topics[0], partitions[0]
 
 
-def _store(stores: TableStores) -> TableStore:
-    if stores not in _open_stores:
-        _open_stores[stores] = stores()
-    return _open_stores[stores]
+def _worker(work: SliceWork) -> SliceWorker:
+    if work not in _open_workers:
+        _open_workers[work] = work.open()
+    return _open_workers[work]
 
 
 def _objects(column: pa.Array) -> list[Any]:
@@ -108,12 +84,8 @@ def _objects(column: pa.Array) -> list[Any]:
     return objects
 
 
-def _row(outcome: SliceOutcome, error: InorderError | None = None) -> pa.RecordBatch:
-    told: dict[str, str | None] = dict.fromkeys(("error", "message", "hint"))
-    if error is not None:
-        told = {
-            "error": type(error).__name__,
-            "message": error.message,
-            "hint": error.hint,
-        }
-    return pa.RecordBatch.from_pylist([asdict(outcome) | told], schema=_ARROW_SCHEMA)
+def _headers(records: pa.RecordBatch) -> list[RecordHeaders]:
+    return [
+        tuple((header["key"], header["value"]) for header in found or ())
+        for found in records.column("headers").to_pylist()
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import orjson
 
-from inorder.pipeline.slice import Slice
+from inorder.ports.slice_work import Slice
 
 
 def message(identity: int | str, **fields: object) -> bytes:

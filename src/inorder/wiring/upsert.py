@@ -3,59 +3,62 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
-from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from inorder.pipeline.mapping import TableMapping
-from inorder.pipeline.slice import SliceOutcome
+from inorder.pipeline.progress import NOBODY, Listener, Progress, Several
+from inorder.pipeline.upsert_work import TableTarget, UpsertWork
 from inorder.settings import Settings
-from inorder.stores.postgres.table import PostgresTableStores
-from inorder.wiring.databases import postgres_url
+from inorder.settings.pipeline import UpsertSettings
+from inorder.stores.table_opening import table_stores
+from inorder.wiring.generation_gate import follow_generations
+from inorder.wiring.json_schema import schema_text
+from inorder.wiring.pipeline import run_work
 
 
-def run_upsert(settings: Settings, *, master: str | None, once: bool, stop: threading.Event) -> dict[str, Any]:
+def run_upsert(settings: Settings, *, once: bool, stop: threading.Event, listener: Listener = NOBODY) -> dict[str, Any]:
     """Runs the job `upsert` on Spark until `stop` is set, or once; returns its totals in records."""
-    from inorder.embedded import spark_jars
-    from inorder.spark.java_client import java_properties
-    from inorder.spark.micro_batch import MicroBatch
-    from inorder.spark.session import LOCAL_MASTER, spark_session
-
-    stores = PostgresTableStores(postgres_url(settings, "The pipeline"), upsert_mapping(settings))
-    _install(stores)
-    totals: Counter[str] = Counter()
-
-    def count(outcome: SliceOutcome) -> None:
-        figures = asdict(outcome)
-        totals.update({name: figures[name] for name in ("read", "applied", "rejected", "ignored", "replayed")})
-
-    spark = spark_session("inorder upsert", jars=spark_jars(), master=master or LOCAL_MASTER)
-    try:
-        kafka = java_properties(settings.kafka.properties)
-        MicroBatch(spark, stores, stores.mapping, kafka).run(stop, once, count)
-    finally:
-        spark.stop()
-    return dict(totals)
+    work = upsert_work(settings)
+    _install(work)
+    progress = Progress()
+    drive = partial(follow_generations, settings, work, stop)
+    run_work(settings, work, once=once, stop=stop, listener=Several(progress, listener), drive=drive)
+    return dict(progress.totals())
 
 
-def upsert_mapping(settings: Settings) -> TableMapping:
-    """The mapping of the job `upsert`; its pipeline is named after the table it fills."""
-    upsert = settings.pipeline.upsert
+def upsert_work(settings: Settings) -> UpsertWork:
+    """The tables of the job `upsert`, as engines see them."""
+    url = settings.database.require_url()
+    return UpsertWork(tuple(TableTarget(mapping, table_stores(url, mapping)) for mapping in table_mappings(settings)))
+
+
+def table_mappings(settings: Settings) -> list[TableMapping]:
+    """The mappings of the job `upsert`; each pipeline is named after the table that it fills."""
+    return [_mapping(settings, target) for target in settings.pipeline.targets]
+
+
+def _mapping(settings: Settings, target: UpsertSettings) -> TableMapping:
     return TableMapping(
-        pipeline=f"upsert:{upsert.table}",
-        topic=upsert.topic,
-        table=upsert.table,
-        key=upsert.key,
-        key_type=upsert.key_type,
-        fields=tuple(upsert.fields.items()),
-        mode=upsert.mode,
-        max_value_bytes=upsert.max_value_bytes,
+        pipeline=f"upsert:{target.table}",
+        topic=target.topic,
+        table=target.table,
+        key=tuple(target.key) if len(target.key) > 1 else target.key[0],
+        key_type=tuple(target.key_type) if len(target.key_type) > 1 else target.key_type[0],
+        fields=tuple(target.fields.items()),
+        mode=target.mode,
+        max_value_bytes=target.max_value_bytes,
+        schema=schema_text(settings, target.topic),
+        deletes=target.deletes,
+        nulls=target.nulls,
+        max_attempts=target.max_attempts,
     )
 
 
-def _install(stores: PostgresTableStores) -> None:
-    store = stores()
-    try:
-        store.install()
-    finally:
-        store.close()
+def _install(work: UpsertWork) -> None:
+    for target in work.targets:
+        store = target.stores()
+        try:
+            store.install()
+        finally:
+            store.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import psycopg
@@ -18,11 +18,14 @@ from inorder.model.errors import (
     TransientError,
     UnreachableError,
 )
+from inorder.pipeline.isolation import REFUSED
 from inorder.pipeline.mapping import TableMapping
-from inorder.pipeline.slice import SliceOutcome, apply_slice
-from inorder.ports.table_store import DeadLetter, FoldedRow, Pointer, SliceTransaction, Tally, Written
+from inorder.pipeline.slice import apply_slice
+from inorder.ports.slice_work import SliceOutcome
+from inorder.ports.table_store import DeadLetter, FoldedRow, Pointer, RowKey, SliceTransaction, Tally, Written
 from inorder.stores.postgres.sqlstate import classified
-from inorder.stores.postgres.table import PostgresTableStore, PostgresTableStores, install_statements
+from inorder.stores.postgres.table import PostgresTableStore, PostgresTableStores
+from inorder.stores.table_opening import table_sql
 from inorder.testing.slices import message, slice_of
 
 MAPPING = TableMapping("demo", "upsert", "messages")
@@ -70,9 +73,19 @@ class EndedBefore:
         self._reached("lock_pointer")
         return self._inner.lock_pointer()
 
+    def isolated(self) -> AbstractContextManager[None]:
+        self._reached("isolated")
+        return self._inner.isolated()
+
     def upsert(self, rows: Sequence[FoldedRow], generation: int) -> Written:
         self._reached("upsert")
         return self._inner.upsert(rows, generation)
+
+    def version(self, key: RowKey) -> tuple[int, int] | None:
+        return self._inner.version(key)
+
+    def settle(self, offset: int, action: str, reason: str) -> bool:
+        return self._inner.settle(offset, action, reason)
 
     def bury(self, letters: Sequence[DeadLetter]) -> None:
         self._reached("bury")
@@ -85,17 +98,19 @@ class EndedBefore:
 
 
 class Mortal(PostgresTableStore):
-    """A store whose first session is ended at a given verb."""
+    """A store one of whose transactions, the first or a later one, loses its session at a given verb."""
 
-    def __init__(self, url: str, verb: str, direct: Connection[Any]) -> None:
+    def __init__(self, url: str, verb: str, direct: Connection[Any], lives: int = 0) -> None:
         super().__init__(url, MAPPING)
         self._verb = verb
         self._direct = direct
+        self._lives = lives
 
     @contextmanager
     def slice_transaction(self, topic: str, partition: int) -> Iterator[SliceTransaction]:
         with super().slice_transaction(topic, partition) as inner:
-            verb, self._verb = self._verb, "never again"
+            verb = self._verb if self._lives == 0 else "not yet"
+            self._lives -= 1
             yield EndedBefore(inner, verb, self._direct)
 
 
@@ -179,42 +194,39 @@ def test_a_replay_touches_no_row_at_all(store: PostgresTableStore, direct: Conne
     assert direct.execute(physical).fetchall() == before
 
 
-def test_every_column_type_is_stored_as_it_came(postgres_url: str, direct: Connection[Any]) -> None:
-    fields = (
-        ("flag", "boolean"),
-        ("small", "integer"),
-        ("large", "bigint"),
-        ("real", "double"),
-        ("words", "text"),
-    )
-    mapping = TableMapping("types", "upsert", "things", key="name", key_type="text", fields=fields)
-    store = PostgresTableStore(postgres_url, mapping)
-    store.install()
-    records = [
-        b'{"name":"z","flag":false,"small":-2147483648,"large":9223372036854775807,"real":3,"words":"\\u00e4"}',
-        b'{"name":"a","real":0.1}',
-        b'{"name":"b","real":1.7976931348623157e308}',
-    ]
-    apply_slice(store, mapping, slice_of(*enumerate(records)))
-    store.close()
-    stored = direct.execute("SELECT name, flag, small, large, real, words FROM things ORDER BY version_offset")
-    assert stored.fetchall() == [
-        ("z", False, -2147483648, 9223372036854775807, 3.0, "ä"),
-        ("a", None, None, None, 0.1, None),
-        ("b", None, None, None, 1.7976931348623157e308, None),
-    ]
-
-
-def test_a_constraint_of_the_users_stops_the_slice_loudly_and_names_it(
+def test_a_constraint_that_is_checked_at_the_commit_is_found_as_well(
     store: PostgresTableStore, direct: Connection[Any]
 ) -> None:
+    direct.execute("CREATE TABLE owner (name text PRIMARY KEY)")
+    direct.execute("INSERT INTO owner VALUES ('anna')")
+    direct.execute("ALTER TABLE messages ADD FOREIGN KEY (data) REFERENCES owner DEFERRABLE INITIALLY DEFERRED")
+    batch = slice_of((0, message(1, data="anna")), (1, message(2, data="nobody")), (2, message(3, enabled=True)))
+    outcome = apply_slice(store, MAPPING, batch)
+    assert (outcome.applied, outcome.rejected) == (2, 1)
+    assert direct.execute("SELECT id FROM messages ORDER BY id").fetchall() == [(1,), (3,)]
+    letter = direct.execute('SELECT "offset", code, detail FROM inorder_dead_letter').fetchone()
+    assert letter is not None
+    assert letter[:2] == (1, REFUSED)
+    assert "foreign key" in letter[2]
+
+
+@pytest.mark.parametrize("verb", ["isolated", "bury", "move_pointer", "commit"])
+def test_a_session_ended_while_records_are_isolated_buries_nothing_that_is_not_refused(
+    verb: str, postgres_url: str, store: PostgresTableStore, direct: Connection[Any]
+) -> None:
     direct.execute("ALTER TABLE messages ADD CONSTRAINT short CHECK (length(data) < 3)")
-    with pytest.raises(RejectedError) as caught:
-        apply_slice(store, MAPPING, slice_of((0, message(1, data="ok")), (7, message(2, data="long"))))
-    assert "upsert[0] offsets 0 to 7" in caught.value.message
-    assert "short" in caught.value.message
-    assert direct.execute("SELECT count(*) FROM messages").fetchone() == (0,)
-    assert store.pointers("upsert") == {}
+    store.close()
+    mortal = Mortal(postgres_url, verb, direct, lives=1)
+    batch = slice_of((0, message(1, data="ok")), (1, message(2, data="long")), (2, message(3, data="ok")))
+    for _ in range(2):
+        try:
+            outcome = apply_slice(mortal, MAPPING, batch)
+            break
+        except TransientError:
+            assert direct.execute("SELECT count(*) FROM inorder_dead_letter").fetchone() == (0,)
+    assert (outcome.applied, outcome.rejected) == (2, 1)
+    assert direct.execute('SELECT "offset", code FROM inorder_dead_letter').fetchall() == [(1, REFUSED)]
+    mortal.close()
 
 
 def test_install_twice_and_a_table_with_more_columns_are_fine(
@@ -254,7 +266,7 @@ def test_a_table_that_cannot_take_the_rows_is_refused_at_install(
 
 
 def test_install_statements_can_be_printed_and_run_by_hand(direct: Connection[Any]) -> None:
-    for statement in install_statements(TableMapping("demo", "upsert", "public.messages")):
+    for statement in table_sql("postgres", TableMapping("demo", "upsert", "public.messages")).install():
         direct.execute(statement)
     assert direct.execute("SELECT to_regclass('public.messages')::text").fetchone() == ("messages",)
 

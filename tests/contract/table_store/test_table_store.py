@@ -3,123 +3,29 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import Protocol
 
-import psycopg
 import pytest
-from sqlalchemy.engine import make_url
 
 from inorder.model.errors import GuaranteeError
-from inorder.pipeline.mapping import TableMapping
-from inorder.pipeline.slice import Slice, SliceOutcome, apply_slice
-from inorder.ports.table_store import Pointer, TableStore, Value
-from inorder.stores.postgres.table import PostgresTableStore
-from inorder.testing.memory_table_store import MemoryTableStore
+from inorder.pipeline.slice import apply_slice
+from inorder.ports.slice_work import Slice, SliceOutcome
+from inorder.ports.table_store import Pointer, TableStore
 from inorder.testing.slices import message, slice_of
-
-MAPPING = TableMapping("demo", "upsert", "messages")
-Rows = dict[object, tuple[Value | None, Value | None, int]]
-Letter = tuple[int, str, bytes | None, bytes | None, datetime | None]
-
-
-class Database(Protocol):
-    """A store under test, and a look at its contents past the store."""
-
-    def open(self) -> TableStore:
-        """A store for one thread."""
-
-    def rows(self) -> Rows:
-        """enabled, data and version by key."""
-
-    def letters(self) -> list[Letter]:
-        """Dead letters by offset."""
-
-    def counted(self) -> int:
-        """Records counted by the pointer rows."""
-
-
-class Memory:
-    def __init__(self) -> None:
-        self._store = MemoryTableStore()
-
-    def open(self) -> TableStore:
-        return self._store
-
-    def rows(self) -> Rows:
-        rows = self._store.contents.rows.items()
-        return {key: (row.values[0], row.values[1], row.version[1]) for key, row in rows}
-
-    def letters(self) -> list[Letter]:
-        stored = sorted(self._store.contents.letters.items())
-        return [(at[2], one.code, one.key, one.value, one.timestamp) for at, one in stored]
-
-    def counted(self) -> int:
-        tallies = [tally for place in self._store.contents.tallies.values() for tally in place]
-        written = sum(one.written.applied + one.written.identical + one.written.stale for one in tallies)
-        return written + sum(one.ignored + one.rejected for one in tallies)
-
-
-class Postgres:
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._conninfo = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
-        self._opened: list[PostgresTableStore] = []
-        store = self.open()
-        assert isinstance(store, PostgresTableStore)
-        store.install()
-
-    def open(self) -> TableStore:
-        self._opened.append(PostgresTableStore(self._url, MAPPING))
-        return self._opened[-1]
-
-    def close(self) -> None:
-        for store in self._opened:
-            store.close()
-
-    def rows(self) -> Rows:
-        with psycopg.connect(self._conninfo) as connection:
-            found = connection.execute("SELECT id, enabled, data, version_offset FROM messages").fetchall()
-        return {key: (enabled, data, version) for key, enabled, data, version in found}
-
-    def letters(self) -> list[Letter]:
-        with psycopg.connect(self._conninfo) as connection:
-            return connection.execute(
-                'SELECT "offset", code, key, value, record_timestamp FROM inorder_dead_letter ORDER BY 1'
-            ).fetchall()
-
-    def counted(self) -> int:
-        with psycopg.connect(self._conninfo) as connection:
-            row = connection.execute(
-                "SELECT sum(records_applied + records_identical + records_stale + records_ignored"
-                " + records_rejected)::bigint FROM inorder_pointer"
-            ).fetchone()
-        return int(row[0]) if row else 0
-
-
-@pytest.fixture(params=["memory", "postgres"])
-def database(request: pytest.FixtureRequest) -> Iterator[Database]:
-    if request.param == "memory":
-        yield Memory()
-        return
-    postgres = Postgres(request.getfixturevalue("postgres_url"))
-    yield postgres
-    postgres.close()
-
+from tests.contract.table_store.places import MAPPING, Place
 
 FIRST = slice_of((0, message(1, enabled=True, data="a")), (1, message(2, data="b")), (3, message(1, data="c")))
 
 
-def test_a_slice_becomes_rows_with_the_version_of_their_last_record(database: Database) -> None:
+def test_a_slice_becomes_rows_with_the_version_of_their_last_record(database: Place) -> None:
     outcome = apply_slice(database.open(), MAPPING, FIRST)
     assert outcome == SliceOutcome("upsert", 0, next_offset=4, read=3, applied=3)
     assert database.rows() == {1: (True, "c", 3), 2: (None, "b", 1)}
     assert database.open().pointers("upsert") == {0: Pointer(4)}
 
 
-def test_the_same_slice_twice_changes_nothing(database: Database) -> None:
+def test_the_same_slice_twice_changes_nothing(database: Place) -> None:
     store = database.open()
     apply_slice(store, MAPPING, FIRST)
     before = database.rows()
@@ -128,7 +34,7 @@ def test_the_same_slice_twice_changes_nothing(database: Database) -> None:
     assert database.counted() == 3
 
 
-def test_overlapping_slices_apply_only_what_is_new(database: Database) -> None:
+def test_overlapping_slices_apply_only_what_is_new(database: Place) -> None:
     store = database.open()
     apply_slice(store, MAPPING, FIRST)
     overlapping = slice_of((1, message(2, data="old")), (3, message(1, data="old")), (7, message(2, enabled=False)))
@@ -137,7 +43,7 @@ def test_overlapping_slices_apply_only_what_is_new(database: Database) -> None:
     assert database.rows() == {1: (True, "c", 3), 2: (False, "b", 7)}
 
 
-def test_partial_updates_keep_the_columns_they_do_not_name(database: Database) -> None:
+def test_partial_updates_keep_the_columns_they_do_not_name(database: Place) -> None:
     store = database.open()
     apply_slice(store, MAPPING, slice_of((0, message(1, enabled=True, data="a"))))
     apply_slice(store, MAPPING, slice_of((1, message(1, enabled=False, data=""))))
@@ -145,7 +51,7 @@ def test_partial_updates_keep_the_columns_they_do_not_name(database: Database) -
     assert database.rows() == {1: (False, "b", 2)}
 
 
-def test_identical_writes_are_counted_and_leave_the_row_alone(database: Database) -> None:
+def test_identical_writes_are_counted_and_leave_the_row_alone(database: Place) -> None:
     store = database.open()
     apply_slice(store, MAPPING, FIRST)
     outcome = apply_slice(
@@ -157,7 +63,7 @@ def test_identical_writes_are_counted_and_leave_the_row_alone(database: Database
     assert database.rows() == {1: (True, "c", 3), 2: (None, "new", 6)}
 
 
-def test_a_value_that_went_and_came_back_takes_the_version_though_it_is_the_same(database: Database) -> None:
+def test_a_value_that_went_and_came_back_takes_the_version_though_it_is_the_same(database: Place) -> None:
     store = database.open()
     apply_slice(store, MAPPING, slice_of((0, message(1, data="a")), (1, message(2, data="a"))))
     back = slice_of((2, message(1, data="b")), (3, message(2, data="a")), (4, message(1, data="a")))
@@ -167,7 +73,7 @@ def test_a_value_that_went_and_came_back_takes_the_version_though_it_is_the_same
     assert apply_slice(store, MAPPING, slice_of((2, message(1, data="b")), partition=1)).stale == 1
 
 
-def test_an_older_record_never_overwrites_a_newer_one_even_without_its_pointer(database: Database) -> None:
+def test_an_older_record_never_overwrites_a_newer_one_even_without_its_pointer(database: Place) -> None:
     apply_slice(database.open(), MAPPING, slice_of((10, message(1, data="new"))))
     stale = slice_of((5, message(1, data="old")), (6, message(2, data="other")), partition=1)
     outcome = apply_slice(database.open(), MAPPING, stale)
@@ -175,7 +81,7 @@ def test_an_older_record_never_overwrites_a_newer_one_even_without_its_pointer(d
     assert database.rows() == {1: (None, "new", 10), 2: (None, "other", 6)}
 
 
-def test_two_appliers_of_one_slice_at_once_apply_it_once(database: Database) -> None:
+def test_two_appliers_of_one_slice_at_once_apply_it_once(database: Place) -> None:
     batch = slice_of(*((offset, message(offset % 7, data=str(offset))) for offset in range(200)))
     together = threading.Barrier(4)
 
@@ -190,7 +96,7 @@ def test_two_appliers_of_one_slice_at_once_apply_it_once(database: Database) -> 
     assert {row[2] for row in database.rows().values()} == set(range(193, 200))
 
 
-def test_partitions_sharing_a_table_do_not_deadlock(database: Database) -> None:
+def test_partitions_sharing_a_table_do_not_deadlock(database: Place) -> None:
     def apply(partition: int) -> int:
         store = database.open()
         keys = range(50) if partition % 2 else reversed(range(50))
@@ -202,7 +108,7 @@ def test_partitions_sharing_a_table_do_not_deadlock(database: Database) -> None:
     assert database.counted() == 400
 
 
-def test_a_pointer_that_moved_back_is_loud_and_writes_nothing(database: Database) -> None:
+def test_a_pointer_that_moved_back_is_loud_and_writes_nothing(database: Place) -> None:
     store = database.open()
     apply_slice(store, MAPPING, FIRST)
     with pytest.raises(GuaranteeError, match=r"upsert\[0\].* is at 4, but 9 was committed"):
@@ -211,7 +117,7 @@ def test_a_pointer_that_moved_back_is_loud_and_writes_nothing(database: Database
     assert apply_slice(store, MAPPING, slice_of((9, message(1, data="x"))), expected=4).applied == 1
 
 
-def test_dead_letters_keep_coordinates_reason_and_original_bytes(database: Database) -> None:
+def test_dead_letters_keep_coordinates_reason_and_original_bytes(database: Place) -> None:
     huge = b"\x00\xff" * 1_000_000
     batch = Slice(
         "upsert",
@@ -233,7 +139,7 @@ def test_dead_letters_keep_coordinates_reason_and_original_bytes(database: Datab
     assert database.rows() == {3: (None, "fine", 6)}
 
 
-def test_each_partition_and_topic_has_its_own_pointer(database: Database) -> None:
+def test_each_partition_and_topic_has_its_own_pointer(database: Place) -> None:
     store = database.open()
     apply_slice(store, MAPPING, slice_of((4, message(1, data="a")), partition=1))
     apply_slice(store, MAPPING, slice_of((8, message(2, data="b")), partition=3))

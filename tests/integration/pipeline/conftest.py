@@ -21,7 +21,8 @@ CreateTopic = Callable[..., None]
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = spark_session("inorder tests", jars=spark_jars(), master="local[2,4]")
+    # Room for two drivers with two resident tasks each.
+    session = spark_session("inorder tests", jars=spark_jars(), master="local[4,4]")
     yield session
     session.stop()
 

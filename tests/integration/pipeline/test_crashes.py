@@ -1,4 +1,4 @@
-"""Workers that die at the worst moment, two drivers at once, new partitions: the pointer settles them."""
+"""Workers that die at the worst moment, and new partitions: the pointer settles them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from pyspark.sql import SparkSession
 
 from inorder.pipeline.mapping import TableMapping
 from inorder.ports.table_store import SliceTransaction, TableStore, TableStores
-from inorder.spark.micro_batch import MicroBatch
 from inorder.stores.postgres.table import PostgresTableStore, PostgresTableStores
 from inorder.testing.slices import message
+from inorder.wiring.pipeline import Engine
 from tests.conftest import Eventually
+from tests.integration.pipeline.engines import ENGINES, SPARK_WAIT, new_engine, upsert_work
 
-SPARK_WAIT = 90.0
-"""Seconds; the first query of a session compiles for long on a busy machine."""
+Start = Callable[[TableStores], Engine]
 
 FIGURES = "SELECT sum(records_applied)::int, sum(records_identical)::int FROM inorder_pointer"
 
@@ -73,16 +73,16 @@ class DyingStores:
 
 
 @pytest.fixture
-def mapping(postgres_url: str, unique: str) -> TableMapping:
-    mapping = TableMapping("test", unique, "messages")
-    store = PostgresTableStore(postgres_url, mapping)
-    store.install()
-    store.close()
-    return mapping
+def mapping(unique: str) -> TableMapping:
+    return TableMapping("test", unique, "messages")
 
 
-def engine(spark: SparkSession, stores: TableStores, mapping: TableMapping, bootstrap: str) -> MicroBatch:
-    return MicroBatch(spark, stores, mapping, {"bootstrap.servers": bootstrap}, max_offsets_per_trigger=300)
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest, spark: SparkSession, mapping: TableMapping, kafka_bootstrap: str) -> Start:
+    def start(stores: TableStores) -> Engine:
+        return new_engine(request.param, spark, upsert_work(stores, mapping), kafka_bootstrap, batch=300)
+
+    return start
 
 
 def produce(bootstrap: str, topic: str, rounds: range, partitions: int = 2) -> None:
@@ -97,7 +97,7 @@ def produce(bootstrap: str, topic: str, rounds: range, partitions: int = 2) -> N
 @pytest.mark.parametrize("moment", ["before commit", "after commit"])
 def test_a_worker_killed_around_its_commit_applies_each_record_once(
     moment: str,
-    spark: SparkSession,
+    engine: Start,
     mapping: TableMapping,
     kafka_bootstrap: str,
     postgres_url: str,
@@ -111,33 +111,14 @@ def test_a_worker_killed_around_its_commit_applies_each_record_once(
     create_topic(mapping.topic, 2)
     produce(kafka_bootstrap, mapping.topic, range(20))
     stores = DyingStores(postgres_url, mapping, moment, str(marker))
-    engine(spark, stores, mapping, kafka_bootstrap).run(threading.Event(), once=True)
+    engine(stores).run(threading.Event(), once=True)
     assert marker.exists()
     assert direct.execute(FIGURES).fetchone() == (400, 0)
     assert direct.execute("SELECT DISTINCT data, count(*)::int FROM messages GROUP BY 1").fetchall() == [("19", 20)]
 
 
-def test_two_drivers_at_once_apply_each_record_once(
-    spark: SparkSession,
-    mapping: TableMapping,
-    kafka_bootstrap: str,
-    postgres_url: str,
-    create_topic: Callable[..., None],
-    direct: Connection[Any],
-) -> None:
-    create_topic(mapping.topic, 2)
-    produce(kafka_bootstrap, mapping.topic, range(60))
-    stores = PostgresTableStores(postgres_url, mapping)
-    with ThreadPoolExecutor(2) as threads:
-        engines = [engine(spark, stores, mapping, kafka_bootstrap) for _ in range(2)]
-        for run in [threads.submit(one.run, threading.Event(), once=True) for one in engines]:
-            run.result(timeout=60)
-    assert direct.execute(FIGURES).fetchone() == (1200, 0)
-    assert direct.execute("SELECT DISTINCT data FROM messages").fetchall() == [("59",)]
-
-
 def test_a_partition_added_under_a_running_pipeline_is_read_from_its_beginning(
-    spark: SparkSession,
+    engine: Start,
     mapping: TableMapping,
     kafka_bootstrap: str,
     postgres_url: str,
@@ -150,7 +131,7 @@ def test_a_partition_added_under_a_running_pipeline_is_read_from_its_beginning(
     stop = threading.Event()
     with ThreadPoolExecutor(1) as threads:
         stores = PostgresTableStores(postgres_url, mapping)
-        running = threads.submit(engine(spark, stores, mapping, kafka_bootstrap).run, stop)
+        running = threads.submit(engine(stores).run, stop)
         try:
             eventually(lambda: direct.execute(FIGURES).fetchone() == (20, 0), SPARK_WAIT)
             admin = AdminClient({"bootstrap.servers": kafka_bootstrap})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from typing import cast
 
 import pytest
@@ -16,13 +17,24 @@ from inorder.model.errors import (
     TransientError,
     UnreachableError,
 )
-from inorder.pipeline.mapping import TableMapping
-from inorder.ports.table_store import TableStore
-from inorder.spark.micro_batch import MicroBatch, _Attempt, _environment, _gravity
+from inorder.pipeline.progress import NOBODY
+from inorder.pipeline.survey import Survey
+from inorder.ports.partition_reader import Place, TopicSource
+from inorder.ports.slice_work import SliceWorker
+from inorder.spark.faults import environment, gravity, raise_gravest
+from inorder.spark.micro_batch import MicroBatch, _Attempt, starting_offsets
 
 
-def no_store() -> TableStore:
-    raise AssertionError("the loop itself opens no store")
+@dataclass(frozen=True)
+class NoWork:
+    """The loop itself opens nothing."""
+
+    name: str = "demo"
+    topics: tuple[str, ...] = ("upsert",)
+    needs_headers: bool = False
+
+    def open(self) -> SliceWorker:
+        raise AssertionError("the loop itself opens no store")
 
 
 class PatientStop(threading.Event):
@@ -42,12 +54,12 @@ class Scripted(MicroBatch):
 
     def __init__(self, *ends: Exception | None, applies: bool = False) -> None:
         spark = cast("SparkSession", None)
-        super().__init__(spark, no_store, TableMapping("demo", "upsert", "messages"), {"bootstrap.servers": "x"})
+        super().__init__(spark, NoWork(), cast("TopicSource", None), {"bootstrap.servers": "x"})
         self._ends = list(ends)
         self._applies = applies
         self.starts = 0
 
-    def _run_query(self, attempt: _Attempt, stop: threading.Event, once: bool) -> None:
+    def _run_query(self, attempt: _Attempt, stop: threading.Event, once: bool) -> bool:
         assert not once
         assert not stop.is_set()
         self.starts += 1
@@ -55,6 +67,7 @@ class Scripted(MicroBatch):
         end = self._ends.pop(0)
         if end is not None:
             raise end
+        return False
 
 
 def test_failures_of_the_environment_are_waited_out_with_longer_and_longer_pauses_up_to_a_limit() -> None:
@@ -87,18 +100,24 @@ def test_a_stop_before_the_start_starts_nothing() -> None:
 
 def test_a_broken_guarantee_is_told_before_other_errors_of_the_same_batch() -> None:
     errors = [TransientError("t"), RejectedError("r"), GuaranteeError("g"), ConfigurationError("c")]
-    assert type(min(errors, key=_gravity)) is GuaranteeError
-    assert type(max(errors, key=_gravity)) is TransientError
+    assert type(max(errors, key=gravity)) is TransientError
+    with pytest.raises(GuaranteeError):
+        raise_gravest(errors)
+    raise_gravest([])
 
 
 def test_an_error_of_sparks_keeps_its_first_line() -> None:
-    assert str(_environment(RuntimeError("first line\n  at java"))).startswith("Spark: first line The query")
-    assert "RuntimeError" in str(_environment(RuntimeError()))
+    assert str(environment(RuntimeError("first line\n  at java"))).startswith("Spark: first line It starts")
+    assert "RuntimeError" in str(environment(RuntimeError()))
 
 
 def test_pointers_seen_committed_are_remembered_over_restarts() -> None:
-    expected: dict[int, int] = {}
-    mapping = TableMapping("demo", "upsert", "messages")
-    _Attempt(no_store, mapping, expected, None).expect({0: 10, 1: 3})
-    _Attempt(no_store, mapping, expected, None).expect({0: 7, 1: 5})
-    assert expected == {0: 10, 1: 5}
+    expected: dict[Place, int] = {}
+    _Attempt(NoWork(), expected, NOBODY).expect({("a", 0): 10, ("a", 1): 3})
+    _Attempt(NoWork(), expected, NOBODY).expect({("a", 0): 7, ("a", 1): 5})
+    assert expected == {("a", 0): 10, ("a", 1): 5}
+
+
+def test_a_start_goes_on_at_the_pointers_and_takes_new_partitions_from_their_beginning() -> None:
+    found = Survey({"a": 3, "b": 1}, {("a", 0): 4, ("a", 1): 9, ("b", 0): 2})
+    assert starting_offsets(found) == {"a": {"0": 4, "1": 9, "2": -2}, "b": {"0": 2}}

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from inorder.model.errors import GuaranteeError, UnknownOutcomeError
 from inorder.pipeline.mapping import TableMapping
-from inorder.pipeline.slice import Apply, MovedBack, Skip, Slice, SliceOutcome, apply_slice, plan
+from inorder.pipeline.slice import Apply, MovedBack, Skip, apply_slice, plan
+from inorder.ports.slice_work import Slice, SliceOutcome
 from inorder.ports.table_store import Value
 from inorder.testing.memory_table_store import MemoryTableStore
 from inorder.testing.slices import message, slice_of
@@ -142,7 +143,7 @@ def apply_all(store: MemoryTableStore, log: list[tuple[int, bytes | None]], size
         apply_slice(store, MAPPING, batch)
 
 
-@settings(max_examples=400)
+@settings(max_examples=300, deadline=None)
 @given(RECORDS, HOLES, RANGES, st.lists(st.integers(1, 9), max_size=6))
 def test_replays_of_any_range_in_any_chunking_change_nothing(
     records: list[bytes | None], holes: list[int], ranges: list[tuple[int, int]], sizes: list[int]
@@ -162,7 +163,7 @@ def test_replays_of_any_range_in_any_chunking_change_nothing(
     assert counted + others == len(log)
 
 
-@settings(max_examples=400)
+@settings(max_examples=300, deadline=None)
 @given(RECORDS, HOLES, st.lists(st.integers(1, 9), max_size=6), st.lists(st.integers(1, 9), max_size=6))
 def test_a_full_replay_after_lost_pointers_moves_no_value_even_for_a_moment(
     records: list[bytes | None], holes: list[int], sizes: list[int], other_sizes: list[int]

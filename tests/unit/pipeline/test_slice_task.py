@@ -9,12 +9,20 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pytest
 from pyspark.sql import Row
 
-from inorder.model.errors import GuaranteeError, InorderError, RejectedError, TransientError, UnreachableError
+from inorder.model.errors import (
+    ConfigurationError,
+    GuaranteeError,
+    InorderError,
+    RejectedError,
+    TransientError,
+    UnreachableError,
+)
 from inorder.pipeline.mapping import TableMapping
-from inorder.pipeline.slice import Slice, SliceOutcome
+from inorder.pipeline.upsert_work import TableTarget, UpsertWork
+from inorder.ports.slice_work import Slice, SliceOutcome
 from inorder.ports.table_store import Pointer, TableStore
-from inorder.spark.slice_task import OUTCOME_SCHEMA, outcome_of, slice_of, slice_task
-from inorder.spark.topic import Extent, check_reachable, starting_offsets
+from inorder.spark.outcome_rows import OUTCOME_SCHEMA, outcome_of
+from inorder.spark.slice_task import slice_of, slice_task
 from inorder.testing.memory_table_store import MemoryTableStore
 from inorder.testing.slices import message
 
@@ -34,9 +42,14 @@ class OneStore:
         return self.store
 
 
-def records(*rows: tuple[int, bytes | None], partition: int = 2) -> pa.RecordBatch:
+def work_of(stores: OneStore) -> UpsertWork:
+    return UpsertWork((TableTarget(MAPPING, stores),))
+
+
+def records(*rows: tuple[int, bytes | None], topic: str = "upsert", partition: int = 2) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(
         {
+            "topic": pa.array([topic] * len(rows), pa.string()),
             "partition": pa.array([partition] * len(rows), pa.int32()),
             "offset": pa.array([offset for offset, _ in rows], pa.int64()),
             "key": pa.array([None] * len(rows), pa.binary()),
@@ -52,7 +65,7 @@ def results(batches: Iterator[pa.RecordBatch]) -> list[SliceOutcome | InorderErr
 
 def test_each_arrow_batch_is_a_slice_with_its_own_outcome() -> None:
     stores = OneStore()
-    task = slice_task(stores, MAPPING, {2: 0})
+    task = slice_task(work_of(stores), {("upsert", 2): 0})
     batches = [records((0, message(1, data="a")), (1, b"?")), records(), records((4, message(1, data="b")))]
     assert results(task(batches)) == [
         SliceOutcome("upsert", 2, next_offset=2, read=2, applied=1, rejected=1),
@@ -62,15 +75,46 @@ def test_each_arrow_batch_is_a_slice_with_its_own_outcome() -> None:
 
 
 def test_an_arrow_batch_keeps_bytes_nulls_and_microseconds() -> None:
-    assert slice_of("upsert", records((3, b"\x00"), (5, None))) == Slice(
+    assert slice_of(records((3, b"\x00"), (5, None))) == Slice(
         "upsert", 2, [3, 5], [None, None], [b"\x00", None], [7_000_001, 7_000_001]
     )
-    assert slice_of("upsert", records((3, b"a"), (5, b"b"))).values == [b"a", b"b"]
+    assert slice_of(records((3, b"a"), (5, b"b"))).values == [b"a", b"b"]
+
+
+def test_headers_travel_where_the_work_needs_them() -> None:
+    pairs = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    found = pa.array([[{"key": "a", "value": b"1"}, {"key": "a", "value": None}], None], pairs)
+    batch = records((3, b"{}"), (4, b"{}")).append_column("headers", found)
+    assert slice_of(batch).headers == [(("a", b"1"), ("a", None)), ()]
+    assert slice_of(records((3, b"{}"))).headers == ()
+
+
+def test_each_topic_of_a_work_feeds_its_own_table() -> None:
+    first, second = OneStore(), OneStore()
+    other = TableMapping("other", "orders", "orders", fields=(("total", "double"),))
+    work = UpsertWork((TableTarget(MAPPING, first), TableTarget(other, second)))
+    task = slice_task(work, {})
+    batches = [records((0, message(1, data="a"))), records((0, message(1, total=2)), topic="orders")]
+    assert [outcome.topic for outcome in results(task(batches)) if isinstance(outcome, SliceOutcome)] == [
+        "upsert",
+        "orders",
+    ]
+    assert first.store.contents.rows[1].values == (None, "a")
+    assert second.store.contents.rows[1].values == (2,)
+    assert work.topics == ("upsert", "orders")
+
+
+def test_a_topic_or_a_pipeline_cannot_be_named_twice_in_one_work() -> None:
+    target = TableTarget(MAPPING, OneStore())
+    with pytest.raises(ConfigurationError, match="topic 'upsert' is named by 2 tables"):
+        UpsertWork((target, target))
+    with pytest.raises(ConfigurationError, match="pipeline 'demo' is named by 2 tables"):
+        UpsertWork((target, TableTarget(TableMapping("demo", "other", "other"), OneStore())))
 
 
 @pytest.mark.parametrize("kind", [UnreachableError, RejectedError, GuaranteeError, TransientError])
 def test_an_error_in_a_task_arrives_as_itself_with_its_text(kind: type[InorderError]) -> None:
-    task = slice_task(OneStore(error=kind("It broke at 7.", hint="Mend it.")), MAPPING, {})
+    task = slice_task(work_of(OneStore(error=kind("It broke at 7.", hint="Mend it."))), {})
     (error,) = results(task([records((0, message(1, data="a"))), records((1, message(1, data="b")))]))
     assert type(error) is kind
     assert str(error) == "It broke at 7. Mend it."
@@ -78,7 +122,7 @@ def test_an_error_in_a_task_arrives_as_itself_with_its_text(kind: type[InorderEr
 
 def test_slices_after_a_failed_one_are_not_applied() -> None:
     stores = OneStore()
-    task = slice_task(stores, MAPPING, {2: 9})
+    task = slice_task(work_of(stores), {("upsert", 2): 9})
     (error,) = results(task([records((9, message(1, data="a"))), records((10, message(1, data="b")))]))
     assert isinstance(error, GuaranteeError)
     assert stores.store.contents.rows == {}
@@ -87,7 +131,7 @@ def test_slices_after_a_failed_one_are_not_applied() -> None:
 def test_a_pointer_moved_back_between_two_slices_of_a_task_is_loud() -> None:
     stores = OneStore()
     batches = [records((0, message(1, data="a"))), records((1, message(1, data="b")))]
-    outcomes = slice_task(stores, MAPPING, {})(batches)
+    outcomes = slice_task(work_of(stores), {})(batches)
     assert results(iter([next(outcomes)])) == [SliceOutcome("upsert", 2, next_offset=1, read=1, applied=1)]
     stores.store.contents.pointers["upsert", 2] = Pointer(0)
     (error,) = results(outcomes)
@@ -96,7 +140,7 @@ def test_a_pointer_moved_back_between_two_slices_of_a_task_is_loud() -> None:
 
 def test_two_partitions_in_one_task_are_refused() -> None:
     mixed = pa.Table.from_batches([records((0, b"{}")), records((0, b"{}"), partition=3)]).combine_chunks()
-    (error,) = results(slice_task(OneStore(), MAPPING, {})(mixed.to_batches()))
+    (error,) = results(slice_task(work_of(OneStore()), {})(mixed.to_batches()))
     assert isinstance(error, GuaranteeError)
     assert "[2, 3]" in str(error)
 
@@ -104,28 +148,3 @@ def test_two_partitions_in_one_task_are_refused() -> None:
 def test_the_outcome_schema_names_every_figure() -> None:
     names = [part.split()[0] for part in OUTCOME_SCHEMA.split(", ")]
     assert names[:-3] == list(SliceOutcome.__dataclass_fields__)
-
-
-def test_a_start_goes_on_at_the_pointers_and_takes_new_partitions_from_their_beginning() -> None:
-    extents = {0: Extent(0, 10), 1: Extent(5, 9), 2: Extent(0, 0)}
-    assert starting_offsets({0: Pointer(4), 1: Pointer(9)}, extents) == {"0": 4, "1": 9, "2": -2}
-
-
-@pytest.mark.parametrize(
-    ("pointer", "extent", "told"),
-    [
-        (Pointer(4), Extent(5, 9), "begins at 5: records were deleted"),
-        (Pointer(10), Extent(0, 9), "ends at 9: it was deleted and made again"),
-        (Pointer(10), None, "does not exist"),
-    ],
-)
-def test_a_pointer_that_the_topic_cannot_serve_is_loud(pointer: Pointer, extent: Extent | None, told: str) -> None:
-    extents = {} if extent is None else {3: extent}
-    with pytest.raises(GuaranteeError, match=told) as caught:
-        check_reachable("upsert", {3: pointer}, extents)
-    assert f"upsert[3] is at {pointer.next_offset}" in caught.value.message
-
-
-@pytest.mark.parametrize("at", [5, 7, 9])
-def test_a_pointer_within_the_topic_is_fine(at: int) -> None:
-    check_reachable("upsert", {3: Pointer(at)}, {3: Extent(5, 9), 4: Extent(0, 1)})

@@ -1,6 +1,8 @@
-"""What a record asks for, and what the records of a key amount to."""
+"""What a record asks for, and why it may be refused."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import orjson
 import pytest
@@ -8,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.pipeline.mapping import TableMapping
-from inorder.pipeline.upsert import IGNORED, KEY_BYTES_LIMIT, Decoder, Rejected, Update, fold, shortened
-from inorder.ports.table_store import FoldedRow, Value
+from inorder.pipeline.upsert import IGNORED, KEY_BYTES_LIMIT, Decoder, Delete, Rejected, Update, shortened
+from inorder.ports.table_store import NULL
 
 MESSAGES = TableMapping("demo", "upsert", "messages")
 EVERY_TYPE = TableMapping(
@@ -52,7 +54,6 @@ def test_a_record_with_only_an_id_is_ignored(value: bytes) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "code", "named"),
     [
-        (b"1", None, "null-value", "no value"),
         (None, b"", "not-json", "b''"),
         (None, b"\xff\xfe", "not-json", "xff"),
         (None, b'{"id":1', "not-json", "id"),
@@ -144,46 +145,68 @@ def test_details_stay_short_whatever_the_value() -> None:
     assert len(shortened(b"\x00" * 1000)) < 100
 
 
-UPDATES = st.lists(
-    st.builds(
-        Update,
-        st.integers(0, 4),
-        st.tuples(st.none() | st.booleans(), st.none() | st.text(min_size=1, max_size=3)),
-    ),
-    max_size=40,
+@pytest.mark.parametrize(
+    ("key", "decoded"),
+    [
+        (b"7", Delete(7)),
+        (b"-7", Delete(-7)),
+        (b"07", "key-mismatch"),
+        (b" 7", "key-mismatch"),
+        (b"1_0", "key-mismatch"),
+        (b"x", "key-mismatch"),
+        (b"\xff", "key-mismatch"),
+        (b"", "key-mismatch"),
+        (b"9223372036854775808", "key-mismatch"),
+        (None, "null-value"),
+    ],
 )
+def test_a_record_without_a_value_deletes_the_row_that_its_key_names(key: bytes | None, decoded: object) -> None:
+    found = Decoder(MESSAGES).decode(key, None)
+    assert (found.code if isinstance(found, Rejected) else found) == decoded
 
 
-@given(UPDATES)
-def test_folding_equals_applying_the_updates_one_by_one(updates: list[Update]) -> None:
-    model: dict[object, list[Value | None]] = {}
-    for key, values in updates:
-        row = model.setdefault(key, [None, None])
-        for index, value in enumerate(values):
-            if value is not None:
-                row[index] = value
-    folded = fold(enumerate(updates))
-    assert {row.key: list(row.values) for row in folded} == model
-    assert [row.key for row in folded] == sorted(row.key for row in folded if isinstance(row.key, int))
-    assert sum(row.records for row in folded) == len(updates)
-
-
-def test_a_folded_row_carries_the_offset_of_its_last_record() -> None:
-    updates = [(3, Update(2, (True, None))), (5, Update(1, (None, "a"))), (9, Update(2, (None, "b")))]
-    assert fold(updates) == [FoldedRow(1, (None, "a"), 5, 1), FoldedRow(2, (True, "b"), 9, 2)]
+@pytest.mark.parametrize(("mode", "deletes"), [("insert", "tombstone"), ("upsert", "reject"), ("update", "reject")])
+def test_where_deletes_are_not_taken_a_record_without_a_value_is_rejected(mode: str, deletes: str) -> None:
+    decoded = Decoder(replace(MESSAGES, mode=mode, deletes=deletes)).decode(b"7", None)
+    assert isinstance(decoded, Rejected)
+    assert decoded.code == "null-value"
+    assert repr(mode) in decoded.detail
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "wavered"),
+    ("value", "decoded"),
     [
-        ((True, None), (None, "a"), False),
-        ((True, "a"), (True, None), False),
-        ((True, "a"), (False, None), True),
-        ((None, "a"), (None, "b"), True),
+        (b'{"id":1,"enabled":null,"data":"a"}', Update(1, (NULL, "a"))),
+        (b'{"id":1,"enabled":null}', Update(1, (NULL, None))),
+        (b'{"id":1,"enabled":null,"data":""}', Update(1, (NULL, None))),
+        (b'{"id":1}', IGNORED),
+        (b'{"id":1,"data":""}', IGNORED),
     ],
 )
-def test_a_fold_wavers_when_its_records_disagree_on_a_field(
-    first: tuple[Value | None, ...], second: tuple[Value | None, ...], wavered: bool
-) -> None:
-    [row] = fold([(0, Update(1, first)), (1, Update(1, second)), (2, Update(1, second))])
-    assert row.wavered is wavered
+def test_where_nulls_are_written_absent_is_not_null_and_empty_is_still_ignored(value: bytes, decoded: object) -> None:
+    assert Decoder(replace(MESSAGES, nulls="write")).decode(None, value) == decoded
+
+
+SEATS = TableMapping("demo", "seats", "seats", key=("flight", "seat"), key_type=("bigint", "text"))
+
+
+def test_a_key_of_several_columns_is_a_json_array_as_the_key_of_a_record() -> None:
+    value = orjson.dumps({"flight": 7, "seat": "12A", "data": "taken"})
+    decoder = Decoder(SEATS)
+    assert decoder.decode(b'[7,"12A"]', value) == Update((7, "12A"), (None, "taken"))
+    assert decoder.decode(None, value) == Update((7, "12A"), (None, "taken"))
+    assert decoder.decode(b'[7,"12A"]', None) == Delete((7, "12A"))
+
+
+@pytest.mark.parametrize(
+    "key", [b'[7, "12A"]', b'[7,"12B"]', b'["7","12A"]', b"7", b"[7]", b"[7", b"{}", b'[7,"12A",1]']
+)
+def test_a_record_key_that_is_not_the_array_is_refused(key: bytes) -> None:
+    value = orjson.dumps({"flight": 7, "seat": "12A", "data": "taken"})
+    for decoded in (Decoder(SEATS).decode(key, value), Decoder(SEATS).decode(key, None)):
+        assert decoded == Delete((7, "12B")) or (isinstance(decoded, Rejected) and decoded.code == "key-mismatch")
+
+
+def test_a_column_of_the_key_that_is_missing_is_named() -> None:
+    decoded = Decoder(SEATS).decode(None, b'{"flight":7,"data":"x"}')
+    assert decoded == Rejected("missing-key", "The field 'seat' is absent or empty.")

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from inorder.bench.contender import Peer
-from inorder.bench.peers import debezium, goharvest, librdkafka
+from inorder.bench.peers import debezium, debezium_jdbc, goharvest, librdkafka, raw_copy_side
+from inorder.bench.pipeline import PeerSide
+from inorder.embedded.jars import fetch_set
 
 PEERS: Mapping[str, Peer] = {
     "librdkafka": librdkafka.PEER,
     "goharvest": goharvest.PEER,
     "debezium": debezium.PEER,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PipelinePeer:
+    """Whom the pipeline is measured against, and what must be there first."""
+
+    measure: PeerSide
+    set_up: Callable[[], object] = lambda: None
+
+
+PIPELINE_PEERS: Mapping[str, PipelinePeer] = {
+    raw_copy_side.NAME: PipelinePeer(raw_copy_side.measure),
+    debezium_jdbc.NAME: PipelinePeer(debezium_jdbc.measure, lambda: fetch_set(debezium_jdbc.jars())),
 }

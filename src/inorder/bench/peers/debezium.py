@@ -6,22 +6,17 @@ how: a short poll, large batches and a large queue, and a producer that batches 
 
 from __future__ import annotations
 
-import os
 import tomllib
-from collections.abc import Mapping
 from importlib.resources import files
-from itertools import count
-from pathlib import Path
 
 from inorder.bench.contender import Peer, TableReader
 from inorder.bench.load import Load
 from inorder.bench.options import RelayOptions
+from inorder.bench.peers.connect import connect_worker
 from inorder.bench.place import BenchPlace
 from inorder.bench.tables import LAYOUTS
 from inorder.bench.watching import watch
 from inorder.embedded.jars import JarSet, fetch_set
-from inorder.embedded.java import find_java
-from inorder.embedded.ports import HOST, free_port
 from inorder.embedded.service import Program
 from inorder.sql import quoted
 
@@ -55,7 +50,6 @@ _INSTALL = (
     "SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')",
 )
 _ACTIVE = f"SELECT count(*) FROM pg_replication_slots WHERE slot_name = '{SLOT}' AND active"  # noqa: S608 - a constant
-_starts = count(1)
 
 
 class Debezium(TableReader):
@@ -79,33 +73,7 @@ class Debezium(TableReader):
 
     def program(self, load: Load) -> Program:
         """A standalone worker with one connector."""
-        folder = self.place.folder / f"debezium-{next(_starts)}"
-        (folder / "plugins").mkdir(parents=True)
-        paths = [
-            _written(folder / "worker.properties", self._worker(folder)),
-            _written(folder / "connector.properties", self._connector(load)),
-        ]
-        logging = folder / "log4j2.properties"
-        logging.write_text(
-            files("inorder.bench.peers").joinpath("connect-log4j2.properties").read_text("utf-8"), "utf-8"
-        )
-        classes = os.pathsep.join(str(path) for path in fetch_set(jars()))
-        flags = ["-Xmx1g", f"-Dlog4j2.configurationFile={logging}", "-cp", classes]
-        main = "org.apache.kafka.connect.cli.ConnectStandalone"
-        return Program("debezium", [str(find_java()), *flags, main, *map(str, paths)], self.place.folder)
-
-    def _worker(self, folder: Path) -> dict[str, str]:
-        text = "org.apache.kafka.connect.storage.StringConverter"
-        return {
-            "bootstrap.servers": str(self.place.kafka["bootstrap.servers"]),
-            "listeners": f"http://{HOST}:{free_port()}",
-            "offset.storage.file.filename": str(folder / "offsets"),
-            "key.converter": text,
-            "value.converter": text,
-            "plugin.discovery": "only_scan",
-            "plugin.path": str(folder / "plugins"),
-            "connector.client.config.override.policy": "All",
-        }
+        return connect_worker(self.place, "debezium", fetch_set(jars()), self._connector(load))
 
     def _connector(self, load: Load) -> dict[str, str]:
         host, port = self.place.database_address
@@ -148,11 +116,6 @@ def jars() -> JarSet:
     """What it consists of."""
     entries = tomllib.loads(files("inorder.bench.peers").joinpath("jars.toml").read_text("utf-8"))
     return JarSet.parse("debezium", entries["debezium"])
-
-
-def _written(path: Path, properties: Mapping[str, str]) -> Path:
-    path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()), "utf-8")
-    return path
 
 
 PEER = Peer(

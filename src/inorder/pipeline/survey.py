@@ -1,0 +1,100 @@
+"""Where a start begins: the pointers against what the topics hold, and which partitions go to which task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from inorder.model.errors import GuaranteeError, TransientError
+from inorder.ports.partition_reader import Extent, Place, TopicSource
+from inorder.ports.slice_work import SliceWork
+from inorder.ports.table_store import Pointer
+
+ACCEPT_LOSS = (
+    "Restore the topic, or delete its inorder_pointer rows (a journal's are in pointer2) to accept the loss and start"
+    " anew."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What was found at one moment."""
+
+    partitions: Mapping[str, int]
+    """How many each topic has, for those that exist."""
+    pointers: Mapping[Place, int]
+    """Where the partitions that have a pointer go on; the others begin with their first record."""
+    missing: tuple[str, ...] = ()
+    """Topics that do not exist yet."""
+
+    @property
+    def places(self) -> list[Place]:
+        """All partitions."""
+        return [(topic, number) for topic, count in self.partitions.items() for number in range(count)]
+
+    def has_grown(self, source: TopicSource) -> bool:
+        """Whether there are topics or partitions that were not there; asks the cluster."""
+        topics = (*self.partitions, *self.missing)
+        return any((source.partitions(topic) or 0) > self.partitions.get(topic, 0) for topic in topics)
+
+
+def survey(work: SliceWork, source: TopicSource) -> Survey:
+    """Asks database and cluster where to begin.
+
+    Raises `TransientError` while there is no topic to read or no answer, and `GuaranteeError` where a topic no longer
+    holds what its pointer waits for.
+    """
+    extents = {topic: source.extents(topic) for topic in work.topics}
+    missing = tuple(topic for topic, found in extents.items() if found is None)
+    if len(missing) == len(extents):
+        raise TransientError(f"{_do_not_exist(missing)}.", hint="It is waited for.")
+    found = _pointers(work, [topic for topic in work.topics if topic not in missing])
+    for topic, pointers in found.items():
+        check_reachable(topic, pointers, extents[topic] or {})
+    return Survey(
+        partitions={topic: len(held) for topic, held in extents.items() if held is not None},
+        pointers={(topic, number): one.next_offset for topic, some in found.items() for number, one in some.items()},
+        missing=missing,
+    )
+
+
+def check_reachable(topic: str, pointers: Mapping[int, Pointer], extents: Mapping[int, Extent]) -> None:
+    """Refuses to start where the topic no longer holds the record that a pointer waits for."""
+    for number, pointer in pointers.items():
+        extent = extents.get(number)
+        if extent is None:
+            found = "does not exist"
+        elif pointer.next_offset < extent.first:
+            found = f"begins at {extent.first}: records were deleted before they were applied"
+        elif pointer.next_offset > extent.end:
+            found = f"ends at {extent.end}: it was deleted and made again, or truncated"
+        else:
+            continue
+        raise GuaranteeError(
+            f"The pointer of {topic}[{number}] is at {pointer.next_offset}, but the partition {found}.",
+            hint=ACCEPT_LOSS,
+        )
+
+
+def spread(places: Iterable[Place], tasks: int) -> list[tuple[Place, ...]]:
+    """Shares partitions out among at most so many tasks, as evenly as it goes; no task is without one.
+
+    >>> spread([("a", 0), ("a", 1), ("a", 2)], 2)
+    [(('a', 0), ('a', 2)), (('a', 1),)]
+    """
+    ordered = sorted(places)
+    shares = max(1, min(tasks, len(ordered)))
+    return [tuple(ordered[first::shares]) for first in range(shares)] if ordered else []
+
+
+def _pointers(work: SliceWork, topics: Iterable[str]) -> dict[str, Mapping[int, Pointer]]:
+    worker = work.open()
+    try:
+        return {topic: worker.pointers(topic) for topic in topics}
+    finally:
+        worker.close()
+
+
+def _do_not_exist(topics: tuple[str, ...]) -> str:
+    names = ", ".join(map(repr, topics))
+    return f"Topic {names} does not exist yet" if len(topics) == 1 else f"Topics {names} do not exist yet"

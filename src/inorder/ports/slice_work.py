@@ -1,0 +1,112 @@
+"""What an engine carries out: slices of Kafka partitions in, outcomes out; engines know nothing about tables.
+
+A *slice* is a run of records of one partition in offset order. The work decides what becomes of it, in one transaction
+that also moves the pointer of the partition. An engine only reads slices, hands them over and reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
+
+from inorder.model.errors import GuaranteeError
+from inorder.model.message import RecordHeaders
+from inorder.ports.table_store import Pointer
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Records of one partition in offset order, as columns of equal length."""
+
+    topic: str
+    partition: int
+    offsets: Sequence[int]
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
+    timestamps: Sequence[int | None]
+    """Kafka's record timestamps in microseconds since 1970; only dead letters carry them."""
+    headers: Sequence[RecordHeaders] = ()
+    """Empty unless the work needs them."""
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    @property
+    def next_offset(self) -> int:
+        """Where the pointer stands once this slice is applied."""
+        return self.offsets[-1] + 1 if self.offsets else 0
+
+    def __str__(self) -> str:
+        span = f"{self.offsets[0]} to {self.offsets[-1]}" if self.offsets else "none"
+        return f"{self.topic}[{self.partition}] offsets {span}"
+
+
+def check_order(batch: Slice) -> None:
+    """Refuses a slice whose offsets do not rise: some engine or transformation has shuffled it."""
+    for before, after in pairwise(batch.offsets):
+        if after <= before:
+            raise GuaranteeError(
+                f"Out of order: offset {after} came after {before} in {batch.topic}[{batch.partition}].",
+                hint="Remove any shuffle, repartition or minPartitions between Kafka and the table.",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class SliceOutcome:
+    """What became of a slice, in records; `read` is the sum of the figures below it."""
+
+    topic: str
+    partition: int
+    next_offset: int
+    read: int
+    applied: int = 0
+    identical: int = 0
+    stale: int = 0
+    ignored: int = 0
+    rejected: int = 0
+    replayed: int = 0
+
+
+class SliceWorker(Protocol):
+    """The work, opened: its connections are kept from slice to slice. Used by one thread at a time."""
+
+    def pointers(self, topic: str) -> Mapping[int, Pointer]:
+        """The committed pointers of a topic, by partition: where reading begins."""
+
+    def apply(self, batch: Slice, expected: int) -> SliceOutcome:
+        """Applies what is new in a slice and returns once its fate is known.
+
+        `expected` is the last pointer that was seen committed (0: none). Raises `TransientError` when the environment
+        failed (the slice may be handed over again), `GuaranteeError` when the pointer moved back or the slice is out of
+        order, `RejectedError` when the records cannot be applied.
+        """
+
+    def close(self) -> None:
+        """Gives connections back; the worker may be used again afterwards."""
+
+
+class SliceWork(Protocol):
+    """A pipeline as engines see it.
+
+    It travels pickled to Spark's workers and is a key of their caches. Two that are equal must open equal workers, so
+    make it a frozen dataclass.
+    """
+
+    @property
+    def name(self) -> str:
+        """Of the pipeline, for logs."""
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """What is read, all partitions of it."""
+
+    @property
+    def needs_headers(self) -> bool:
+        """Whether `Slice.headers` must be filled, which costs time."""
+
+    def open(self) -> SliceWorker:
+        """A worker, wherever it is called; may raise what `SliceWorker.apply` raises."""
+
+    def __hash__(self) -> int: ...

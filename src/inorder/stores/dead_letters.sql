@@ -1,0 +1,63 @@
+-- Dead letters for people; the pipeline's own statements are in table.sql. `any_…` is true where nothing was asked for.
+
+-- name: matching
+-- The condition of all statements that take a filter.
+(%(any_pipeline)s OR pipeline = %(pipeline)s)
+  AND (%(any_topic)s OR topic = %(topic)s)
+  AND (%(any_partition)s OR {partition} = %(partition)s)
+  AND (%(any_offset)s OR {offset} = %(offset)s)
+  AND (%(any_code)s OR code = %(code)s)
+  AND (%(any_key)s OR {key} = %(key)s)
+
+-- name: at
+-- One letter, by its primary key.
+pipeline = %(pipeline)s AND topic = %(topic)s AND {partition} = %(partition)s AND {offset} = %(offset)s
+
+-- name: counts
+-- How many there are, by code.
+SELECT code, count(*) FROM inorder_dead_letter WHERE {matching} GROUP BY code ORDER BY count(*) DESC, code;
+
+-- name: places
+-- Which partitions have some.
+SELECT DISTINCT pipeline, topic, {partition} FROM inorder_dead_letter WHERE {matching}
+ORDER BY pipeline, topic, {partition};
+
+-- name: page
+-- Letters of one partition in offset order; the primary key finds where they go on.
+SELECT pipeline, topic, {partition}, {offset}, generation, code, detail, {key}, {value}, record_timestamp, recorded_at
+FROM inorder_dead_letter
+WHERE pipeline = %(at_pipeline)s AND topic = %(at_topic)s AND {partition} = %(at_partition)s AND {offset} > %(above)s
+  AND {matching}
+ORDER BY {offset} LIMIT %(most)s;
+
+-- name: never_applied
+-- Which records of a partition are in no table.
+SELECT {offset} FROM inorder_dead_letter
+WHERE pipeline = %(pipeline)s AND topic = %(topic)s AND {partition} = %(partition)s AND {offset} > %(above)s
+UNION
+SELECT {offset} FROM inorder_dead_letter_action
+WHERE pipeline = %(pipeline)s AND topic = %(topic)s AND {partition} = %(partition)s AND {offset} > %(above)s
+  AND action = 'discard';
+
+-- name: newest_generation
+-- Whether a pipeline has gone on to another topic.
+SELECT max(generation) FROM inorder_pointer WHERE pipeline = %(pipeline)s;
+
+-- name: note
+-- What is being done with which letters; locked, so that only one of two who do it at once finds them.
+INSERT INTO inorder_dead_letter_action
+    (batch, pipeline, topic, {partition}, {offset}, generation, code, {key}, action, reason, acted_by)
+SELECT %(batch)s, pipeline, topic, {partition}, {offset}, generation, code, {key}, %(action)s, %(reason)s, {actor}
+FROM inorder_dead_letter WHERE {condition} {for_update};
+
+-- name: take
+-- Removes exactly what was noted; a letter that came in between stays.
+DELETE FROM inorder_dead_letter
+WHERE EXISTS (
+    SELECT 1 FROM inorder_dead_letter_action noted
+    WHERE noted.batch = %(batch)s
+      AND noted.pipeline = inorder_dead_letter.pipeline
+      AND noted.topic = inorder_dead_letter.topic
+      AND noted.{partition} = inorder_dead_letter.{partition}
+      AND noted.{offset} = inorder_dead_letter.{offset}
+) AND {condition};

@@ -1,0 +1,149 @@
+-- The upsert job's tables and statements on MySQL 8 and MariaDB 10.6 and later. Texts compare byte by byte, times are UTC.
+-- {rows} are put in last, as many tuples of escaped values as there are. VALUES(…) has the type and the collation of its column, so that
+-- no two collations ever meet.
+
+-- name: create_pointer
+-- How far each partition is applied; the counters move in the commit that moves the pointer.
+CREATE TABLE IF NOT EXISTS inorder_pointer (
+    pipeline          VARCHAR(255) NOT NULL,
+    topic             VARCHAR(249) NOT NULL,
+    `partition`       INT          NOT NULL,
+    generation        INT          NOT NULL DEFAULT 0,
+    next_offset       BIGINT       NOT NULL,
+    records_applied   BIGINT       NOT NULL DEFAULT 0,
+    records_identical BIGINT       NOT NULL DEFAULT 0,
+    records_stale     BIGINT       NOT NULL DEFAULT 0,
+    records_ignored   BIGINT       NOT NULL DEFAULT 0,
+    records_rejected  BIGINT       NOT NULL DEFAULT 0,
+    updated_at        DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    PRIMARY KEY (pipeline, topic, `partition`)
+) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- name: create_dead_letter
+-- Records that could not be applied, with their reason and their bytes as they came.
+CREATE TABLE IF NOT EXISTS inorder_dead_letter (
+    pipeline         VARCHAR(255) NOT NULL,
+    topic            VARCHAR(249) NOT NULL,
+    `partition`      INT          NOT NULL,
+    `offset`         BIGINT       NOT NULL,
+    generation       INT          NOT NULL DEFAULT 0,
+    code             VARCHAR(100) NOT NULL,
+    detail           LONGTEXT     NOT NULL,
+    `key`            LONGBLOB,
+    `value`          LONGBLOB,
+    record_timestamp DATETIME(6),
+    recorded_at      DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    PRIMARY KEY (pipeline, topic, `partition`, `offset`)
+) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- name: create_tombstone
+-- Keys whose rows were deleted, with the version of the delete, so that no older record makes them again.
+CREATE TABLE IF NOT EXISTS inorder_tombstone (
+    pipeline           VARCHAR(255)    NOT NULL,
+    `key`              VARBINARY(1024) NOT NULL,
+    version_generation INT             NOT NULL,
+    version_offset     BIGINT          NOT NULL,
+    recorded_at        DATETIME(6)     NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    PRIMARY KEY (pipeline, `key`)
+) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- name: create_table
+-- The target table; updated_at is for people, order comes from the version columns alone. A row that somebody else inserts
+-- is older than any record. The collation, which has another name on each of the two, tells "a" from "a ".
+CREATE TABLE IF NOT EXISTS {table} (
+    {key_definitions},
+    {definitions},
+    version_generation INT         NOT NULL DEFAULT 0,
+    version_offset     BIGINT      NOT NULL DEFAULT -1,
+    updated_at         DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    PRIMARY KEY ({keys})
+) ENGINE = InnoDB CHARACTER SET utf8mb4 /*!80017 COLLATE utf8mb4_0900_bin */ /*M!100202 COLLATE utf8mb4_nopad_bin */;
+
+-- name: existing_columns
+-- The columns of the target table, with whether each may be null.
+SELECT column_name, is_nullable = 'NO' FROM information_schema.columns
+WHERE table_schema = COALESCE(%(schema)s, DATABASE()) AND table_name = %(name)s;
+
+-- name: existing_keys
+-- The columns of each unique key of the target table; a text that compares otherwise than byte by byte makes no key for us.
+SELECT CONCAT('["', GROUP_CONCAT(s.column_name SEPARATOR '","'), '"]')
+FROM information_schema.statistics s
+JOIN information_schema.columns c
+  ON c.table_schema = s.table_schema AND c.table_name = s.table_name AND c.column_name = s.column_name
+WHERE s.table_schema = COALESCE(%(schema)s, DATABASE()) AND s.table_name = %(name)s AND s.non_unique = 0
+GROUP BY s.index_name
+HAVING SUM(c.collation_name IS NOT NULL AND c.collation_name NOT LIKE '%%nopad_bin'
+           AND c.collation_name NOT LIKE '%%0900_bin' AND c.collation_name <> 'ascii_bin') = 0;
+
+-- name: must_have
+-- How many columns, beside the key and our own, a new row must have a value for that a message may lack.
+SELECT COUNT(*) FROM information_schema.columns
+WHERE table_schema = COALESCE(%(schema)s, DATABASE()) AND table_name = %(name)s AND is_nullable = 'NO'
+  AND column_name NOT IN ({own_names}) AND (column_default IS NULL OR column_name IN ({field_names}));
+
+-- name: lock_pointer
+-- The mutex of a partition, held until the transaction ends; and whether the pipeline has tombstones.
+SELECT next_offset, generation, EXISTS (SELECT 1 FROM inorder_tombstone t WHERE t.pipeline = %(pipeline)s)
+FROM inorder_pointer
+WHERE pipeline = %(pipeline)s AND topic = %(topic)s AND `partition` = %(partition)s
+FOR UPDATE;
+
+-- name: insert_pointer
+-- The first slice of a partition; a rival's insert is waited for and kept.
+INSERT INTO inorder_pointer (pipeline, topic, `partition`, next_offset)
+VALUES (%(pipeline)s, %(topic)s, %(partition)s, 0)
+ON DUPLICATE KEY UPDATE next_offset = next_offset;
+
+-- name: put_upsert
+-- A bulk write. Assignments are carried out from the first to the last, and each sees those before it: the time and the version
+-- are taken if the row is newer and different, the values if the version was taken. A row of another key, met by way of another
+-- unique index, is not touched.
+INSERT INTO {table} ({keys}, {columns}, version_generation, version_offset) VALUES {rows}
+ON DUPLICATE KEY UPDATE
+    updated_at = IF({newer} AND {condition}, UTC_TIMESTAMP(6), updated_at),
+    version_offset = IF({newer} AND {condition}, VALUES(version_offset), version_offset),
+    version_generation = IF({same_key} AND version_offset = VALUES(version_offset),
+                            GREATEST(version_generation, VALUES(version_generation)), version_generation),
+    {assignments};
+
+-- name: put_insert
+-- The same for rows that must not be there yet.
+INSERT INTO {table} ({keys}, {columns}, version_generation, version_offset) VALUES {rows}
+ON DUPLICATE KEY UPDATE version_offset = {table}.version_offset;
+
+-- name: put_update
+-- One row that must be there already.
+UPDATE {table} SET
+    {bound_assignments},
+    updated_at = UTC_TIMESTAMP(6),
+    version_generation = %(generation)s,
+    version_offset = %(offset)s
+WHERE {bound_key} AND {bound_newer} AND {bound_condition};
+
+-- name: remove
+-- Deletes one row if it is older.
+DELETE FROM {table} WHERE {bound_key} AND {bound_newer};
+
+-- name: versions
+-- Of the rows that are there. One condition a key is looked up in the primary key; tuples in a list are not, on MariaDB.
+SELECT {keys}, version_generation, version_offset FROM {table} WHERE {rows};
+
+-- name: tombstones
+-- Of some keys.
+SELECT `key`, version_generation, version_offset FROM inorder_tombstone WHERE pipeline = %(pipeline)s AND `key` IN %(keys)s;
+
+-- name: entomb
+-- Tombstones of rows that were deleted, or were never there.
+INSERT INTO inorder_tombstone (pipeline, `key`, version_generation, version_offset) VALUES {rows}
+ON DUPLICATE KEY UPDATE version_generation = VALUES(version_generation), version_offset = VALUES(version_offset),
+                        recorded_at = UTC_TIMESTAMP(6);
+
+-- name: revive
+-- Rows are there again.
+DELETE FROM inorder_tombstone WHERE pipeline = %(pipeline)s AND `key` IN %(keys)s;
+
+-- name: bury
+-- Dead letters of a slice; one that is there already is the same record.
+INSERT INTO inorder_dead_letter
+    (pipeline, topic, `partition`, generation, `offset`, code, detail, `key`, `value`, record_timestamp) VALUES {rows}
+ON DUPLICATE KEY UPDATE generation = inorder_dead_letter.generation;

@@ -1,0 +1,24 @@
+-- name: install_dead_letter_action
+-- What people did with dead letters, and why; batch is one call of theirs.
+CREATE TABLE IF NOT EXISTS inorder_dead_letter_action (
+    batch       TEXT NOT NULL,
+    pipeline    TEXT NOT NULL,
+    topic       TEXT NOT NULL,
+    "partition" INTEGER NOT NULL,
+    "offset"    INTEGER NOT NULL,
+    generation  INTEGER NOT NULL,
+    code        TEXT NOT NULL,
+    "key"       BLOB,
+    action      TEXT NOT NULL,
+    reason      TEXT NOT NULL,
+    acted_by    TEXT NOT NULL,
+    acted_at    TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
+    PRIMARY KEY (batch, pipeline, topic, "partition", "offset")
+);
+
+-- name: actor
+-- Who does it, as far as the database knows.
+''
+
+-- name: for_update
+-- Nothing: nobody else writes while we have a transaction.

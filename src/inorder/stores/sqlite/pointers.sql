@@ -1,0 +1,13 @@
+-- name: exists
+-- A row if the table is there.
+SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'inorder_pointer';
+
+-- name: of_topic
+-- How far each pipeline has applied a Kafka topic.
+SELECT pipeline, "partition", next_offset FROM inorder_pointer WHERE topic = %(topic)s;
+
+-- name: begin
+-- A partition of a later generation begins with that generation's number; a pointer that is there stays.
+INSERT INTO inorder_pointer (pipeline, topic, "partition", generation, next_offset)
+VALUES (%(pipeline)s, %(topic)s, %(partition)s, %(generation)s, 0)
+ON CONFLICT (pipeline, topic, "partition") DO NOTHING;

@@ -1,0 +1,145 @@
+-- The upsert job's tables and statements on SQLite 3.35 and later. Rows are written one by one: there is no server to go to.
+-- Times are text in UTC.
+
+-- name: create_pointer
+-- How far each partition is applied; the counters move in the commit that moves the pointer.
+CREATE TABLE IF NOT EXISTS inorder_pointer (
+    pipeline          TEXT    NOT NULL,
+    topic             TEXT    NOT NULL,
+    "partition"       INTEGER NOT NULL,
+    generation        INTEGER NOT NULL DEFAULT 0,
+    next_offset       INTEGER NOT NULL,
+    records_applied   INTEGER NOT NULL DEFAULT 0,
+    records_identical INTEGER NOT NULL DEFAULT 0,
+    records_stale     INTEGER NOT NULL DEFAULT 0,
+    records_ignored   INTEGER NOT NULL DEFAULT 0,
+    records_rejected  INTEGER NOT NULL DEFAULT 0,
+    updated_at        TEXT    NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
+    PRIMARY KEY (pipeline, topic, "partition")
+);
+
+-- name: create_dead_letter
+-- Records that could not be applied, with their reason and their bytes as they came.
+CREATE TABLE IF NOT EXISTS inorder_dead_letter (
+    pipeline         TEXT    NOT NULL,
+    topic            TEXT    NOT NULL,
+    "partition"      INTEGER NOT NULL,
+    "offset"         INTEGER NOT NULL,
+    generation       INTEGER NOT NULL DEFAULT 0,
+    code             TEXT    NOT NULL,
+    detail           TEXT    NOT NULL,
+    "key"            BLOB,
+    "value"          BLOB,
+    record_timestamp TEXT,
+    recorded_at      TEXT    NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
+    PRIMARY KEY (pipeline, topic, "partition", "offset")
+);
+
+-- name: create_tombstone
+-- Keys whose rows were deleted, with the version of the delete, so that no older record makes them again.
+CREATE TABLE IF NOT EXISTS inorder_tombstone (
+    pipeline           TEXT    NOT NULL,
+    "key"              BLOB    NOT NULL,
+    version_generation INTEGER NOT NULL,
+    version_offset     INTEGER NOT NULL,
+    recorded_at        TEXT    NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
+    PRIMARY KEY (pipeline, "key")
+);
+
+-- name: create_table
+-- The target table; updated_at is for people, order comes from the version columns alone. A row that somebody else inserts
+-- is older than any record.
+CREATE TABLE IF NOT EXISTS {table} (
+    {key_definitions},
+    {definitions},
+    version_generation INTEGER NOT NULL DEFAULT 0,
+    version_offset     INTEGER NOT NULL DEFAULT -1,
+    updated_at         TEXT    NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
+    PRIMARY KEY ({keys})
+);
+
+-- name: existing_columns
+-- The columns of the target table, with whether each may be null.
+SELECT name, "notnull" OR pk FROM pragma_table_info(%(name)s);
+
+-- name: existing_keys
+-- The columns of each unique key of the target table; an integer primary key has no index.
+SELECT json_group_array(c.name)
+FROM pragma_index_list(%(name)s) AS i, pragma_index_info(i.name) AS c WHERE i."unique" AND NOT i.partial GROUP BY i.name
+UNION ALL
+SELECT json_group_array(name) FROM pragma_table_info(%(name)s) WHERE pk;
+
+-- name: must_have
+-- How many columns, beside the key and our own, a new row must have a value for that a message may lack.
+SELECT count(*) FROM pragma_table_info(%(name)s)
+WHERE "notnull" AND name NOT IN ({own_names}) AND (dflt_value IS NULL OR name IN ({field_names}));
+
+-- name: lock_pointer
+-- The transaction is the lock.
+SELECT next_offset, generation, EXISTS (SELECT 1 FROM inorder_tombstone t WHERE t.pipeline = %(pipeline)s)
+FROM inorder_pointer
+WHERE pipeline = %(pipeline)s AND topic = %(topic)s AND "partition" = %(partition)s;
+
+-- name: insert_pointer
+-- The first slice of a partition.
+INSERT INTO inorder_pointer (pipeline, topic, "partition", next_offset)
+VALUES (%(pipeline)s, %(topic)s, %(partition)s, 0);
+
+-- name: put_upsert
+-- A null keeps its column, unless the statement is one for rows that empty it. A row that is newer, or that would not
+-- change, is not touched.
+INSERT INTO {table} AS t ({keys}, {columns}, version_generation, version_offset)
+VALUES ({incoming_keys}, {incoming}, %(generation)s, %(offset)s)
+ON CONFLICT ({keys}) DO UPDATE SET
+    {assignments},
+    version_generation = %(generation)s,
+    version_offset = %(offset)s,
+    updated_at = {now}
+WHERE (t.version_generation, t.version_offset) < (%(generation)s, %(offset)s) AND {condition};
+
+-- name: put_insert
+-- The same for a row that must not be there yet.
+INSERT INTO {table} ({keys}, {columns}, version_generation, version_offset)
+VALUES ({incoming_keys}, {incoming}, %(generation)s, %(offset)s)
+ON CONFLICT ({keys}) DO NOTHING;
+
+-- name: put_update
+-- The same for a row that must be there already.
+UPDATE {table} AS t SET
+    {assignments},
+    version_generation = %(generation)s,
+    version_offset = %(offset)s,
+    updated_at = {now}
+WHERE {same_key} AND (t.version_generation, t.version_offset) < (%(generation)s, %(offset)s) AND {condition};
+
+-- name: remove
+-- Deletes a row that is older.
+DELETE FROM {table} AS t
+WHERE {same_key} AND (t.version_generation, t.version_offset) < (%(generation)s, %(offset)s);
+
+-- name: version
+-- Of a row that is there.
+SELECT t.version_generation, t.version_offset FROM {table} AS t WHERE {same_key};
+
+-- name: tombstone
+-- Of one key.
+SELECT version_generation, version_offset FROM inorder_tombstone WHERE pipeline = %(pipeline)s AND "key" = %(key)s;
+
+-- name: entomb
+-- The tombstone of a row that was deleted, or was never there.
+INSERT INTO inorder_tombstone (pipeline, "key", version_generation, version_offset)
+VALUES (%(pipeline)s, %(key)s, %(generation)s, %(offset)s)
+ON CONFLICT (pipeline, "key") DO UPDATE SET
+    version_generation = excluded.version_generation, version_offset = excluded.version_offset, recorded_at = {now};
+
+-- name: revive
+-- A row is there again.
+DELETE FROM inorder_tombstone WHERE pipeline = %(pipeline)s AND "key" = %(key)s;
+
+-- name: bury
+-- A dead letter; one that is there already is the same record.
+INSERT INTO inorder_dead_letter
+    (pipeline, topic, "partition", generation, "offset", code, detail, "key", "value", record_timestamp)
+VALUES (%(pipeline)s, %(topic)s, %(partition)s, %(generation)s, %(offset)s, %(code)s, %(detail)s, %(key)s, %(value)s,
+        %(timestamp)s)
+ON CONFLICT DO NOTHING;

@@ -1,0 +1,218 @@
+"""What a database refuses costs its own records their place in the table, and nobody else."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import orjson
+import pytest
+
+from inorder.model.errors import ConfigurationError
+from inorder.pipeline.field_types import FIELD_TYPES
+from inorder.pipeline.isolation import REFUSED
+from inorder.pipeline.mapping import TableMapping
+from inorder.pipeline.slice import apply_slice
+from inorder.ports.table_store import DeadLetter, FoldedRow, Tally
+from inorder.stores.table_opening import table_stores
+from inorder.testing.slices import message, slice_of
+from tests.contract.table_store.places import MAPPING, Sql
+
+# A check in each dialect's own words; SQLite can only add one when it makes the table.
+_COLUMNS = "enabled BOOLEAN, data VARCHAR(8) {must}, version_generation INT NOT NULL DEFAULT 0, {rest}"
+_REST = "version_offset BIGINT NOT NULL DEFAULT -1, updated_at VARCHAR(40) NOT NULL DEFAULT 'never'"
+
+
+def made(sql: Sql, must: str = "CHECK (LENGTH(data) < 4)") -> None:
+    """The user's own table."""
+    columns = _COLUMNS.format(must=must, rest=_REST)
+    sql.look(f"CREATE TABLE messages (id BIGINT NOT NULL PRIMARY KEY, {columns})")
+
+
+def test_a_constraint_of_the_users_buries_the_record_and_names_itself(sql: Sql) -> None:
+    made(sql)
+    batch = slice_of((0, message(1, data="ok")), (7, message(2, data="long")), (8, b"?"), (9, message(3, data="ok")))
+    outcome = apply_slice(sql.open(), MAPPING, batch)
+    assert (outcome.applied, outcome.rejected, outcome.next_offset) == (2, 2, 10)
+    assert {key: row[1] for key, row in sql.rows().items()} == {1: "ok", 3: "ok"}
+    assert [letter[:2] for letter in sql.letters()] == [(7, REFUSED), (8, "not-json")]
+    [(detail,)] = sql.look("SELECT detail FROM inorder_dead_letter WHERE code = %(code)s", code=REFUSED)
+    assert "constraint" in detail.lower()
+    assert sql.counted() == 4
+
+
+def test_of_many_rows_exactly_the_refused_ones_are_buried(sql: Sql) -> None:
+    made(sql)
+    bad = {3, 40, 41, 77}
+    records = [(key, message(key, data="long" if key in bad else "ok")) for key in range(100)]
+    store = sql.open()
+    assert apply_slice(store, MAPPING, slice_of(*records)).rejected == len(bad)
+    assert set(sql.rows()) == set(range(100)) - bad
+    assert {letter[0] for letter in sql.letters()} == bad
+    assert apply_slice(store, MAPPING, slice_of(*records)).replayed == 100
+
+
+def test_of_one_key_the_records_before_and_after_a_refused_one_are_applied(sql: Sql) -> None:
+    made(sql)
+    batch = slice_of((0, message(1, data="one")), (1, message(1, enabled=True)), (2, message(1, data="long")))
+    outcome = apply_slice(sql.open(), MAPPING, batch)
+    assert (outcome.applied, outcome.rejected) == (2, 1)
+    assert sql.rows() == {1: (True, "one", 1)}
+
+
+def test_a_delete_that_is_refused_is_a_dead_letter_without_a_value(sql: Sql) -> None:
+    if sql.dialect == "sqlite":
+        sql.look("PRAGMA foreign_keys = ON")
+    made(sql, "")
+    store = sql.open()
+    apply_slice(store, MAPPING, slice_of((0, message(1, data="a")), (1, message(2, data="b"))))
+    _refuse_deletes(sql)
+    batch = slice_of((2, None), (3, None))
+    outcome = apply_slice(store, MAPPING, replace(batch, keys=[b"1", b"2"]))
+    assert (outcome.applied, outcome.rejected) == (1, 1)
+    assert set(sql.rows()) == {1}
+    assert [letter[:4] for letter in sql.letters()] == [(2, REFUSED, b"1", None)]
+    assert sql.tombstones() == {b"2": 3}
+
+
+def _refuse_deletes(sql: Sql) -> None:
+    """Row 1 may not go: a trigger says so, each dialect in its own words."""
+    when = "BEFORE DELETE ON messages FOR EACH ROW"
+    if sql.dialect == "sqlite":
+        sql.look(f"CREATE TRIGGER stays {when} WHEN OLD.id = 1 BEGIN SELECT RAISE(ABORT, 'constraint: stays'); END")
+    elif sql.dialect == "mysql":
+        signal = "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'constraint: stays'"
+        sql.look(f"CREATE TRIGGER stays {when} BEGIN IF OLD.id = 1 THEN {signal}; END IF; END")
+    else:
+        body = "BEGIN IF OLD.id = 1 THEN RAISE EXCEPTION 'constraint: stays'; END IF; RETURN OLD; END"
+        sql.look(f"CREATE FUNCTION stays() RETURNS trigger LANGUAGE plpgsql AS '{body.replace(chr(39), chr(39) * 2)}'")
+        sql.look(f"CREATE TRIGGER stays {when} EXECUTE FUNCTION stays()")
+
+
+def test_an_update_that_lacks_what_a_new_row_must_have_changes_a_row_that_is_there(sql: Sql) -> None:
+    made(sql, "NOT NULL")
+    store = sql.open()
+    apply_slice(store, MAPPING, slice_of((0, message(1, data="a"))))
+    batch = slice_of((1, message(1, enabled=True)), (2, message(2, enabled=True)), (3, message(3, data="c")))
+    outcome = apply_slice(store, MAPPING, batch)
+    assert (outcome.applied, outcome.rejected) == (2, 1)
+    assert sql.rows() == {1: (True, "a", 1), 3: (None, "c", 3)}
+    assert [letter[0] for letter in sql.letters()] == [2]
+
+
+def test_two_keys_that_want_the_same_unique_value_do_not_touch_each_other(sql: Sql) -> None:
+    made(sql, "UNIQUE")
+    store = sql.open()
+    apply_slice(store, MAPPING, slice_of((0, message(1, data="x"))))
+    outcome = apply_slice(store, MAPPING, slice_of((1, message(2, data="x")), (2, message(3, data="y"))))
+    assert (outcome.applied, outcome.rejected) == (1, 1)
+    assert sql.rows() == {1: (None, "x", 0), 3: (None, "y", 2)}
+
+
+def test_a_row_that_waits_for_another_of_its_slice_passes_at_the_second_try(sql: Sql) -> None:
+    made(sql, "UNIQUE")
+    store = sql.open()
+    apply_slice(store, MAPPING, slice_of((0, message(1, data="x")), (1, message(2, data="y"))))
+    # Key 1 wants what key 2 gives away, which is written after it.
+    outcome = apply_slice(store, MAPPING, slice_of((2, message(2, data="z")), (3, message(1, data="y"))))
+    assert (outcome.applied, outcome.rejected) == (2, 0)
+    assert sql.rows() == {1: (None, "y", 3), 2: (None, "z", 2)}
+
+
+def test_a_block_that_is_undone_leaves_the_transaction_as_it_was(sql: Sql) -> None:
+    store = sql.open()
+    with store.slice_transaction("upsert", 0) as transaction:
+        transaction.lock_pointer()
+        transaction.upsert([FoldedRow(1, (True, "kept"), 0, 1)], 0)
+        with pytest.raises(ConfigurationError, match="on purpose"), transaction.isolated():  # noqa: PT012 it is undone
+            transaction.upsert([FoldedRow(2, (True, "undone"), 1, 1)], 0)
+            raise ConfigurationError("on purpose")
+        with transaction.isolated():
+            transaction.upsert([FoldedRow(3, (True, "kept"), 2, 1)], 0)
+        transaction.move_pointer(3, Tally())
+    assert set(sql.rows()) == {1, 3}
+
+
+def test_every_type_is_stored_as_it_was_meant(sql: Sql) -> None:
+    mapping = TableMapping("types", "upsert", "things", fields=tuple((f"a_{kind}", kind) for kind in FIELD_TYPES))
+    full = {
+        "a_boolean": False,
+        "a_integer": -(2**31),
+        "a_bigint": 2**63 - 1,
+        "a_double": 1.7976931348623157e308,
+        "a_numeric": "-12345678901234567890.0123456789",
+        "a_text": "\u00e4\\'\"\n{}",
+        "a_timestamp": "2026-01-31T13:00:00.000001+01:00",
+        "a_date": "2026-01-31",
+        "a_uuid": "8C1ED3CF-1B1B-4B1B-8B1B-1B1B1B1B1B1B",
+        "a_json": {"b": [1, None, "\\"], "a": "'"},
+    }
+    store = sql.open(mapping)
+    documents = [{"id": 1, **full}, {"id": 2, "a_double": 3}]
+    batch = slice_of(*((offset, orjson.dumps(document)) for offset, document in enumerate(documents)))
+    assert apply_slice(store, mapping, batch).applied == 2
+    stored = dict(zip(full, sql.rows(mapping)[1], strict=False))
+    assert {name: _read(name, value) for name, value in stored.items()} == {
+        **full,
+        "a_numeric": Decimal("-12345678901234567890.0123456789"),
+        "a_timestamp": datetime.fromisoformat("2026-01-31T12:00:00.000001"),
+        "a_date": date(2026, 1, 31),
+        "a_uuid": UUID("8c1ed3cf-1b1b-4b1b-8b1b-1b1b1b1b1b1b"),
+    }
+    assert sql.rows(mapping)[2] == (None, None, None, 3.0, *[None] * 6, 1)
+    again = slice_of(*((offset + 2, orjson.dumps(document)) for offset, document in enumerate(documents)))
+    assert apply_slice(store, mapping, again).identical == 2
+
+
+def _read(name: str, value: Any) -> object:
+    """As Python has it, whatever the driver gives."""
+    readers: dict[str, Any] = {
+        "a_numeric": lambda found: Decimal(found),
+        "a_timestamp": lambda found: datetime.fromisoformat(str(found)).replace(tzinfo=None),
+        "a_date": lambda found: date.fromisoformat(str(found)),
+        "a_uuid": lambda found: UUID(str(found)),
+        "a_json": lambda found: orjson.loads(found) if isinstance(found, str) else found,
+    }
+    return readers[name](value) if name in readers else value
+
+
+def test_many_dead_letters_are_buried_once_and_a_replay_buries_no_more(sql: Sql) -> None:
+    store = sql.open()
+    batch = slice_of(*((offset, b"garbage %d" % offset) for offset in range(2500)))
+    assert apply_slice(store, MAPPING, batch).rejected == 2500
+    sql.lose_pointers()
+    assert apply_slice(store, MAPPING, batch).rejected == 2500
+    assert len(sql.letters()) == 2500
+    assert sql.letters()[7][:4] == (7, "not-json", None, b"garbage 7")
+
+
+def test_dead_letters_that_are_large_together_are_buried_too(sql: Sql) -> None:
+    store = sql.open()
+    letters = [DeadLetter(offset, "too-large", "it is", None, b"\0'\\" * 1_000_000, None) for offset in range(8)]
+    with store.slice_transaction("upsert", 0) as transaction:
+        transaction.lock_pointer()
+        transaction.bury(letters)
+        transaction.move_pointer(8, Tally(rejected=8))
+    assert [len(letter[3] or b"") for letter in sql.letters()] == [3_000_000] * 8
+
+
+def test_install_twice_is_fine_and_a_table_that_cannot_take_the_rows_is_refused(sql: Sql) -> None:
+    sql.open().install()
+    wider = replace(MAPPING, fields=(*MAPPING.fields, ("price", "numeric")))
+    with closing(table_stores(sql.url, wider)()) as store, pytest.raises(ConfigurationError, match="lacks: price"):
+        store.install()
+    by_data = replace(MAPPING, key="data", key_type="text", fields=(("enabled", "boolean"),))
+    with closing(table_stores(sql.url, by_data)()) as store, pytest.raises(ConfigurationError, match="is not unique"):
+        store.install()
+
+
+def test_rows_larger_than_a_statement_can_carry_are_written_in_portions(sql: Sql) -> None:
+    mapping = replace(MAPPING, max_value_bytes=5_000_000)
+    store = sql.open(mapping)
+    batch = slice_of(*((key, message(key, data="\u00e4'" * 500_000)) for key in range(9)))
+    assert apply_slice(store, mapping, batch).applied == 9
+    assert {len(str(row[1])) for row in sql.rows().values()} == {1_000_000}

@@ -1,0 +1,1 @@
+"""The states of topics in every database."""

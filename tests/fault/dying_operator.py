@@ -1,0 +1,39 @@
+"""`inorder` whose switches die: `python dying_operator.py FILE topics failover …`.
+
+Right after each effect the process is killed, once for each kind of effect in each phase; FILE remembers which. So the
+same command, run again and again, dies once at every step and then ends.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from inorder.cli.main import main
+from inorder.ports.topic_generations import TopicState
+from inorder.topics.failover import Failover
+from inorder.topics.switch import Step
+
+
+class DyingFailover(Failover):
+    """Takes a step, and dies of it if it is the first of its kind."""
+
+    deaths: Path
+
+    def _take(self, step: Step, state: TopicState) -> None:
+        super()._take(step, state)
+        name = f"{state.phase}.{type(step).__name__}\n"
+        if name not in self.deaths.read_text():
+            with self.deaths.open("a") as file:
+                file.write(name)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    import inorder.wiring.topic_generations
+
+    DyingFailover.deaths = Path(sys.argv.pop(1))
+    inorder.wiring.topic_generations.Failover = DyingFailover  # type: ignore[attr-defined]  # the one place where it is put in
+    sys.exit(main())

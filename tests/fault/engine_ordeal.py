@@ -1,0 +1,196 @@
+"""A topic under load, engines at work on it, and a witness who compares table and pointers in one snapshot.
+
+Every round sends one record of each key, every value new, keys of a partition always in the same order. So the offset
+of a record says which it is, and for any pointer it is known which version each row must have: that of the last record
+of its key below the pointer. A row behind that was passed by the pointer; a row ahead of it was written without it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from confluent_kafka import Producer
+from psycopg import Connection, IsolationLevel
+from sqlalchemy.engine import make_url
+
+from inorder.testing.slices import message
+from inorder.wiring.pipeline import Engine
+from tests.conftest import Eventually
+from tests.integration.pipeline.engines import SPARK_WAIT
+
+PARTITIONS = 2
+KEYS = 20
+PER_PARTITION = KEYS // PARTITIONS
+TOPIC_PAUSE_SECONDS = 0.02
+
+_VERSIONS = "SELECT id, version_offset, data FROM messages"
+_POINTERS = 'SELECT "partition", next_offset FROM inorder_pointer'
+_FIGURES = """
+SELECT coalesce(sum(records_applied), 0)::int,
+       coalesce(sum(records_identical + records_stale + records_rejected), 0)::int
+FROM inorder_pointer
+"""
+
+
+@dataclass
+class Stage:
+    """One topic and one database."""
+
+    bootstrap: str
+    topic: str
+    url: str
+    eventually: Eventually
+    rounds: int = 0
+    findings: list[str] = field(default_factory=list)
+    looks: int = 0
+
+    def send(self, rounds: int, producer: Producer | None = None) -> None:
+        """Sends so many records of each key."""
+        producer = producer or self._producer()
+        for number in range(self.rounds, self.rounds + rounds):
+            for key in range(KEYS):
+                producer.produce(self.topic, message(key, data=f"{number}"), str(key), key % PARTITIONS)
+        assert producer.flush(60) == 0
+        self.rounds += rounds
+
+    @contextmanager
+    def load(self) -> Iterator[None]:
+        """Rounds follow each other, with a breath in between, for as long as the block lasts."""
+        stop, producer = threading.Event(), self._producer()
+
+        def send_rounds() -> None:
+            while not stop.wait(TOPIC_PAUSE_SECONDS):
+                self.send(1, producer)
+
+        with ThreadPoolExecutor(1) as pool:
+            sending = pool.submit(send_rounds)
+            try:
+                yield
+            finally:
+                stop.set()
+            sending.result()
+
+    @contextmanager
+    def witness(self) -> Iterator[None]:
+        """Looks at the table for as long as the block lasts; what it found wrong fails the test."""
+        stop = threading.Event()
+        with ThreadPoolExecutor(1) as pool:
+            looking = pool.submit(self._look_on, stop)
+            try:
+                yield
+            finally:
+                stop.set()
+            looking.result()
+        assert not self.findings, self.findings[:5]
+        assert self.looks > 0
+
+    def connect(self) -> Connection[Any]:
+        """A session beside those of the engines."""
+        url = make_url(self.url).set(drivername="postgresql").render_as_string(hide_password=False)
+        return psycopg.connect(url, autocommit=True)
+
+    def applied(self) -> tuple[int, int]:
+        """Records applied, and those that were anything else, by the counters that move with the pointers."""
+        with self.connect() as connection:
+            row = connection.execute(_FIGURES).fetchone()
+        return (row[0], row[1]) if row else (0, 0)
+
+    def wait_for_progress(self, records: int = 1) -> None:
+        """Returns when so many more have been applied."""
+        before = self.applied()[0]
+        self.eventually(lambda: self.applied()[0] >= before + records, SPARK_WAIT)
+
+    def verify(self) -> None:
+        """Waits until everything that was sent is applied, and compares: each record once, each row the newest."""
+        self.eventually(lambda: self.applied()[0] >= KEYS * self.rounds, SPARK_WAIT)
+        assert self.applied() == (KEYS * self.rounds, 0)
+        with self.connect() as connection:
+            rows = connection.execute("SELECT id, data FROM messages ORDER BY id").fetchall()
+        assert rows == [(key, f"{self.rounds - 1}") for key in range(KEYS)]
+
+    def end_sessions(self) -> None:
+        """Ends every database session of the pipeline's, in the middle of whatever it does."""
+        with self.connect() as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE application_name = 'inorder pipeline' AND datname = current_database()"
+            )
+
+    def sessions(self) -> int:
+        """How many database sessions the pipeline has."""
+        with self.connect() as connection:
+            row = connection.execute(
+                "SELECT count(*)::int FROM pg_stat_activity"
+                " WHERE application_name = 'inorder pipeline' AND datname = current_database()"
+            ).fetchone()
+        return row[0] if row else 0
+
+    def _producer(self) -> Producer:
+        return Producer({"bootstrap.servers": self.bootstrap, "enable.idempotence": True})
+
+    def _look_on(self, stop: threading.Event) -> None:
+        with self.connect() as connection:
+            connection.isolation_level = IsolationLevel.REPEATABLE_READ
+            while not stop.wait(0.01):
+                with connection.transaction():
+                    pointers = dict(connection.execute(_POINTERS).fetchall())
+                    rows = connection.execute(_VERSIONS).fetchall()
+                self.findings += disagreements(pointers, rows)
+                self.looks += 1
+
+
+def disagreements(pointers: dict[int, int], rows: Sequence[tuple[int, int, str]]) -> list[str]:
+    """Where rows are not the fold of the records below the pointers."""
+    found = {key: (offset, data) for key, offset, data in rows}
+    wrong = []
+    for key in range(KEYS):
+        pointer = pointers.get(key % PARTITIONS, 0)
+        place = key // PARTITIONS
+        rounds = (pointer - place + PER_PARTITION - 1) // PER_PARTITION
+        expected = None if rounds <= 0 else ((rounds - 1) * PER_PARTITION + place, f"{rounds - 1}")
+        if found.get(key) != expected:
+            wrong.append(f"key {key}: {found.get(key)} with the pointer at {pointer}, not {expected}")
+    return wrong
+
+
+@contextmanager
+def running(*engines: Engine) -> Iterator[list[Future[None]]]:
+    """Engines at work for as long as the block lasts; how each ended is in its future."""
+    stop = threading.Event()
+    with ThreadPoolExecutor(len(engines)) as pool:
+        futures = [pool.submit(engine.run, stop) for engine in engines]
+        try:
+            yield futures
+        finally:
+            stop.set()
+
+
+def python_workers(jvm: int) -> list[int]:
+    """The worker processes that Spark's Python daemon has forked."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has just ended
+            if b"pyspark.daemon" in (entry / "cmdline").read_bytes():
+                stat = (entry / "stat").read_text().rpartition(")")[2].split()
+                parents[int(entry.name)] = int(stat[1])
+    daemons = {pid for pid, parent in parents.items() if parent == jvm}
+    return [pid for pid, parent in parents.items() if parent in daemons]
+
+
+def kill_worker(jvm: int, number: int) -> bool:
+    """Ends one of Spark's Python workers as `kill -9` does; whether there was one."""
+    workers = sorted(python_workers(jvm))
+    if not workers:
+        return False
+    with suppress(ProcessLookupError):
+        os.kill(workers[number % len(workers)], signal.SIGKILL)
+    return True

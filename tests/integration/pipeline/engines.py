@@ -1,0 +1,56 @@
+"""Both engines, made in the same way, so that one test shows the same guarantee of both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql import SparkSession
+
+from inorder.kafka.partition_reader import KafkaSource
+from inorder.pipeline.mapping import TableMapping
+from inorder.pipeline.upsert_work import TableTarget, UpsertWork
+from inorder.ports.slice_work import SliceOutcome, SliceWork
+from inorder.ports.table_store import TableStores
+from inorder.spark.micro_batch import MicroBatch
+from inorder.spark.resident import Resident
+from inorder.wiring.pipeline import Engine
+
+ENGINES = ("micro-batch", "resident")
+
+SPARK_WAIT = 90.0
+"""Seconds; the first query of a session compiles for long on a busy machine."""
+
+
+@dataclass
+class Heard:
+    """A listener that keeps everything."""
+
+    outcomes: list[SliceOutcome] = field(default_factory=list)
+    phases: set[str] = field(default_factory=set)
+
+    def applied(self, outcome: SliceOutcome) -> None:
+        self.outcomes.append(outcome)
+
+    def spent(self, phases: Mapping[str, float]) -> None:
+        self.phases |= set(phases)
+
+    def sum(self, figure: str) -> int:
+        """So many records so far."""
+        return sum(getattr(outcome, figure) for outcome in self.outcomes)
+
+
+def upsert_work(stores: TableStores, mapping: TableMapping) -> UpsertWork:
+    """One table, installed."""
+    store = stores()
+    store.install()
+    store.close()
+    return UpsertWork((TableTarget(mapping, stores),))
+
+
+def new_engine(kind: str, spark: SparkSession, work: SliceWork, bootstrap: str, *, batch: int = 200_000) -> Engine:
+    """An engine of a kind; `batch` bounds a micro-batch."""
+    servers = {"bootstrap.servers": bootstrap}
+    if kind == "resident":
+        return Resident(spark, work, KafkaSource(servers))
+    return MicroBatch(spark, work, KafkaSource(servers), servers, max_offsets_per_trigger=batch)

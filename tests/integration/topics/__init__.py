@@ -1,0 +1,1 @@
+"""Switching topics on real servers."""

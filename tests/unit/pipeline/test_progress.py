@@ -1,0 +1,105 @@
+"""What a run tells: sums by record, seconds by phase, the age of the last slice; and how far it is behind."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+from inorder.pipeline.backlog import behind
+from inorder.pipeline.progress import NOBODY, Progress, Several, summed, tell
+from inorder.ports.partition_reader import Extent, PartitionReader, Place, Reading
+from inorder.ports.slice_work import SliceOutcome
+from inorder.testing.slices import slice_of
+
+FIRST = SliceOutcome("a", 0, next_offset=4, read=4, applied=2, identical=1, ignored=1)
+SECOND = SliceOutcome("a", 0, next_offset=9, read=5, applied=1, stale=1, rejected=1, replayed=2)
+
+
+def test_two_outcomes_of_a_partition_are_told_as_one() -> None:
+    assert summed(FIRST, SECOND) == SliceOutcome(
+        "a", 0, next_offset=9, read=9, applied=3, identical=1, stale=1, ignored=1, rejected=1, replayed=2
+    )
+
+
+def test_progress_keeps_the_sums_the_phases_and_the_age_of_the_last_slice() -> None:
+    now = 100.0
+    progress = Progress(clock=lambda: now)
+    assert progress.as_dict()["last_slice_age"] is None
+    for outcome in (FIRST, SECOND):
+        tell(progress, outcome)
+    progress.spent({"read": 0.5, "apply": 1.0})
+    progress.spent({"apply": 0.25})
+    now = 102.5
+    told = progress.as_dict()
+    assert progress.totals() == {
+        "read": 9, "applied": 3, "identical": 1, "stale": 1, "ignored": 1, "rejected": 1, "replayed": 2,
+    }  # fmt: skip
+    assert told["phase_seconds"] == {"apply": 1.25, "read": 0.5}
+    assert told["last_slice_age"] == 2.5
+
+
+def test_records_that_were_not_applied_are_logged_loudly(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "inorder.pipeline"):
+        tell(NOBODY, FIRST)
+        assert caplog.text == ""
+        tell(NOBODY, SECOND)
+    assert "topic=a partition=0 below=9 rejected=1 stale=1" in caplog.text
+
+
+def test_several_listeners_hear_the_same() -> None:
+    first, second = Progress(), Progress()
+    both = Several(first, second)
+    both.applied(FIRST)
+    both.spent({"read": 1.0})
+    assert first.totals() == second.totals()
+    assert second.as_dict()["phase_seconds"] == {"read": 1.0}
+
+
+@dataclass
+class EndingSource:
+    """Partitions with these extents; `left` of them hold a record above their pointer."""
+
+    held: dict[str, dict[int, Extent]]
+    left: set[Place] = field(default_factory=set)
+    starts: dict[Place, int | None] = field(default_factory=dict)
+
+    def extents(self, topic: str) -> Mapping[int, Extent] | None:
+        return self.held.get(topic)
+
+    def partitions(self, topic: str) -> int | None:
+        raise AssertionError(topic)
+
+    def open(
+        self, starts: Mapping[Place, int | None], *, headers: bool = False, tells_ends: bool = False
+    ) -> PartitionReader:
+        assert (headers, tells_ends) == (False, True)
+        self.starts = dict(starts)
+        return self
+
+    def read(self, most: int, seconds: float) -> Reading:
+        assert most
+        assert seconds
+        slices = [slice_of((7, b"{}"), topic=topic, partition=number) for topic, number in sorted(self.left)]
+        return Reading(slices, frozenset(self.starts))
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def test_offsets_behind_are_those_up_to_the_end() -> None:
+    source = EndingSource({"a": {0: Extent(0, 5_000), 1: Extent(2_000, 9_000)}, "b": {0: Extent(0, 4)}})
+    assert behind(source, ("a", "b", "none"), {("a", 0): 1_000, ("b", 0): 4}) == {
+        ("a", 0): 4_000,
+        ("a", 1): 7_000,
+        ("b", 0): 0,
+    }
+    assert source.starts == {}
+
+
+def test_marks_of_transactions_are_no_records_that_wait() -> None:
+    source = EndingSource({"a": {0: Extent(0, 10), 1: Extent(0, 10)}}, left={("a", 1)})
+    assert behind(source, ("a",), {("a", 0): 9, ("a", 1): 7}) == {("a", 0): 0, ("a", 1): 3}
+    assert source.starts == {("a", 0): 9, ("a", 1): 7}

@@ -1,0 +1,129 @@
+"""What a resident task does between its call to the driver and its end, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from pyspark.sql import Row
+
+from inorder.model.errors import GuaranteeError, InorderError, TransientError, UnreachableError
+from inorder.ports.partition_reader import Place
+from inorder.ports.slice_work import SliceOutcome
+from inorder.ports.table_store import Pointer
+from inorder.spark.outcome_rows import sorted_out
+from inorder.spark.resident_channel import Report, Switchboard
+from inorder.spark.resident_task import Order, attend, resident_task
+from tests.conftest import Eventually
+from tests.unit.spark.resident_parts import CountingWork, ScriptedSource, look
+
+HOST = "127.0.0.1"
+HERE: Place = ("upsert", 0)
+THERE: Place = ("upsert", 1)
+
+
+class Driver:
+    """The driver's end, with the sums of what it was told."""
+
+    def __init__(self) -> None:
+        self.expected: dict[Place, int] = {}
+        self.outcomes: list[SliceOutcome] = []
+        self.phases: set[str] = set()
+        self.switchboard = Switchboard(HOST, HOST, lambda: self.expected, self._hear)
+
+    def _hear(self, _seat: int, report: Report) -> None:
+        self.outcomes += report.outcomes
+        self.phases |= set(report.phases)
+
+    def order(self, work: CountingWork, source: ScriptedSource, *, once: bool = False) -> Order:
+        return Order(0, (HERE, THERE), work, source, self.switchboard.address, once)
+
+    def applied(self) -> int:
+        return sum(outcome.applied for outcome in self.outcomes)
+
+
+@pytest.fixture
+def driver() -> Iterator[Driver]:
+    found = Driver()
+    yield found
+    found.switchboard.close()
+
+
+def errors_of(order: Order) -> list[InorderError]:
+    rows = [Row(**row) for batch in resident_task(order)([]) for row in batch.to_pylist()]
+    outcomes, errors = sorted_out(rows)
+    assert outcomes == []
+    return errors
+
+
+def test_a_task_begins_at_the_pointers_and_new_partitions_at_their_first_record(driver: Driver) -> None:
+    source = ScriptedSource([look(ended=(HERE, THERE))])
+    attend(driver.order(CountingWork({"upsert": {0: Pointer(7)}}), source, once=True))
+    assert source.starts == {HERE: 7, THERE: None}
+    assert source.tells_ends
+
+
+def test_slices_are_applied_in_the_order_in_which_they_were_read_and_all_is_told(
+    driver: Driver, eventually: Eventually
+) -> None:
+    work, source = CountingWork(), ScriptedSource([look(0, 1), look(5, partition=1), look(2, 4)])
+    driver.expected[THERE] = 5
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(attend, driver.order(work, source))
+        assert source.asked.wait(10)
+        driver.switchboard.hang_up()
+        running.result(timeout=10)
+    assert work.handed == [(HERE, [0, 1], 0), (THERE, [5], 5), (HERE, [2, 4], 2)]
+    eventually(lambda: driver.applied() == 5, 10)
+    assert {outcome.partition: outcome.next_offset for outcome in driver.outcomes} == {0: 5, 1: 6}
+    assert driver.phases == {"read", "apply"}
+    assert (work.closed, source.is_open) == (1, False)
+
+
+def test_once_ends_when_every_partition_was_read_to_its_end_and_not_before(driver: Driver) -> None:
+    looks = [look(0, ended=(THERE,)), look(1), look(2, ended=(HERE,)), look(3)]
+    work, source = CountingWork(), ScriptedSource(list(looks))
+    attend(driver.order(work, source, once=True))
+    assert [offsets for _, offsets, _ in work.handed] == [[0], [1], [2]]
+
+
+@pytest.mark.parametrize("kind", [TransientError, GuaranteeError, UnreachableError])
+def test_an_error_ends_the_task_and_goes_to_the_driver_as_a_row(driver: Driver, kind: type[InorderError]) -> None:
+    work, source = CountingWork(error=kind("It broke at 7.", hint="Mend it.")), ScriptedSource([look(7), look(8)])
+    (error,) = errors_of(driver.order(work, source))
+    assert (type(error), str(error)) == (kind, "It broke at 7. Mend it.")
+    assert (work.closed, source.is_open, len(source.looks)) == (1, False, 1)
+
+
+def test_an_error_of_the_reader_does_not_lose_the_report_of_what_was_applied(
+    driver: Driver, eventually: Eventually
+) -> None:
+    source = ScriptedSource([look(0, 1), look(2), TransientError("The partition is gone.")])
+    (error,) = errors_of(driver.order(CountingWork(), source))
+    assert "gone" in str(error)
+    eventually(lambda: driver.applied() == 3, 10)
+
+
+def test_a_task_whose_driver_is_not_there_opens_nothing(driver: Driver) -> None:
+    driver.switchboard.close()
+    work = CountingWork()
+    (error,) = errors_of(driver.order(work, ScriptedSource()))
+    assert isinstance(error, UnreachableError)
+    assert work.closed == 0
+
+
+def test_a_task_that_is_told_to_end_before_it_began_reads_nothing(driver: Driver) -> None:
+    driver.switchboard.hang_up()
+    source = ScriptedSource([look(0)])
+    attend(driver.order(CountingWork(), source))
+    assert len(source.looks) == 1
+
+
+def test_a_task_ends_when_its_driver_goes_in_mid_work(driver: Driver) -> None:
+    source = ScriptedSource()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(attend, driver.order(CountingWork(), source))
+        assert source.asked.wait(10)
+        driver.switchboard.close()
+        running.result(timeout=10)

@@ -1,0 +1,1 @@
+"""The generations of topics, decided without servers."""

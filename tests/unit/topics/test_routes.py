@@ -1,0 +1,188 @@
+"""A writer trusts its routes for half a second, and reads them behind its fence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from inorder.model.errors import FencedError, TopicUnavailableError, TransientError, UnreachableError
+from inorder.model.partition import Partitioner
+from inorder.ports.outbox_store import OutboxRow
+from inorder.ports.topic_generations import Generation, Phase, Target, TopicState
+from inorder.topics.failover import GRACE_SECONDS
+from inorder.topics.routed_log import RoutedShardLog, RoutedUnfencedLog
+from inorder.topics.routes import TRUSTED_SECONDS, Routes, RouteTable, routes_of
+
+FIRST = TopicState("orders", (Generation(0, "orders", 4),), Phase.PREPARING, Target("orders.g1", 8))
+CLOSED = replace(FIRST, phase=Phase.CLOSING)
+MOVED = TopicState("orders", (Generation(0, "orders", 4, (1, 2, 3, 4)), Generation(1, "orders.g1", 8)))
+
+
+@dataclass
+class Told:
+    """States that are changed by hand, and how often somebody asked."""
+
+    states: list[TopicState] = field(default_factory=list)
+    asked: int = 0
+    now: float = 0.0
+    is_away: bool = False
+
+    def read_all(self) -> Iterable[TopicState]:
+        self.asked += 1
+        if self.is_away:
+            raise UnreachableError("No answer.")
+        return list(self.states)
+
+    def close(self) -> None: ...
+
+    def routes(self) -> Routes:
+        return Routes(self, clock=lambda: self.now)
+
+
+@dataclass
+class Log:
+    """A log that notes where rows went."""
+
+    sent: list[tuple[str, int]] = field(default_factory=list)
+    raises: list[Exception] = field(default_factory=list)
+    in_doubt: frozenset[int] = frozenset()
+    given_up: int = 0
+    is_under_way: bool = False
+
+    def take_over(self) -> bytes | None:
+        return b"marker"
+
+    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:  # noqa: ARG002 - the port's signature
+        self.is_under_way = bool(self.raises)
+        if self.raises:
+            raise self.raises.pop(0)
+        self.sent += [(row.topic, row.id) for row in rows]
+
+    def give_up(self) -> frozenset[int]:
+        self.given_up += 1
+        self.is_under_way = False
+        return frozenset({1})
+
+    def close(self) -> None: ...
+
+
+def row(number: int, topic: str = "orders") -> OutboxRow:
+    return OutboxRow(number, topic, b"k", b"v", (), None, None)
+
+
+@pytest.mark.parametrize(
+    ("states", "target"), [([], "orders"), ([FIRST], "orders"), ([CLOSED], None), ([MOVED], "orders.g1")]
+)
+def test_a_topic_goes_by_its_name_until_it_is_closed_and_to_its_generation_afterwards(
+    states: list[TopicState], target: str | None
+) -> None:
+    assert routes_of(states).of("orders") == target
+    assert routes_of(states).of("payments") == "payments"
+
+
+def test_routes_are_read_again_when_they_are_too_old_and_not_before() -> None:
+    told = Told([FIRST])
+    routes = told.routes()
+    assert routes.current() == routes.current() == RouteTable()
+    told.states, told.now = [MOVED], TRUSTED_SECONDS
+    assert routes.current() == RouteTable()
+    told.now += 0.01
+    assert routes.current().of("orders") == "orders.g1"
+    assert told.asked == 2
+
+
+def test_fresh_routes_are_read_however_young_the_old_ones_are() -> None:
+    told = Told([FIRST])
+    routes = told.routes()
+    routes.current()
+    told.states = [CLOSED]
+    assert routes.fresh().of("orders") is None
+
+
+def test_a_switch_waits_longer_than_routes_are_trusted() -> None:
+    assert GRACE_SECONDS >= TRUSTED_SECONDS + 1.0, "and a batch under way looks once a second"
+
+
+def test_a_new_term_reads_the_routes_behind_its_fence() -> None:
+    told = Told([FIRST])
+    log = RoutedShardLog(Log(), routes := told.routes(), {})
+    routes.current()
+    told.states = [MOVED]
+    assert log.take_over() == b"marker"
+    assert routes.current().of("orders") == "orders.g1"
+
+
+def test_rows_go_to_the_generation_of_their_topic_and_keep_their_partitioner() -> None:
+    inner, partitioners = Log(), {"orders": Partitioner.ID_MODULO}
+    log = RoutedShardLog(inner, Told([MOVED]).routes(), partitioners)
+    log.publish([row(1), row(2, "payments")], b"")
+    assert inner.sent == [("orders.g1", 1), ("payments", 2)]
+    assert partitioners["orders.g1"] is Partitioner.ID_MODULO
+
+
+def test_rows_of_a_closed_topic_wait_and_nothing_of_the_batch_is_sent() -> None:
+    inner = Log()
+    log = RoutedShardLog(inner, Told([CLOSED]).routes(), {})
+    with pytest.raises(TopicUnavailableError, match="its messages wait") as refused:
+        log.publish([row(1, "payments"), row(2)], b"")
+    assert refused.value.topic == "orders"
+    assert "inorder topics status orders" in refused.value.hint
+    assert inner.sent == []
+    log.publish([row(1, "payments")], b"")
+    assert inner.sent == [("payments", 1)]
+
+
+def test_callers_hear_of_topics_by_the_names_they_know() -> None:
+    away = TopicUnavailableError("orders.g1", "It is gone.")
+    log = RoutedShardLog(Log(raises=[away]), Told([MOVED]).routes(), {})
+    with pytest.raises(TopicUnavailableError) as refused:
+        log.publish([row(1)], b"")
+    assert refused.value.topic == "orders"
+
+
+def test_other_errors_pass_as_they_are() -> None:
+    log = RoutedShardLog(Log(raises=[FencedError("Overtaken.")]), Told([MOVED]).routes(), {})
+    with pytest.raises(FencedError):
+        log.publish([row(1)], b"")
+    log.close()
+
+
+def test_a_batch_under_way_is_given_up_when_its_topic_is_closed() -> None:
+    told, inner = Told([FIRST]), Log(raises=[TransientError("Not acknowledged yet.")])
+    log = RoutedUnfencedLog(inner, told.routes(), {})
+    with pytest.raises(TransientError, match="Not acknowledged"):
+        log.publish([row(1), row(2)], b"")
+    told.states, told.now = [CLOSED], 1.0
+    with pytest.raises(TransientError, match="switched meanwhile") as moved:
+        log.publish([row(1), row(2)], b"")
+    assert (moved.value.delivered_ids, inner.given_up, inner.sent) == (frozenset({1}), 1, [])
+    with pytest.raises(TopicUnavailableError):
+        log.publish([row(2)], b"")
+    told.states, told.now = [MOVED], 2.0
+    log.publish([row(2)], b"")
+    assert inner.sent == [("orders.g1", 2)]
+
+
+def test_a_batch_under_way_is_waited_for_while_only_other_topics_move() -> None:
+    told, inner = Told([FIRST]), Log(raises=[TransientError("Not acknowledged yet.")], in_doubt=frozenset({7}))
+    log = RoutedUnfencedLog(inner, told.routes(), {})
+    with pytest.raises(TransientError):
+        log.publish([row(1, "payments")], b"")
+    told.states, told.now = [MOVED], 1.0
+    log.publish([row(1, "payments")], b"")
+    assert (inner.sent, inner.given_up, log.in_doubt) == ([("payments", 1)], 0, frozenset({7}))
+
+
+def test_without_routes_nothing_new_is_sent_but_what_was_sent_is_waited_for() -> None:
+    told, inner = Told([FIRST]), Log(raises=[TransientError("Not acknowledged yet.")])
+    log = RoutedUnfencedLog(inner, told.routes(), {})
+    with pytest.raises(TransientError, match="Not acknowledged"):
+        log.publish([row(1)], b"")
+    told.is_away, told.now = True, 1.0
+    log.publish([row(1)], b"")
+    assert inner.sent == [("orders", 1)]
+    with pytest.raises(TransientError, match="Where messages of topic 'orders' go is not known: No answer"):
+        log.publish([row(2)], b"")
+    assert inner.sent == [("orders", 1)]
