@@ -20,6 +20,9 @@ from inorder.demo.writers import Ledger, write
 from inorder.embedded import Stack
 from tests.conftest import Eventually
 from tests.fault.fleet import Fleet, NewFleet, Place, Way
+from tests.integration.pipeline.conftest import direct, spark
+
+__all__ = ["direct", "spark"]
 
 EVENTS_A_ROUND = 400
 QUIET_SECONDS = 0.5

@@ -45,6 +45,10 @@ class CuttingProxy:
         with self._lock:
             self._wanted = command
 
+    def has_cut(self, before: int) -> bool:
+        """Whether there were more cuts than so many."""
+        return self.cuts > before
+
     def __enter__(self) -> Self:
         self._threads[0].start()
         return self

@@ -10,26 +10,35 @@ each at the given rate:
 |                                     | all are visible                                   | timed out, and not again  |
 | while records are delivered         | they may arrive or not                            | timed out, in their order |
 
-Everything behind the client is the program as it is.
+Everything behind the client is the program as it is. With the word `tagged` after the rate, records carry the header
+`instance` beside their own.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 import inorder.kafka.idempotent_log
 import inorder.kafka.shard_log
+import inorder.wiring.logs
 from inorder.cli.main import main
+from inorder.kafka.shard_log import KafkaShardLog
+from inorder.ports.outbox_store import OutboxRow
 
 log = logging.getLogger("inorder.faulty")
 
 INJECTED = "faulty.injected"
+
+TAGGED = "tagged"
+"""The word after the rate with which records get the header `TAG`."""
+TAG = "instance"
 
 
 class FaultyProducer(Producer):
@@ -69,8 +78,30 @@ def _report(callbacks: list[Callable[[KafkaError, None], None]]) -> None:
         callback(KafkaError(KafkaError._MSG_TIMED_OUT, "injected"), None)
 
 
+class TaggedShardLog(KafkaShardLog):
+    """A log whose records say which instance sent them, and in which of its terms.
+
+    Only here: a relay that tagged what it carries would change what its users wrote.
+    """
+
+    _terms = 0
+
+    def take_over(self) -> bytes | None:
+        """One term more."""
+        self._terms += 1
+        return super().take_over()
+
+    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
+        """With the header on each record."""
+        tag = (TAG, f"{os.getpid()}/{self._terms}".encode())
+        super().publish([row._replace(headers=(*row.headers, tag)) for row in rows], marker)
+
+
 if __name__ == "__main__":
     FaultyProducer.rate = float(sys.argv.pop(1))
     for module in (inorder.kafka.shard_log, inorder.kafka.idempotent_log):
         module.Producer = FaultyProducer  # type: ignore[attr-defined]  # the one place where it is put in
+    if sys.argv[1] == TAGGED:
+        sys.argv.pop(1)
+        inorder.wiring.logs.KafkaShardLog = TaggedShardLog  # type: ignore[attr-defined]  # and this one
     sys.exit(main())

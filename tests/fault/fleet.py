@@ -39,6 +39,11 @@ shards = {shards}
 batch_size = 200
 io_back_off_ms = 100
 stop_seconds = 20
+{more}
+"""
+
+_UNPUBLISHED = """\
+(id > (SELECT "offset" FROM outbox_offsets) OR id IN (SELECT id FROM missing_outbox_events))
 """
 
 
@@ -53,6 +58,10 @@ class Way:
     shards: int = 1
     session_ms: int = 6000
     error_rate: float = 0.0
+    more: str = ""
+    """Settings besides these, as they stand in the file."""
+    is_tagged: bool = False
+    """Whether records carry the instance and the term that sent them."""
 
     def __str__(self) -> str:
         words = [self.strategy, self.layout, self.delivery, self.leadership, f"{self.shards} shards"]
@@ -99,7 +108,8 @@ class Fleet:
     def start_one(self) -> Program:
         """One instance more."""
         command = ["relay", "run", "--config", str(self.config)]
-        argv = [sys.executable, faulty_relay.__file__, str(self.way.error_rate), *command]
+        tags = [faulty_relay.TAGGED] if self.way.is_tagged else []
+        argv = [sys.executable, faulty_relay.__file__, str(self.way.error_rate), *tags, *command]
         instance = Program(f"{self.place.name}-{len(self.instances)}", argv, self.place.folder)
         instance.start()
         self.instances.append(instance)
@@ -152,9 +162,8 @@ class Fleet:
 
     def wait_for_progress(self, which: str = "true", seconds: float = PROGRESS_SECONDS) -> None:
         """Returns when everything that was in the outbox is out of it; `which` is a condition for some of it."""
-        newest = self._ask("SELECT coalesce(max(id), 0) FROM outbox")
-        left = f"SELECT count(*) FROM outbox WHERE id <= {newest} AND {which}"
-        self.eventually(lambda: not self._ask(left), seconds)
+        newest = self._ask(f"SELECT coalesce(max(id), 0) FROM {self.settings.relay.table}")
+        self.eventually(lambda: not self.waiting(f"id <= {newest} AND {which}"), seconds)
 
     def verdict(self) -> Verdict:
         """Waits until the outbox is empty, stops the rest, and compares; repeats count unless they are allowed."""
@@ -170,9 +179,10 @@ class Fleet:
             return replace(found, duplicated=0)
         return found
 
-    def waiting(self) -> int:
-        """How many rows are in the outbox."""
-        return self._ask("SELECT count(*) FROM outbox")
+    def waiting(self, which: str = "true") -> int:
+        """How many rows of the outbox are not published."""
+        unpublished = _UNPUBLISHED if self.way.strategy == "polling" else "true"
+        return self._ask(f"SELECT count(*) FROM {self.settings.relay.table} WHERE {unpublished} AND {which}")
 
     def records(self) -> list[ReadRecord]:
         """Every committed record of all topics."""

@@ -110,6 +110,10 @@ def _as_native(connection: Connection, messages: Sequence[Message]) -> None:
     Outbox().publish_list(connection, messages)
 
 
+def _as_trendyol(connection: Connection, messages: Sequence[Message]) -> None:
+    Outbox("outbox_events", layout="trendyol").publish_list(connection, messages)
+
+
 def _as_goharvest(connection: Connection, messages: Sequence[Message]) -> None:
     """As its own writers do, which know nothing of us."""
     rows = [
@@ -124,4 +128,5 @@ def _as_goharvest(connection: Connection, messages: Sequence[Message]) -> None:
 _WAYS: Mapping[str, Callable[[Connection, Sequence[Message]], None]] = {
     "native": _as_native,
     "goharvest": _as_goharvest,
+    "trendyol": _as_trendyol,
 }

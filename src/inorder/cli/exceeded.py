@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from inorder.cli.options import AsJson, ConfigFile, load
-from inorder.cli.output import say, show_fields, show_json, show_table
+from inorder.cli.output import readable, say, show_fields, show_json, show_table
 from inorder.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def show(
     rows = exceeded_rows(load(config), id=row_id)
     if not rows:
         raise ConfigurationError(f"There is no exceeded record {row_id}.", hint="`inorder exceeded list` shows them.")
-    show_fields({**_fields(rows[0]), "headers": rows[0].headers, "value": _text(rows[0].value)}, as_json)
+    show_fields({**_fields(rows[0]), "headers": rows[0].headers, "value": readable(rows[0].value)}, as_json)
 
 
 @app.command()
@@ -123,15 +123,10 @@ def _fields(row: ExceededRow) -> dict[str, object]:
     return {
         "id": row.id,
         "topic": row.topic,
-        "key": _text(row.key),
+        "key": readable(row.key),
         "attempts": row.attempts,
         "code": row.code,
         "parks": row.parks,
         "exceeded_at": row.exceeded_at.isoformat(),
         "reason": row.reason,
     }
-
-
-def _text(value: bytes | None) -> str | None:
-    """Bytes for people: text where they are text, escaped where they are not."""
-    return None if value is None else value.decode(errors="backslashreplace")

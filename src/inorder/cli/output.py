@@ -32,3 +32,8 @@ def show_fields(fields: dict[str, object], as_json: bool) -> None:
         show_json(fields)
     else:
         show_table(fields.items())
+
+
+def readable(value: bytes | None) -> str | None:
+    """Bytes for people: text where they are text, escaped where they are not."""
+    return None if value is None else value.decode(errors="backslashreplace")

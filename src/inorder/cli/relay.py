@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Carry outbox rows to Kafka.", no_args_is_help=True, rich_markup_mode=None)
 
-# How soon a relay that ended by itself is noticed; a signal is noticed at once by the relay's own threads.
-_LOOK_SECONDS = 0.2
-
 
 @app.command()
 def run(config: ConfigFile = None) -> None:
@@ -26,20 +24,25 @@ def run(config: ConfigFile = None) -> None:
 
     SIGTERM or Ctrl-C lets it finish the batch in hand, within `relay.stop_seconds` (10 s), and prints what is
     left. A second one ends it at once; nothing is lost by that.
+
+    Changes of the file are gone on with, unless `relay.reload_on_change` is false. `health.listen` says where health
+    and metrics are told.
     """
-    from inorder.wiring import Relay
+    from inorder.settings.sources import FILE_DEFAULT
+    from inorder.wiring.reload import RelayService
 
     settings = load(config)
-    relay = Relay(settings)
+    service = RelayService(settings, config or Path(FILE_DEFAULT), lambda: load(config))
 
     def left() -> str:
-        return f"{relay.in_flight} rows were on their way; they stay in the outbox until they are known to be sent."
+        return f"{service.in_flight} rows were on their way; they stay in the outbox until they are known to be sent."
 
-    with stop_on_signals("the relay", settings.relay.stop_seconds, left) as stop, relay:
+    with stop_on_signals("the relay", settings.relay.stop_seconds, left) as stop, service:
         say(f"The relay of group {settings.relay.group} runs. Ctrl-C stops it.")
-        while not stop.is_set() and not relay.wait(_LOOK_SECONDS):
-            pass
-    _say_what_is_left(settings, relay.published)
+        if service.address:
+            say("Health and metrics are told at http://{}:{}.".format(*service.address))
+        service.run(stop)
+    _say_what_is_left(settings, service.published)
 
 
 def _say_what_is_left(settings: Settings, published: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from inorder.doctor.check import Check, exit_code
 from inorder.doctor.database import examine_database
+from inorder.doctor.journal import examine_journal
 from inorder.doctor.kafka import examine_kafka
 from inorder.doctor.machine import examine_machine
 from inorder.doctor.redis import examine_redis
@@ -19,4 +20,5 @@ def examine(settings: Settings) -> list[Check]:
         *examine_database(settings),
         *examine_kafka(settings),
         *examine_redis(settings),
+        *examine_journal(settings),
     ]

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from sqlalchemy.engine import URL, make_url
 
 from inorder.doctor.check import Check, of_error, unreachable
+from inorder.doctor.polling import examine_polling
 from inorder.model.errors import InorderError, UnreachableError
 from inorder.settings import Settings
 from inorder.settings.url import masked
+from inorder.stores.credentials import with_login
 from inorder.stores.opening import dialect_of
 
 _START = "Start the database, or correct database.url; `inorder up` starts one here."
@@ -22,6 +24,8 @@ def examine_database(settings: Settings) -> list[Check]:
         url = make_url(settings.database.require_url())
         # What was found before an error stays in the list, and is told.
         found.extend(_checks(url, settings))
+        if all(check.status != "fail" for check in found):
+            found.extend(examine_polling(settings))
     except UnreachableError as error:
         found.append(unreachable("database", f"{shown(url)}: {error.message}", _START))
     except InorderError as error:
@@ -35,7 +39,7 @@ def _checks(url: URL, settings: Settings) -> Iterator[Check]:
         case "postgres":
             from inorder.doctor.postgres import examine_postgres
 
-            return examine_postgres(url, shown(url), settings)
+            return examine_postgres(with_login(settings.database.require_url()), shown(url), settings)
         case "mysql":
             from inorder.doctor.mysql import examine_mysql
 

@@ -34,7 +34,8 @@ def _checks(cluster: Cluster, settings: Settings) -> Iterator[Check]:
         session = {**group_member.DEFAULTS, **settings.kafka.properties}["session.timeout.ms"]
         yield _sessions(cluster, info, int(str(session)))
     yield _marker(cluster, marker_topic(settings.relay.group))
-    yield from _topic(cluster, settings)
+    for target in settings.pipeline.targets:
+        yield from _topic(cluster, settings, target.topic)
 
 
 def _transactions(cluster: Cluster, info: ClusterInfo, wanted: object) -> Check:
@@ -73,8 +74,7 @@ def _marker(cluster: Cluster, topic: str) -> Check:
     return ok("marker topic", f"{topic}: {partitions} partition(s), compacted")
 
 
-def _topic(cluster: Cluster, settings: Settings) -> Iterator[Check]:
-    topic = settings.pipeline.upsert.topic
+def _topic(cluster: Cluster, settings: Settings, topic: str) -> Iterator[Check]:
     partitions = cluster.partitions(topic)
     if partitions is None:
         hint = "Needed by the pipeline only: create it with the number of partitions you want."

@@ -55,14 +55,14 @@ class MySQL:
 
 
 def examine_mysql(shown: str, settings: Settings) -> Iterator[Check]:
-    """What outbox and relay need."""
-    with closing(MySQLDatabase(settings.database.require_url(), "inorder doctor")) as database:
-        with database.transaction() as transaction:
-            questions = MySQL(transaction, settings.relay)
-            version, user, read_only = questions.ask("server")[0]
-            yield _server(f"{version} at {shown} as {user}", version, read_only=bool(read_only))
-            yield from _outbox(questions, settings, _account(user))
-        yield from outbox.no_pipeline(settings, "mysql")
+    """What outbox, relay and pipeline need."""
+    url = settings.database.require_url()
+    with closing(MySQLDatabase(url, "inorder doctor")) as database, database.transaction() as transaction:
+        questions = MySQL(transaction, settings.relay)
+        version, user, read_only = questions.ask("server")[0]
+        yield _server(f"{version} at {shown} as {user}", version, read_only=bool(read_only))
+        yield from _outbox(questions, settings, _account(user))
+        yield from outbox.pipeline_tables(settings, lambda table: bool(questions.ask("columns", table)))
 
 
 def _server(detail: str, version: str, *, read_only: bool) -> Check:
@@ -129,9 +129,13 @@ def _locks(settings: Settings) -> Check:
     with closing(MySQLOutboxStore(settings.database.require_url(), relay.table, layout=relay.layout)) as store:
         if store.holders() is not None:
             return ok("database locks", "performance_schema.metadata_locks lists who writes")
+    if relay.strategy == "polling":
+        follows = "a row whose transaction stays open is given up after relay.polling.missing_max_retries attempts"
+    else:
+        follows = "the relay walks from the head of the table, which is right, only slower"
     return warn(
         "database locks",
-        "performance_schema.metadata_locks does not tell who writes, so the relay walks from the head of the table",
-        "Right, only slower. Switch performance_schema and its instrument wait/lock/metadata/sql/mdl on in the file of "
+        f"performance_schema.metadata_locks does not tell who writes, so {follows}",
+        "Switch performance_schema and its instrument wait/lock/metadata/sql/mdl on in the file of "
         "settings of the server, and grant SELECT on performance_schema.*; prepared XA transactions hinder it too.",
     )

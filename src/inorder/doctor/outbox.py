@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 from inorder.doctor.check import Check, fail, ok, warn
 from inorder.model.errors import InorderError
-from inorder.outbox.layouts import family, layout, statements
+from inorder.outbox.layouts import layout, statements
 from inorder.ports.registry import Setup
 from inorder.relay.reshard import refuse_other
 from inorder.settings import Settings
@@ -18,6 +18,7 @@ from inorder.stores.registry import registered
 
 REGISTRY = "inorder_relay"
 OWN_TABLES = ("inorder_exceeded", "inorder_exceeded_action", "inorder_lease", "inorder_member", REGISTRY)
+PIPELINE_TABLES = ("inorder_pointer", "inorder_dead_letter", "inorder_tombstone")
 
 _COLUMN: Final = re.compile(r'^\s+["`]?(\w+)["`]? ', re.MULTILINE)
 
@@ -82,7 +83,9 @@ def rights(relay: RelaySettings, user: str, missing: Collection[str]) -> Check:
 
 
 def needed_rights(relay: RelaySettings) -> tuple[str, ...]:
-    """Marks and stamps are updates."""
+    """Marks and stamps are updates; the strategy `polling` leaves every row as it is."""
+    if relay.strategy == "polling":
+        return ("INSERT", "SELECT")
     return ("INSERT", "SELECT", "DELETE", *(("UPDATE",) if relay.strategy != "drain" else ()))
 
 
@@ -99,7 +102,11 @@ def registration(relay: RelaySettings, transaction: Transaction, dialect: Dialec
     return ok("registration", f"{wanted}, as registered in {REGISTRY}")
 
 
-def no_pipeline(settings: Settings, dialect: str) -> Iterator[Check]:
-    """What to know of the pipeline where its tables cannot be."""
-    detail = f"not looked for: {settings.pipeline.upsert.table} cannot be in {family(dialect)}"
-    yield warn("pipeline table", detail, "Nothing to do for outbox and relay. The pipeline needs PostgreSQL.")
+def pipeline_tables(settings: Settings, has: Callable[[str], bool]) -> Iterator[Check]:
+    """The tables of the job `upsert`, in whichever database."""
+    for table in (*PIPELINE_TABLES, *(target.table for target in settings.pipeline.targets)):
+        if has(table):
+            yield ok("pipeline table", f"{table} exists")
+        else:
+            hint = "Needed by the pipeline only: run `inorder schema install --layout table`."
+            yield warn("pipeline table", f"{table} does not exist", hint)

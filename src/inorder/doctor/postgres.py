@@ -21,7 +21,6 @@ from inorder.stores.postgres.sqlstate import our_errors
 CONNECT_SECONDS = 5
 NOTIFY_SECONDS = 2.0
 OLDEST = 120_000
-PIPELINE_TABLES = ("inorder_pointer", "inorder_dead_letter")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ def examine_postgres(url: URL, shown: str, settings: Settings) -> Iterator[Check
         yield _server(shown, server)
         yield _notifications(database, settings.relay)
         yield from _outbox(database, settings.relay, server)
-        yield from _pipeline(database, settings.pipeline.upsert.table)
+        yield from outbox.pipeline_tables(settings, database.has)
 
 
 def _server(shown: str, server: Server) -> Check:
@@ -148,12 +147,3 @@ def _own_tables(database: Postgres, server: Server) -> Check:
     grant = f"GRANT CREATE ON SCHEMA {server.schema} TO {server.user}"
     hint = f"Run `inorder schema install` as a user who may, or {grant}."
     return fail("relay tables", f"{', '.join(missing)} missing, and {server.user} may not create tables", hint)
-
-
-def _pipeline(database: Postgres, target: str) -> Iterator[Check]:
-    for table in (*PIPELINE_TABLES, target):
-        if database.has(table):
-            yield ok("pipeline table", f"{table} exists")
-        else:
-            hint = "Needed by the pipeline only: run `inorder schema install --layout table`."
-            yield warn("pipeline table", f"{table} does not exist", hint)

@@ -15,7 +15,7 @@ def examine_redis(settings: Settings) -> list[Check]:
         # Here, because the package redis is an extra.
         from inorder.stores.redis.lease import holder_of
 
-        holder = holder_of(settings.redis.require_url(), f"{settings.relay.group}.0")
+        holder = holder_of(settings.redis.require_url(), settings.relay.lease_name(0))
     except InorderError as error:
         return [of_error("leadership", error)]
     return [ok("leadership", f"{settings.redis.url} answers; {holder or 'nobody'} holds the lease")]

@@ -36,7 +36,7 @@ class SQLite:
 
 
 def examine_sqlite(shown: str, settings: Settings) -> Iterator[Check]:
-    """What outbox and relay need."""
+    """What outbox, relay and pipeline need."""
     path = path_of(settings.database.require_url())
     place = Path(path.removeprefix("file:"))
     if not place.is_file():
@@ -47,7 +47,7 @@ def examine_sqlite(shown: str, settings: Settings) -> Iterator[Check]:
         questions = SQLite(connection)
         yield _file(f"SQLite {questions.ask('version')[0][0]} at {shown}", place)
         yield from _outbox(questions, settings.relay)
-    yield from outbox.no_pipeline(settings, "sqlite")
+        yield from outbox.pipeline_tables(settings, lambda table: bool(questions.ask("table", table=table)))
 
 
 def _opened(place: Path) -> sqlite3.Connection:

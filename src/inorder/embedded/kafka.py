@@ -27,8 +27,13 @@ class Kafka(Server):
     def configure(self) -> None:
         """Write the settings for this start's ports."""
         template = Template(files("inorder.embedded").joinpath("kafka.properties").read_text("utf-8"))
-        settings = template.substitute(port=self.port, controller_port=free_port(), data=self.data)
-        self._properties.write_text(settings, encoding="utf-8")
+        controller_port = free_port()
+        settings = template.substitute(port=self.port, controller_port=controller_port, data=self.data)
+        self._properties.write_text(settings + self.more_settings(controller_port), encoding="utf-8")
+
+    def more_settings(self, controller_port: int) -> str:  # noqa: ARG002 - for those who listen elsewhere as well
+        """Lines that go over the usual ones."""
+        return ""
 
     @property
     def _properties(self) -> Path:
@@ -40,11 +45,15 @@ class Kafka(Server):
         if template.is_dir():
             copy_storage(template, self.data)
             return
-        arguments = ["format", "--cluster-id", new_identity(), "--config", str(self._properties)]
+        self.format_storage()
+        keep_as_template(self.data, template)
+
+    def format_storage(self, *options: str) -> None:
+        """Has Kafka's own tool make the storage."""
+        arguments = ["format", "--cluster-id", new_identity(), "--config", str(self._properties), *options]
         # One short run: the quick compiler is enough, and the simple collector starts faster.
         flags = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
         self.run_tool([*self._java(*flags), "kafka.tools.StorageTool", *arguments])
-        keep_as_template(self.data, template)
 
     def _java(self, *flags: str) -> list[str]:
         jars = os.pathsep.join(str(path) for path in fetch("broker"))
@@ -73,7 +82,7 @@ class Kafka(Server):
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0, "socket.timeout.ms": 2000})
+        admin = AdminClient({"bootstrap.servers": self.inner_bootstrap, "log_level": 0, "socket.timeout.ms": 2000})
         try:
             return bool(admin.list_topics(timeout=2).brokers)
         except KafkaException:
@@ -83,6 +92,11 @@ class Kafka(Server):
     def bootstrap(self) -> str:
         """What `bootstrap.servers` wants."""
         return f"{HOST}:{self.port}"
+
+    @property
+    def inner_bootstrap(self) -> str:
+        """Where the broker can be asked without a password."""
+        return self.bootstrap
 
     @property
     def url(self) -> str:

@@ -16,9 +16,11 @@ Invariants
    before it numbers the rest anew; and where the broker does not know the producer yet, one record goes alone first
    (`kafka/first_contact.py`). So nothing overtakes, with any number in flight.
 3. The producer retries without end and never gives a record up by itself: one that timed out would let others pass.
-   Whoever publishes hears once a second that a batch is still under way, looks at its lease, and goes on waiting for
-   the same batch. An outage of any length therefore repeats nothing.
-4. After a refusal it is known which rows arrived: all that were taken, less all that were reported as failed. They are
+   Whoever publishes hears once a second that a batch is still under way, and goes on waiting for the same batch. An
+   outage of any length therefore repeats nothing.
+4. While a batch is under way the lease is looked at all the time, in memory. When it ends, which is before another
+   instance can have it (`leadership/hold.py`), what is still queued is dropped and nothing more is sent.
+5. After a refusal it is known which rows arrived: all that were taken, less all that were reported as failed. They are
    purged, and only the others are sent again.
 
 When is something published twice?
@@ -126,10 +128,13 @@ class IdempotentShardLog:
         properties: Mapping[str, object],
         *,
         partitioners: Mapping[str, Partitioner] | None = None,
+        holds: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.monotonic,
         grace_seconds: float = GRACE_SECONDS,
     ) -> None:
+        """`holds` says whether the shard may still be ours; it is asked all the while a batch is under way."""
         self._properties = dict(properties)
+        self._holds = holds
         self._clock = clock
         self._grace_seconds = grace_seconds
         largest = int(str(properties.get("message.max.bytes", LARGEST_RECORD)))
@@ -171,6 +176,11 @@ class IdempotentShardLog:
         if under_way.refusal is not None:
             under_way.refusal.delivered_ids = under_way.book.delivered()
             raise under_way.refusal
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether the next `publish` goes on waiting for a batch that was sent."""
+        return self._under_way is not None
 
     def give_up(self) -> frozenset[int]:
         """Drops the batch that is under way, and returns the rows of it that have arrived; see also `in_doubt`."""
@@ -219,6 +229,8 @@ class IdempotentShardLog:
             self._contact.acknowledged(under_way.wave)
             if not under_way.waves or under_way.refusal is not None:
                 return
+            if not self._holds():
+                raise self._lost_lease(producer, under_way)
             under_way.wave = under_way.waves.pop(0)
             try:
                 self._sender.send(producer, under_way.wave, under_way.book)
@@ -230,8 +242,16 @@ class IdempotentShardLog:
         """Returns when nothing is under way or something failed."""
         while len(producer) and not under_way.book.failed:
             _poll(producer)
+            if not self._holds():
+                raise self._lost_lease(producer, under_way)
             if self._clock() > deadline:
                 raise self._out_of_patience(producer, under_way)
+
+    def _lost_lease(self, producer: Producer, under_way: _UnderWay) -> InorderError:
+        """Nothing of the batch is sent any more: another instance may have begun, and no fence would stop us."""
+        arrived = self._arrived(producer, under_way)
+        left = len(under_way.ids) - len(arrived)
+        return TransientError(f"The lease is gone; {left} records of the batch are given up.", delivered_ids=arrived)
 
     def _out_of_patience(self, producer: Producer, under_way: _UnderWay) -> InorderError:
         """The batch goes on, unless a topic of it is gone: the client would wait for that without end."""

@@ -95,6 +95,10 @@ class KafkaLease:
         """Whether this instance leads now. The first call joins the election; what hinders it is raised once."""
         return self._leases.acquire(self._shard)
 
+    def holds(self) -> bool:
+        """Not after this instance has fenced itself, because it hears nothing of its own heartbeats."""
+        return self.state is not State.FENCED
+
     def release(self) -> None:
         """Gives the shard up. Its partition goes to another when all shards of this instance are given up."""
         self._leases.release(self._shard)

@@ -27,7 +27,9 @@ from inorder.model.message import Message
 from inorder.model.partition import Partitioner
 from inorder.outbox.call import Call
 from inorder.outbox.errand import Errand, OnDelivery, Posted, Waited
-from inorder.outbox.lane import Bounds, Lane
+from inorder.outbox.lane import Bounds, Lane, Log
+from inorder.topics.routed_log import RoutedUnfencedLog
+from inorder.topics.routes import Routes
 
 PropertiesOf = Callable[[str], Mapping[str, Any]]
 
@@ -46,10 +48,13 @@ class Lanes:
         partitioners: Mapping[str, Partitioner],
         bounds: Bounds | None = None,
         *,
+        routes: Routes | None = None,
         on_first: Callable[[], object] | None = None,
     ) -> None:
+        """With `routes`, messages go to the generations of their topics."""
         self._properties_of = properties_of
-        self._partitioners = partitioners
+        self._partitioners = dict(partitioners)
+        self._routes = routes
         self._bounds = bounds
         self._on_first = on_first
         self._lock = threading.Lock()
@@ -99,9 +104,12 @@ class Lanes:
                 check_properties(properties)
                 if self._on_first is not None and not self._by_properties:
                     self._on_first()
-                log = IdempotentShardLog(properties, partitioners=self._partitioners, grace_seconds=GRACE_SECONDS)
-                self._by_properties[same] = Lane(log, self._bounds)
+                self._by_properties[same] = Lane(self._log(properties), self._bounds)
             return self._by_topic.setdefault(topic, self._by_properties[same])
+
+    def _log(self, properties: Mapping[str, Any]) -> Log:
+        log = IdempotentShardLog(properties, partitioners=self._partitioners, grace_seconds=GRACE_SECONDS)
+        return log if self._routes is None else RoutedUnfencedLog(log, self._routes, self._partitioners)
 
 
 class WaitingBackend:

@@ -118,6 +118,10 @@ class SharedLease:
             self._lease.acquire()  # extended, so that nobody begins while our loop stops
         return False
 
+    def holds(self) -> bool:
+        """As the lease does; a shard that is to be given up is held until its loop has stopped."""
+        return self._lease.holds()
+
     def release(self) -> None:
         """Gives the shard up, and leaves the group with the last one."""
         self._notice.stopped()

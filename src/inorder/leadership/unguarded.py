@@ -10,6 +10,10 @@ class NoLease:
         """Always."""
         return True
 
+    def holds(self) -> bool:
+        """Always."""
+        return True
+
     def release(self) -> None:
         """Nothing to free."""
 

@@ -1,4 +1,4 @@
-"""What inorder tells about itself: logs."""
+"""What inorder tells about itself: logs, health and metrics."""
 
 from inorder.observe.logs import configure_logs
 

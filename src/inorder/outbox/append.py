@@ -12,6 +12,7 @@ from inorder.model.errors import ConfigurationError, ValidationError
 from inorder.model.headers import to_text
 from inorder.model.message import Record
 from inorder.outbox.layouts import LAYOUTS, family, quoted_table, statements
+from inorder.outbox.layouts.trendyol import encode as trendyol
 from inorder.sql import load, named, quoted
 
 # Escaped text may be twice its size, and MySQL takes 16 MiB a statement by default; 4 MiB leaves room. It
@@ -66,21 +67,40 @@ class Target:
             )
 
     def refuse(self, records: Sequence[Record], *, in_list: bool) -> None:
-        """Raises `ValidationError` for a record with something that the layout has no column for."""
-        if self.layout == "native":
+        """Raises `ValidationError` for a record with something that the columns of the layout cannot hold."""
+        flaws = _FLAWS.get(self.layout)
+        if flaws is None:
             return
         for position, record in enumerate(records):
-            for field in _ONLY_NATIVE:
-                if getattr(record, field) not in (None, ()):
-                    place = f"messages[{position}]." if in_list else ""
-                    raise ValidationError(
-                        f"{place}{field.removesuffix('_ms')}",
-                        f"the layout {self.layout!r} of table {self.table!r} has no column for it.",
-                        hint='Leave it out, or use layout="native".',
-                    )
+            for field, reason in flaws(record):
+                place = f"messages[{position}]." if in_list else ""
+                raise ValidationError(
+                    f"{place}{field.removesuffix('_ms')}",
+                    f"the layout {self.layout!r} of table {self.table!r} cannot keep it: {reason}",
+                    hint='Change it or leave it out, or use layout="native".',
+                )
 
 
-_ONLY_NATIVE = ("headers", "partition", "timestamp_ms")
+Flaws = Iterator[tuple[str, str]]
+
+
+def _without(record: Record, *fields: str) -> Flaws:
+    """Fields of the record that there is no column for."""
+    for field in fields:
+        if getattr(record, field) not in (None, ()):
+            yield field, "it has no column for it."
+
+
+def _deimos_flaws(record: Record) -> Flaws:
+    yield from _without(record, "headers", "partition", "timestamp_ms")
+
+
+def _trendyol_flaws(record: Record) -> Flaws:
+    yield from _without(record, "partition", "timestamp_ms")
+    yield from trendyol.flaws(record)
+
+
+_FLAWS: dict[str, Callable[[Record], Flaws]] = {"deimos": _deimos_flaws, "trendyol": _trendyol_flaws}
 
 
 @cache
@@ -120,4 +140,7 @@ _COLUMNS: dict[str, Callable[[Record], str | bytes | int | None]] = {
     "headers": lambda record: to_text(record.headers),
     "partition": attrgetter("partition"),
     "timestamp": attrgetter("timestamp_ms"),
+    "text_key": lambda record: trendyol.text(record.key),
+    "text_value": lambda record: trendyol.text(record.value),
+    "header": trendyol.header,
 }

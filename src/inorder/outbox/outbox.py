@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, overload
 from inorder.model.message import Limits, Message, Record
 from inorder.outbox.append import Target
 from inorder.outbox.connections import Outcome, writer_of
-from inorder.outbox.encoding import encoded, encoded_list
+from inorder.outbox.encoding import Checks, Rules, encoded, encoded_list
 
 if TYPE_CHECKING:
     import sqlite3
@@ -62,10 +62,22 @@ class Outbox:
     >>> connection.close()
     """
 
-    def __init__(self, table: str = "outbox", *, layout: str = "native", limits: Limits | None = None) -> None:
-        """`layout` is that of the table: `native`, or `deimos`, which keeps no headers, partition or timestamp."""
+    def __init__(
+        self,
+        table: str = "outbox",
+        *,
+        layout: str = "native",
+        limits: Limits | None = None,
+        checks: Checks | None = None,
+    ) -> None:
+        """`layout` is that of the table: `native`, or one that keeps less.
+
+        `deimos` has no headers, partition or timestamp. `trendyol` has no partition or timestamp; its keys (of up to
+        200 characters), values and headers are text, and a value is always there. `checks` are those that
+        `inorder.message_checks(settings)` makes, of what the readers of a topic ask for.
+        """
         self._target = Target(table, layout)
-        self._limits = limits or Limits()
+        self._rules = Rules(limits or Limits(), checks or {})
 
     @overload
     def publish(self, connection: AsyncHandle, message: Message) -> Written: ...
@@ -78,7 +90,7 @@ class Outbox:
         holds no transaction; nothing is written then.
         """
         write = writer_of(connection)
-        records = (encoded("message", message, self._limits),)
+        records = (encoded("message", message, self._rules),)
         self._target.refuse(records, in_list=False)
         return write(connection, self._target, records)
 
@@ -92,7 +104,7 @@ class Outbox:
         One bad message refuses the whole list; its field is named with its place, as in `messages[3].value`.
         """
         writer_of(connection)
-        return self.append(connection, encoded_list(messages, self._limits))
+        return self.append(connection, encoded_list(messages, self._rules))
 
     def append(self, connection: Any, records: Sequence[Record]) -> Outcome:
         """Adds records that were encoded before, in their order; `publish_list` is the call for applications."""

@@ -17,6 +17,12 @@ class Lease(Protocol):
         Whoever is told no stops its work before it asks again.
         """
 
+    def holds(self) -> bool:
+        """Whether the claim may still be ours, from memory: asked many times a second while records are under way.
+
+        Whoever is told no sends nothing more, where no fence would stop it.
+        """
+
     def release(self) -> None:
         """Gives the claim up so that the next instance need not wait for it to run out."""
 

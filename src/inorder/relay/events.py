@@ -70,7 +70,17 @@ class BatchProduced:
     error: Exception | None
 
 
-RelayEvent = LeaderAcquired | LeaderRefreshed | LeaderRevoked | LeaderFenced | MeterRead | BatchProduced
+@dataclass(frozen=True, slots=True)
+class BreakerChanged:
+    """A breaker of the strategy `polling`, `outbox` or `missing`, is `closed` or `open` from now on."""
+
+    breaker: str
+    state: str
+
+
+RelayEvent = (
+    LeaderAcquired | LeaderRefreshed | LeaderRevoked | LeaderFenced | MeterRead | BatchProduced | BreakerChanged
+)
 
 
 class Meter:

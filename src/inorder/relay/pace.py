@@ -18,7 +18,9 @@ class Pace:
     longest_brief_poll: float = 0.05
     """Where that doubling ends: a transaction that stays open is looked for so often."""
     lease: float = 1.0
-    """Between extensions of the lease, and between tries to win it."""
+    """Between tries to win the lease, and before the next one after being fenced."""
+    check: float = 1.0
+    """Between looks whether this instance leads."""
     parked: float = 1.0
     """Between looks whether somebody released a parked key, while there is one."""
     topic: float = 2.0

@@ -22,7 +22,7 @@ first sweep, and counts attempts anew.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -65,7 +65,12 @@ class Waiting:
 class Parking:
     """What waits at the moment, for one owner."""
 
-    def __init__(self, parked: Mapping[Key, Sequence[int]] | None = None) -> None:
+    def __init__(
+        self,
+        parked: Mapping[Key, Sequence[int]] | None = None,
+        order: Callable[[OutboxRow], Order] = order_of,
+    ) -> None:
+        self._order = order
         self._held: dict[Order, Held] = {key: Held(min(ids), set(ids)) for key, ids in (parked or {}).items()}
         self._attempts: dict[int, int] = {}
 
@@ -81,11 +86,12 @@ class Parking:
         return self._attempts[row.id]
 
     def hold(self, row: OutboxRow, retry_at: float) -> None:
-        """Holds the row and its key until `retry_at`."""
-        held = self._held.setdefault(order_of(row), Held(row.id))
+        """Holds the row and its key until `retry_at`; a key that is parked stays so, and the row waits with it."""
+        held = self._held.setdefault(self._order(row), Held(row.id, retry_at=retry_at))
         held.bad = min(held.bad, row.id)
         held.ids.add(row.id)
-        held.retry_at = retry_at
+        if held.retry_at is not None:
+            held.retry_at = retry_at
 
     def hold_topic(self, topic: str, retry_at: float) -> None:
         """Holds everything of the topic until `retry_at`."""
@@ -93,7 +99,7 @@ class Parking:
 
     def exceed(self, row: OutboxRow, *, parks: bool, now: float) -> None:
         """The row is gone from the outbox: its key waits for a person, or goes on at once without it."""
-        held = self._held[order_of(row)]
+        held = self._held[self._order(row)]
         self._attempts.pop(row.id, None)
         if parks:
             held.retry_at = None
@@ -133,7 +139,7 @@ class Parking:
         return held is not None
 
     def _waits(self, row: OutboxRow) -> bool:
-        held = self._held.get((row.topic,)) or self._held.get(order_of(row))
+        held = self._held.get((row.topic,)) or self._held.get(self._order(row))
         if held is None or row.id < held.bad:
             return False
         held.ids.add(row.id)

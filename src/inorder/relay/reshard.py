@@ -32,17 +32,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 
-from inorder.model.errors import ConfigurationError, FencedError
+from inorder.model.errors import ConfigurationError
 from inorder.ports.exceeded_store import ExceededStore
 from inorder.ports.registry import Registration, Registry, Setup
 from inorder.ports.shard_log import ShardLog
+from inorder.relay.fencing import insist
 from inorder.relay.marker import Marker
 
 log = logging.getLogger("inorder.relay")
-
-SETTLE_TRIES = 10
-"""An old instance may win its shard back while we settle it. It then asks for the registration and ends."""
 
 CONFIRM_HINT = "Give all instances the same settings, or run `inorder relay reshard` to change what is registered."
 
@@ -99,14 +98,7 @@ class Resharding:
         return self._registry.finish_change()
 
     def _settle(self, setup: Setup, shard: int, *, restored: bool) -> None:
-        for tries_left in reversed(range(SETTLE_TRIES)):
-            try:
-                self._settle_once(setup, shard, restored=restored)
-                break
-            except FencedError as error:
-                if not tries_left:
-                    raise
-                log.info("relay.shard_settled_again: %s", error, extra={"group": setup.group, "shard": shard})
+        insist(partial(self._settle_once, setup, shard, restored=restored))
         log.info("relay.shard_settled", extra={"group": setup.group, "shard": shard})
 
     def _settle_once(self, setup: Setup, shard: int, *, restored: bool) -> None:

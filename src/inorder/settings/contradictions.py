@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from inorder.pipeline.mapping import RESERVED_COLUMNS
+from inorder.settings.contradictions_of_pipeline import of_pipeline
+from inorder.settings.contradictions_of_polling import against_database, against_lease, against_polling
 from inorder.settings.kafka import Property
-from inorder.settings.pipeline import UpsertSettings
 from inorder.settings.relay import RelaySettings
 from inorder.settings.tree import spelt
 
@@ -32,16 +32,14 @@ def contradictions(settings: Settings) -> Iterator[str]:
     yield from _against_at_least_once(settings)
     yield from _against_layout(settings)
     yield from _against_topic_lock(settings.relay)
+    yield from against_polling(settings.relay)
+    yield from against_lease(settings.relay.lease)
+    yield from against_database(settings)
+    yield from _batches(settings)
     yield from _sizes(settings)
-    yield from _columns(settings.pipeline.upsert)
+    yield from of_pipeline(settings)
     if settings.relay.leadership == "redis" and settings.redis.url is None:
         yield "relay.leadership = 'redis' needs redis.url, which is not set."
-    upsert = settings.pipeline.upsert
-    if upsert.table == settings.relay.table:
-        yield (
-            f"pipeline.upsert.table and relay.table are both {upsert.table!r}; "
-            "the pipeline cannot write into the outbox."
-        )
 
 
 def _against_layout(settings: Settings) -> Iterator[str]:
@@ -79,21 +77,6 @@ def _against_topic_lock(relay: RelaySettings) -> Iterator[str]:
         )
 
 
-def _columns(upsert: UpsertSettings) -> Iterator[str]:
-    if upsert.key in upsert.fields:
-        yield (
-            f"pipeline.upsert.key = {upsert.key!r} is also listed in pipeline.upsert.fields; "
-            "the key is a column of its own, so leave it out of the fields."
-        )
-    for name in RESERVED_COLUMNS:
-        if name in (upsert.key, *upsert.fields):
-            place = "key" if name == upsert.key else "fields"
-            yield (
-                f"pipeline.upsert.{place} names {name!r}, a column that inorder itself keeps in "
-                f"pipeline.upsert.table = {upsert.table!r}; rename the field."
-            )
-
-
 def _against_delivery(settings: Settings) -> Iterator[str]:
     delivery = f"relay.delivery = {settings.relay.delivery!r}"
     yield from _against_order("kafka", settings.kafka.properties, delivery)
@@ -127,6 +110,21 @@ def _against_at_least_once(settings: Settings) -> Iterator[str]:
                 f"kafka.\"{name}\" = {value!r} contradicts relay.delivery = 'at-least-once', "
                 "which never gives a record up; leave it out."
             )
+
+
+def _batches(settings: Settings) -> Iterator[str]:
+    relay = settings.relay
+    if relay.strategy == "mark-purge" and relay.batch_size > relay.in_flight_limit:
+        yield (
+            f"relay.batch_size = {relay.batch_size} is larger than relay.in_flight_limit = {relay.in_flight_limit}; "
+            "no batch could be in flight as a whole."
+        )
+    queue = settings.kafka.properties.get("queue.buffering.max.messages")
+    if queue is not None and str(queue).isdigit() and 0 < int(queue) < relay.batch_size:
+        yield (
+            f'relay.batch_size = {relay.batch_size} is larger than kafka."queue.buffering.max.messages" = {queue}; '
+            "the client's queue could not take a batch."
+        )
 
 
 def _sizes(settings: Settings) -> Iterator[str]:

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
-from inorder.settings.section import ColumnName, Planned, Section, TableName, TopicName, Whole
+from inorder.settings.section import ColumnName, Section, TableName, TopicName, Whole
 
-Engine = Annotated[Literal["micro-batch"], Planned("resident")]
-Mode = Annotated[Literal["upsert"], Planned("insert", "update")]
-# As inorder.pipeline.mapping has them; a test keeps the two together.
-KeyType = Literal["bigint", "integer", "text"]
-FieldType = Literal["boolean", "integer", "bigint", "double", "text"]
+Engine = Literal["micro-batch", "resident"]
+Mode = Literal["upsert", "insert", "update"]
+Deletes = Literal["tombstone", "reject"]
+Nulls = Literal["ignore", "write"]
+# As inorder.pipeline.field_types has them; a test keeps the two together.
+KeyType = Literal["bigint", "integer", "text", "uuid"]
+FieldType = Literal["boolean", "integer", "bigint", "double", "numeric", "text", "timestamp", "date", "uuid", "json"]
+
+
+def _listed(value: Any) -> Any:
+    # One is the usual case, and a variable holds text: names with commas between them.
+    return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+
+
+KeyColumns = Annotated[list[ColumnName], BeforeValidator(_listed)]
+KeyTypes = Annotated[list[KeyType], BeforeValidator(_listed)]
 
 
 def _seed_fields() -> dict[str, FieldType]:
@@ -20,34 +31,62 @@ def _seed_fields() -> dict[str, FieldType]:
 
 
 class UpsertSettings(Section):
-    """The job `upsert`: the newest state of each key, in a table."""
+    """The job `upsert`: the newest state of each key, in a table.
+
+    Several tables are written as `[[pipeline.tables]]` instead, one after the other, each with these keys.
+    """
 
     topic: TopicName = Field(default="upsert", description="The topic that is read, all partitions of it.")
     table: TableName = Field(
         default="messages",
         description="The table that is written, with its schema before a dot where it has one.",
     )
-    key: ColumnName = Field(
-        default="id",
-        description=("The field of a message that names its row: the primary key of the table. Not one of `fields`."),
+    key: KeyColumns = Field(
+        default="id",  # type: ignore[arg-type]  # validated as if it were given
+        min_length=1,
+        description=(
+            "The field of a message that names its row: the primary key of the table. Not one of `fields`. A list "
+            '(`["flight", "seat"]`, in a variable `flight,seat`) where the key has several columns; the key of the '
+            'Kafka record is then their JSON array, `[7,"12A"]`.'
+        ),
     )
-    key_type: KeyType = Field(
-        default="bigint",
-        description="The type of the key column. `bigint` or `integer` for whole numbers, else `text`.",
+    key_type: KeyTypes = Field(
+        default="bigint",  # type: ignore[arg-type]  # validated as if it were given
+        min_length=1,
+        description=(
+            "The type of the key column, or a list of types where there are several. `bigint` or `integer` for whole "
+            "numbers, `uuid`, else `text`."
+        ),
     )
     mode: Mode = Field(
         default="upsert",
         description=(
-            "What a message may do. `upsert` makes the row where it is missing and updates it where it is there."
+            "What a message may do. `upsert` makes the row where it is missing and updates it where it is there. "
+            "`insert` never changes a row that is there, `update` never makes one; what a message may not do is "
+            "ignored, and counted."
         ),
     )
     fields: dict[ColumnName, FieldType] = Field(
         default_factory=_seed_fields,
         min_length=1,
         description=(
-            "The other columns and their types. A field that a message lacks keeps its value. In a variable "
-            "it is "
-            'JSON: `INORDER_PIPELINE__UPSERT__FIELDS={"enabled": "boolean"}`.'
+            "The other columns and their types. A field that a message lacks keeps its value, and so does one with an "
+            "empty text. `timestamp` is RFC 3339 with a zone, `numeric` a number or a text of digits, `json` any JSON "
+            'value. In a variable it is JSON: `INORDER_PIPELINE__UPSERT__FIELDS={"enabled": "boolean"}`.'
+        ),
+    )
+    nulls: Nulls = Field(
+        default="ignore",
+        description=(
+            "What a field that is null does. `ignore`: nothing, as if it were absent. `write`: it empties the column."
+        ),
+    )
+    deletes: Deletes = Field(
+        default="tombstone",
+        description=(
+            "What a message without a value does. `tombstone`: it deletes the row that its key names, and a note in "
+            "`inorder_tombstone` keeps older messages from making it again. `reject`: it goes to the dead letters, as "
+            "it always does in mode `insert`."
         ),
     )
     max_value_bytes: Whole = Field(
@@ -58,6 +97,22 @@ class UpsertSettings(Section):
             "together with the topic's `max.message.bytes`."
         ),
     )
+    max_attempts: Whole = Field(
+        default=3,
+        ge=1,
+        description=(
+            "How often a row that the database refuses, for a constraint or a value too long, is tried before its "
+            "messages go to the dead letters. All happens in one transaction: a row that waits for another one of the "
+            "same slice passes at the second try. Faults of the environment are waited out and never counted."
+        ),
+    )
+
+
+class TableSettings(UpsertSettings):
+    """One of several tables of the job `upsert`; topic and table have no defaults here."""
+
+    topic: TopicName = Field(description="The topic that is read, all partitions of it; it feeds this table only.")
+    table: TableName = Field(description="The table that is written.")
 
 
 class PipelineSettings(Section):
@@ -66,7 +121,31 @@ class PipelineSettings(Section):
     engine: Engine = Field(
         default="micro-batch",
         description=(
-            "How Spark runs the job. `micro-batch` is Structured Streaming, one task per partition and batch."
+            "How Spark runs the job; both keep the same guarantees. `micro-batch` is Structured Streaming, one task "
+            "per partition and batch: a row is there some tenths of a second after its message. `resident` are tasks "
+            "that stay, each with some of the partitions: a row is there after some milliseconds, and a backlog is "
+            "caught up with faster. They hold a core of Spark each for as long as the job runs."
+        ),
+    )
+    master: str | None = Field(
+        default=None,
+        min_length=1,
+        description=(
+            "The Spark master. Without it Spark runs inside the command, on all cores of its machine. On a cluster "
+            "every node needs this Python with inorder, and with `resident` tasks must reach `spark.driver.host`."
         ),
     )
     upsert: UpsertSettings = Field(default_factory=UpsertSettings, description="The job `upsert`.")
+    tables: list[TableSettings] = Field(
+        default_factory=list,
+        description=(
+            "The tables of the job `upsert` where it has several: `[[pipeline.tables]]` once for each, with the keys "
+            "that `[pipeline.upsert]` has, which is then left out. One application of Spark reads all topics. In a "
+            "variable it is a JSON list."
+        ),
+    )
+
+    @property
+    def targets(self) -> tuple[UpsertSettings, ...]:
+        """What the job `upsert` writes."""
+        return tuple(self.tables) or (self.upsert,)

@@ -20,6 +20,14 @@ class PublisherSettings(Section):
             "the assertions of a test and sends nothing. `[topics.NAME]` may say otherwise for one topic."
         ),
     )
+    checks_messages: bool = Field(
+        default=True,
+        description=(
+            "Whether messages are checked before they are sent as the pipeline will check them: against the mapping "
+            "of their topic's table and against `[topics.NAME] json_schema`. What would become a dead letter is "
+            "refused then. `false` sends everything that Kafka takes."
+        ),
+    )
     timeout_seconds: Whole = Field(
         default=30,
         ge=1,

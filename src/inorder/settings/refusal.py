@@ -17,15 +17,23 @@ from inorder.settings.sources import Entry
 from inorder.settings.tree import Model, Path, field_at, spelt
 from inorder.settings.url import masked
 
-_URLS = (("database", "url"), ("redis", "url"))
+_URLS = (("database", "url"), ("database", "read_only_url"), ("redis", "url"))
 
 _EXPECTED = {
     "int_parsing": "a whole number",
     "int_type": "a whole number",
     "int_parsing_size": "a smaller number",
     "string_type": "text",
+    "string_too_long": "{max_length} characters or less",
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
     "dict_type": "a table",
+    "credentials": "a file with user and password: {text}",
+    "string_pattern_mismatch": "letters, digits and . _ : / @ -",
     "too_short": "at least one entry",
+    "extra_forbidden": "no key of this name",
+    "missing": "a value: it has no default",
+    "list_type": "a list",
     "greater_than_equal": "{ge} or more",
     "less_than_equal": "{le} or less",
 }

@@ -7,19 +7,22 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from inorder.settings.section import GroupName, OnExceeded, Planned, Section, TableName, TopicName, Whole
+from inorder.settings.lease import LeaseSettings
+from inorder.settings.polling import PollingSettings
+from inorder.settings.section import GroupName, OnExceeded, Section, TableName, TopicName, Whole
 
-# What is built of each field. The words after it in `Planned` are the contract's, and come with later
-# versions.
-Strategy = Annotated[Literal["drain", "mark-purge", "topic-lock"], Planned("polling")]
-Layout = Annotated[Literal["native", "goharvest", "debezium", "deimos"], Planned("trendyol")]
+Strategy = Literal["drain", "mark-purge", "topic-lock", "polling"]
+Layout = Literal["native", "goharvest", "debezium", "deimos", "trendyol"]
 Delivery = Literal["exactly-once", "at-least-once"]
 Leadership = Literal["kafka", "database", "redis", "none"]
 
 
 # What a setting is where the others say that it cannot be as usual, and nobody said otherwise.
 DEIMOS_TABLE = "kafka_messages"
+TRENDYOL_TABLE = "outbox_events"
 TOPIC_LOCK_BATCH = 1000
+POLLING_BATCH = 5000
+IN_FLIGHT_LIMIT = 1000
 
 
 def _topics(value: Any) -> Any:
@@ -104,6 +107,8 @@ class RelaySettings(Section):
             "each row first (column `leader_id`), as goharvest does: others can see who works on a row, at the price "
             "of one more write a row. `topic-lock` is that of Deimos: workers lock a topic by a row, send its messages "
             "and delete them; it needs the layout `deimos`, delivers `at-least-once` and is set in [relay.topic_lock]. "
+            "`polling` is that of PollingOutboxPublisher: rows stay, an offset says how far they are published, and "
+            "missing ids are looked for; it needs the layout `trendyol` and is set in [relay.polling]. "
             "All instances of a table must agree; `inorder relay reshard` changes it."
         ),
     )
@@ -113,7 +118,8 @@ class RelaySettings(Section):
             "Which columns the outbox table has. `native` is inorder's own, `goharvest` and `debezium` are those of "
             "these tools, whose tables are taken over as they are (debezium's gets one more column, "
             "`inorder schema sql --layout debezium` says which and why). `deimos` is that of Deimos' database backend, "
-            "for the strategy `topic-lock`. Writers of foreign layouts wake nobody, so "
+            "for the strategy `topic-lock`; `trendyol` is that of PollingOutboxPublisher, for the strategies `polling` "
+            "and `drain`. Writers of foreign layouts wake nobody, so "
             "the relay looks every half second while nothing comes."
         ),
     )
@@ -121,7 +127,8 @@ class RelaySettings(Section):
         default="outbox",
         description=(
             "The outbox table, with its schema before a dot where it has one. Change it to fit your naming. With the "
-            f"layout `deimos` the default is `{DEIMOS_TABLE}`; its locks are in `kafka_topic_info`, in the same schema."
+            f"layout `deimos` the default is `{DEIMOS_TABLE}`; its locks are in `kafka_topic_info`, in its schema; "
+            f"with the layout `trendyol` it is `{TRENDYOL_TABLE}`."
         ),
     )
     delivery: Delivery = Field(
@@ -141,8 +148,8 @@ class RelaySettings(Section):
             "Who works, when several instances run. It is a hint for efficiency; the broker's fence "
             "decides. `kafka` elects the owner of partition 0 of the topic `inorder.<group>.leader`, and the "
             "next one takes over 6 s after a leader was killed (`session.timeout.ms` in [kafka]). `database` "
-            "keeps a lease row that runs out after 3 s, `redis` a key that does (see `redis.url`). `none` asks "
-            "nobody: for a single instance that something else guards."
+            "keeps a lease row that runs out after 3 s, `redis` a key that does (see `redis.url`); [relay.lease] sets "
+            "both. `none` asks nobody: for a single instance that something else guards."
         ),
     )
     shards: Whole = Field(
@@ -157,12 +164,12 @@ class RelaySettings(Section):
         ),
     )
     in_flight_limit: Whole = Field(
-        default=1000,
+        default=IN_FLIGHT_LIMIT,
         ge=2,
         le=1_000_000,
         description=(
-            "Strategy `mark-purge`: most rows of a shard that are marked, sent and not yet acknowledged. `drain` has "
-            "`batch_size` for it."
+            "Strategy `mark-purge`: most rows of a shard that are marked, sent and not yet acknowledged; "
+            "`batch_size` must not be larger. The other strategies have `batch_size` for it."
         ),
     )
     mark_back_off_ms: Whole = Field(
@@ -215,7 +222,8 @@ class RelaySettings(Section):
         description=(
             "Most rows in one Kafka transaction. Larger batches carry more rows a second; smaller ones "
             "bring a row out sooner and hold less memory. Change it when rows are very large. With the strategy "
-            f"`topic-lock` it is most messages that are sent together, and the default is {TOPIC_LOCK_BATCH}."
+            f"`topic-lock` it is most messages that are sent together, and the default is {TOPIC_LOCK_BATCH}; with "
+            f"`polling` the default is {POLLING_BATCH}, with `mark-purge` it is `in_flight_limit`."
         ),
     )
     max_attempts: Whole = Field(
@@ -235,7 +243,24 @@ class RelaySettings(Section):
             "everything behind it waits. `[topics.NAME]` may say otherwise for one topic."
         ),
     )
+    reload_on_change: bool = Field(
+        default=True,
+        description=(
+            "Whether `inorder relay run` looks at its file once a second and goes on with what was changed in it: "
+            "[kafka], [topics], batch sizes, waits and limits. The batch in hand is finished first. A file with "
+            "a mistake in it is logged as `relay.reload_refused` and changes nothing; a key that only counts at the "
+            "start is logged as `relay.restart_needed`."
+        ),
+    )
     topic_lock: TopicLockSettings = Field(default_factory=TopicLockSettings)
+    polling: PollingSettings = Field(default_factory=PollingSettings)
+    lease: LeaseSettings = Field(default_factory=LeaseSettings)
+
+    def lease_name(self, shard: int) -> str:
+        """What the lease of a shard is called, in the database and in Redis."""
+        if self.lease.name and self.shards == 1:
+            return self.lease.name
+        return f"{self.lease.name or self.group}.{shard}"
 
     @model_validator(mode="before")
     @classmethod
@@ -246,6 +271,13 @@ class RelaySettings(Section):
         follows: dict[str, Any] = {}
         if raw.get("layout") == "deimos":
             follows["table"] = DEIMOS_TABLE
-        if raw.get("strategy") == "topic-lock":
-            follows |= {"delivery": "at-least-once", "batch_size": TOPIC_LOCK_BATCH}
+        if raw.get("layout") == "trendyol":
+            follows["table"] = TRENDYOL_TABLE
+        match raw.get("strategy"):
+            case "topic-lock":
+                follows |= {"delivery": "at-least-once", "batch_size": TOPIC_LOCK_BATCH}
+            case "polling":
+                follows["batch_size"] = POLLING_BATCH
+            case "mark-purge":
+                follows["batch_size"] = raw.get("in_flight_limit", IN_FLIGHT_LIMIT)
         return {**follows, **raw}

@@ -14,6 +14,8 @@ from pydantic_core import PydanticCustomError
 
 from inorder.settings.contradictions import contradictions
 from inorder.settings.database import DatabaseSettings
+from inorder.settings.health import HealthSettings
+from inorder.settings.journal import JournalSettings
 from inorder.settings.kafka import KafkaSettings, Property
 from inorder.settings.log import LogSettings
 from inorder.settings.outbox import OutboxSettings
@@ -50,9 +52,11 @@ class Settings(Section):
     publisher: PublisherSettings = Field(default_factory=PublisherSettings)
     relay: RelaySettings = Field(default_factory=RelaySettings)
     pipeline: PipelineSettings = Field(default_factory=PipelineSettings)
+    journal: JournalSettings = Field(default_factory=JournalSettings)
     topics: dict[TopicName, TopicSettings] = Field(default_factory=dict)
     outbox: OutboxSettings = Field(default_factory=OutboxSettings)
     log: LogSettings = Field(default_factory=LogSettings)
+    health: HealthSettings = Field(default_factory=HealthSettings)
 
     _origins: dict[Path, Origin] = PrivateAttr(default_factory=dict)
 
@@ -90,12 +94,22 @@ class Settings(Section):
         """The client's properties for a producer of this topic, secrets in clear: never print them."""
         return {**self.kafka.properties, **self.topic(topic).kafka.properties}
 
+    def schema_file(self, topic: str) -> File | None:
+        """The file with the JSON Schema of a topic: beside the settings file that names it, else from where we are."""
+        named = self.topic(topic).json_schema
+        if named is None:
+            return None
+        origin = self._origins.get(("topics", topic, "json_schema"), _DEFAULT)
+        return File(origin.place).parent / named if origin.source == "file" else File(named)
+
     def describe(self) -> list[Row]:
         """Every setting with its value, secrets masked, and the source it came from."""
-        return [self._row(path, value) for path, value in _leaves(self, ())]
+        return [self._row(path, value) for path, value in leaves(self)]
 
     def _row(self, path: Path, value: object) -> Row:
-        origin = self._origins.get(path, _DEFAULT)
+        # A list of tables came as a whole, so its parts have no origins of their own.
+        standing = (self._origins.get(path[:length]) for length in range(len(path), 0, -1))
+        origin = next((found for found in standing if found is not None), _DEFAULT)
         return Row(spelt(path), _shown(value), origin.source, origin.place)
 
 
@@ -109,6 +123,11 @@ def _tree_of(found: Iterable[Entry]) -> dict[str, Any]:
     return tree
 
 
+def leaves(settings: Settings) -> Iterator[tuple[Path, object]]:
+    """Every setting with its key; secrets as they are kept, so never print them."""
+    return _leaves(settings, ())
+
+
 def _leaves(value: object, path: Path) -> Iterator[tuple[Path, object]]:
     if isinstance(value, KafkaSettings):
         yield from (((*path, name), item) for name, item in value.root.items())
@@ -118,6 +137,9 @@ def _leaves(value: object, path: Path) -> Iterator[tuple[Path, object]]:
     elif isinstance(value, dict) and any(isinstance(item, BaseModel) for item in value.values()):
         for name, item in value.items():
             yield from _leaves(item, (*path, name))
+    elif isinstance(value, list) and any(isinstance(item, BaseModel) for item in value):
+        for index, item in enumerate(value):
+            yield from _leaves(item, (*path, str(index)))
     elif path != ("topics",):
         yield path, value
 

@@ -12,7 +12,17 @@ from typing import Any, Literal
 
 from inorder.model.errors import ConfigurationError
 from inorder.settings.kafka import flatten
-from inorder.settings.tree import Model, Path, field_at, is_free, named_section_of, nearest, section_of, spelt
+from inorder.settings.tree import (
+    Model,
+    Path,
+    field_at,
+    is_free,
+    listed_section_of,
+    named_section_of,
+    nearest,
+    section_of,
+    spelt,
+)
 
 FILE_DEFAULT = "inorder.toml"
 PREFIX = "INORDER_"
@@ -86,7 +96,8 @@ def _from_variable(model: Model, path: Path, text: str, origin: Origin) -> Itera
         yield from entries(model, _nested(path, text), origin)
         return
     annotation = field.annotation
-    is_table = is_free(annotation) or section_of(annotation) or getattr(annotation, "__origin__", None) is dict
+    is_mapping = is_free(annotation) or section_of(annotation) or getattr(annotation, "__origin__", None) is dict
+    is_table = is_mapping or listed_section_of(annotation)
     yield from entries(model, _nested(path, _from_json(text, path, origin) if is_table else text), origin)
 
 

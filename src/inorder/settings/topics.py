@@ -9,7 +9,7 @@ from pydantic import Field
 
 from inorder.outbox.publisher import BackendName
 from inorder.settings.kafka import KafkaSettings, Property
-from inorder.settings.section import OnExceeded, Section
+from inorder.settings.section import OnExceeded, Section, Whole
 
 Partitioner = Literal["murmur2", "id-modulo"]
 
@@ -43,6 +43,36 @@ class TopicSettings(Section):
         description=(
             "Where `inorder.Publisher` sends messages of this topic: `db`, `kafka`, `kafka_async` or `memory`, as in "
             "`publisher.backend`, which applies where nothing is set here."
+        ),
+    )
+    json_schema: str | None = Field(
+        default=None,
+        min_length=1,
+        description=(
+            "A file with the JSON Schema of this topic's values, from the folder of the settings file that names it. "
+            "`inorder.Publisher` refuses a message that breaks it, and the job `upsert` makes a dead letter of such a "
+            "record (`schema-mismatch`). It needs `pip install 'inorder[schema]'`."
+        ),
+    )
+    partitions: Whole | None = Field(
+        default=None,
+        ge=1,
+        description=(
+            "How many partitions the topic should have. `inorder topics apply` makes a topic that is missing; one that "
+            "has fewer is never grown in place, since its keys would move between partitions and lose their order: "
+            "`inorder topics failover NAME --partitions N` switches it to a new generation."
+        ),
+    )
+    replication: Whole | None = Field(
+        default=None,
+        ge=1,
+        description="How many replicas `inorder topics apply` gives a topic that it makes; else what the broker does.",
+    )
+    config: dict[str, str | int | bool] = Field(
+        default_factory=dict,
+        description=(
+            'Settings of the topic itself on the broker, such as `"retention.ms"` or `"max.message.bytes"`. '
+            "`inorder topics apply` sets those that differ and leaves all others alone."
         ),
     )
     kafka: TopicKafkaSettings = Field(

@@ -38,6 +38,11 @@ def named_section_of(annotation: Any) -> Model | None:
     return section_of(get_args(annotation)[1]) if get_origin(annotation) is dict else None
 
 
+def listed_section_of(annotation: Any) -> Model | None:
+    """The model behind a field that is a list of such tables."""
+    return section_of(get_args(annotation)[0]) if get_origin(annotation) is list else None
+
+
 def field_at(model: Model, path: Path) -> FieldInfo | None:
     """The field a path leads to, or None where it leads nowhere or into a free section."""
     if not path or path[0] not in model.model_fields:

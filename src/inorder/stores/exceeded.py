@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from inorder.model.errors import PermanentError
 from inorder.model.headers import to_text
 from inorder.outbox.layouts import layout, quoted_table
-from inorder.ports.exceeded_store import Exceeding, Key
+from inorder.ports.exceeded_store import ExceededStore, Exceeding, Key
 from inorder.stores.database import Database, Dialect, Installed, Result, Transaction, statements_of
 from inorder.stores.moment import moment, written_at
 from inorder.stores.originals import Originals
@@ -48,6 +48,16 @@ class Filter:
     topic: str | None = None
     key: bytes | None = None
     code: str | None = None
+
+
+class SettledByPeople(ExceededStore, Protocol):
+    """Exceeded rows that people look at and let go."""
+
+    def rows(self, wanted: Filter) -> list[ExceededRow]:
+        """Those that are meant, oldest first."""
+
+    def settle(self, wanted: Filter, action: Action, reason: str) -> list[ExceededRow]:
+        """Retries or discards those that are meant, all or none, and notes why; returns them."""
 
 
 class SqlExceededStore:
@@ -132,9 +142,7 @@ class SqlExceededStore:
         self._execute(transaction, "keep", kept)
 
     def _matching(self, where: Transaction | Installed, wanted: Filter) -> list[ExceededRow]:
-        asked = asdict(wanted)
-        anything = {f"any_{name}": value is None for name, value in asked.items()}
-        found = self._execute(where, "list", {"outbox": self._table, **asked, **anything})
+        found = self._execute(where, "list", {"outbox": self._table, **anything_of(wanted)})
         return [_row(row) for row in found.rows]
 
     def _take(self, transaction: Transaction, row: ExceededRow) -> bool:
@@ -155,6 +163,12 @@ class SqlExceededStore:
 
     def _execute(self, where: Transaction | Installed, name: str, parameters: Mapping[str, Any]) -> Result:
         return where.execute(self._statements.render(name, **self._identifiers), parameters)
+
+
+def anything_of(wanted: Filter) -> dict[str, Any]:
+    """What is asked for, with `any_…` true where nothing is."""
+    asked = asdict(wanted)
+    return asked | {f"any_{name}": value is None for name, value in asked.items()}
 
 
 def install_statements(dialect: Dialect) -> list[str]:

@@ -25,6 +25,10 @@ class SqlLease:
         self.term = won.rows[0][0] if won.rows else 0
         return bool(won.rows)
 
+    def holds(self) -> bool:
+        """As the last answer said; `KeptLease` knows for how long that is true."""
+        return bool(self.term)
+
     def release(self) -> None:
         """Frees the lease for whoever waits, and closes the connection."""
         if self.term:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from inorder import sql
+from inorder.model.errors import ConfigurationError
 from inorder.outbox import layouts
 from inorder.outbox.missing_table import table_errors
 from inorder.stores.database import Database
@@ -16,3 +20,14 @@ def require_outbox_table(database: Database, table: str, layout: str) -> None:
     quoted = layouts.quoted_table(database.dialect, table)
     with table_errors(table, layout):
         database.execute(_STATEMENTS.render("look", table=quoted, columns=columns))
+
+
+@contextmanager
+def as_needed(table: str, layout: str, hint: str) -> Iterator[None]:
+    """Names the table in the error of whoever looks at its columns."""
+    try:
+        yield
+    except ConfigurationError as error:
+        raise ConfigurationError(
+            f"Table {table!r} is not as layout {layout!r} needs it: {error.message}", hint=hint
+        ) from error

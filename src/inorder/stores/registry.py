@@ -38,6 +38,11 @@ class SqlRegistry:
         with self._database.transaction() as transaction:
             return self._maybe(transaction)
 
+    def read_all(self) -> list[Registration]:
+        """The registrations of all outbox tables of the database."""
+        with self._database.transaction() as transaction:
+            return [_registration(row) for row in transaction.execute(self._statements["read_all"]).rows]
+
     def begin_change(self, wanted: Setup) -> Registration:
         """Notes the target and counts the epoch up; the same again resumes, another one meanwhile is refused."""
         with self._database.transaction() as transaction:

@@ -3,6 +3,11 @@
 SELECT outbox, group_name, strategy, shards, epoch, state, target_group, target_strategy, target_shards
 FROM inorder_relay WHERE outbox = %(outbox)s;
 
+-- name: read_all
+-- What is registered for every outbox table.
+SELECT outbox, group_name, strategy, shards, epoch, state, target_group, target_strategy, target_shards
+FROM inorder_relay;
+
 -- name: begin_change
 -- From now on every instance sees that the set-up changes, and into what; a change that began before is left alone.
 UPDATE inorder_relay SET

@@ -8,13 +8,14 @@ from uuid import UUID
 
 import orjson
 
-from inorder.model.errors import ConfigurationError, FencedError
+from inorder.model.errors import FencedError
 from inorder.outbox.layouts import layout, lock_table, quoted_table
 from inorder.ports.outbox_store import OutboxRow
 from inorder.ports.topic_store import TopicState
 from inorder.stores.database import Database, Installed, Result, Transaction, statements_of
 from inorder.stores.exceeded import install_statements
 from inorder.stores.moment import written_at
+from inorder.stores.outbox_table import as_needed
 
 LAYOUT = "deimos"
 HINT = "`inorder schema sql --layout deimos` prints both tables, `inorder schema install --layout deimos` makes them."
@@ -36,12 +37,8 @@ class SqlTopicStore:
     def check(self) -> None:
         """Reads a row of each table."""
         for name, table in (("check_messages", self._table), ("check_locks", lock_table(self._table))):
-            try:
+            with as_needed(table, LAYOUT, HINT):
                 self._execute(self._database, name)
-            except ConfigurationError as error:
-                raise ConfigurationError(
-                    f"Table {table!r} is not as layout 'deimos' needs it: {error.message}", hint=HINT
-                ) from error
 
     def topics(self) -> list[str]:
         """By steps in the index (topic, id)."""

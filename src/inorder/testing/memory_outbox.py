@@ -58,6 +58,11 @@ class MemoryOutbox:
         with self._changed:
             return len(self._table.rows)
 
+    def open_ids(self) -> list[int]:
+        """Ids that are given out and whose transaction has not ended."""
+        with self._changed:
+            return [row.id for rows in self._table.open.values() for row in rows]
+
     def read(self, scan: Scan, limit: int) -> Page:
         """One look under the lock is one snapshot."""
         with self._changed:

@@ -10,6 +10,8 @@ from uuid import uuid4
 
 from inorder.kafka.leadership import KafkaLeases, leader_topic
 from inorder.kafka.owners import partition_owners
+from inorder.leadership.hold import LeaseTimes
+from inorder.leadership.kept import KeptLease
 from inorder.leadership.share import Share, SharedLease
 from inorder.leadership.unguarded import NoLease
 from inorder.ports.lease import Lease
@@ -23,7 +25,7 @@ from inorder.stores.opening import open_database
 def leases(settings: Settings) -> Callable[[int], Lease]:
     """Gives the lease of a shard; all of them belong to one instance."""
     group, shards = settings.relay.group, settings.relay.shards
-    owner = f"{socket.gethostname()}/{os.getpid()}/{uuid4().hex[:8]}"
+    owner = owner_name(settings.relay.lease.owner)
     match settings.relay.leadership:
         case "kafka":
             return KafkaLeases(settings.kafka.properties, group=group, owner=owner, shards=shards).lease
@@ -56,7 +58,24 @@ def lease_holders(settings: Settings) -> list[tuple[str | None, int | None]]:
 
 def lease_name(settings: Settings, shard: int) -> str:
     """What the lease of a shard is called, in the database and in Redis."""
-    return f"{settings.relay.group}.{shard}"
+    return settings.relay.lease_name(shard)
+
+
+def owner_name(given: str) -> str:
+    """What the lease says of this instance; two that run at once must not have the same name."""
+    match given:
+        case "":
+            return f"{socket.gethostname()}/{os.getpid()}/{uuid4().hex[:8]}"
+        case "host":
+            return socket.gethostname()
+        case _:
+            return given
+
+
+def lease_times(settings: Settings) -> LeaseTimes:
+    """How long a lease lives, in seconds."""
+    lease = settings.relay.lease
+    return LeaseTimes(lease.lifetime_ms / 1000, lease.race_interval_ms / 1000, lease.margin_ms / 1000)
 
 
 def _shared(
@@ -69,10 +88,14 @@ def _shared(
 
 
 def _database_lease(settings: Settings, owner: str) -> Callable[[int], Lease]:
-    url = settings.database.require_url()
-    return lambda shard: SqlLease(
-        open_database(url, "inorder relay (lease)"), name=lease_name(settings, shard), owner=owner
-    )
+    url, times = settings.database.require_url(), lease_times(settings)
+
+    def lease(shard: int) -> Lease:
+        database = open_database(url, "inorder relay (lease)")
+        name = lease_name(settings, shard)
+        return KeptLease(SqlLease(database, name=name, owner=owner, seconds=times.lifetime), times)
+
+    return lease
 
 
 def _database_membership(settings: Settings, owner: str) -> Callable[[], Membership]:
@@ -86,8 +109,12 @@ def _database_membership(settings: Settings, owner: str) -> Callable[[], Members
 def _redis_lease(settings: Settings, owner: str) -> Callable[[int], Lease]:
     from inorder.stores.redis.lease import RedisLease
 
-    url = settings.redis.require_url()
-    return lambda shard: RedisLease(url, name=lease_name(settings, shard), owner=owner)
+    url, times = settings.redis.require_url(), lease_times(settings)
+
+    def lease(shard: int) -> Lease:
+        return KeptLease(RedisLease(url, name=lease_name(settings, shard), owner=owner, seconds=times.lifetime), times)
+
+    return lease
 
 
 def _redis_membership(settings: Settings, owner: str) -> Callable[[], Membership]:

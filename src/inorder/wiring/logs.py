@@ -2,24 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from inorder.kafka.idempotent_log import IdempotentShardLog
 from inorder.kafka.shard_log import KafkaShardLog
 from inorder.model.partition import Partitioner
 from inorder.ports.registry import Setup
 from inorder.ports.shard_log import ShardLog
 from inorder.settings import Settings
+from inorder.settings.kafka import Property
+from inorder.stores.opening import open_database
+from inorder.stores.topic_generations import SqlTopicGenerations
+from inorder.topics.routed_log import RoutedShardLog, RoutedUnfencedLog
+from inorder.topics.routes import Routes
 
 
-def shard_log(settings: Settings, setup: Setup, shard: int) -> ShardLog:
-    """The log of one shard of a set-up."""
-    properties, partitioners = settings.kafka.properties, partitioners_of(settings)
+def shard_log(settings: Settings, setup: Setup, shard: int, holds: Callable[[], bool] = lambda: True) -> ShardLog:
+    """The log of one shard of a set-up; it follows the generations of its topics.
+
+    `holds` is that of the shard's lease, which counts where there is no fence.
+    """
     match settings.relay.delivery:
         case "exactly-once":
-            return KafkaShardLog(
-                properties, group=setup.group, shard=shard, shards=setup.shards, partitioners=partitioners
-            )
+            partitioners = partitioners_of(settings)
+            log = fenced_log(settings, setup, shard, partitioners)
+            return RoutedShardLog(log, database_routes(settings), partitioners)
         case "at-least-once":
-            return IdempotentShardLog(properties, partitioners=partitioners)
+            return unfenced_log(settings, settings.kafka.properties, holds)
+
+
+def fenced_log(
+    settings: Settings, setup: Setup, shard: int, partitioners: Mapping[str, Partitioner] | None = None
+) -> KafkaShardLog:
+    """The log of a shard as the broker knows it, whatever the delivery."""
+    return KafkaShardLog(
+        settings.kafka.properties, group=setup.group, shard=shard, shards=setup.shards, partitioners=partitioners
+    )
+
+
+def unfenced_log(
+    settings: Settings, properties: Mapping[str, Property], holds: Callable[[], bool] = lambda: True
+) -> ShardLog:
+    """A log without a fence that follows the generations of its topics."""
+    partitioners = partitioners_of(settings)
+    log = IdempotentShardLog(properties, partitioners=partitioners, holds=holds)
+    return RoutedUnfencedLog(log, database_routes(settings), partitioners)
+
+
+def database_routes(settings: Settings) -> Routes:
+    """Routes as the database has them; nothing is connected before the first question."""
+    return Routes(SqlTopicGenerations(open_database(settings.database.require_url(), "inorder relay (routes)")))
 
 
 def setup_of(settings: Settings) -> Setup:

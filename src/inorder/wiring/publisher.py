@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Self, overload
 
 from inorder.kafka.admin import Cluster
 from inorder.kafka.publishing import Lanes, QueueingBackend, WaitingBackend, messages_of
+from inorder.kafka.topic_mirror import QUICK_SECONDS, MirrorReader
 from inorder.model.message import Limits, Message, Record
 from inorder.outbox import Outbox
 from inorder.outbox.call import Call
 from inorder.outbox.connections import Outcome
-from inorder.outbox.encoding import encoded, encoded_list, listed
+from inorder.outbox.encoding import Rules, encoded, encoded_list, listed
 from inorder.outbox.errand import OnDelivery
 from inorder.outbox.lane import Bounds
 from inorder.outbox.missing_table import table_errors
@@ -27,6 +28,8 @@ from inorder.settings import Settings
 from inorder.stores.opening import open_database
 from inorder.stores.outbox_table import require_outbox_table
 from inorder.testing.published import Published
+from inorder.topics.routes import Routes
+from inorder.wiring.checks import message_checks
 from inorder.wiring.logs import partitioners_of
 
 if TYPE_CHECKING:
@@ -57,15 +60,20 @@ class Publisher:
     def __init__(self, settings: Settings, *, on_delivery: OnDelivery | None = None) -> None:
         """`on_delivery(message, error)` hears of each message of `kafka_async`, on the thread that sends: be quick."""
         self._settings = settings
-        self._limits = Limits(max_value_bytes=settings.outbox.max_value_bytes)
+        checks = message_checks(settings) if settings.publisher.checks_messages else {}
+        self._rules = Rules(Limits(max_value_bytes=settings.outbox.max_value_bytes), checks)
         self.published = Published()
         """What the backend `memory` has kept, with assertions for tests."""
         partitioners, bound = partitioners_of(settings), settings.publisher
-        self._waiting = Lanes(settings.producer_properties, partitioners)
+        # A publisher may have no database at hand, and what goes to Kafka must not depend on one.
+        routes = Routes(MirrorReader(settings.kafka.properties, answer_seconds=QUICK_SECONDS))
+        self._waiting = Lanes(settings.producer_properties, partitioners, routes=routes)
         bounds = Bounds(bound.queue_messages, bound.queue_megabytes * _MEBIBYTE)
         # The program's end keeps us alive from the first queued message on, whoever else has forgotten us.
         flush_at_exit = partial(atexit.register, self.close)
-        self._queueing = Lanes(settings.producer_properties, partitioners, bounds, on_first=flush_at_exit)
+        self._queueing = Lanes(
+            settings.producer_properties, partitioners, bounds, routes=routes, on_first=flush_at_exit
+        )
         self._backends: dict[BackendName, Backend] = {
             "kafka": WaitingBackend(self._waiting, bound.timeout_seconds),
             "kafka_async": QueueingBackend(self._queueing, on_delivery),
@@ -78,7 +86,7 @@ class Publisher:
     def publish(self, message: Message, connection: Handle | None = None) -> None: ...
     def publish(self, message: Message, connection: Any = None) -> Outcome:
         """Publishes one message; see `publish_list`."""
-        return self._send([message], [encoded("message", message, self._limits)], connection)
+        return self._send([message], [encoded("message", message, self._rules)], connection)
 
     @overload
     def publish_list(self, messages: Iterable[Message], connection: AsyncHandle) -> Written: ...
@@ -87,12 +95,12 @@ class Publisher:
     def publish_list(self, messages: Iterable[Message], connection: Any = None) -> Outcome:
         """Publishes messages in the order of the list; all are checked before anything is done.
 
-        Raises `ValidationError` for a message that cannot be sent and `ConfigurationError` where the database is to be
-        written and `connection` is missing or its table is; nothing is done then. Backend `kafka` raises `PublishError`
-        at the first failure, with what was sent and what was not.
+        Raises `ValidationError` for a message that cannot be sent, or that the pipeline of its topic would reject, and
+        `ConfigurationError` where the database is to be written and `connection` is missing or its table is; nothing is
+        done then. Backend `kafka` raises `PublishError` at the first failure, with what was sent and what was not.
         """
         kept = listed(messages)
-        return self._send(kept, encoded_list(kept, self._limits), connection)
+        return self._send(kept, encoded_list(kept, self._rules), connection)
 
     def check(self) -> None:
         """Raises what would hinder the backends in use: brokers that do not answer, a table that is not there.
@@ -166,7 +174,7 @@ class Publisher:
     @cached_property
     def _outbox(self) -> Outbox:
         relay = self._settings.relay
-        return Outbox(relay.table, layout=relay.layout, limits=self._limits)
+        return Outbox(relay.table, layout=relay.layout, limits=self._rules.limits)
 
     def _table_errors(self) -> Any:
         return table_errors(self._settings.relay.table, self._settings.relay.layout)

@@ -15,9 +15,12 @@ from uuid import UUID
 from inorder.model.errors import ConfigurationError, InorderError
 from inorder.ports.outbox_store import OutboxRow
 from inorder.relay.events import RelayEvent
+from inorder.relay.owning import Progress
+from inorder.relay.topic_lock_relay import Summary
 from inorder.settings import Settings
 from inorder.wiring.databases import postgres_url
 from inorder.wiring.leases import leases
+from inorder.wiring.polling import PollingRunner
 from inorder.wiring.shards import ShardRunner
 from inorder.wiring.topics import TopicRunner
 
@@ -85,6 +88,11 @@ class Relay:
         return sum(runner.loop.progress.published for runner in self._runners)
 
     @property
+    def progress(self) -> Sequence[Progress | Summary]:
+        """What each shard, or the workers of `topic-lock`, have done so far."""
+        return [runner.loop.progress for runner in self._runners]
+
+    @property
     def in_flight(self) -> int:
         """How many rows are on their way to the broker at the moment."""
         return len(self._in_flight())
@@ -148,13 +156,15 @@ class Relay:
     ) -> None:
         self.stop()
 
-    def _made(self, settings: Settings) -> Sequence[ShardRunner | TopicRunner]:
+    def _made(self, settings: Settings) -> Sequence[ShardRunner | TopicRunner | PollingRunner]:
         def on_event(event: RelayEvent) -> None:
             self._handler(event)
 
         if settings.relay.strategy == "topic-lock":
             return [TopicRunner(settings, stop=self._stopping, on_event=on_event, on_end=self._ended)]
         lease = leases(settings)
+        if settings.relay.strategy == "polling":
+            return [PollingRunner(settings, lease(0), stop=self._stopping, on_event=on_event, on_end=self._ended)]
         return [
             ShardRunner(settings, index, lease(index), stop=self._stopping, on_event=on_event, on_end=self._ended)
             for index in range(settings.relay.shards)

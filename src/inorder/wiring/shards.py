@@ -15,6 +15,7 @@ from inorder.relay.events import RelayEvent
 from inorder.relay.loop import RelayLoop
 from inorder.relay.mark_purge import MarkPurgeStrategy
 from inorder.relay.pace import Pace
+from inorder.relay.parking import Policy
 from inorder.relay.reshard import confirm
 from inorder.settings import Settings
 from inorder.stores.opening import open_database
@@ -42,7 +43,7 @@ class ShardRunner:
         self._registry = SqlRegistry(
             open_database(settings.database.require_url(), "inorder relay (registry)"), settings.relay.table
         )
-        self._log = shard_log(settings, setup, index)
+        self._log = shard_log(settings, setup, index, lease.holds)
         self._on_end = on_end
         self.loop = RelayLoop(
             self._strategy(settings),
@@ -52,11 +53,11 @@ class ShardRunner:
             stop=stop,
             shard_index=index,
             max_attempts=settings.relay.max_attempts,
-            policy=lambda topic: settings.topic(topic).on_exceeded or settings.relay.on_exceeded,
+            policy=policy_of(settings),
             confirm=partial(confirm, self._registry, setup),
             confirms_often=settings.relay.delivery == "at-least-once",
             on_event=on_event,
-            pace=_pace(settings),
+            pace=pace_of(settings),
         )
         self.thread = threading.Thread(target=self._run, name=f"inorder-relay-{index}", daemon=True)
 
@@ -67,8 +68,8 @@ class ShardRunner:
                 return DrainStrategy(self._store, relay.batch_size, relay.shards)
             case "mark-purge":
                 return MarkPurgeStrategy(self._store, relay.batch_size, relay.in_flight_limit)
-            case "topic-lock":
-                raise ConfigurationError("relay.strategy = 'topic-lock' has topics and no shards.")
+            case "topic-lock" | "polling":
+                raise ConfigurationError(f"relay.strategy = {relay.strategy!r} has no shards.")
 
     def _run(self) -> None:
         run_to_the_end(self.loop.run, [self._store, self._exceeded, self._registry, self._log], self._on_end)
@@ -95,10 +96,18 @@ def run_to_the_end(
     on_end(failure)
 
 
-def _pace(settings: Settings) -> Pace:
+def policy_of(settings: Settings) -> Callable[[str], Policy]:
+    """What happens to a record whose attempts are used up, by its topic."""
+    return lambda topic: settings.topic(topic).on_exceeded or settings.relay.on_exceeded
+
+
+def pace_of(settings: Settings) -> Pace:
+    """How long the loop waits, and for what, by the settings."""
     relay, usual = settings.relay, Pace()
-    marks = relay.strategy == "mark-purge"
+    marks, is_timed = relay.strategy == "mark-purge", relay.leadership in ("database", "redis")
     return Pace(
+        lease=relay.lease.race_interval_ms / 1000 if is_timed else usual.lease,
+        check=relay.lease.check_interval_ms / 1000 if is_timed else usual.check,
         brief_poll=relay.mark_back_off_ms / 1000 if marks else usual.brief_poll,
         # Where nobody can wake us, a long poll is all the rest there is.
         longest_brief_poll=usual.longest_brief_poll if can_wake(settings) else usual.poll,

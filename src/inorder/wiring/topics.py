@@ -7,10 +7,8 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
-from inorder.kafka.idempotent_log import IdempotentShardLog
 from inorder.outbox.layouts import layout
 from inorder.ports.outbox_store import Sleeper
 from inorder.ports.shard_log import ShardLog
@@ -30,8 +28,8 @@ from inorder.stores.opening import dialect_of, open_database
 from inorder.stores.registry import SqlRegistry
 from inorder.stores.topics import LAYOUT, SqlTopicStore
 from inorder.wiring.databases import exceeded_store
-from inorder.wiring.logs import partitioners_of, setup_of
-from inorder.wiring.shards import run_to_the_end
+from inorder.wiring.logs import setup_of, unfenced_log
+from inorder.wiring.shards import policy_of, run_to_the_end
 
 BRIEF_SECONDS = 0.02
 """The pause while a publisher is about to commit, so that nobody could wake us."""
@@ -94,7 +92,7 @@ class TopicLogs:
         for properties, log in self._logs:
             if properties == wanted:
                 return log
-        log = IdempotentShardLog(wanted, partitioners=partitioners_of(self._settings))
+        log = unfenced_log(self._settings, wanted)
         self._logs.append((wanted, log))
         return log
 
@@ -161,14 +159,10 @@ def _options(settings: Settings, on_event: Callable[[RelayEvent], None]) -> Topi
         max_attempts=relay.max_attempts,
         compact_topics=_named(relay.topic_lock.compact_topics),
         log_topics=_named(relay.topic_lock.log_topics),
-        policy=partial(_policy, settings),
+        policy=policy_of(settings),
         on_event=on_event,
         pace=Pace(back_off=relay.io_back_off_ms / 1000, queue=relay.queue_timeout_seconds),
     )
-
-
-def _policy(settings: Settings, topic: str) -> Any:
-    return settings.topic(topic).on_exceeded or settings.relay.on_exceeded
 
 
 def _named(topics: NamedTopics) -> Topics:

@@ -47,7 +47,15 @@ DEIMOS: dict[str, Any] = {
     "created_at": "2026-01-02 03:04:05.123456",
     "updated_at": "2026-01-02 03:04:06",
 }
-ROWS = {"native": NATIVE, "goharvest": GOHARVEST, "debezium": DEBEZIUM, "deimos": DEIMOS}
+TRENDYOL: dict[str, Any] = {
+    "topic": "t",
+    "key": TEXT,
+    "value": TEXT,
+    "header": '{"h":"x"}',
+    "created_by": "somebody",
+    "created_date": "2026-01-02 03:04:05.123456",
+}
+ROWS = {"native": NATIVE, "goharvest": GOHARVEST, "debezium": DEBEZIUM, "deimos": DEIMOS, "trendyol": TRENDYOL}
 
 
 def written(database: Database, layout_name: str, **changes: Any) -> SqlExceededStore:
@@ -76,6 +84,7 @@ def test_a_row_of_every_layout_comes_back_exactly_as_it_was(database: Database, 
         ("native", ("t", bytes(range(256)), b"", '[["h","x"]]')),
         ("goharvest", ("t", TEXT.encode(), TEXT.encode())),
         ("debezium", ("outbox.event.order", TEXT.encode())),
+        ("trendyol", ("t", TEXT.encode(), TEXT.encode(), '[["h","x"]]')),
     ],
 )
 def test_people_see_what_would_have_been_sent(database: Database, layout_name: str, shown: tuple[Any, ...]) -> None:

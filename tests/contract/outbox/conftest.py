@@ -263,16 +263,29 @@ EACH_DRIVER = [
 ]
 
 
-@pytest.fixture(params=EACH_DRIVER, ids=lambda client: "-".join(client))
-def deimos_client(request: pytest.FixtureRequest) -> Iterator[Client]:
-    """An application on each database, with the empty tables of the deimos layout."""
+@contextmanager
+def client_of(request: pytest.FixtureRequest, table: str, layout: str) -> Iterator[Client]:
     dialect, kind = request.param
     url: str = request.getfixturevalue(DATABASES[dialect])
-    install(url, "kafka_messages", "deimos")
+    install(url, table, layout)
     with KINDS[kind](url) as client:
         client.url = url
         yield client
         client.rollback()
+
+
+@pytest.fixture(params=EACH_DRIVER, ids=lambda client: "-".join(client))
+def deimos_client(request: pytest.FixtureRequest) -> Iterator[Client]:
+    """An application on each database, with the empty tables of the deimos layout."""
+    with client_of(request, "kafka_messages", "deimos") as client:
+        yield client
+
+
+@pytest.fixture(params=EACH_DRIVER, ids=lambda client: "-".join(client))
+def trendyol_client(request: pytest.FixtureRequest) -> Iterator[Client]:
+    """An application on each database, with the empty tables of the trendyol layout."""
+    with client_of(request, "outbox_events", "trendyol") as client:
+        yield client
 
 
 @pytest.fixture

@@ -27,7 +27,10 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
         yield MemoryPlace() if request.param == "memory" else made(request, stack)
 
 
-@pytest.fixture(params=["memory", *(name for name in SQL_PLACES if not name.endswith(" debezium"))])
+MARKABLE = [name for name in SQL_PLACES if name.endswith((" native", " goharvest"))]
+
+
+@pytest.fixture(params=["memory", *MARKABLE])
 def markable(request: pytest.FixtureRequest) -> Iterator[Place]:
     """One whose layout has a `leader_id`."""
     with ExitStack() as stack:
@@ -53,6 +56,13 @@ def goharvest(request: pytest.FixtureRequest) -> Iterator[SqlPlace]:
     """The goharvest layout in each database."""
     with ExitStack() as stack:
         yield MAKERS[request.param](request, "goharvest", stack)
+
+
+@pytest.fixture(params=MAKERS)
+def trendyol(request: pytest.FixtureRequest) -> Iterator[SqlPlace]:
+    """The trendyol layout in each database."""
+    with ExitStack() as stack:
+        yield MAKERS[request.param](request, "trendyol", stack)
 
 
 @pytest.fixture(params=READ_ON)

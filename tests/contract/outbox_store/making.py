@@ -19,6 +19,7 @@ import pytest
 from inorder.model.message import Message
 from inorder.model.shard import Shard
 from inorder.outbox import Outbox
+from inorder.outbox.append import WRITTEN
 from inorder.outbox.layouts import Family, install_statements
 from inorder.ports.mark_store import MarkStore
 from inorder.ports.outbox_store import OutboxRow, OutboxStore
@@ -89,6 +90,9 @@ class MemoryPlace(Place):
         self._outbox.end(transaction, commit=commit)
 
 
+TOPICS = {"native": "topic", "goharvest": "kafka_topic", "debezium": "aggregatetype", "trendyol": "topic"}
+"""The column that each layout has the topic in."""
+
 _INSERTS = {
     "goharvest": (
         "INSERT INTO outbox"
@@ -133,8 +137,8 @@ class SqlPlace(Place):
 
     def insert(self, transaction: str, value: str, *, topic: str = "t", key: str = "k") -> None:
         writer = self.writer(transaction)
-        if self.layout == "native":
-            Outbox().publish(writer, Message(topic, key=key, value=value))
+        if self.layout in WRITTEN:
+            Outbox(layout=self.layout).publish(writer, Message(topic, key=key, value=value))
             return
         no_headers: Any = [] if self.dialect == "postgres" else "[]"
         self._execute(

@@ -10,9 +10,7 @@ import pytest
 
 from inorder.outbox.layouts import layout
 from inorder.ports.outbox_store import OutboxRow, Scan
-from tests.contract.outbox_store.making import Place, SqlPlace
-
-TOPICS = {"native": "topic", "goharvest": "kafka_topic", "debezium": "aggregatetype"}
+from tests.contract.outbox_store.making import TOPICS, Place, SqlPlace
 
 
 def damaged(place: SqlPlace, change: str, parameters: dict[str, Any] | None = None) -> OutboxRow:
@@ -80,6 +78,28 @@ def test_header_arrays_that_match_are_headers(goharvest: SqlPlace) -> None:
     [row] = goharvest.store().read(Scan(0), 1).rows
     assert row.headers == (("a", b"1"), ("ä", None), ("a", "€".encode()))
     assert row.flaw == ""
+
+
+@pytest.mark.parametrize(
+    ("header", "flaw"),
+    [
+        ("{", "header is not a JSON object ("),
+        ('["a", "b"]', "header is not a JSON object"),
+        ('{"a": {"b": "c"}}', "header is not a flat JSON object"),
+    ],
+)
+def test_a_header_column_that_is_no_object_of_texts(trendyol: SqlPlace, header: str, flaw: str) -> None:
+    row = damaged(trendyol, "header = %(header)s", {"header": header})
+    assert row.flaw.startswith(flaw)
+    assert row.headers == ()
+
+
+def test_a_header_column_is_headers(trendyol: SqlPlace) -> None:
+    trendyol.write("x")
+    trendyol.run("UPDATE outbox SET header = %(text)s", {"text": '{"trace": "ä", "none": null, "n": 1.50, "b": true}'})
+    [row] = trendyol.store().read(Scan(0), 1).rows
+    assert row.headers == (("trace", "ä".encode()), ("none", None), ("n", b"1.50"), ("b", b"true"))
+    assert (row.flaw, row.timestamp_ms, row.partition) == ("", None, None)
 
 
 @pytest.mark.parametrize(

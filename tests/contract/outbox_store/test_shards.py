@@ -9,7 +9,7 @@ import pytest
 
 from inorder.model.shard import Shard, shard_of
 from inorder.ports.outbox_store import OTHERS_WINDOW, OutboxRow, Scan
-from tests.contract.outbox_store.making import Place, SqlPlace
+from tests.contract.outbox_store.making import TOPICS, Place, SqlPlace
 
 COUNT = 3
 
@@ -126,7 +126,7 @@ def test_the_database_agrees_with_python_on_any_row(on_postgres: SqlPlace, count
 
 def test_rows_without_a_topic_belong_to_one_shard_too(any_on_postgres: SqlPlace) -> None:
     """A row that no shard takes for its own would wait for ever."""
-    column = {"native": "topic", "goharvest": "kafka_topic", "debezium": "aggregatetype"}[any_on_postgres.layout]
+    column = TOPICS[any_on_postgres.layout]
     any_on_postgres.run(f"ALTER TABLE outbox ALTER COLUMN {column} DROP NOT NULL")
     for number in range(10):
         any_on_postgres.insert("writer", "x", key=str(number))

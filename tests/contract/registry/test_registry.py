@@ -124,3 +124,11 @@ def test_a_closed_registry_may_be_asked_again(registry: SqlRegistry) -> None:
     registry.close()
     registry.close()
     assert registry.register(FOUR).setup == ONE
+
+
+def test_the_registrations_of_all_tables_are_told(registry: SqlRegistry, databases: Databases) -> None:
+    assert registry.read_all() == []
+    registry.register(ONE)
+    other = SqlRegistry(databases(), "other_outbox").register(FOUR)
+    assert sorted(found.outbox for found in registry.read_all()) == ["other_outbox", "outbox"]
+    assert other in registry.read_all()

@@ -145,7 +145,9 @@ def test_a_broker_that_stops_answering_leaves_the_messages_in_doubt_and_sending_
             publisher.publish_list(messages)
     finally:
         os.kill(own_broker.pids[0], signal.SIGCONT)
-    assert list(caught.value.unsent) == list(caught.value.in_doubt) == messages
+    assert list(caught.value.unsent) == messages
+    # In doubt once they are handed over. Where the routes were too old by then, they were waited for and nothing was.
+    assert list(caught.value.in_doubt) in (messages, [])
     make(bootstrap=own_broker.bootstrap, backend="kafka").publish_list(caught.value.unsent)
     # Once, or twice as a run in order: the broker may have taken what it had in its socket.
     values = [b"0", b"1", b"2"]

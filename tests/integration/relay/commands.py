@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,19 +17,32 @@ COMMAND = (sys.executable, "-m", "inorder.cli")
 class Commands:
     """Commands with settings of their own, in a folder of the test."""
 
-    def __init__(self, bench: Bench, folder: Path, **relay: object) -> None:
-        sections: dict[str, dict[str, object]] = {
-            "kafka": {"bootstrap.servers": bench.bootstrap},
-            "database": {"url": bench.url},
-            "relay": {"group": bench.group, **relay},
-        }
+    def __init__(
+        self, bench: Bench, folder: Path, *, sections: Mapping[str, Mapping[str, object]] | None = None, **relay: object
+    ) -> None:
+        self._bench = bench
         self._config = folder / f"{bench.group}.toml"
+        self.write(sections=sections, **relay)
+
+    def write(self, *, sections: Mapping[str, Mapping[str, object]] | None = None, **relay: object) -> None:
+        """Replaces the file, as a careful editor does; `sections` go over or beside the usual ones."""
+        usual: dict[str, Mapping[str, object]] = {
+            "kafka": {"bootstrap.servers": self._bench.bootstrap},
+            "database": {"url": self._bench.url},
+            "relay": {"group": self._bench.group, **relay},
+        }
         # A JSON text is a TOML value, as long as it is a string or a number.
         lines = [
             f"[{name}]\n" + "".join(f"{json.dumps(key)} = {json.dumps(value)}\n" for key, value in section.items())
-            for name, section in sections.items()
+            for name, section in {**usual, **(sections or {})}.items()
         ]
-        self._config.write_text("\n".join(lines), "utf-8")
+        self.replace_by("\n".join(lines))
+
+    def replace_by(self, text: str) -> None:
+        """Another file in its place."""
+        fresh = self._config.with_suffix(".new")
+        fresh.write_text(text, "utf-8")
+        fresh.rename(self._config)
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """A command that ends by itself."""

@@ -36,6 +36,15 @@ from inorder.stores.postgres.connect import connect
 from inorder.stores.postgres.outbox import PostgresOutboxStore
 
 
+def alter_topic(bootstrap: str, topic: str, config: dict[str, str]) -> None:
+    """Changes settings of a topic, as an operator would."""
+    entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in config.items()]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(30)
+
+
 @dataclass
 class Bench:
     """One outbox table, one topic, and relays between them."""
@@ -75,13 +84,7 @@ class Bench:
 
     def alter_topic(self, topic: str, config: dict[str, str]) -> None:
         """Changes settings of a topic, as an operator would."""
-        entries = [
-            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in config.items()
-        ]
-        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        for future in admin.incremental_alter_configs([resource]).values():
-            future.result(30)
+        alter_topic(self.bootstrap, topic, config)
 
     def store(self) -> PostgresOutboxStore:
         return PostgresOutboxStore(self.url, "outbox")

@@ -25,6 +25,9 @@ STASH = """
 EVENT = "INSERT INTO {table} (id, aggregatetype, aggregateid, type, payload) VALUES (%s, %s, %s, 'Changed', %s)"
 """What users of Debezium's outbox do."""
 
+POLLED = 'INSERT INTO {table} (topic, "key", "value", header, created_by) VALUES (%s, %s, %s, %s, %s)'
+"""What users of PollingOutboxPublisher do."""
+
 NATIVE = 'INSERT INTO {table} (topic, "key", "value", headers) VALUES (%s, %s, %s, %s)'
 
 EVENTS = UUID(int=7)
@@ -94,6 +97,24 @@ def test_what_goharvests_stasher_wrote_arrives_as_goharvest_would_send_it(
     assert [record.value for record in rest] == [str(number).encode() for number in range(100)]
     (other,) = [record for record in table.records(unique) if record.key != b"k"]
     assert (other.key, other.headers) == (b"", (("twice", b"1"), ("twice", b"2")))
+
+
+def test_events_of_the_polling_publisher_arrive_as_it_would_send_them(
+    table_of: TableOf, unique: str, eventually: Eventually
+) -> None:
+    table = table_of("trendyol")
+    table.execute(
+        POLLED,
+        (unique, "k", "first", '{"trace": "ä", "n": 1}', "somebody"),
+        (unique, None, "no key", None, None),
+        *((unique, "k", str(number), "", None) for number in range(50)),
+    )
+    with inorder.Relay(table.settings):
+        eventually(lambda: table.count() == 0)
+    first, *rest = [record for record in table.records(unique) if record.key == b"k"]
+    assert (first.value, first.headers) == (b"first", (("trace", "ä".encode()), ("n", b"1")))
+    assert [(record.value, record.headers) for record in rest] == [(str(number).encode(), ()) for number in range(50)]
+    assert [record.value for record in table.records(unique) if record.key is None] == [b"no key"]
 
 
 def test_events_for_debezium_arrive_as_its_event_router_would_send_them(

@@ -96,6 +96,9 @@ class Ledger:
     def release(self) -> None:
         self.released += 1
 
+    def holds(self) -> bool:
+        return True
+
     def arbitrates(self) -> bool:
         return True
 

@@ -48,6 +48,9 @@ class MemoryLease:
         if self.world.held.get(self.shard, ("", 0.0))[0] == self.owner:
             del self.world.held[self.shard]
 
+    def holds(self) -> bool:
+        return True
+
     def arbitrates(self) -> bool:
         return True
 

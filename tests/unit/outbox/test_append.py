@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from contextlib import closing
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,11 @@ from inorder.outbox.append import Target, append_to, batches
 from inorder.outbox.layouts import install_statements
 
 COLUMNS = {"topic", "key", "value", "headers", "partition", "timestamp"}
-WRITES = {"native": COLUMNS, "deimos": {"topic", "key", "value"}}
+WRITES = {
+    "native": COLUMNS,
+    "deimos": {"topic", "key", "value"},
+    "trendyol": {"topic", "text_key", "text_value", "header"},
+}
 
 
 def record(value: bytes | None = None, key: bytes | None = None) -> Record:
@@ -37,7 +42,7 @@ def test_both_spellings_bind_the_same_columns(layout: str, dialect: str) -> None
 def test_a_layout_that_others_write_is_refused_by_name() -> None:
     with pytest.raises(ConfigurationError, match="'goharvest'") as refusal:
         Target("outbox", "goharvest")
-    assert refusal.value.hint == "Its own writers fill it. inorder writes: native, deimos."
+    assert refusal.value.hint == "Its own writers fill it. inorder writes: native, deimos, trendyol."
 
 
 @pytest.mark.parametrize(
@@ -50,12 +55,46 @@ def test_a_layout_that_others_write_is_refused_by_name() -> None:
 )
 def test_what_a_layout_has_no_column_for_is_refused_and_never_dropped(message: Message, field: str) -> None:
     outbox = Outbox("messages", layout="deimos")
-    with pytest.raises(ValidationError, match="'deimos' of table 'messages' has no column for it") as caught:
+    with pytest.raises(
+        ValidationError, match="'deimos' of table 'messages' cannot keep it: it has no column"
+    ) as caught:
         outbox.publish(sqlite3.connect(":memory:"), message)
     assert caught.value.field == field
     with pytest.raises(ValidationError) as caught:
         outbox.publish_list(sqlite3.connect(":memory:"), [Message("t"), message])
     assert caught.value.field == f"messages[1].{field}"
+
+
+GOOD = Message("t", key="k" * 200, value="v", headers={"a": "b"})
+
+
+@pytest.mark.parametrize(
+    ("message", "field", "reason"),
+    [
+        (Message("t", value="v", partition=0), "partition", "it has no column for it"),
+        (Message("t", value="v", timestamp=1), "timestamp", "it has no column for it"),
+        (Message("t", key="ü" * 201, value="v"), "key", "holds 200 characters"),
+        (Message("t", key=b"\xff", value="v"), "key", "not UTF-8 (invalid start byte at byte 0)"),
+        (Message("t", key="a\0b", value="v"), "key", "no null characters"),
+        (Message("t"), "value", "no tombstones"),
+        (Message("t", value=b"\xff"), "value", "not UTF-8"),
+        (Message("t", value="v\0"), "value", "no null characters"),
+        (Message("t", value="v", headers={"a": None}), "headers", "'a' has no value"),
+        (Message("t", value="v", headers={"a": b"\xff"}), "headers", "'a': its column holds text"),
+        (Message("t", value="v", headers=[("a", "1"), ("a", "2")]), "headers", "a name is there twice"),
+    ],
+)
+def test_what_the_trendyol_columns_cannot_hold_is_refused_before_anything_is_written(
+    message: Message, field: str, reason: str
+) -> None:
+    outbox = Outbox("outbox_events", layout="trendyol")
+    with closing(sqlite3.connect(":memory:")) as connection:
+        with pytest.raises(ValidationError, match=re.escape(reason)) as caught:
+            outbox.publish(connection, message)
+        assert caught.value.field == field
+        with pytest.raises(ValidationError) as caught:
+            outbox.publish_list(connection, [GOOD, message])
+        assert caught.value.field == f"messages[1].{field}"
 
 
 @pytest.mark.parametrize(

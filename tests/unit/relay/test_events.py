@@ -33,6 +33,9 @@ class Turns(NoLease):
     def acquire(self) -> bool:
         return self.ours.is_set()
 
+    def holds(self) -> bool:
+        return True
+
     def arbitrates(self) -> bool:
         return True
 

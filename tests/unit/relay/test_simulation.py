@@ -152,6 +152,9 @@ class Partial(Shaky):
 class Patient(NoLease):
     """Lets a fenced loop try again, as a lease would after its turn came."""
 
+    def holds(self) -> bool:
+        return True
+
     def arbitrates(self) -> bool:
         return True
 

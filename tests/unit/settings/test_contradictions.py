@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pydantic
 import pytest
 
 from inorder.model.errors import ConfigurationError
-from inorder.pipeline.mapping import FIELD_TYPES, KEY_TYPES, MODES
+from inorder.pipeline.field_types import FIELD_TYPES, KEY_TYPES
+from inorder.pipeline.mapping import DELETES, MODES, NULLS
 from inorder.settings import Settings
-from inorder.settings.pipeline import FieldType, KeyType, UpsertSettings
+from inorder.settings.pipeline import Deletes, FieldType, KeyType, Mode, Nulls
 
 
 @pytest.mark.parametrize(
@@ -111,9 +112,9 @@ def test_a_contradiction_is_also_refused_without_load() -> None:
 
 
 def test_the_types_are_those_of_the_pipeline() -> None:
-    assert set(FieldType.__args__) == set(FIELD_TYPES)  # type: ignore[attr-defined]  # a Literal has them
-    assert set(KeyType.__args__) == set(KEY_TYPES)  # type: ignore[attr-defined]  # a Literal has them
-    assert UpsertSettings().mode in MODES
+    assert get_args(FieldType) == tuple(FIELD_TYPES)
+    assert get_args(KeyType) == KEY_TYPES
+    assert (get_args(Mode), get_args(Deletes), get_args(Nulls)) == (MODES, DELETES, NULLS)
 
 
 def test_defaults_of_the_strategy_topic_lock_follow_from_it() -> None:

@@ -29,7 +29,7 @@ def test_without_a_file_the_defaults_of_the_contract_hold() -> None:
     assert (relay.batch_size, relay.max_attempts, relay.on_exceeded) == (10_000, 5, "park")
     upsert = settings.pipeline.upsert
     assert settings.pipeline.engine == "micro-batch"
-    assert (upsert.topic, upsert.table, upsert.key, upsert.mode) == ("upsert", "messages", "id", "upsert")
+    assert (upsert.topic, upsert.table, upsert.key, upsert.mode) == ("upsert", "messages", ["id"], "upsert")
     assert upsert.fields == {"enabled": "boolean", "data": "text"}
     assert sources(settings) == {}
 

@@ -75,34 +75,13 @@ def test_an_unknown_override_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("section", "field", "value", "built"),
-    [
-        ("relay", "strategy", "polling", "drain, mark-purge, topic-lock"),
-        ("relay", "layout", "trendyol", "native, goharvest, debezium, deimos"),
-        ("pipeline", "engine", "resident", "micro-batch"),
-    ],
-)
-def test_what_is_not_built_yet_is_refused_plainly(section: str, field: str, value: object, built: str) -> None:
-    message = refused(**{section: {field: value}})
-    place = "in the overrides"
-    assert message == f"{section}.{field} = {value!r} {place} is not built yet; this version has: {built}."
-
-
-@pytest.mark.parametrize("mode", ["insert", "update"])
-def test_modes_that_are_not_built_yet_are_refused_plainly(mode: str) -> None:
-    message = refused(pipeline={"upsert": {"mode": mode}})
-    assert f"pipeline.upsert.mode = {mode!r}" in message
-    assert "is not built yet; this version has: upsert." in message
-
-
-@pytest.mark.parametrize(
     ("relay", "expected"),
     [
         (
             {"strategy": "drian"},
             (
                 "relay.strategy = 'drian' in the overrides is wrong: "
-                "expected one of drain, mark-purge, topic-lock; the nearest is drain."
+                "expected one of drain, mark-purge, topic-lock, polling; the nearest is drain."
             ),
         ),
         (

@@ -10,7 +10,7 @@ A file holds the statements that create the table (`install…`) and fragments t
 | `key`        | the key as bytes, null if the row has none: the other part                                      |
 | `leader_id`  | the column that `mark-purge` marks; layouts without this fragment cannot be marked              |
 | `written_at` | when the row was written; null where the layout does not keep it                                |
-| `added`      | the column that a table lacks which was made before us, or by others; SQLite cannot add one     |
+| `added…`     | the column that a table lacks which was made before us, or by others; SQLite cannot add one     |
 | `append`     | how our publisher writes a record; layouts without this statement are written by others only   |
 
 Rows are written by others and may be wrong in any way that the table allows. `decode` raises for none of them: what
@@ -20,7 +20,7 @@ is wrong with a row is in its `flaw`, and the relay sets that row aside.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any, Literal
 
@@ -29,6 +29,8 @@ from inorder.outbox.layouts.debezium.decode import decode as decode_debezium
 from inorder.outbox.layouts.deimos.decode import decode as decode_deimos
 from inorder.outbox.layouts.goharvest.decode import decode as decode_goharvest
 from inorder.outbox.layouts.native.decode import decode as decode_native
+from inorder.outbox.layouts.trendyol.decode import decode as decode_trendyol
+from inorder.outbox.layouts.trendyol.tables import USUAL_TABLES, SideTables
 from inorder.ports.outbox_store import OutboxRow
 from inorder.sql import Statements, load, quoted
 
@@ -39,6 +41,7 @@ _DECODERS: dict[str, Callable[[Sequence[Any]], OutboxRow]] = {
     "goharvest": decode_goharvest,
     "debezium": decode_debezium,
     "deimos": decode_deimos,
+    "trendyol": decode_trendyol,
 }
 
 LAYOUTS = tuple(_DECODERS)
@@ -93,15 +96,15 @@ def layout(name: str, dialect: str) -> Layout:
     )
 
 
-def install_statements(layout: str, dialect: str, table: str) -> tuple[str, ...]:
-    """What creates the table of a layout, or adds what it lacks, in order; running it again changes nothing."""
-    named, names = statements(layout, dialect), _names(dialect, table)
+def install_statements(layout: str, dialect: str, table: str, sides: SideTables = USUAL_TABLES) -> tuple[str, ...]:
+    """What creates the tables of a layout, or adds what they lack, in order; running it again changes nothing."""
+    named, names = statements(layout, dialect), _names(dialect, table, sides.beside(table))
     made = [named.render(name, **names) for name in named if name.startswith("install")]
-    return (*made, *_added(named.get("added"), dialect, names["table"]))
+    return (*made, *(statement for name in named for statement in _added(name, named[name], dialect, names)))
 
 
-def _names(dialect: str, table: str) -> dict[str, str]:
-    """What DDL puts in: the table, its lock table, and what its index is called, which Rails calls alike."""
+def _names(dialect: str, table: str, sides: SideTables) -> dict[str, str]:
+    """What DDL puts in: the table, those beside it, and what its index is called, which Rails calls alike."""
     schema, dot, name = table.rpartition(".")
     index = f"index_{name}_on_topic_and_id"[:63]
     return {
@@ -110,6 +113,7 @@ def _names(dialect: str, table: str) -> dict[str, str]:
         "index": quoted_table(dialect, index),
         "bare": quoted_table(dialect, name),
         "schema": f"{quoted_table(dialect, schema)}." if dot else "",
+        **{side: quoted_table(dialect, beside) for side, beside in asdict(sides).items()},
     }
 
 
@@ -119,12 +123,14 @@ def lock_table(table: str) -> str:
     return f"{schema}{dot}{LOCK_TABLE}"
 
 
-def _added(definition: str | None, dialect: str, table: str) -> list[str]:
-    if definition is None:
+def _added(name: str, definition: str, dialect: str, names: dict[str, str]) -> list[str]:
+    """What `added` adds to the table, and `added_missing` to the one of that name beside it."""
+    if not name.startswith("added"):
         return []
+    table = names[name.removeprefix("added").removeprefix("_") or "table"]
     adding = load(f"{__name__}.adding", f"{family(dialect)}.sql")
     column, _, _ = definition.partition(" ")
-    return [adding.render(name, table=table, column=column, definition=definition) for name in adding]
+    return [adding.render(step, table=table, column=column, definition=definition) for step in adding]
 
 
 def statements(layout: str, dialect: str) -> Statements:

@@ -33,6 +33,7 @@ _NUMBERS: Final[dict[type[InorderError], tuple[int, ...]]] = {
         *(1048, 1062, 1364, 1451, 1452, 1557, 1586, 3819, 4025),  # constraints
         *(1264, 1265, 1292, 1366, 1406, 1411, 3140, 4038),  # data
         *(1118, 1153, 1301),  # too large for a row, a packet or a function
+        1644,  # signalled by a trigger of the table's owner
     ),
 }
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import psycopg
-from sqlalchemy.engine import make_url
 
+from inorder.stores.credentials import patience, with_login
 from inorder.stores.postgres.sqlstate import our_errors
 from inorder.stores.reconnecting import ReconnectingTo
 
@@ -21,8 +21,8 @@ _SESSION = """
 
 def connect(url: str, application_name: str, *, autocommit: bool = False) -> psycopg.Connection[Any]:
     """A connection for a SQLAlchemy URL; a server that is away raises `UnreachableError`."""
-    conninfo = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
-    with our_errors():
+    with patience(url), our_errors():
+        conninfo = with_login(url).set(drivername="postgresql").render_as_string(hide_password=False)
         return psycopg.connect(
             conninfo,
             autocommit=autocommit,

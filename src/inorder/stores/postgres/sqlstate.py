@@ -26,6 +26,8 @@ FAMILIES: Final[dict[str, type[InorderError]]] = {
     "58": TransientError,  # input/output error of the server
     "22": RejectedError,  # data exception
     "23": RejectedError,  # constraint
+    "44": RejectedError,  # check option of a view
+    "P0": RejectedError,  # raised by a trigger of the table's owner
     "54": RejectedError,  # too large for an index or a row
     "28": ConfigurationError,  # wrong user or password
     "3D": ConfigurationError,  # no such database

@@ -42,14 +42,14 @@ _HINTS: Final[dict[type[InorderError], str]] = {
 }
 
 
-def connect(url: str) -> redis.Redis:
+def connect(url: str, answer_seconds: float = ANSWER_SECONDS) -> redis.Redis:
     """A client for a URL; it connects when it is first used, and again after a connection broke."""
     try:
         # The relay itself asks again, so the client must not wait in between.
         return redis.Redis.from_url(
             url,
-            socket_timeout=ANSWER_SECONDS,
-            socket_connect_timeout=ANSWER_SECONDS,
+            socket_timeout=answer_seconds,
+            socket_connect_timeout=answer_seconds,
             retry=None,
             client_name="inorder-relay",
         )

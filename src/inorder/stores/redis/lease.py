@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from inorder import sql
-from inorder.stores.redis.client import connect, our_errors
+from inorder.stores.redis.client import ANSWER_SECONDS, connect, our_errors
 
 _SCRIPTS = sql.load("inorder.stores.redis", "lease.lua")
 LEASE_SECONDS = 3.0
+SHORTEST_ANSWER_SECONDS = 0.5
 
 
 class RedisLease:
@@ -17,9 +18,11 @@ class RedisLease:
     """
 
     def __init__(self, url: str, *, name: str, owner: str, seconds: float = LEASE_SECONDS) -> None:
-        self._client = connect(url)
+        # A request that hangs must leave time for another one before the lease ends.
+        self._client = connect(url, min(ANSWER_SECONDS, max(seconds / 3, SHORTEST_ANSWER_SECONDS)))
         self._key = lease_key(name)
         self._owner = owner
+        self._won = False
         self._milliseconds = int(seconds * 1000)
         self._extend = self._client.register_script(_SCRIPTS["extend"])
         self._free = self._client.register_script(_SCRIPTS["release"])
@@ -30,12 +33,17 @@ class RedisLease:
         Asked in this order, an instance whose winning answer was lost finds that it holds the lease.
         """
         with our_errors():
-            if self._extend(keys=[self._key], args=[self._owner, self._milliseconds]):
-                return True
-            return bool(self._client.set(self._key, self._owner, nx=True, px=self._milliseconds))
+            extended = self._extend(keys=[self._key], args=[self._owner, self._milliseconds])
+            self._won = bool(extended) or bool(self._client.set(self._key, self._owner, nx=True, px=self._milliseconds))
+        return self._won
+
+    def holds(self) -> bool:
+        """As the last answer said; `KeptLease` knows for how long that is true."""
+        return self._won
 
     def release(self) -> None:
         """Frees the lease if it is ours, and closes the connection."""
+        self._won = False
         with our_errors():
             self._free(keys=[self._key], args=[self._owner])
             self._client.close()

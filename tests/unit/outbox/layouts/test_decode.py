@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 from uuid import UUID
 
@@ -17,6 +18,7 @@ native = layout("native", "sqlite").decode
 goharvest = layout("goharvest", "sqlite").decode
 debezium = layout("debezium", "sqlite").decode
 deimos = layout("deimos", "sqlite").decode
+trendyol = layout("trendyol", "sqlite").decode
 
 HEADERS = (("trace", b"1"), ("digest", b"\xff\x00"), ("flag", None))
 
@@ -134,13 +136,64 @@ def test_a_deimos_partition_key_that_is_no_text_is_a_flaw() -> None:
     assert row.flaw == "partition_key is not UTF-8 text (invalid start byte at byte 0)"
 
 
+def test_a_trendyol_row_becomes_bytes() -> None:
+    assert trendyol((7, "orders", "ü", "€", None)) == OutboxRow(7, "orders", "ü".encode(), "€".encode(), (), None, None)
+    row = trendyol((7, b"orders", None, b"v", b'{"a": "1"}'))
+    assert row == OutboxRow(7, "orders", None, b"v", (("a", b"1"),), None, None)
+
+
+@pytest.mark.parametrize("nothing", [None, "", b"", "null", "{}"])
+def test_a_trendyol_row_without_headers(nothing: Any) -> None:
+    row = trendyol((7, "t", "k", "v", nothing))
+    assert (row.headers, row.flaw) == ((), "")
+
+
+def test_trendyol_headers_are_the_text_that_stands_there() -> None:
+    row = trendyol(
+        (7, "t", "k", "v", '{"n": 1.50, "big": 12345678901234567890, "b": false, "s": "1.50", "null": null}')
+    )
+    assert row.headers == (
+        ("n", b"1.50"),
+        ("big", b"12345678901234567890"),
+        ("b", b"false"),
+        ("s", b"1.50"),
+        ("null", None),
+    )
+
+
+@pytest.mark.parametrize(
+    ("header", "flaw"),
+    [
+        ("[]", "header is not a JSON object"),
+        ("1", "header is not a JSON object"),
+        ('{"a": ["b"]}', "header is not a flat JSON object"),
+        ('{"a": 1, "b": {}}', "header is not a flat JSON object"),
+    ],
+)
+def test_trendyol_headers_that_cannot_be_headers(header: str, flaw: str) -> None:
+    row = trendyol((7, "t", "k", "v", header))
+    assert (row.headers, row.flaw) == ((), flaw)
+    assert (row.topic, row.key, row.value) == ("t", b"k", b"v"), "what can be read is there for people to look at"
+
+
+@pytest.mark.parametrize("header", ["{", "NaN", '{"a": NaN}', b"\xff", "a=b"])
+def test_trendyol_headers_that_are_no_json(header: Any) -> None:
+    assert trendyol((7, "t", "k", "v", header)).flaw.startswith("header is not a JSON object (")
+
+
 TEXT = st.none() | st.text() | st.binary()
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda parts: st.lists(parts, max_size=2) | st.dictionaries(st.text(), parts, max_size=3),
+    max_leaves=5,
+).map(json.dumps)
 ANYTHING: st.SearchStrategy[Any] = TEXT | st.lists(st.none() | st.text(), max_size=3)
 COLUMNS: dict[str, st.SearchStrategy[tuple[Any, ...]]] = {
     "native": st.tuples(TEXT, TEXT, TEXT, TEXT, st.none(), st.none()),
     "goharvest": st.tuples(TEXT, TEXT, TEXT, ANYTHING, ANYTHING),
     "debezium": st.tuples(TEXT, TEXT, TEXT, TEXT),
     "deimos": st.tuples(TEXT, TEXT, TEXT, TEXT),
+    "trendyol": st.tuples(TEXT, TEXT, TEXT, TEXT | JSON),
 }
 
 

@@ -1,0 +1,79 @@
+"""[journal]: events on Kafka topics, and the store that they are replicated to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from inorder.settings.database import DatabaseSettings
+from inorder.settings.section import Section, TopicName, Whole
+from inorder.settings.url import SecretUrl, with_known_scheme
+
+SCHEMES = ("postgresql+psycopg", "cassandra")
+
+
+class JournalSettings(Section):
+    """Journals: append, read, delete and purge on Kafka, with a replicated store behind it."""
+
+    topic_prefixes: list[TopicName] = Field(
+        default=["journal"],
+        description=(
+            "Topics whose names begin like this hold journals. They must not be compacted, and their retention is how "
+            "long replication may be away."
+        ),
+    )
+    store: SecretUrl | None = Field(
+        default=None,
+        description=(
+            "Where journals are replicated to and read from: a `postgresql+psycopg://` URL, or "
+            "`cassandra://host:port/keyspace`. Without it the database of `database.url` is taken."
+        ),
+    )
+    segment_size: Whole = Field(
+        default=10_000,
+        ge=2,
+        le=2**31 - 1,
+        description=(
+            "After so many sequence numbers the rows of a journal go to its next segment, so that no partition of the "
+            "store grows without end. It is kept with each journal from its first event on, so a change is for new "
+            "journals only."
+        ),
+    )
+    head_cache: bool = Field(
+        default=True,
+        description=(
+            "Follow each topic that is read, so that a read knows without asking Kafka what the store lacks. It costs "
+            "a consumer of all partitions for each topic; without it every read of a journal that is not replicated "
+            "yet reads from Kafka."
+        ),
+    )
+    timeout_seconds: Whole = Field(
+        default=30,
+        ge=1,
+        le=3600,
+        description="How long one step of an append or a read may take before it fails.",
+    )
+    expire_per_second: Whole = Field(
+        default=100,
+        ge=1,
+        le=100_000,
+        description=(
+            "How many expired journals the job `expire` purges in a second at most. Each is an action in the log and "
+            "some deletes in the store; a day that was missed should not slow writers down when it is made up for."
+        ),
+    )
+    origin: str = Field(
+        default="",
+        max_length=200,
+        description="Who wrote a record, in its header; the host name where this is empty.",
+    )
+
+    def store_url(self, database: DatabaseSettings) -> str:
+        """The store's URL in clear; raises `ConfigurationError` where none is set."""
+        return self.store.get_secret_value() if self.store else database.require_url()
+
+    @field_validator("store", mode="before")
+    @classmethod
+    def _known_scheme(cls, value: Any) -> Any:
+        return with_known_scheme(value, "a URL", SCHEMES)

@@ -1,0 +1,104 @@
+-- Offset, missing and exceeded events of the trendyol layout, where all dialects read alike. Tables that the original's script
+-- made have no primary keys and may name an id twice. {now} is the present in UTC, {among} is "in a list of ids",
+-- {ids} is such a list as a table with the column listed_id, {reasons} one with the columns listed_id and reason.
+
+-- name: check_events
+-- Fails unless the columns are there.
+SELECT {columns}, {written_at} FROM {table} WHERE 1 = 0;
+
+-- name: check_missing
+-- Fails unless the columns are there.
+SELECT id, missed_date, retry_count, exception_thrown FROM {missing} WHERE 1 = 0;
+
+-- name: check_exceeded
+-- Fails unless the columns are there.
+SELECT id, missed_date, retry_count, exception_thrown, exceeded_date, reason FROM {exceeded} WHERE 1 = 0;
+
+-- name: offset
+-- One row, or somebody has been at it; more than two need not be seen.
+SELECT {offset_column} FROM {offset} LIMIT 2;
+
+-- name: move
+-- Finds the row only where it says what the caller expects, and keeps others from moving it until the transaction ends.
+UPDATE {offset} SET {offset_column} = %(to)s WHERE {offset_column} = %(from)s;
+
+-- name: missing
+-- A page of missing ids.
+SELECT id, COALESCE(MAX(retry_count), 0), MAX(CASE WHEN exception_thrown THEN 1 ELSE 0 END), MIN(missed_date)
+FROM {missing} WHERE id > %(above)s GROUP BY id ORDER BY id LIMIT %(limit)s;
+
+-- name: miss
+-- Adds ids that are not there yet.
+INSERT INTO {missing} (id, missed_date, retry_count, exception_thrown)
+SELECT listed_id, {now}, %(retry_count)s, %(exception_thrown)s FROM {ids}
+WHERE listed_id NOT IN (SELECT id FROM {missing} WHERE id IS NOT NULL);
+
+-- name: fail
+-- One more attempt, which the broker refused.
+UPDATE {missing} SET retry_count = COALESCE(retry_count, 0) + 1, exception_thrown = TRUE WHERE id {among};
+
+-- name: wait
+-- One more attempt.
+UPDATE {missing} SET retry_count = COALESCE(retry_count, 0) + 1 WHERE id {among};
+
+-- name: leave_missing
+-- Delivered, given up, or never committed.
+DELETE FROM {missing} WHERE id {among};
+
+-- name: leave_exceeded
+-- Delivered after all, or settled by people.
+DELETE FROM {exceeded} WHERE id {among};
+
+-- name: forget_exceeded
+-- What is about to be exceeded again; an earlier end of it is of no use any more.
+DELETE FROM {exceeded} WHERE id {among} AND id IN (SELECT id FROM {missing} WHERE id {among});
+
+-- name: exceed
+-- Gives up ids that are missing.
+INSERT INTO {exceeded} (id, missed_date, retry_count, exception_thrown, exceeded_date, reason)
+SELECT listed_id, missed, retries, thrown = 1, {now}, reason
+FROM {reasons}
+JOIN (
+  SELECT id, MIN(missed_date) AS missed, COALESCE(MAX(retry_count), 0) AS retries,
+         MAX(CASE WHEN exception_thrown THEN 1 ELSE 0 END) AS thrown
+  FROM {missing} WHERE id {among} GROUP BY id
+) AS given_up ON given_up.id = listed_id;
+
+-- name: parked
+-- Keys of what was exceeded; the original left no reasons.
+SELECT {topic}, {key}, {id} FROM {table}
+WHERE {id} IN (SELECT id FROM {exceeded} WHERE reason IS NOT NULL) AND {key} IS NOT NULL
+ORDER BY {id};
+
+-- name: state
+-- How far it is, and what is left over.
+SELECT
+  (SELECT MAX({offset_column}) FROM {offset}),
+  COALESCE((SELECT MAX({id}) FROM {table}), 0),
+  (SELECT COUNT(DISTINCT id) FROM {missing}),
+  (SELECT COUNT(DISTINCT id) FROM {exceeded}),
+  (SELECT MIN(missed_date) FROM {missing}),
+  (SELECT COUNT(*) FROM {table} WHERE {id} > (SELECT MAX({offset_column}) FROM {offset}));
+
+-- name: published
+-- A row that is published and still there, if there is one.
+SELECT {id} FROM {table}
+WHERE {id} <= (SELECT MAX({offset_column}) FROM {offset})
+  AND {id} NOT IN (SELECT id FROM {missing} WHERE id IS NOT NULL)
+  AND {id} NOT IN (SELECT id FROM {exceeded} WHERE id IS NOT NULL)
+ORDER BY {id} LIMIT 1;
+
+-- name: list
+-- Exceeded events, oldest first, each with its row where there is one; `any_…` is true where nothing was asked for.
+SELECT gone_id, retries, gone_at, gone_reason, {written_at}, {columns}
+FROM (
+  SELECT id AS gone_id, COALESCE(MAX(retry_count), 0) AS retries,
+         COALESCE(MAX(exceeded_date), MAX(missed_date)) AS gone_at, MAX(reason) AS gone_reason
+  FROM {exceeded} GROUP BY id
+) AS gone
+LEFT JOIN {table} ON {id} = gone_id
+WHERE (%(any_id)s OR gone_id = %(id)s)
+  AND (%(any_topic)s OR topic = %(topic)s)
+  AND (%(any_key)s OR {key} = %(key)s)
+  AND (%(any_code)s OR gone_reason LIKE %(code)s)
+ORDER BY gone_id;

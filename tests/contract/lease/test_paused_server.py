@@ -1,0 +1,101 @@
+"""A master that cannot extend its lease stops before the lease ends, and leads again when the server is back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import redis
+
+from inorder.embedded import Redis
+from inorder.leadership.hold import LeaseTimes
+from inorder.leadership.kept import KeptLease
+from inorder.settings import Settings
+from inorder.stores.redis.lease import RedisLease, lease_key
+from inorder.wiring.leases import lease_holders, leases
+from tests.conftest import Eventually
+
+TIMES = LeaseTimes(lifetime=1.5, race=0.3, margin=0.25)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Redis]:
+    """A Redis of its own, because others would notice that it is paused."""
+    with Redis(tmp_path / "redis") as found:
+        yield found
+
+
+@contextmanager
+def paused(server: Redis) -> Iterator[None]:
+    pid = _pid(server)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def _pid(server: Redis) -> int:
+    with redis.Redis.from_url(server.url) as client:
+        return int(client.info("server")["process_id"])
+
+
+def kept(url: str, name: str, owner: str) -> KeptLease:
+    return KeptLease(RedisLease(url, name=name, owner=owner, seconds=TIMES.lifetime), TIMES)
+
+
+def left_at_server(server: Redis, name: str) -> float:
+    with redis.Redis.from_url(server.url) as client:
+        return int(client.pttl(lease_key(name))) / 1000
+
+
+def test_a_master_whose_redis_is_paused_stops_before_its_time_to_live_ends(
+    server: Redis, unique: str, eventually: Eventually
+) -> None:
+    lease, other = kept(server.url, unique, "first"), kept(server.url, unique, "second")
+    eventually(lease.acquire)
+    assert not other.acquire()
+    ends_at_server = time.monotonic() + left_at_server(server, unique)
+    with paused(server):
+        eventually(lambda: not lease.acquire(), timeout=5)
+        # An extension may have come between the look at the key and the pause.
+        assert time.monotonic() < ends_at_server + TIMES.race
+        assert not lease.holds()
+    eventually(lambda: other.acquire() or lease.acquire())
+    assert lease.holds() != other.holds()
+    for each in (lease, other):
+        each.release()
+
+
+def test_a_pause_that_is_shorter_than_the_margin_allows_costs_no_leadership(
+    server: Redis, unique: str, eventually: Eventually
+) -> None:
+    lease = kept(server.url, unique, "first")
+    eventually(lease.acquire)
+    with paused(server):
+        begin = time.monotonic()
+        eventually(lambda: time.monotonic() - begin > TIMES.race)
+        assert lease.acquire()
+    begin = time.monotonic()
+    eventually(lambda: time.monotonic() - begin > TIMES.lifetime)
+    assert lease.acquire()
+    lease.release()
+
+
+def test_the_settings_name_the_key_its_life_and_its_owner(redis_url: str, unique: str, eventually: Eventually) -> None:
+    lease = {"lifetime_ms": 60_000, "race_interval_ms": 50, "name": f"{unique}:MasterPodLock", "owner": "pod-7"}
+    settings = Settings.load(relay={"leadership": "redis", "lease": lease}, redis={"url": redis_url})
+    held = leases(settings)(0)
+    eventually(held.acquire)
+    assert lease_holders(settings) == [("pod-7", None)]
+    with redis.Redis.from_url(redis_url) as client:
+        key = f"inorder:{unique}:MasterPodLock:leader"
+        assert client.get(key) == b"pod-7"
+        assert 3_000 < int(client.pttl(key)) <= 60_000
+    held.release()
+    assert lease_holders(settings) == [(None, None)], "a clean stop frees it"

@@ -1,0 +1,135 @@
+"""SASL/SCRAM and TLS: the right password and authority publish, a wrong one is one clear error and exit code 4."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from inorder.embedded.secured_kafka import Entrance, SecuredKafka
+from inorder.kafka.read_back import read_back
+from inorder.model.message import Message
+from inorder.outbox.layouts import install_statements
+from tests.conftest import Eventually
+from tests.integration.relay.commands import Commands
+from tests.integration.relay.conftest import Bench
+
+WITHIN_SECONDS = 20
+"""Most of it is Python that starts, beside other tests."""
+
+
+@pytest.fixture(scope="module")
+def entrance(tmp_path_factory: pytest.TempPathFactory) -> Entrance:
+    """A user, a certificate for the loopback address, and the authority that signed it."""
+    folder = tmp_path_factory.mktemp("entrance")
+    authority = trustme.CA()
+    made = authority.issue_cert("127.0.0.1", "localhost")
+    # Kafka wants its key as PKCS#8, whatever the library thinks best.
+    key = load_pem_private_key(made.private_key_pem.bytes(), password=None)
+    certificate = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    certificate += b"".join(chain.bytes() for chain in made.cert_chain_pems)
+    (folder / "broker.pem").write_bytes(certificate)
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    return Entrance("relay", "geheim-richtig", folder / "broker.pem", folder / "ca.pem")
+
+
+@pytest.fixture(scope="module")
+def broker(servers_folder: Path, entrance: Entrance) -> Iterator[SecuredKafka]:
+    with SecuredKafka(servers_folder / "secured-kafka", entrance) as server:
+        yield server
+
+
+@pytest.fixture
+def bench(postgres_url: str, broker: SecuredKafka, unique: str) -> Bench:
+    """An empty outbox table before this broker."""
+    found = Bench(postgres_url, broker.bootstrap, unique)
+    with found.connect() as connection:
+        for statement in install_statements("native", "postgresql", "outbox"):
+            connection.execute(statement)
+    return found
+
+
+def commands(bench: Bench, folder: Path, properties: dict[str, str]) -> Commands:
+    return Commands(bench, folder, sections={"kafka": properties}, leadership="database")
+
+
+def wrong_password(broker: SecuredKafka, _folder: Path) -> dict[str, str]:
+    return {**broker.client_properties, "sasl.password": "geheim-falsch"}
+
+
+def wrong_user(broker: SecuredKafka, _folder: Path) -> dict[str, str]:
+    return {**broker.client_properties, "sasl.username": "nobody"}
+
+
+def wrong_authority(broker: SecuredKafka, folder: Path) -> dict[str, str]:
+    other = folder / "other-ca.pem"
+    trustme.CA().cert_pem.write_to_path(str(other))
+    return {**broker.client_properties, "ssl.ca.location": str(other)}
+
+
+REFUSED = [
+    pytest.param(wrong_password, 'kafka."sasl.password"', id="wrong password"),
+    pytest.param(wrong_user, 'kafka."sasl.username"', id="unknown user"),
+    pytest.param(wrong_authority, 'kafka."ssl.ca.location"', id="wrong authority"),
+]
+
+
+def test_the_right_password_and_authority_publish(
+    bench: Bench, broker: SecuredKafka, unique: str, eventually: Eventually, tmp_path: Path
+) -> None:
+    bench.publish(Message(unique, key="1", value=b"a"), Message(unique, key="1", value=b"b"))
+    with commands(bench, tmp_path, broker.client_properties).running("relay", "run") as process:
+        eventually(lambda: bench.count() == 0 or process.poll() is not None, timeout=60)
+        assert process.poll() is None
+    values = [record.value for record in read_back(broker.client_properties, unique)]
+    assert values == [b"a", b"b"]
+
+
+def test_the_doctor_finds_nothing_wrong_with_the_right_ones(bench: Bench, broker: SecuredKafka, tmp_path: Path) -> None:
+    done = commands(bench, tmp_path, broker.client_properties).run("doctor", "--json")
+    kafka = next(check for check in json.loads(done.stdout) if check["name"] == "kafka")
+    assert kafka["status"] == "ok"
+
+
+@pytest.mark.parametrize(("properties", "key"), REFUSED)
+def test_the_relay_ends_with_one_clear_error_and_exit_code_4(
+    bench: Bench, broker: SecuredKafka, tmp_path: Path, properties: Any, key: str
+) -> None:
+    begin = time.monotonic()
+    done = commands(bench, tmp_path, properties(broker, tmp_path)).run("relay", "run")
+    assert time.monotonic() - begin < WITHIN_SECONDS
+    assert done.returncode == 4, done.stderr
+    errors = [line for line in done.stderr.splitlines() if "error" in line.lower()]
+    assert len([line for line in errors if line.startswith("error TRANSIENT-004")]) == len(errors) == 1, done.stderr
+    assert f"Kafka at {broker.bootstrap} does not let us in" in errors[0]
+    assert key in done.stderr
+    assert "geheim" not in done.stderr
+
+
+@pytest.mark.parametrize(("properties", "key"), REFUSED)
+def test_the_doctor_names_it_once_with_exit_code_4(
+    bench: Bench, broker: SecuredKafka, tmp_path: Path, properties: Any, key: str
+) -> None:
+    begin = time.monotonic()
+    done: subprocess.CompletedProcess[str] = commands(bench, tmp_path, properties(broker, tmp_path)).run(
+        "doctor", "--json"
+    )
+    assert time.monotonic() - begin < WITHIN_SECONDS
+    assert done.returncode == 4, done.stderr
+    failed = [check for check in json.loads(done.stdout) if check["status"] == "fail" and "kafka" in check["name"]]
+    assert len(failed) == 1
+    assert f"Kafka at {broker.bootstrap} does not let us in" in failed[0]["detail"]
+    assert key in failed[0]["hint"]
+    assert "geheim" not in done.stdout

@@ -1,0 +1,67 @@
+"""A term is ended from outside: its owner can commit nothing more, and the next one finds the same marker."""
+
+from __future__ import annotations
+
+import pytest
+
+from inorder.model.errors import FencedError, UnreachableError
+from inorder.ports.outbox_store import OutboxRow
+from inorder.relay.fencing import TRIES, end_term, insist
+from inorder.relay.marker import Marker
+from inorder.testing.memory_log import MemoryBroker, MemoryShardLog
+
+ROW = OutboxRow(1, "orders", b"k", b"v", (), None, None)
+
+
+def test_an_owner_whose_term_was_ended_can_commit_nothing_more() -> None:
+    broker = MemoryBroker()
+    owner = MemoryShardLog(broker)
+    owner.take_over()
+    owner.publish([ROW], b"mine")
+    end_term(lambda: MemoryShardLog(broker))
+    with pytest.raises(FencedError):
+        owner.publish([ROW], b"mine again")
+    assert owner.take_over() == b"mine"
+
+
+def test_a_shard_that_nobody_ever_owned_gets_an_empty_marker() -> None:
+    broker = MemoryBroker()
+    end_term(lambda: MemoryShardLog(broker))
+    assert broker.marker == Marker().encode()
+
+
+def test_an_owner_that_fences_back_is_fenced_again() -> None:
+    broker = MemoryBroker()
+    owner = MemoryShardLog(broker)
+
+    class Overtaken(MemoryShardLog):
+        times = 3
+
+        def take_over(self) -> bytes | None:
+            found = super().take_over()
+            if Overtaken.times:
+                Overtaken.times -= 1
+                owner.take_over()
+            return found
+
+    end_term(lambda: Overtaken(broker))
+    with pytest.raises(FencedError):
+        owner.publish([ROW], b"")
+
+
+def test_somebody_who_never_lets_go_and_other_troubles_are_told() -> None:
+    tried: list[int] = []
+
+    def fail() -> None:
+        tried.append(1)
+        raise FencedError("Overtaken.")
+
+    with pytest.raises(FencedError):
+        insist(fail)
+    assert len(tried) == TRIES
+
+    def unreachable() -> None:
+        raise UnreachableError("No broker.")
+
+    with pytest.raises(UnreachableError):
+        insist(unreachable)
