@@ -17,14 +17,20 @@ if TYPE_CHECKING:
         TransientError,
         ValidationError,
     )
+    from inorder.model.journal import Event, Json, Key
     from inorder.model.message import Limits, Message
     from inorder.outbox import Outbox
     from inorder.settings import Settings
-    from inorder.wiring import Publisher, Relay
+    from inorder.wiring import AsyncJournals, Journals, Publisher, Relay, message_checks
 
 _HOMES = {
+    "AsyncJournals": "inorder.wiring",
     "ConfigurationError": "inorder.model.errors",
+    "Event": "inorder.model.journal",
     "InorderError": "inorder.model.errors",
+    "Journals": "inorder.wiring",
+    "Json": "inorder.model.journal",
+    "Key": "inorder.model.journal",
     "Limits": "inorder.model.message",
     "Message": "inorder.model.message",
     "Outbox": "inorder.outbox",
@@ -35,11 +41,17 @@ _HOMES = {
     "Settings": "inorder.settings",
     "TransientError": "inorder.model.errors",
     "ValidationError": "inorder.model.errors",
+    "message_checks": "inorder.wiring",
 }
 
 __all__ = [
+    "AsyncJournals",
     "ConfigurationError",
+    "Event",
     "InorderError",
+    "Journals",
+    "Json",
+    "Key",
     "Limits",
     "Message",
     "Outbox",
@@ -50,6 +62,7 @@ __all__ = [
     "Settings",
     "TransientError",
     "ValidationError",
+    "message_checks",
 ]
 
 

@@ -16,9 +16,7 @@ import inorder.cli
 SOURCE = Path(inorder.cli.__file__).parents[2]
 ROWS = 2_000
 SMALL = ("--rows", str(ROWS), "--rate", "100", "--seconds", "1")
-LIVE = 300
-"""One second of records, after two of warm-up."""
-RELAY_LIVE = 600
+LIVE = 600
 """One second of records, after five of warm-up."""
 
 
@@ -50,22 +48,25 @@ def test_a_small_contest_of_the_relay_carries_everything_on_both_sides(tmp_path:
     assert (drain["rows"], drain["keys"], drain["headers"]) == (ROWS, 7, 1)
     for side in ("ours", "peer"):
         assert drain[side]["checks"] == {"records": ROWS, "distinct": ROWS, **WHOLE}
-        assert live[side]["checks"] == {"records": RELAY_LIVE, "distinct": RELAY_LIVE, **WHOLE}
+        assert live[side]["checks"] == {"records": LIVE, "distinct": LIVE, **WHOLE}
         assert {"records_per_second", "startup_seconds", "cpu_seconds_per_million"} <= set(drain[side])
         assert live[side]["latency_ms"]["p99"]["trials"] == 1
     assert report["checks"]["hold"] is True
 
 
 def test_a_small_run_of_the_pipeline_carries_everything_on_both_sides(tmp_path: Path) -> None:
-    report = report_of(bench(tmp_path, "pipeline", *SMALL, "--json"))
+    report = report_of(bench(tmp_path, "pipeline", *SMALL, "--keys", "500", "--engine", "resident", "--json"))
     assert (report["bench"], report["rows"], report["peer"]) == ("pipeline", ROWS, "raw-copy")
     assert report["checks"] == {
-        "ours": {"records": ROWS, "distinct": ROWS, **WHOLE},
+        "ours": {"records": ROWS, "distinct": 500, **WHOLE},
+        "ours_warm": {"records": 2 * ROWS, "distinct": 500, **WHOLE},
         "ours_live": {"records": LIVE, "distinct": LIVE, **WHOLE},
-        "peer": {"records": ROWS, "distinct": ROWS, **WHOLE},
+        "peer": {"records": ROWS, "distinct": 500, **WHOLE},
         "peer_live": {"records": LIVE, "distinct": LIVE, **WHOLE},
         "hold": True,
     }
+    assert report["ours"]["engine"] == "resident"
+    assert report["ours"]["warm"]["records_per_second"] > 0
     for side in (report["ours"], report["peer_result"]):
         assert {"records_per_second", "seconds", "startup_seconds", "latency_ms"} <= set(side)
         assert side["latency_ms"]["count"] == 100
@@ -89,3 +90,12 @@ def test_a_strategy_that_is_not_there_is_a_wrong_setting(tmp_path: Path) -> None
     ran = bench(tmp_path, "relay", "--strategy", "guess")
     assert (ran.returncode, ran.stdout) == (3, "")
     assert "guess" in ran.stderr
+
+
+def test_a_small_run_of_the_journal_reads_back_all_that_was_appended(tmp_path: Path) -> None:
+    small = ("--events", "2000", "--seconds", "0.3", "--foreign", "500", "--reads", "3", "--repeats", "1")
+    report = report_of(bench(tmp_path, "journal", *small, "--json"))
+    assert report["bench"] == "journal"
+    assert report["checks"] == {"ours": {"records": 4_000, "distinct": 4_000, **WHOLE}, "hold": True}
+    assert report["ours"]["recovery_warm_ms"]["count"] == report["ours"]["recovery_from_kafka_ms"]["count"] == 3
+    assert min(report["ours"]["consumer"].values()) > 0

@@ -1,4 +1,4 @@
-"""inorder bench: the relay or the pipeline against a peer, on embedded servers."""
+"""inorder bench: the relay, the pipeline or the journal against a peer, on embedded servers."""
 
 from __future__ import annotations
 
@@ -51,6 +51,7 @@ class PipelinePeer(StrEnum):
     """Whom the pipeline is measured against."""
 
     raw_copy = "raw-copy"
+    debezium_jdbc = "debezium-jdbc"
 
 
 @app.command()
@@ -134,21 +135,63 @@ def wake_up(
 
 @app.command()
 def pipeline(
-    rows: Rows = 200_000,
+    rows: Rows = 400_000,
+    keys: Annotated[int, typer.Option(min=1, metavar="N", help="How many keys the backlog has.")] = 10_000,
     rate: Rate = 500,
     seconds: Seconds = 10.0,
-    peer: Annotated[PipelinePeer, typer.Option(help="The least code, without guarantees.")] = PipelinePeer.raw_copy,
+    peer: Annotated[
+        PipelinePeer,
+        typer.Option(
+            help="raw-copy is the least code, without guarantees; debezium-jdbc is downloaded when first asked for."
+        ),
+    ] = PipelinePeer.raw_copy,
+    engine: Annotated[str, typer.Option(metavar="ENGINE", help="What `pipeline.engine` is set to.")] = "micro-batch",
     as_json: AsJson = False,
     config: ConfigFile = None,
 ) -> None:
-    """Measure how fast the job upsert catches up, and the way of a live message.
+    """Measure how fast the job upsert catches up, cold and warm, and the way of a live message.
+
+    There are two backlogs of so many records: one before the start, one that appears at once before a job at work.
 
     Brings its own servers; of the settings only [log] is used. Compares the table with what was sent: exit 5 on loss,
     disorder or duplicates.
     """
-    from inorder.bench.options import Options
+    from inorder.bench.options import PipelineOptions
     from inorder.bench.run import run_pipeline
     from inorder.bench.schedule import Schedule
 
     load(config)
-    raise typer.Exit(run_pipeline(peer.value, Options(rows, Schedule(rate, seconds)), as_json))
+    options = PipelineOptions(rows, Schedule(rate, seconds, WARM_SECONDS), engine=engine, keys=keys)
+    raise typer.Exit(run_pipeline(peer.value, options, as_json))
+
+
+@app.command()
+def journal(
+    events: Annotated[
+        int, typer.Option(min=1_000, metavar="N", help="How many events are appended in batches in each turn.")
+    ] = 200_000,
+    writers: Annotated[int, typer.Option(min=1, metavar="N", help="How many append one event at a time.")] = 16,
+    seconds: Annotated[float, typer.Option(min=0.1, metavar="S", help="How long they do so in each turn.")] = 5.0,
+    foreign: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Among how many records of others a journal is looked for in Kafka.")
+    ] = 100_000,
+    reads: Annotated[int, typer.Option(min=1, metavar="N", help="How often a journal is recovered.")] = 31,
+    repeats: Annotated[
+        int, typer.Option(min=1, metavar="N", help="How often appends are measured, after a turn that is not counted.")
+    ] = 3,
+    as_json: AsJson = False,
+    config: ConfigFile = None,
+) -> None:
+    """Measure appends to journals and how soon one is read back, from the store and from Kafka alone.
+
+    Brings its own servers; of the settings only [log] is used. Where the Python package eventsourcing is installed it
+    is measured on the same PostgreSQL. Reads the events back: exit 5 on loss or disorder.
+    """
+    from inorder.bench.journal import JournalOptions
+    from inorder.bench.run import run_journal
+
+    load(config)
+    options = JournalOptions(
+        events=events, writers=writers, seconds=seconds, foreign=foreign, reads=reads, repeats=repeats
+    )
+    raise typer.Exit(run_journal(options, as_json))

@@ -11,7 +11,21 @@ from typing import Annotated
 
 import typer
 
-from inorder.cli import bench, config, demo, doctor, exceeded, outbox, pipeline, relay, schema, up
+from inorder.cli import (
+    bench,
+    config,
+    dead_letters,
+    demo,
+    doctor,
+    exceeded,
+    journal,
+    outbox,
+    pipeline,
+    relay,
+    schema,
+    topics,
+    up,
+)
 from inorder.cli.output import say
 from inorder.model.errors import InorderError
 
@@ -33,7 +47,10 @@ app.add_typer(schema.app, name="schema")
 app.add_typer(relay.app, name="relay")
 app.add_typer(outbox.app, name="outbox")
 app.add_typer(pipeline.app, name="pipeline")
+app.add_typer(topics.app, name="topics")
 app.add_typer(exceeded.app, name="exceeded")
+app.add_typer(dead_letters.app, name="dead-letters")
+app.add_typer(journal.app, name="journal")
 app.add_typer(bench.app, name="bench")
 app.command("doctor")(doctor.doctor)
 app.add_typer(config.app, name="config")

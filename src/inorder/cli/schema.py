@@ -14,13 +14,15 @@ app = typer.Typer(help="Make or print the tables.", no_args_is_help=True, rich_m
 
 
 class Layout(StrEnum):
-    """The tables of this version: the outbox in its layouts, and the pipeline's target."""
+    """The tables of this version: the outbox in its layouts, the pipeline's target, and the journal's store."""
 
     native = "native"
     goharvest = "goharvest"
     debezium = "debezium"
     deimos = "deimos"
+    trendyol = "trendyol"
     table = "table"
+    journal = "journal"
 
 
 class Dialect(StrEnum):
@@ -29,13 +31,17 @@ class Dialect(StrEnum):
     postgresql = "postgresql"
     mysql = "mysql"
     sqlite = "sqlite"
+    cassandra = "cassandra"
 
 
 WhichLayout = Annotated[
     Layout,
     typer.Option(
         "--layout",
-        help="native, goharvest, debezium: the outbox and the relay's tables. table: the pipeline's tables.",
+        help=(
+            "native, goharvest, debezium, deimos, trendyol: the outbox and the relay's tables. table: the pipeline's "
+            "tables. journal: those of journal.store."
+        ),
     ),
 ]
 
@@ -56,14 +62,19 @@ def install(config: ConfigFile = None, layout: WhichLayout = Layout.native, as_j
 def sql(
     config: ConfigFile = None,
     layout: WhichLayout = Layout.native,
-    dialect: Annotated[Dialect, typer.Option(help="The database the DDL is for.")] = Dialect.postgresql,
+    dialect: Annotated[
+        Dialect | None,
+        typer.Option(help="The database the DDL is for. [default: postgresql; with journal, that of journal.store]"),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the DDL, for your own migrations; no connection is made."""
     from inorder.wiring import schema_sql
 
-    text = schema_sql(load(config), layout.value, dialect.value)
+    if dialect is None and layout is not Layout.journal:
+        dialect = Dialect.postgresql
+    text = schema_sql(load(config), layout.value, dialect and dialect.value)
     if as_json:
-        show_json({"layout": layout.value, "dialect": dialect.value, "sql": text})
+        show_json({"layout": layout.value, "dialect": dialect and dialect.value, "sql": text})
     else:
         typer.echo(text)

@@ -29,11 +29,12 @@ def environment() -> dict[str, str]:
 def inorder_command(tmp_path: Path, environment: dict[str, str]) -> Inorder:
     """Runs `inorder …` in an empty folder, with variables given as keywords."""
 
-    def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: str, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [*COMMAND, *arguments],
             cwd=tmp_path,
             env={**environment, **variables},
+            input=stdin,
             capture_output=True,
             text=True,
             timeout=90,

@@ -142,3 +142,34 @@ def test_a_closed_log_sends_nothing_of_what_it_had_in_its_queue(
     fragile.take_over()
     eventually(lambda: arrives(fragile, [row(unique, 2)]))
     assert numbers({"bootstrap.servers": own_broker.bootstrap}, unique) == [0, 2]
+
+
+def test_when_the_lease_ends_the_rest_of_the_batch_is_never_sent(
+    own_broker: Kafka, unique: str, eventually: Eventually
+) -> None:
+    properties: dict[str, object] = {"bootstrap.servers": own_broker.bootstrap}
+    ensure_topic(properties, unique, 1)
+    is_ours = True
+    looks = 0
+
+    def holds() -> bool:
+        nonlocal looks
+        looks += 1
+        return is_ours and looks < 50
+
+    log = IdempotentShardLog(properties, holds=holds)
+    log.take_over()
+    assert arrives(log, [row(unique, 0)])
+    own_broker.kill()
+    looks = 0
+    with pytest.raises(TransientError, match="The lease is gone; 99 records of the batch are given up") as caught:
+        log.publish([row(unique, id) for id in range(1, 100)], b"")
+    assert caught.value.delivered_ids == frozenset()
+    own_broker.start()
+    is_ours = False
+    with pytest.raises(TransientError, match="The lease is gone; 1 records"):
+        log.publish([row(unique, 100)], b"")
+    is_ours, looks = True, -100_000
+    eventually(lambda: arrives(log, [row(unique, 200)]))
+    log.close()
+    assert numbers(properties, unique) == [0, 200]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pymysql
 import redis
-from cassandra.cluster import Cluster  # type: ignore[import-untyped]  # ships no types
+from cassandra.cluster import Cluster
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from sqlalchemy import create_engine, text

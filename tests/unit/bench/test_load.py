@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+import orjson
 import pytest
 
-from inorder.bench.load import LIVE_FIRST, VALUE_BYTES, Load, chunks, event_of, mark_of, value_of
+from inorder.bench.load import LIVE_FIRST, VALUE_BYTES, Load, chunks, event_of, mark_of, value_of, with_schema
 
 
 def test_a_load_is_the_same_each_time() -> None:
@@ -58,3 +59,32 @@ def test_chunks_hold_everything_once_and_in_order() -> None:
 def test_headers_are_the_same_on_every_record_of_a_load() -> None:
     assert Load(rows=1, keys=1).header_pairs == []
     assert [name for name, _ in Load(rows=1, keys=1, headers=2).header_pairs] == ["header-1", "header-2"]
+
+
+def test_a_fifth_of_a_load_with_partials_says_nothing_of_enabled_and_is_as_long() -> None:
+    load = Load(rows=1_000, keys=10, has_partials=True)
+    values = [orjson.loads(value) for _, value in load.records()]
+    assert sum("enabled" not in value for value in values) == 200
+    assert {len(value) for _, value in load.records()} == {VALUE_BYTES}
+    assert all("enabled" in orjson.loads(value) for _, value in Load(rows=100, keys=10).records())
+
+
+@pytest.mark.parametrize("rows", [1, 4, 9, 50, 333])
+def test_the_final_rows_of_a_load_with_partials_are_its_fold(rows: int) -> None:
+    load = Load(rows, keys=4, has_partials=True)
+    folded: dict[int, dict[str, object]] = {}
+    for _, value in load.records():
+        fields = orjson.loads(value)
+        folded.setdefault(fields.pop("id"), {"enabled": None}).update(fields)
+    assert load.final_rows() == folded
+
+
+def test_a_load_can_be_sent_in_two_parts() -> None:
+    whole = Load(rows=23, keys=5, has_partials=True)
+    assert [*Load(rows=10, keys=5, has_partials=True).records(), *whole.records(first=10)] == list(whole.records())
+
+
+def test_a_value_with_its_schema_is_one_document_around_the_same_fields() -> None:
+    wrapped = orjson.loads(with_schema(value_of(7, 42)))
+    assert wrapped["payload"] == orjson.loads(value_of(7, 42))
+    assert [field["field"] for field in wrapped["schema"]["fields"]] == list(wrapped["payload"])

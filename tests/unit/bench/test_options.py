@@ -43,6 +43,11 @@ def test_the_topic_lock_is_measured_on_its_own_layout_whatever_else_is_asked_for
     assert RelaySetting.of("drain", "exactly-once", "goharvest").layout == "goharvest"
 
 
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+def test_polling_is_measured_on_its_own_layout_with_the_delivery_that_is_asked_for(delivery: str) -> None:
+    assert RelaySetting.of("polling", delivery, "native") == RelaySetting(delivery, "polling", "trendyol")
+
+
 @pytest.mark.parametrize("layout", WITHOUT_HEADERS)
 def test_headers_are_refused_where_a_layout_has_none(layout: str) -> None:
     with pytest.raises(ConfigurationError, match=layout):

@@ -34,7 +34,7 @@ def shown(report: Report) -> str:
 
 def test_the_report_is_one_object_of_known_shape() -> None:
     told = REPORT.as_dict()
-    assert set(told) == {"bench", "rows", "peer", "ours", "peer_result", "ratio", "checks", "machine"}
+    assert set(told) == {"bench", "rows", "peer", "ours", "peer_result", "ratio", "warm_ratio", "checks", "machine"}
     assert told["ours"] == {
         "records_per_second": 50.0,
         "seconds": 20.0,
@@ -44,6 +44,19 @@ def test_the_report_is_one_object_of_known_shape() -> None:
     }
     assert told["ratio"] == 0.25
     assert told["checks"]["hold"] is True
+
+
+def test_the_warm_ratio_is_told_where_both_sides_have_one() -> None:
+    assert REPORT.as_dict()["warm_ratio"] is None
+    warm = Drain(400.0, 2.5, 0.0).as_dict()
+    both = replace(
+        REPORT,
+        ours=replace(REPORT.ours, more={"warm": warm}),
+        peer_result=replace(REPORT.peer_result, more={"warm": {**warm, "records_per_second": 100.0}}),
+    )
+    assert both.as_dict()["warm_ratio"] == 4.0
+    assert "Warm it is 4.00 times." in shown(both)
+    assert "400" in shown(both)
 
 
 def test_one_broken_check_breaks_the_report() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from inorder.bench import run as module
-from inorder.bench.options import Options, RelayOptions, RelaySetting
+from inorder.bench.options import PipelineOptions, RelayOptions, RelaySetting
 from inorder.bench.run import Told
 from inorder.bench.wake_up import WakeUpOptions
 from inorder.model.errors import ConfigurationError
@@ -28,7 +28,7 @@ RUNS: dict[str, tuple[str, Run, Told, Told]] = {
     ),
     "pipeline": (
         "pipeline_report",
-        lambda as_json: module.run_pipeline("raw-copy", Options(), as_json),
+        lambda as_json: module.run_pipeline("raw-copy", PipelineOptions(), as_json),
         pipeline.REPORT,
         pipeline.BROKEN,
     ),
@@ -87,3 +87,8 @@ def test_a_setting_that_is_not_there_is_refused_before_anything_is_started() -> 
     options = RelayOptions(setting=RelaySetting(strategy="guess"))
     with pytest.raises(ConfigurationError, match="guess"):
         module.relay_report("librdkafka", options, lambda _: None)
+
+
+def test_an_engine_that_is_not_there_is_refused_before_anything_is_started() -> None:
+    with pytest.raises(ConfigurationError, match="diesel"):
+        module.pipeline_report("raw-copy", PipelineOptions(engine="diesel"), lambda _: None)

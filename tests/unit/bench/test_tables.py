@@ -39,3 +39,9 @@ def test_the_debezium_row_names_its_aggregate_and_the_reader_adds_the_prefix() -
     id, aggregate, key, _, payload = layout.row(f"{layout.topic_prefix}orders", KEY, VALUE, ())
     assert isinstance(id, UUID)
     assert (aggregate, key, payload) == ("orders", KEY.decode(), VALUE.decode())
+
+
+def test_the_trendyol_row_is_text_and_its_headers_are_an_object() -> None:
+    row = LAYOUTS["trendyol"].row
+    assert row("orders", KEY, VALUE, HEADERS) == ("orders", KEY.decode(), VALUE.decode(), '{"header-1":"benchmark"}')
+    assert row("orders", KEY, VALUE, ())[-1] is None

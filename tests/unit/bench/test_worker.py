@@ -10,8 +10,7 @@ import orjson
 import pytest
 
 from inorder.bench import roles, worker
-from inorder.bench.peers.choice import PEERS
-from inorder.bench.run import PIPELINE_PEERS
+from inorder.bench.peers.choice import PEERS, PIPELINE_PEERS
 from inorder.bench.worker import Worker
 from inorder.cli.bench import PipelinePeer, RelayPeer
 from inorder.model.errors import PermanentError

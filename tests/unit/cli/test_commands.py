@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, Self
@@ -16,29 +17,29 @@ from inorder.settings import Settings
 from tests.unit.cli.conftest import Run
 
 
-class FakeRelay:
-    """A relay that ends by itself after a few looks."""
+class FakeService:
+    """A relay that ends by itself."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.looks = 0
-        FakeRelay.seen = settings
+    def __init__(self, settings: Settings, file: Path, load: Callable[[], Settings]) -> None:
+        FakeService.seen = settings
+        FakeService.file = file
+        assert load().relay == settings.relay
 
     seen: Settings | None = None
+    file: Path | None = None
+    published = 12
+    in_flight = 0
+    address = ("127.0.0.1", 13000)
 
     def __enter__(self) -> Self:
         return self
 
-    published = 12
-    in_flight = 0
-
     def __exit__(self, *_: object) -> None:
         """Nothing to give back."""
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """True once it has ended; a look always has a limit, or a signal would not be seen."""
-        assert timeout
-        self.looks += 1
-        return self.looks > 2
+    def run(self, stop: threading.Event) -> None:
+        """Ends without having been told to."""
+        assert not stop.is_set()
 
 
 @pytest.fixture
@@ -64,9 +65,14 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     wiring = ModuleType("inorder.wiring")
     wiring.__dict__.update(
-        Relay=FakeRelay,
         relay_status=lambda settings: {"group": settings.relay.group, "waiting": 7},
         run_upsert=run_upsert,
+        upsert_work=lambda settings: SimpleNamespace(topics=(settings.pipeline.upsert.topic,)),
+        pipeline_status=lambda _settings: {
+            "pipelines": ["upsert:messages"],
+            "applied": 3,
+            "partitions": [{"topic": "upsert", "partition": 0, "behind": 4}],
+        },
         install_schema=lambda settings, layout: [f"table {settings.relay.table} ({layout})"],
         schema_sql=lambda settings, layout, dialect: f"-- {layout} {dialect} {settings.relay.table}",
         reshard=reshard,
@@ -74,7 +80,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     )
     demo = ModuleType("inorder.demo")
     demo.__dict__["run"] = run_demo
+    reload = ModuleType("inorder.wiring.reload")
+    reload.__dict__["RelayService"] = FakeService
     monkeypatch.setitem(sys.modules, "inorder.wiring", wiring)
+    monkeypatch.setitem(sys.modules, "inorder.wiring.reload", reload)
     monkeypatch.setitem(sys.modules, "inorder.demo", demo)
     return noted
 
@@ -128,7 +137,9 @@ def test_relay_run_ends_when_the_relay_does(run: Run, calls: dict[str, Any]) -> 
     ran = run("relay", "run")
     assert (ran.code, ran.stdout) == (0, "")
     assert "The relay of group orders runs." in ran.stderr
-    assert FakeRelay.seen is not None
+    assert "Health and metrics are told at http://127.0.0.1:13000." in ran.stderr
+    assert FakeService.seen is not None
+    assert FakeService.file == Path("inorder.toml")
 
 
 def test_relay_run_says_what_was_done_and_what_is_left(run: Run, calls: dict[str, Any]) -> None:
@@ -173,7 +184,19 @@ def test_schema_sql_is_data_on_stdout(run: Run, calls: dict[str, Any]) -> None:
 def test_pipeline_run_passes_its_options_on_and_prints_totals(run: Run, calls: dict[str, Any]) -> None:
     ran = run("pipeline", "run", "upsert", "--once", "--master", "local[1]", "--json")
     assert json.loads(ran.stdout) == {"applied": 3, "rejected": 1}
-    assert (calls["once"], calls["master"], calls["stop"].is_set()) == (True, "local[1]", False)
+    assert (calls["once"], calls["stop"].is_set()) == (True, False)
+    assert (calls["settings"].pipeline.master, calls["settings"].pipeline.engine) == ("local[1]", "micro-batch")
+
+
+def test_pipeline_status_prints_sums_and_then_partitions(run: Run, calls: dict[str, Any]) -> None:
+    ran = run("pipeline", "status")
+    assert ran.stdout.splitlines() == [
+        "pipelines  ['upsert:messages']",
+        "applied    3",
+        "topic   partition  behind",
+        "upsert  0          4",
+    ]
+    assert json.loads(run("pipeline", "status", "--json").stdout)["partitions"][0]["behind"] == 4
 
 
 def test_spark_never_starts_on_the_main_thread(run: Run, calls: dict[str, Any]) -> None:
@@ -181,12 +204,17 @@ def test_spark_never_starts_on_the_main_thread(run: Run, calls: dict[str, Any]) 
     assert calls["thread"] is not threading.main_thread()
 
 
-def test_an_engine_that_is_not_built_is_refused(run: Run, calls: dict[str, Any]) -> None:
+def test_an_engine_on_the_command_line_goes_over_the_settings(run: Run, calls: dict[str, Any]) -> None:
     ran = run("pipeline", "run", "upsert", "--engine", "resident")
+    assert ran.code == 0
+    assert "reads topic upsert with the engine resident" in ran.stderr
+    assert calls["settings"].pipeline.engine == "resident"
+
+
+def test_an_unknown_engine_is_refused(run: Run, calls: dict[str, Any]) -> None:
+    ran = run("pipeline", "run", "upsert", "--engine", "diesel")
     assert ran.code == 3
-    assert "pipeline.engine = 'resident'" in ran.stderr
-    assert "is not built yet; this version has: micro-batch" in ran.stderr
-    assert run("pipeline", "run", "upsert", "--engine", "micro-batch").code == 0
+    assert "pipeline.engine" in ran.stderr
 
 
 def test_the_demo_decides_the_exit_code(run: Run, calls: dict[str, Any]) -> None:

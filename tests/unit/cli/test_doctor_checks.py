@@ -31,7 +31,14 @@ from inorder.wiring import install_schema
 OK, WARN = ok("a", "fine"), warn("b", "hm", "look")
 EACH_LAYOUT = pytest.mark.parametrize(
     ("layout", "strategy"),
-    [("native", "drain"), ("native", "mark-purge"), ("goharvest", "mark-purge"), ("debezium", "drain")],
+    [
+        ("native", "drain"),
+        ("native", "mark-purge"),
+        ("goharvest", "mark-purge"),
+        ("debezium", "drain"),
+        ("trendyol", "drain"),
+        ("trendyol", "polling"),
+    ],
 )
 WRONG, GONE = fail("c", "wrong", "mend"), unreachable("d", "gone", "start")
 
@@ -63,6 +70,13 @@ def test_a_leader_id_is_asked_for_only_where_rows_are_marked() -> None:
     drain, marks = (Settings.load(relay={"strategy": name}).relay for name in ("drain", "mark-purge"))
     assert needed_columns(marks, "mysql") - needed_columns(drain, "mysql") == {"leader_id"}
     assert needed_rights(marks) == (*needed_rights(drain), "UPDATE")
+
+
+def test_the_strategy_polling_leaves_rows_as_they_are() -> None:
+    assert needed_rights(Settings.load(relay={"layout": "trendyol", "strategy": "polling"}).relay) == (
+        "INSERT",
+        "SELECT",
+    )
 
 
 def test_a_fit_machine_is_well() -> None:
@@ -144,7 +158,8 @@ def failed(found: dict[str, Check]) -> list[str]:
 def require_well(found: dict[str, Check], layout: str) -> None:
     """Asserts that a fresh table has nothing wrong, and that nobody has registered anything yet."""
     assert failed(found) == []
-    assert found["outbox table"].detail == f"outbox has the {layout} columns"
+    table = "outbox_events" if layout == "trendyol" else "outbox"
+    assert found["outbox table"].detail == f"{table} has the {layout} columns"
     assert "none yet" in found["registration"].detail
 
 
@@ -193,6 +208,36 @@ def test_ids_that_are_given_again_are_found(file: Path) -> None:
     assert failed(examined(file)) == ["outbox ids"]
     run(file, "DROP TABLE outbox", f"CREATE TABLE outbox (id INTEGER, {columns})")
     assert failed(examined(file)) == ["outbox index", "outbox ids"]
+
+
+POLLING: dict[str, object] = {"layout": "trendyol", "strategy": "polling"}
+
+
+def test_the_tables_beside_the_events_are_looked_at_where_they_are_used(file: Path) -> None:
+    install(file, "trendyol")
+    assert examined(file, **POLLING)["polling tables"].detail == "all are there, and the offset is 0"
+    run(file, "INSERT INTO outbox_offsets VALUES (7)")
+    found = examined(file, **POLLING)["polling tables"]
+    assert found.detail == "Table 'outbox_offsets' has more than one row; it must have one."
+    run(file, "DROP TABLE missing_outbox_events")
+    found = examined(file, **POLLING)["polling tables"]
+    assert "'missing_outbox_events' is not as layout 'trendyol' needs it" in found.detail
+    assert "inorder schema install --layout trendyol" in found.hint
+    assert failed(examined(file, layout="trendyol")) == [], "the strategy drain needs none of them"
+
+
+def test_a_replica_is_looked_at_where_there_is_one(file: Path) -> None:
+    install(file, "trendyol")
+
+    def replica(path: Path) -> Check:
+        database = {"url": f"sqlite:///{file}", "read_only_url": f"sqlite:///{path}"}
+        checks = examine_database(Settings.load(database=database, relay=POLLING))
+        return next(check for check in checks if check.name == "read-only database")
+
+    assert replica(file).status == "ok"
+    other = file.with_name("other.db")
+    install(other)
+    assert "'outbox_events' is not an outbox table" in replica(other).detail
 
 
 def register(file: Path, setup: Setup) -> SqlRegistry:

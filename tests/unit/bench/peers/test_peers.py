@@ -10,7 +10,7 @@ import pytest
 
 from inorder.bench.load import Load
 from inorder.bench.options import RelayOptions
-from inorder.bench.peers import debezium, goharvest
+from inorder.bench.peers import debezium, debezium_jdbc, goharvest
 from inorder.bench.peers.choice import PEERS
 from inorder.bench.peers.debezium import Debezium
 from inorder.bench.peers.goharvest import Goharvest
@@ -106,3 +106,29 @@ def test_what_a_peer_needs_of_the_database_is_said_before_it_starts() -> None:
 def test_a_window_and_a_missing_database_are_told_with_the_figures() -> None:
     assert "first 10 s" in PEERS["goharvest"].notes[0]
     assert "ceiling" in PEERS["librdkafka"].notes[0]
+
+
+def test_every_jar_of_the_jdbc_sink_is_pinned_and_no_driver_of_another_database_is_among_them() -> None:
+    jars = debezium_jdbc.jars().jars
+    assert all(len(jar.sha256) == 64 and int(jar.sha256, 16) for jar in jars)
+    modules = {jar.module for jar in jars}
+    assert {"connect-runtime", "connect-json", "debezium-connector-jdbc", "postgresql"} <= modules
+    assert not {"ojdbc11", "mssql-jdbc", "mysql-connector-j", "mariadb-java-client"} & modules
+
+
+@pytest.mark.parametrize("tuned", [True, False])
+def test_the_jdbc_sink_upserts_committed_records_by_the_id_in_their_value(
+    place: BenchPlace, monkeypatch: pytest.MonkeyPatch, tuned: bool
+) -> None:
+    monkeypatch.setattr(debezium_jdbc, "fetch_set", lambda _: [Path("one.jar"), Path("two.jar")])
+    program = debezium_jdbc.sink_worker(place, "some-topic", tuned=tuned)
+    worker, connector = (properties(Path(path)) for path in arguments(program)[-2:])
+    assert worker["bootstrap.servers"] == "127.0.0.1:9092"
+    assert (connector["topics"], connector["insert.mode"], connector["primary.key.fields"]) == (
+        "some-topic",
+        "upsert",
+        "id",
+    )
+    assert connector["consumer.override.isolation.level"] == "read_committed"
+    assert (connector["tasks.max"], "use.reduction.buffer" in connector) == (("2", True) if tuned else ("1", False))
+    assert connector["connection.url"].endswith("?reWriteBatchedInserts=true") is tuned

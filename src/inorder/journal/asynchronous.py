@@ -1,0 +1,185 @@
+"""The same journals for `async` code: a thin wrapper that runs the synchronous ones on a few threads.
+
+    async with inorder.AsyncJournals(settings) as journals:
+        journal = journals.journal(inorder.Key("account-1", "journal"))
+        await journal.append([inorder.Event(1, {"opened": True})])
+        async for record in journal.read():
+            ...
+
+An append holds a thread only while its record is handed over, not while Kafka answers; so thousands may wait at once.
+Streams fetch the next page while the last one is being worked on, and no further: who is slow is not overrun. A
+subscription has a thread of its own, since it may wait for events for ever.
+
+To cancel a task never stops an append that was handed over: it may be written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Mapping
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import aclosing, suppress
+from datetime import timedelta
+from functools import partial
+from itertools import islice
+from typing import Any, Final, ParamSpec, Protocol, Self, TypeVar
+
+from inorder.journal.client import Journal, Journals
+from inorder.journal.subscription import Subscribed, Subscription
+from inorder.model.errors import DamagedRecordError, InorderError
+from inorder.model.journal import MAX_SEQ_NR, MIN_SEQ_NR, DeleteTo, Event, EventRecord, Key, PartitionOffset, SeqNr
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+THREADS: Final = 8
+PAGE: Final = 256
+_NO_HEADERS: Mapping[str, str] = {}
+
+
+class Subscribe(Protocol):
+    """What makes a subscription."""
+
+    def __call__(
+        self,
+        topic: str,
+        checkpoint: Any = None,
+        *,
+        idle_seconds: float | None = None,
+        on_damaged: Callable[[DamagedRecordError], None] | None = None,
+    ) -> Subscription:
+        """Nothing is asked before it is iterated."""
+
+
+class AsyncJournals:
+    """All journals that some synchronous `Journals` have; used by one event loop, which owns and closes it."""
+
+    def __init__(self, journals: Journals, subscribe: Subscribe, *, threads: int = THREADS) -> None:
+        self._journals = journals
+        self._subscribe = subscribe
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="inorder-async-journal")
+        self._subscriptions: set[Subscription] = set()
+
+    def journal(self, key: Key) -> AsyncJournal:
+        """The journal of a key; nothing is asked or written yet."""
+        return AsyncJournal(self._journals.journal(key), self._pool)
+
+    def ids(self, topic: str) -> AsyncGenerator[str, None]:
+        """The ids of all journals of a topic that are replicated, in any order."""
+        return _stream(self._pool, lambda: _pages(self._journals.ids(topic)))
+
+    async def subscribe(
+        self,
+        topic: str,
+        checkpoint: Any = None,
+        *,
+        idle_seconds: float | None = None,
+        on_damaged: Callable[[DamagedRecordError], None] | None = None,
+    ) -> AsyncGenerator[Subscribed, None]:
+        """Every event of a topic after a checkpoint, for ever; see `Journals.subscribe`."""
+        found = self._subscribe(topic, checkpoint, idle_seconds=idle_seconds, on_damaged=on_damaged)
+        self._subscriptions.add(found)
+        pool = ThreadPoolExecutor(1, thread_name_prefix=f"inorder-subscription-{topic}")
+        try:
+            async with aclosing(_stream(pool, found.batches)) as events:
+                async for each in events:
+                    yield each
+        finally:
+            found.close()
+            self._subscriptions.discard(found)
+            pool.shutdown(wait=False)
+
+    async def close(self) -> None:
+        """Sends what is waiting and gives everything back; may be called twice."""
+        for subscription in self._subscriptions:
+            subscription.close()
+        await asyncio.to_thread(self._close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def _close(self) -> None:
+        self._pool.shutdown()
+        self._journals.close()
+
+
+class AsyncJournal:
+    """The journal of one key."""
+
+    def __init__(self, journal: Journal, pool: ThreadPoolExecutor) -> None:
+        self._journal = journal
+        self._pool = pool
+        self.key = journal.key
+
+    async def append(
+        self,
+        events: Iterable[Event],
+        *,
+        expected_seq_nr: SeqNr | None = None,
+        expire_after: timedelta | None = None,
+        metadata: object = None,
+        data: object = None,
+        headers: Mapping[str, str] = _NO_HEADERS,
+    ) -> PartitionOffset:
+        """Appends events, all or none, once all replicas have them; see `Journal.append`.
+
+        Two appends to one journal arrive in order if the second is sent after the first was awaited.
+        """
+        about: dict[str, Any] = {"expire_after": expire_after, "metadata": metadata, "data": data, "headers": headers}
+        if expected_seq_nr is not None:
+            return await self._run(partial(self._journal.append, expected_seq_nr=expected_seq_nr, **about), events)
+        sent = await self._run(partial(self._journal.append_later, **about), events)
+        # The log completes its future whatever we do; so it must not be cancelled with us.
+        return await asyncio.shield(asyncio.wrap_future(sent))
+
+    def read(self, from_seq_nr: SeqNr = MIN_SEQ_NR, to: SeqNr = MAX_SEQ_NR) -> AsyncGenerator[EventRecord, None]:
+        """The events from one number to another, as the journal is when the first is asked for; see `Journal.read`."""
+        return _stream(self._pool, lambda: _pages(self._journal.read(from_seq_nr, to)))
+
+    async def pointer(self) -> SeqNr | None:
+        """The last number of the journal, be it deleted; None where there is no journal, or it is purged."""
+        return await self._run(self._journal.pointer)
+
+    async def delete(self, to: DeleteTo = MAX_SEQ_NR) -> PartitionOffset | None:
+        """Deletes the events up to a number; None where there is no journal."""
+        return await self._run(self._journal.delete, to)
+
+    async def purge(self) -> PartitionOffset:
+        """Removes the journal with all that is known about it; the next append begins a new one."""
+        return await self._run(self._journal.purge)
+
+    async def mark(self, id: str | None = None) -> PartitionOffset:
+        """Writes a mark, which changes nothing."""
+        return await self._run(self._journal.mark, id)
+
+    async def _run(self, call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        return await asyncio.wrap_future(self._pool.submit(call, *arguments, **named))
+
+
+async def _stream(
+    pool: ThreadPoolExecutor, open_pages: Callable[[], Generator[list[T], None, None]]
+) -> AsyncGenerator[T, None]:
+    pages = await asyncio.wrap_future(pool.submit(open_pages))
+    following = pool.submit(next, pages, None)
+    try:
+        while (page := await asyncio.wrap_future(following)) is not None:
+            following = pool.submit(next, pages, None)
+            for each in page:
+                yield each
+    finally:
+        with suppress(RuntimeError):  # the pool is closed, and with it all that was read from
+            pool.submit(_close, pages, following)
+
+
+def _pages(records: Iterator[T]) -> Generator[list[T], None, None]:
+    while page := list(islice(records, PAGE)):
+        yield page
+
+
+def _close(pages: Generator[list[T], None, None], following: Future[list[T] | None]) -> None:
+    with suppress(InorderError, CancelledError):  # nobody waits for it any more
+        following.result()  # but a generator at work cannot be closed
+    pages.close()

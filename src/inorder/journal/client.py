@@ -1,0 +1,231 @@
+"""Journals as applications use them: append events, read them back, delete, purge.
+
+Everything here works while replication is behind or down, and for any number of readers. A journal should have one
+writer at a time; where it has two, the first one's events count and the other's are reported (`forks`).
+
+Appending the same events again after an error is safe: numbers that are taken already do not count twice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Self
+from uuid import uuid4
+
+from inorder.journal.action import Action, Append, Delete, Mark, Purge
+from inorder.journal.codec import Sender, action_of, action_record, append_record
+from inorder.journal.expiry import checked_expire_after
+from inorder.journal.reader import JournalReader, Moment, answer
+from inorder.model.errors import DeadlineError, SeqNrConflictError, UnknownOutcomeError
+from inorder.model.journal import (
+    MAX_SEQ_NR,
+    MIN_SEQ_NR,
+    DeleteTo,
+    Event,
+    EventRecord,
+    Key,
+    PartitionOffset,
+    PayloadMetadata,
+    RecordMetadata,
+    SeqNr,
+    SeqRange,
+)
+from inorder.model.journal.seq_nr import checked_seq_nr
+from inorder.model.message import Limits, Record
+from inorder.ports.deadline import Deadline
+from inorder.ports.journal_log import JournalLog, Window
+from inorder.ports.journal_store import EventualJournal
+
+_NO_HEADERS: Mapping[str, str] = {}
+
+
+class Journals:
+    """All journals that a log and a store hold; many threads may use it at a time."""
+
+    def __init__(
+        self,
+        log: JournalLog,
+        store: EventualJournal,
+        reader: JournalReader,
+        *,
+        sender: Sender = Sender(),  # noqa: B008 - a tuple
+        limits: Limits = Limits(),  # noqa: B008 - frozen
+        timeout_seconds: float = 30.0,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.log = log
+        self.store = store
+        self.reader = reader
+        self.sender = sender
+        self.limits = limits
+        self.now = now
+        self._clock = clock
+        self._timeout = timeout_seconds
+
+    def journal(self, key: Key) -> Journal:
+        """The journal of a key; nothing is asked or written yet."""
+        return Journal(self, key)
+
+    def ids(self, topic: str) -> Iterator[str]:
+        """The ids of all journals of a topic that are replicated, in any order."""
+        return self.store.ids(topic)
+
+    def send(self, key: Key, action: Action) -> Future[PartitionOffset]:
+        """Sends an action that carries no events."""
+        return self.log.send(action_record(key, action, self.now(), self.limits))
+
+    def deadline(self, what: str) -> Deadline:
+        """The time that one step may take."""
+        return Deadline(self._clock, self._timeout, what)
+
+    def sent(self, place: Future[PartitionOffset], what: str) -> PartitionOffset:
+        """The place of what was sent; `UnknownOutcomeError` if it is not known in time."""
+        try:
+            return answer(place, self.deadline(what))
+        except DeadlineError as error:
+            hint = "It may have been written. To send it again does no harm."
+            raise UnknownOutcomeError(error.message, hint=hint) from error
+
+    def close(self) -> None:
+        """Sends what is waiting and gives everything back; may be called twice."""
+        self.log.close()
+        self.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Journal:
+    """The journal of one key."""
+
+    def __init__(self, journals: Journals, key: Key) -> None:
+        self._journals = journals
+        self.key = key
+
+    def append(
+        self,
+        events: Iterable[Event],
+        *,
+        expected_seq_nr: SeqNr | None = None,
+        expire_after: timedelta | None = None,
+        metadata: object = None,
+        data: object = None,
+        headers: Mapping[str, str] = _NO_HEADERS,
+    ) -> PartitionOffset:
+        """Appends events with rising numbers, all or none of them; returns once all replicas have them.
+
+        `expected_seq_nr` is the number at which the journal must end, 0 for none: if it does not, nothing is written
+        and `SeqNrConflictError` is raised; so too, after the fact, if another writer came in between. `expire_after`
+        lets the journal go so long after its last append. `metadata` and `data` are JSON of the application's own,
+        beside the action and with the events.
+        """
+        record = self._record(events, expire_after, metadata, data, headers)
+        mark = None if expected_seq_nr is None else self._require_end(expected_seq_nr)
+        place = self._journals.sent(self._journals.log.send(record), f"Appending to {self.key}")
+        if mark is not None:
+            self._require_nobody_between(mark, place, expected_seq_nr)
+        return place
+
+    def append_later(
+        self,
+        events: Iterable[Event],
+        *,
+        expire_after: timedelta | None = None,
+        metadata: object = None,
+        data: object = None,
+        headers: Mapping[str, str] = _NO_HEADERS,
+    ) -> Future[PartitionOffset]:
+        """Appends without waiting; the future tells when all replicas have them. Several may be on their way."""
+        return self._journals.log.send(self._record(events, expire_after, metadata, data, headers))
+
+    def read(self, from_seq_nr: SeqNr = MIN_SEQ_NR, to: SeqNr = MAX_SEQ_NR) -> Iterator[EventRecord]:
+        """The events from one number to another, as the journal is at this moment, in order.
+
+        They are streamed, never held all at once. `JournalChangedError` tells that the journal was truncated meanwhile.
+        """
+        numbers = SeqRange(checked_seq_nr(from_seq_nr, "from_seq_nr"), checked_seq_nr(to, "to"))
+        return self._journals.reader.events(self._moment(numbers.first), numbers)
+
+    def pointer(self) -> SeqNr | None:
+        """The last number of the journal, be it deleted; None where there is no journal, or it is purged."""
+        return self._moment().plan.pointer
+
+    def delete(self, to: DeleteTo = MAX_SEQ_NR) -> PartitionOffset | None:
+        """Deletes the events up to a number; those to come are not touched. None where there is no journal."""
+        checked_seq_nr(to, "to")
+        end = self.pointer()
+        if end is None:
+            return None
+        return self._send(Delete(min(to, end), *self._journals.sender), "Deleting from")
+
+    def purge(self) -> PartitionOffset:
+        """Removes the journal with all that is known about it; the next append begins a new one."""
+        return self._send(Purge(*self._journals.sender), "Purging")
+
+    def mark(self, id: str | None = None) -> PartitionOffset:
+        """Writes a mark, which changes nothing; its place tells how far one must have read to know what was before."""
+        return self._send(self._mark(id), "Marking")
+
+    def _moment(self, from_seq_nr: SeqNr = MAX_SEQ_NR) -> Moment:
+        mark = self._journals.send(self.key, self._mark())
+        return self._journals.reader.moment(self.key, mark, from_seq_nr)
+
+    def _mark(self, id: str | None = None) -> Mark:
+        return Mark(str(uuid4()) if id is None else id, *self._journals.sender)
+
+    def _send(self, action: Action, what: str) -> PartitionOffset:
+        return self._journals.sent(self._journals.send(self.key, action), f"{what} {self.key}")
+
+    def _record(
+        self,
+        events: Iterable[Event],
+        expire_after: timedelta | None,
+        metadata: object,
+        data: object,
+        headers: Mapping[str, str],
+    ) -> Record:
+        about = RecordMetadata(metadata, PayloadMetadata(checked_expire_after(expire_after), data))
+        journals = self._journals
+        return append_record(self.key, events, journals.now(), journals.sender, about, headers, journals.limits)
+
+    def _require_end(self, expected: SeqNr) -> PartitionOffset:
+        if expected != 0:
+            checked_seq_nr(expected, "expected_seq_nr")
+        mark = self._journals.send(self.key, self._mark())
+        found = self._journals.reader.moment(self.key, mark).plan.pointer
+        if (found or 0) != expected:
+            raise SeqNrConflictError(
+                f"The journal {self.key} ends at {found or 0}, not at {expected}; nothing was written.",
+                hint="Read what was appended meanwhile, decide again, and append after it.",
+                expected=expected,
+                found=found,
+            )
+        return mark.result()
+
+    def _require_nobody_between(self, mark: PartitionOffset, place: PartitionOffset, expected: SeqNr | None) -> None:
+        if mark.partition != place.partition or place.offset - mark.offset <= 1:
+            return
+        window = Window(self.key.topic, place.partition, mark.offset + 1, place.offset - 1)
+        deadline = self._journals.deadline(f"Looking for other writers of {self.key}")
+        with closing(self._journals.log.records(window, self.key.id.encode(), deadline)) as records:
+            for record in records:
+                action = action_of(record, window.topic, window.partition)
+                if isinstance(action, Append | Purge):
+                    raise SeqNrConflictError(
+                        f"Another writer came to the journal {self.key} at {window.partition}:{record.offset}, before"
+                        f" this append at {place}: of its events those count whose numbers are still free.",
+                        hint="Read the journal, and see that it has one writer at a time.",
+                        expected=expected,
+                        found=action.range.last if isinstance(action, Append) else None,
+                    )

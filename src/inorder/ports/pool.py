@@ -1,0 +1,76 @@
+"""Things that are dear to open, lent to one user at a time and kept for the next."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+from inorder.model.errors import TransientError
+
+T = TypeVar("T")
+
+IDLE_SECONDS = 60.0
+
+
+class Pool(Generic[T]):
+    """As many as there are users at once; what nobody used for a minute is closed when another comes back."""
+
+    def __init__(
+        self, open_one: Callable[[], T], close_one: Callable[[T], object], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._open_one = open_one
+        self._close_one = close_one
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._idle: list[tuple[float, T]] = []
+        self._is_closed = False
+
+    @property
+    def idle(self) -> int:
+        """How many wait for a user."""
+        return len(self._idle)
+
+    @contextmanager
+    def lent(self) -> Iterator[T]:
+        """One for the block; where the block failed it is closed and does not come back."""
+        thing = self._take()
+        try:
+            yield thing
+        except GeneratorExit:  # a reader that stops early has harmed nothing
+            self._give_back(thing)
+            raise
+        except BaseException:
+            self._close_one(thing)
+            raise
+        self._give_back(thing)
+
+    def close(self) -> None:
+        """Closes what is idle, and what comes back later; may be called twice."""
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        for _, thing in idle:
+            self._close_one(thing)
+
+    def _take(self) -> T:
+        with self._lock:
+            if self._is_closed:
+                raise TransientError("It is closed.", hint="Open another.")
+            if self._idle:
+                return self._idle.pop()[1]
+        return self._open_one()
+
+    def _give_back(self, thing: T) -> None:
+        now = self._clock()
+        with self._lock:
+            over = [kept for since, kept in self._idle if now - since > IDLE_SECONDS]
+            self._idle = [(since, kept) for since, kept in self._idle if now - since <= IDLE_SECONDS]
+            if self._is_closed:
+                over.append(thing)
+            else:
+                self._idle.append((now, thing))
+        for each in over:
+            self._close_one(each)

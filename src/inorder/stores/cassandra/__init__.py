@@ -1,0 +1,1 @@
+"""Cassandra behind the ports of the journal."""

@@ -1,0 +1,258 @@
+"""Journals in Cassandra, as the replicator writes them.
+
+There is no transaction over several rows. So the order of writes and the time of each cell do its work:
+
+- **Order**: the events of a journal before its head where they are added, its head first where they go; the partition's
+  offset last, by compare-and-set. Whoever finds the offset moved finds everything else.
+- **Time**: every cell is written at a time that is made of the action's offset, never of a clock. The last write wins
+  in Cassandra, so the newest action does, whoever carries it out and when. A replicator that was paused in the middle
+  of an append cannot bring a journal back that was purged meanwhile: its rows are older than the purge's tombstones.
+  (They are kept for `gc_grace_seconds`, ten days if nobody changes it.)
+- **Repeating** a slice after a crash writes the same cells at the same times.
+
+The times lie beyond those of today's clocks, so that rows of other replicators, written by a clock, are older.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, assert_never
+
+from cassandra.cluster import ResponseFuture
+from cassandra.query import UNSET_VALUE, BatchStatement, BatchType
+from cassandra.util import Duration
+
+from inorder.journal.expiry import RemoveExpiry, SetExpiry
+from inorder.journal.quarantine import Quarantined
+from inorder.journal.replica import Dated, JournalChange, ReplicaSlice
+from inorder.journal.segments import metajournal_segment, metajournal_segments
+from inorder.journal.statements import DeleteEvents, DeleteHead, InsertEvents, InsertHead, UpdateHead
+from inorder.journal.stored import event_columns
+from inorder.journal.stored_quarantine import header_column, quarantined_of, time_column
+from inorder.model.errors import FencedError
+from inorder.model.journal import Key
+from inorder.ports.journal_store import Expiry, JournalHead
+from inorder.stores.cassandra.journal import head_of
+from inorder.stores.cassandra.session import CassandraSession, our_errors
+
+BASE_MICROS: Final = 1 << 52
+"""In the year 2112: no clock of today writes later."""
+BATCH_ROWS: Final = 50
+AT_ONCE: Final = 64
+
+
+class CassandraReplica:
+    """A `JournalReplica` on a keyspace, and its `Quarantine`."""
+
+    def __init__(self, url: str) -> None:
+        self._session = CassandraSession(url)
+
+    def offsets(self, topic: str) -> Mapping[int, int]:
+        """What is replicated, by partition."""
+        rows = self._session.execute("offsets")
+        return {partition: offset for name, partition, offset in rows if name == topic and offset >= 0}
+
+    @contextmanager
+    def slice(self, topic: str, partition: int) -> Iterator[ReplicaSlice]:
+        """Writes as it goes; what is broken off is begun again."""
+        yield _Slice(self._session, topic, partition)
+
+    def quarantined(self, topic: str | None = None, id: str | None = None) -> list[Quarantined]:
+        """What is in quarantine."""
+        name, bound = ("quarantined", ()) if topic is None else ("quarantined_of_topic", (topic,))
+        rows = self._session.execute(name, *bound)
+        aware = [row._replace(timestamp=_aware(row.timestamp)) for row in rows if id in (None, row.id)]
+        found = [quarantined_of(*row) for row in aware]
+        return sorted(found, key=lambda each: (each.key, each.partition, each.offset))
+
+    def discard(self, key: Key, offset: int | None = None) -> int:
+        """Gives up all records of a journal, or one."""
+        going = [each for each in self.quarantined(key.topic, key.id) if offset in (None, each.offset)]
+        for each in going:
+            _lift(self._session, key, each.partition, each.offset)
+        return len(going)
+
+    def close(self) -> None:
+        """Leaves the cluster."""
+        self._session.close()
+
+
+class _Slice:
+    """The verbs of one slice."""
+
+    def __init__(self, session: CassandraSession, topic: str, partition: int) -> None:
+        self._session = session
+        self._topic = topic
+        self._partition = partition
+        self._offset: int | None = None
+        self._segments: dict[Key, int] = {}
+
+    def lock_offset(self) -> int | None:
+        """Remembers the offset; `move_offset` finds out whether anybody else has moved it."""
+        row = self._session.execute("offset", self._topic, self._partition, serial=True).one()
+        self._offset = None if row is None else int(row[0])
+        return self._offset
+
+    def parked(self, keys: Sequence[Key]) -> set[Key]:
+        # One read a slice, and next to always of an empty partition.
+        found = {id for (id,) in self._session.execute("parked", self._topic)}
+        return {key for key in keys if key.id in found}
+
+    def heads(self, keys: Sequence[Key]) -> Mapping[Key, JournalHead]:
+        found: dict[Key, JournalHead] = {}
+        for start in range(0, len(keys), AT_ONCE):
+            asked = [
+                (key, segment) for key in keys[start : start + AT_ONCE] for segment in metajournal_segments(key.id)
+            ]
+            answers = self._all("head", [(key.topic, segment, key.id) for key, segment in asked])
+            for (key, segment), rows in zip(asked, answers, strict=True):
+                if rows and key not in found:  # the segment of today is asked before the old one
+                    found[key], self._segments[key] = head_of(rows[0]), segment
+        return found
+
+    def carry_out(self, changes: Sequence[JournalChange]) -> None:
+        # Journals are independent of each other, so their first writes go together, then their second ones, and so on.
+        steps = [list(self._steps(change)) for change in changes]
+        for number in range(max(map(len, steps), default=0)):
+            self._await([step[number]() for step in steps if number < len(step)])
+
+    def attempt(self) -> AbstractContextManager[None]:
+        """Rows that no head shows are seen by nobody."""
+        return nullcontext()
+
+    def free(self, purged: Mapping[Key, int]) -> None:
+        for key, offset in purged.items():
+            self._session.execute("free", BASE_MICROS + offset, key.topic, key.id)
+
+    def lift(self, key: Key, partition: int, offset: int) -> None:
+        _lift(self._session, key, partition, offset)
+
+    def quarantine(self, records: Sequence[Quarantined]) -> None:
+        now = datetime.now(UTC)
+        statement = self._session.prepared("insert_quarantined") if records else None
+        for start in range(0, len(records), AT_ONCE):
+            bound = [(*_quarantined(each), now, BASE_MICROS + each.offset) for each in records[start : start + AT_ONCE]]
+            self._await([self._session.session.execute_async(statement, each) for each in bound])
+
+    def move_offset(self, offset: int) -> None:
+        now = datetime.now(UTC)
+        if self._offset is None:
+            answer = self._session.execute("insert_offset", self._topic, self._partition, offset, now, now)
+        elif offset > self._offset:
+            answer = self._session.execute("move_offset", offset, now, self._topic, self._partition, self._offset)
+        else:
+            return
+        if not answer.one()[0]:
+            raise FencedError(
+                f"Another replicator has moved {self._topic}[{self._partition}] on from {self._offset}.",
+                hint="What this one wrote is the same; it goes on from the new offset.",
+            )
+
+    def _steps(self, change: JournalChange) -> Iterator[Any]:
+        for dated in change.statements:
+            yield from self._writes(change.key, dated)
+
+    def _writes(self, key: Key, dated: Dated) -> Iterator[Any]:
+        """What sends each of the statements that one of ours comes to; none is sent before the last is answered."""
+        statement, micros = dated.statement, BASE_MICROS + dated.offset
+        match statement:
+            case InsertEvents():
+                for start in range(0, len(statement.events), BATCH_ROWS):
+                    batch = self._batch(key, statement, start)
+                    yield lambda batch=batch: self._session.session.execute_async(batch)
+            case DeleteEvents():
+                yield from (self._later(*each) for each in _deletes(key, statement, micros))
+            case InsertHead():
+                yield self._later("insert_head", *_new_head(key, statement), micros)
+            case UpdateHead():
+                yield self._later("update_head", micros, *_changed_head(statement), *self._place(key))
+            case DeleteHead():
+                yield self._later("delete_head", micros, *self._place(key))
+            case _:
+                assert_never(statement)
+
+    def _later(self, name: str, *bound: Any) -> Any:
+        statement = self._session.prepared(name)
+        return lambda: self._session.session.execute_async(statement, bound)
+
+    def _batch(self, key: Key, statement: InsertEvents, start: int) -> BatchStatement:
+        batch = BatchStatement(BatchType.UNLOGGED)
+        insert = self._session.prepared("insert_event")
+        for record in statement.events[start : start + BATCH_ROWS]:
+            columns = event_columns(record)
+            place = (key.id, key.topic, statement.segment, record.seq_nr, record.timestamp, statement.record_id)
+            values = columns._replace(headers=dict(columns.headers))
+            batch.add(insert, (*place, *values, BASE_MICROS + record.offset))
+        return batch
+
+    def _place(self, key: Key) -> tuple[str, int, str]:
+        return key.topic, self._segments.get(key, metajournal_segment(key.id)), key.id
+
+    def _all(self, name: str, bound: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
+        statement = self._session.prepared(name)
+        with our_errors():
+            return [list(each.result()) for each in [self._session.session.execute_async(statement, b) for b in bound]]
+
+    def _await(self, futures: Sequence[ResponseFuture]) -> None:
+        with our_errors():
+            for future in futures:
+                future.result()
+
+
+def _lift(session: CassandraSession, key: Key, partition: int, offset: int) -> None:
+    # At the time of the record itself: of two writes at one time the delete wins, so a replay does not bring it back.
+    session.execute("lift", BASE_MICROS + offset, key.topic, key.id, partition, offset)
+
+
+def _quarantined(each: Quarantined) -> tuple[Any, ...]:
+    record = each.record
+    place = each.key.topic, each.key.id, each.partition, each.offset
+    return (*place, each.reason, record.key, record.value, header_column(record), time_column(record))
+
+
+def _aware(time: datetime | None) -> datetime | None:
+    return None if time is None else time.replace(tzinfo=UTC)
+
+
+def _deletes(key: Key, statement: DeleteEvents, micros: int) -> Iterator[tuple[Any, ...]]:
+    span = statement.segments
+    whole = span.last if statement.to is None else span.last - 1
+    for segment in range(span.first, whole + 1):
+        yield ("delete_segment", micros, key.id, key.topic, segment)
+    if statement.to is not None:
+        yield ("delete_to", micros, key.id, key.topic, span.last, statement.to)
+
+
+def _new_head(key: Key, statement: InsertHead) -> tuple[Any, ...]:
+    head, created = statement.head, statement.created
+    after, on = _expiry(head.expiry)
+    return (
+        key.topic, metajournal_segment(key.id), key.id, head.partition_offset.partition, head.partition_offset.offset,
+        head.segment_size, head.seq_nr, head.delete_to, created, created.astimezone(UTC).date(), created, after, on,
+        head.record_id, statement.origin,
+    )  # fmt: skip
+
+
+def _changed_head(statement: UpdateHead) -> tuple[Any, ...]:
+    delete_to = None if statement.clears_delete_to else _or_unset(statement.delete_to)
+    after, on = UNSET_VALUE, UNSET_VALUE
+    if isinstance(statement.expiry, SetExpiry):
+        after, on = _expiry(statement.expiry.expiry)
+    elif isinstance(statement.expiry, RemoveExpiry):
+        after = on = None
+    place = statement.partition_offset
+    seq_nr, record_id = _or_unset(statement.seq_nr), _or_unset(statement.record_id)
+    return place.partition, place.offset, statement.updated, seq_nr, delete_to, record_id, after, on
+
+
+def _or_unset(value: Any) -> Any:
+    return UNSET_VALUE if value is None else value
+
+
+def _expiry(expiry: Expiry | None) -> tuple[Any, Any]:
+    if expiry is None:
+        return None, None
+    rest = expiry.after - timedelta(days=expiry.after.days)
+    return Duration(0, expiry.after.days, int(rest.total_seconds() * 1_000_000) * 1000), expiry.on

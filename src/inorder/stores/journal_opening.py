@@ -1,0 +1,80 @@
+"""From a URL to the store of journals behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from inorder.journal.expiring import ExpiryIndex
+from inorder.journal.quarantine import Quarantine
+from inorder.journal.replica import JournalReplica
+from inorder.model.errors import ConfigurationError
+from inorder.ports.journal_store import EventualJournal
+
+
+class JournalStore(EventualJournal, ExpiryIndex, Protocol):
+    """A store that can make its own tables, and knows which journals have expired."""
+
+    def install(self) -> list[str]:
+        """Makes what does not exist; returns the statements that were run."""
+
+
+def open_journal_store(url: str) -> JournalStore:
+    """The store of a URL; nothing connects before it is asked."""
+    # Imported here, because the drivers are extras.
+    match _kind(url):
+        case "cassandra":
+            from inorder.stores.cassandra.journal import CassandraJournal
+
+            return CassandraJournal(url)
+        case _:
+            from inorder.stores.postgres.journal import PostgresJournal
+
+            return PostgresJournal(url)
+
+
+class ReplicaStore(JournalReplica, Quarantine, Protocol):
+    """The write side of a store, with its quarantine."""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalReplicas:
+    """Opens the write side of a store in whichever process calls it."""
+
+    url: str = field(repr=False)
+    """Not shown, as it may hold a password."""
+
+    def __call__(self) -> ReplicaStore:
+        match _kind(self.url):
+            case "cassandra":
+                from inorder.stores.cassandra.journal_replica import CassandraReplica
+
+                return CassandraReplica(self.url)
+            case _:
+                from inorder.stores.postgres.journal_replica import PostgresReplica
+
+                return PostgresReplica(self.url)
+
+
+def journal_statements(url: str) -> list[str]:
+    """The DDL of a fresh store, for printing; no connection is made."""
+    match _kind(url):
+        case "cassandra":
+            from inorder.stores.cassandra.schema import statements
+            from inorder.stores.cassandra.session import CassandraSession
+
+            return statements(CassandraSession(url))
+        case _:
+            from inorder.stores.postgres.journal import install_statements
+
+            return install_statements()
+
+
+def _kind(url: str) -> str:
+    kind = url.partition(":")[0].partition("+")[0]
+    if kind not in ("postgresql", "cassandra"):
+        raise ConfigurationError(
+            f"Journals cannot be kept in a {kind} database.",
+            hint="Set journal.store to a postgresql+psycopg:// or cassandra:// URL.",
+        )
+    return kind

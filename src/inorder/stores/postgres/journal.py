@@ -1,0 +1,138 @@
+"""Journals in PostgreSQL, as readers see them: heads, offsets, and events a page at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import date, timedelta
+from typing import Any, Final, NamedTuple
+
+import psycopg
+
+from inorder import sql
+from inorder.journal.quarantine import is_parked
+from inorder.journal.segments import journal_segment, segment_size
+from inorder.journal.stored import check_unique, stored_event
+from inorder.model.errors import ConfigurationError
+from inorder.model.journal import EventRecord, Key, PartitionOffset, SeqNr
+from inorder.ports.journal_store import Expiry, JournalHead
+from inorder.ports.pool import Pool
+from inorder.stores.postgres.connect import connect
+from inorder.stores.postgres.install import install
+from inorder.stores.postgres.sqlstate import our_errors
+
+SCHEMA_VERSION: Final = 8
+"""The number of the original's last migration, whose tables these are."""
+PAGE: Final = 1_000
+
+_STATEMENTS = sql.load("inorder.stores.postgres", "journal.sql")
+
+
+class _Place(NamedTuple):
+    """A row in the order of the table's key."""
+
+    segment: int
+    seq_nr: int
+    timestamp: Any
+
+
+class PostgresJournal:
+    """An `EventualJournal`; each call borrows a connection, and a stream borrows one for each page."""
+
+    def __init__(self, url: str, *, application_name: str = "inorder journal", page: int = PAGE) -> None:
+        self._page = page
+        self._pool: Pool[psycopg.Connection[Any]] = Pool(
+            lambda: connect(url, application_name, autocommit=True), lambda connection: connection.close()
+        )
+
+    def install(self) -> list[str]:
+        """Makes the tables that do not exist; safe to run at every start. Returns the statements that were run."""
+        made = install_statements()
+        with self._pool.lent() as connection, our_errors(), connection.transaction():
+            install(connection, made)
+        return made
+
+    def pointer(self, key: Key) -> JournalHead | None:
+        """The journal's head."""
+        *head, partition, offset = self._rows("head", topic=key.topic, id=key.id)[0]
+        if offset is not None:
+            raise is_parked(key, partition, offset)
+        return None if head[0] is None else head_of(head)
+
+    def offset(self, topic: str, partition: int) -> int | None:
+        """The partition's replicated offset."""
+        rows = self._rows("offset", topic=topic, partition=partition)
+        return int(rows[0][0]) if rows else None
+
+    def read(self, key: Key, head: JournalHead, from_seq_nr: SeqNr) -> Generator[EventRecord, None, None]:
+        """The visible events from a number on."""
+        first = max(from_seq_nr, (head.delete_to or 0) + 1)
+        place = _Place(journal_segment(first, head.segment_size), first - 1, "infinity")
+        before = 0
+        while place.seq_nr < head.seq_nr:
+            rows = self._events(key, head, place)
+            for row in rows:
+                place = _Place(*row[:3])
+                check_unique(key, before, place.seq_nr)
+                before = place.seq_nr
+                yield stored_event(*row[1:])
+            if len(rows) < self._page:
+                return
+
+    def ids(self, topic: str) -> Iterator[str]:
+        """The ids of all journals of a topic, ascending."""
+        return self._pages("ids", topic=topic)
+
+    def expired(self, topic: str, before: date) -> Iterator[str]:
+        """The ids of the journals that were to go before a day, ascending."""
+        return self._pages("expired", topic=topic, before=before)
+
+    def close(self) -> None:
+        """Gives connections back."""
+        self._pool.close()
+
+    def _events(self, key: Key, head: JournalHead, place: _Place) -> list[tuple[Any, ...]]:
+        return self._rows(
+            "events",
+            topic=key.topic,
+            id=key.id,
+            **place._asdict(),
+            last_segment=journal_segment(head.seq_nr, head.segment_size),
+            last_seq_nr=head.seq_nr,
+            record_id=head.record_id,
+            limit=self._page,
+        )
+
+    def _pages(self, statement: str, **bound: Any) -> Iterator[str]:
+        above = ""
+        while rows := self._rows(statement, **bound, above=above, limit=self._page):
+            yield from (id for (id,) in rows)
+            above = rows[-1][0]
+
+    def _rows(self, statement: str, **bound: Any) -> list[tuple[Any, ...]]:
+        with _our_errors(), self._pool.lent() as connection:
+            return connection.execute(_STATEMENTS[statement], bound, binary=True).fetchall()
+
+
+@contextmanager
+def _our_errors() -> Iterator[None]:
+    """As everywhere, but for a missing table, which is not the outbox's here."""
+    try:
+        with our_errors():
+            yield
+    except ConfigurationError as error:
+        hint = "Check journal.store and its rights; `inorder schema install --layout journal` makes its tables."
+        raise ConfigurationError(error.message, hint=hint) from error
+
+
+def install_statements() -> list[str]:
+    """The DDL of all tables of the journal."""
+    names = [name for name in _STATEMENTS if name.startswith("install_")]
+    return [_STATEMENTS.render(name, version=str(SCHEMA_VERSION)) for name in names]
+
+
+def head_of(row: Sequence[Any]) -> JournalHead:
+    """The head of a row, in the order of the statements `head` and `heads`."""
+    partition, offset, size, seq_nr, delete_to, expire_after, expire_on, record_id = row
+    expiry = Expiry(expire_after, expire_on) if isinstance(expire_after, timedelta) and expire_on else None
+    return JournalHead(PartitionOffset(partition, offset), segment_size(size), seq_nr, delete_to, expiry, record_id)

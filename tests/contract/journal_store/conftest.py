@@ -1,0 +1,57 @@
+"""The stores that journals can be replicated to, each with its reader and its writer."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import pytest
+
+from inorder.embedded import Cassandra, Postgres
+from inorder.model.journal import Key
+from inorder.stores.cassandra.journal import CassandraJournal
+from inorder.stores.cassandra.journal_replica import CassandraReplica
+from inorder.stores.postgres.journal import PostgresJournal
+from inorder.stores.postgres.journal_replica import PostgresReplica
+from tests.contract.journal_store.replaying import Replicating
+
+NewReplicating = Callable[..., Replicating]
+Store = tuple[CassandraJournal | PostgresJournal, CassandraReplica | PostgresReplica]
+
+
+@pytest.fixture(scope="session")
+def postgres_journal(postgres: Postgres) -> Iterator[Store]:
+    """A database with the journal's tables; tests keep apart by their topics."""
+    name = f"journal{uuid.uuid4().hex[:8]}"
+    url = postgres.create_database(name)
+    with closing(PostgresJournal(url, page=3)) as store, closing(PostgresReplica(url)) as replica:
+        store.install()
+        store.install()
+        yield store, replica
+    postgres.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def cassandra_journal(cassandra: Cassandra) -> Iterator[Store]:
+    """A keyspace with the journal's tables."""
+    url = f"{cassandra.url}/journal{uuid.uuid4().hex[:8]}"
+    with closing(CassandraJournal(url)) as store, closing(CassandraReplica(url)) as replica:
+        store.install()
+        store.install()
+        yield store, replica
+
+
+@pytest.fixture(params=["postgres", "cassandra"])
+def new_replicating(request: pytest.FixtureRequest, unique: str) -> NewReplicating:
+    store, replica = request.getfixturevalue(f"{request.param}_journal")
+
+    def make(segment_size: int = 10_000, id: str = "id") -> Replicating:
+        return Replicating(replica, store, Key(id, unique), segment_size)
+
+    return make
+
+
+@pytest.fixture(params=[2, 10_000, 2**31 - 1], ids=lambda size: f"segments of {size}")
+def journal(request: pytest.FixtureRequest, new_replicating: NewReplicating) -> Replicating:
+    return new_replicating(request.param)

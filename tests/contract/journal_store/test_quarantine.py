@@ -1,0 +1,91 @@
+"""Both stores keep what cannot be read, tell readers so, and let it go when it is released, purged or given up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from inorder.journal.quarantine import Quarantine
+from inorder.journal.releasing import release
+from inorder.journal.replicating import ReplicateWorker
+from inorder.model.errors import DamagedRecordError
+from inorder.model.message import Record
+from tests.contract.journal_store.conftest import NewReplicating
+from tests.contract.journal_store.replaying import Replicating, slice_of
+
+
+@pytest.fixture
+def journal(new_replicating: NewReplicating) -> Replicating:
+    return new_replicating(2)
+
+
+def damage(journal: Replicating, seq_nr: int) -> Record:
+    """Writes a record whose events cannot be read; returns it as it should have been."""
+    journal.append(seq_nr, headers={"who": "me"})
+    offset, record = journal._waiting.pop()
+    journal._waiting.append((offset, replace(record, value=b"\x00damaged")))
+    return record
+
+
+def quarantine_of(journal: Replicating) -> Quarantine:
+    replica = journal.replica
+    assert hasattr(replica, "quarantined")
+    return replica  # type: ignore[return-value]  # both stores' replicas are quarantines too
+
+
+def waiting(journal: Replicating) -> list[int]:
+    return [each.offset for each in quarantine_of(journal).quarantined(journal.key.topic)]
+
+
+def test_a_damaged_record_parks_its_journal_until_it_is_released(journal: Replicating) -> None:
+    journal.append(1)
+    readable = damage(journal, 2)
+    journal.append(3, 4)
+    journal.append(7, key=replace(journal.key, id="other"))
+    journal.flush()
+    assert (waiting(journal), journal.seen(key=replace(journal.key, id="other"))) == ([1, 2], [7])
+    with pytest.raises(DamagedRecordError, match="offset 1 on are in quarantine"):
+        journal.store.pointer(journal.key)
+    journal.append(5)
+    journal.flush()
+    store = quarantine_of(journal)
+    first = store.quarantined(journal.key.topic, journal.key.id)[0]
+    assert (waiting(journal), first.record.value, first.record.key) == ([1, 2, 4], b"\x00damaged", b"id")
+    assert (first.record.headers, first.record.timestamp_ms) == (readable.headers, readable.timestamp_ms)
+    with pytest.raises(DamagedRecordError):
+        release(store, journal.key, 2)
+    assert store.discard(journal.key, 1) == 1
+    assert release(store, journal.key, 2) == 2
+    assert (waiting(journal), journal.seen()) == ([], [1, 3, 4, 5])
+    journal.append(6)
+    journal.flush()
+    assert journal.seen() == [1, 3, 4, 5, 6]
+
+
+def test_a_purge_frees_it_and_a_replay_does_not_park_it_again(journal: Replicating) -> None:
+    damage(journal, 1)
+    records = list(journal._waiting)
+    journal.flush()
+    assert (waiting(journal), [each.key.id for each in quarantine_of(journal).quarantined()][:1]) == ([0], ["id"])
+    journal.purge()
+    journal.append(1)
+    journal.flush()
+    assert (waiting(journal), journal.seen()) == ([], [1])
+    ReplicateWorker(journal.replica, 2).apply(slice_of(journal.key.topic, 0, records), expected=0)
+    assert (waiting(journal), journal.seen()) == ([], [1])
+
+
+def test_text_that_postgresql_cannot_hold_parks_its_journal_alone(journal: Replicating) -> None:
+    journal.append(1)
+    journal.append(2, payload="a\0b")
+    journal.append(3)
+    journal.append(1, key=replace(journal.key, id="other"))
+    journal.flush()
+    assert journal.seen(key=replace(journal.key, id="other")) == [1]
+    if waiting(journal):  # Cassandra holds any text
+        assert waiting(journal) == [1, 2]
+        assert quarantine_of(journal).discard(journal.key) == 2
+        assert journal.seen() == [1]
+    else:
+        assert journal.seen() == [1, 2, 3]

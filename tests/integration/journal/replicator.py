@@ -1,0 +1,44 @@
+"""The replicator without an engine: a thread reads a topic and hands its slices over, for as long as it is told to."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import closing
+
+from inorder.journal.replicating import ReplicateWorker
+from inorder.kafka.partition_reader import KafkaSource
+from inorder.stores.postgres.journal_replica import PostgresReplica
+
+
+class Replicator:
+    """Replicates one topic on a thread of its own while the block lasts."""
+
+    def __init__(self, properties: dict[str, object], url: str, topic: str, *, segment_size: int = 10_000) -> None:
+        self._source = KafkaSource(properties)
+        self._url = url
+        self._topic = topic
+        self._segment_size = segment_size
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Replicator:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+
+    def _run(self) -> None:
+        with closing(ReplicateWorker(PostgresReplica(self._url), self._segment_size)) as worker:
+            pointers = worker.pointers(self._topic)
+            partitions = self._source.partitions(self._topic) or 0
+            starts = {
+                (self._topic, number): pointers[number].next_offset if number in pointers else None
+                for number in range(partitions)
+            }
+            with closing(self._source.open(starts, headers=True)) as reader:
+                while not self._stop.is_set():
+                    for batch in reader.read(1000, 0.1).slices:
+                        worker.apply(batch, expected=0)

@@ -1,0 +1,73 @@
+"""Subscriptions and async journals on real Kafka and PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+import inorder
+from inorder.kafka.topics import ensure_topic
+from inorder.model.journal import Event, Key
+from inorder.stores.postgres.journal import PostgresJournal
+from tests.conftest import Eventually
+from tests.integration.journal.replicator import Replicator
+
+IDLE = 2.0
+
+
+@pytest.fixture
+def settings(kafka_bootstrap: str, postgres_url: str, unique: str) -> inorder.Settings:
+    ensure_topic({"bootstrap.servers": kafka_bootstrap}, unique, 2)
+    with closing(PostgresJournal(postgres_url)) as store:
+        store.install()
+    return inorder.Settings.load(
+        None,
+        kafka={"bootstrap.servers": kafka_bootstrap},
+        database={"url": postgres_url},
+        journal={"head_cache": False},
+    )
+
+
+def test_events_come_once_from_store_and_kafka_and_after_any_checkpoint_the_rest(
+    settings: inorder.Settings, kafka_bootstrap: str, postgres_url: str, unique: str, eventually: Eventually
+) -> None:
+    with inorder.Journals(settings) as journals:
+        ids = [f"id {number}" for number in range(6)]
+        for id in ids:
+            journals.journal(Key(id, unique)).append([Event(1), Event(2)])
+        with Replicator({"bootstrap.servers": kafka_bootstrap}, postgres_url, unique):
+            eventually(lambda: len(list(journals.ids(unique))) == len(ids))
+        for id in ids:
+            journals.journal(Key(id, unique)).append([Event(3), Event(4)])
+        journals.journal(Key(ids[0], unique)).append([Event(4, "fork"), Event(5)])
+
+        def shown(checkpoint: Any = None) -> list[tuple[str, int, Any]]:
+            found = journals.subscribe(unique, checkpoint, idle_seconds=IDLE)
+            return [(each.key.id, each.record.seq_nr, each.checkpoint) for each in found]
+
+        whole = shown()
+        events = [(id, seq_nr) for id, seq_nr, _ in whole]
+        expected = [(id, seq_nr) for id in ids for seq_nr in (1, 2, 3, 4)] + [(ids[0], 5)]
+        assert sorted(events) == sorted(expected)
+        assert events[: 2 * len(ids)] == [(id, seq_nr) for id in ids for seq_nr in (1, 2)]
+        for cut in (4, 15):
+            rest = [(id, seq_nr) for id, seq_nr, _ in shown(whole[cut][2])]
+            assert sorted(rest) == sorted(events[cut + 1 :])
+
+
+def test_async_journals_append_read_and_follow(settings: inorder.Settings, unique: str) -> None:
+    async def main() -> None:
+        async with inorder.AsyncJournals(settings) as journals:
+            journal = journals.journal(inorder.Key("a", unique))
+            following = asyncio.create_task(anext(journals.subscribe(unique)))
+            await asyncio.gather(
+                *(journals.journal(inorder.Key(f"{n}", unique)).append([inorder.Event(1)]) for n in range(50))
+            )
+            await journal.append([inorder.Event(n) for n in range(1, 601)])
+            assert [record.seq_nr async for record in journal.read()] == list(range(1, 601))
+            assert (await following).record.seq_nr == 1
+
+    asyncio.run(main())

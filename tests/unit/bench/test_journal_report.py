@@ -1,0 +1,82 @@
+"""The report of the journal's benchmark: figures beside their aims, a peer where there is one, and the verdict."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from inorder.bench.journal import JournalFigures, JournalOptions
+from inorder.bench.journal_report import TARGETS, JournalReport, show_journal
+from inorder.bench.peers import eventsourcing
+from inorder.bench.peers.eventsourcing import PeerFigures
+from inorder.bench.report import Check
+from inorder.kafka.journal_cost import ConsumerCost
+from inorder.testing.checker import Verdict
+
+MACHINE = {"cores": 2, "load_average_before": 0.5, "load_average_after": 1.5}
+PEER = PeerFigures(6_200.0, 700.0, [44.0, 45.0, 46.0])
+
+
+def report(peer: PeerFigures | None = PEER, lost: int = 0) -> JournalReport:
+    figures = JournalFigures(
+        [61_000.4, 60_000.0, 70_000.0],
+        [6_500.0],
+        [20.0, 21.0, 90.0],
+        [250.0],
+        50_000.0,
+        ConsumerCost(30.5, 12.25, 4.0),
+        Check(200_100, 200_100, Verdict(lost=lost)),
+    )
+    return JournalReport(JournalOptions(), figures, peer, MACHINE)
+
+
+def shown(told: JournalReport) -> str:
+    text = io.StringIO()
+    show_journal(Console(file=text, width=200), told)
+    return text.getvalue()
+
+
+def test_json_has_our_figures_the_peers_and_the_aims() -> None:
+    told = report().as_dict()
+    assert told["ours"]["batched_events_per_second"]["median"] == 61_000.4
+    assert told["ours"]["recovery_warm_ms"]["p50"] == 21.0
+    assert told["ours"]["consumer"] == {"init_ms": 30.5, "seek_ms": 12.25, "poll_us": 4.0}
+    assert (told["peer"]["name"], told["peer"]["batched_events_per_second"]) == ("eventsourcing", 6_200.0)
+    assert told["targets"] == dict(TARGETS)
+    assert told["checks"]["hold"] is True
+    assert told["machine"] == MACHINE
+
+
+def test_a_person_sees_both_sides_the_aims_and_what_a_consumer_costs() -> None:
+    lines = shown(report()).splitlines()
+    assert lines[1].split()[-3:] == ["61,000", "6,200", "60,000"]
+    assert lines[4].split()[-3:] == ["250.0", "-", "400"]
+    assert "A consumer's first record comes after 30.5 ms, after a seek in 12.2 ms" in shown(report())
+    assert "whole and in order" in shown(report())
+
+
+def test_without_the_peer_it_says_how_to_have_it() -> None:
+    told = report(peer=None)
+    assert told.as_dict()["peer"] is None
+    assert "eventsourcing is not installed here; `pip install" in shown(told)
+
+
+def test_figures_of_a_run_that_lost_something_are_worth_nothing() -> None:
+    assert not report(lost=1).holds
+    assert "A guarantee was broken" in shown(report(lost=1))
+
+
+def test_the_peer_is_there_only_with_its_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(eventsourcing, "find_spec", lambda name: object() if name == "eventsourcing" else None)
+    assert not eventsourcing.is_installed()
+    monkeypatch.setattr(eventsourcing, "find_spec", lambda _: object())
+    assert eventsourcing.is_installed()
+
+
+def test_the_peer_gets_the_address_of_our_postgres() -> None:
+    told = eventsourcing._environment("postgresql+psycopg://us%40er:pass@10.0.0.1:5433/bench")
+    assert [told[f"POSTGRES_{name}"] for name in ("HOST", "PORT", "DBNAME", "USER", "PASSWORD")] == [
+        "10.0.0.1", "5433", "bench", "us@er", "pass",
+    ]  # fmt: skip

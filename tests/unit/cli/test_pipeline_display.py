@@ -1,0 +1,25 @@
+"""The line that a person sees while a pipeline runs."""
+
+from __future__ import annotations
+
+from inorder.cli.pipeline_display import line_of, shown
+from inorder.model.errors import UnreachableError
+from inorder.pipeline.progress import Progress
+from inorder.ports.slice_work import SliceOutcome
+
+
+def test_the_line_names_what_there_is_and_nothing_else() -> None:
+    progress = Progress()
+    assert line_of(progress.totals(), 0.0, "?") == "0 records (none yet), 0/s, ? behind"
+    progress.applied(SliceOutcome("a", 0, next_offset=9, read=1200, applied=1199, rejected=1))
+    assert (
+        line_of(progress.totals(), 250.4, "1,234") == "1,200 records (1,199 applied, 1 rejected), 250/s, 1,234 behind"
+    )
+
+
+def test_a_broker_that_does_not_answer_does_not_end_the_display() -> None:
+    def behind() -> int:
+        raise UnreachableError("Nobody there.")
+
+    with shown(Progress(), behind):
+        pass

@@ -1,0 +1,138 @@
+"""A topic with several journals in memory, a subscriber that stores its checkpoint, and what it must have seen."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, NamedTuple
+
+from inorder.journal.action import Append, Delete, Mark, Purge
+from inorder.journal.client import Journals
+from inorder.journal.codec import action_of, events_of
+from inorder.journal.forks import Fork
+from inorder.journal.reader import JournalReader
+from inorder.journal.subscription import Subscribed, Subscription
+from inorder.model.errors import DamagedRecordError
+from inorder.model.journal import EventRecord, Key
+from inorder.testing.memory_journal import MemoryReplicator
+from inorder.testing.memory_journal_log import MemoryJournalLog
+from inorder.testing.memory_journal_store import MemoryJournalStore
+from tests.unit.journal.world import event
+
+TOPIC = "journal"
+IDS = ("a", "b", "c", "d")
+"""Some of them in each of two partitions."""
+
+
+class Place(NamedTuple):
+    """An event by its place in the log."""
+
+    id: str
+    partition: int
+    offset: int
+    seq_nr: int
+
+
+def place(id: str, record: EventRecord) -> Place:
+    return Place(id, record.partition_offset.partition, record.offset, record.seq_nr)
+
+
+@dataclass
+class Topic:
+    """One log of some partitions, one store, a replicator that does what it is told."""
+
+    partitions: int = 2
+    log: MemoryJournalLog = field(init=False)
+    store: MemoryJournalStore = field(default_factory=MemoryJournalStore)
+    replicator: MemoryReplicator = field(init=False)
+    journals: Journals = field(init=False)
+    forks: list[Fork] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.log = MemoryJournalLog(self.partitions)
+        self.replicator = MemoryReplicator(self.log, self.store)
+        self.journals = Journals(self.log, self.store, JournalReader(self.log, self.store, time.monotonic))
+
+    def append(self, id: str, *seq_nrs: int) -> None:
+        self.journals.journal(Key(id, TOPIC)).append([event(seq_nr) for seq_nr in seq_nrs])
+
+    def act(self, id: str, action: Delete | Purge | Mark) -> None:
+        self.journals.send(Key(id, TOPIC), action).result()
+
+    def replicate(self, partition: int | None = None, *, behind: int = 0, moves_offset: bool = True) -> None:
+        for each in range(self.partitions) if partition is None else [partition]:
+            end = max(0, self.log.end(TOPIC, each) - behind)
+            self.replicator.replicate(TOPIC, each, end, moves_offset=moves_offset)
+
+    def forget(self, partition: int) -> None:
+        replicated = self.store.offset(TOPIC, partition)
+        if replicated is not None:
+            self.log.forget(TOPIC, partition, replicated + 1)
+
+    def subscribe(self, checkpoint: Any = None, **options: Any) -> Subscription:
+        options = {"idle_seconds": 0, "on_fork": lambda _, fork: self.forks.append(fork), **options}
+        return Subscription(self.log, self.store, TOPIC, time.monotonic, checkpoint=checkpoint, **options)
+
+    def shown(self, checkpoint: Any = None, **options: Any) -> list[tuple[str, int]]:
+        """What a subscription shows until nothing more is there."""
+        return named(self.subscribe(checkpoint, **options))
+
+
+def named(events: Iterable[Subscribed]) -> list[tuple[str, int]]:
+    return [(each.key.id, each.record.seq_nr) for each in events]
+
+
+@dataclass
+class Subscriber:
+    """An application that stores what it has seen and the checkpoint together, and is cut off now and then."""
+
+    topic: Topic
+    max_journals: int = 100
+    checkpoint: Any = None
+    seen: list[Place] = field(default_factory=list)
+
+    def take(self, limit: int | None = None) -> None:
+        """Goes on from its checkpoint for so many events, or for all there are."""
+        events = self.topic.subscribe(self.checkpoint, max_journals=self.max_journals)
+        for each in islice(events, limit):
+            self.seen.append(place(each.key.id, each.record))
+            # It goes through a column of a database.
+            self.checkpoint = json.loads(json.dumps(each.checkpoint))
+
+    def check(self) -> None:
+        """Everything once and in order, nothing that does not count, all that is left."""
+        counted, left = fold(self.topic)
+        assert len(set(self.seen)) == len(self.seen)
+        assert set(self.seen) <= counted
+        assert left <= set(self.seen)
+        for id in {each.id for each in self.seen}:
+            own = [each for each in self.seen if each.id == id]
+            assert own == sorted(own, key=lambda each: (each.offset, each.seq_nr))
+
+
+def fold(topic: Topic) -> tuple[set[Place], set[Place]]:
+    """All events that ever counted, and those that are there at the end: the rules in a few lines."""
+    counted: set[Place] = set()
+    left: dict[str, list[Place]] = {}
+    ends: dict[str, int] = {}
+    for partition in range(topic.partitions):
+        for record in topic.log.lying(TOPIC, partition, 0, topic.log.end(TOPIC, partition)):
+            id = (record.key or b"").decode()
+            try:
+                action = action_of(record, TOPIC, partition)
+            except DamagedRecordError:
+                continue
+            if isinstance(action, Append):
+                for each in events_of(action, record, TOPIC, partition):
+                    if each.seq_nr > ends.get(id, 0):
+                        ends[id] = each.seq_nr
+                        counted.add(place(id, each))
+                        left.setdefault(id, []).append(place(id, each))
+            elif isinstance(action, Purge):
+                left[id], ends[id] = [], 0
+            elif isinstance(action, Delete):
+                left[id] = [each for each in left.get(id, []) if each.seq_nr > action.to]
+    return counted, {each for places in left.values() for each in places}

@@ -1,0 +1,77 @@
+"""Payloads and metadata as a store's columns: each comes back, old spellings are read, a mismatch is named."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from inorder.journal.codec_columns import PayloadColumns, from_columns, to_columns
+from inorder.journal.codec_metadata import from_column, to_column
+from inorder.model.errors import PermanentError
+from inorder.model.journal import Json, Payload, PayloadMetadata, RecordMetadata
+
+
+@pytest.mark.parametrize(
+    ("payload", "columns"),
+    [
+        (None, PayloadColumns()),
+        ("text", PayloadColumns("text", "text")),
+        ("", PayloadColumns("text", "")),
+        ({"key": "value"}, PayloadColumns("json", '{"key":"value"}')),
+        (Json("text"), PayloadColumns("json", '"text"')),
+        (Json(None), PayloadColumns("json", "null")),
+        (b"bytes", PayloadColumns("binary", None, b"bytes")),
+        (b"", PayloadColumns("binary", None, b"")),
+    ],
+)
+def test_a_payload_comes_back(payload: Payload, columns: PayloadColumns) -> None:
+    assert to_columns(payload) == columns
+    assert from_columns(columns) == payload
+
+
+def test_bytes_that_are_missing_are_none_and_unknown_types_are_bytes() -> None:
+    assert from_columns(PayloadColumns("binary")) == b""
+    assert from_columns(PayloadColumns("new", None, b"x")) == b"x"
+
+
+@pytest.mark.parametrize(
+    ("columns", "text"),
+    [
+        (PayloadColumns("json", None, b"{}"), "Text expected"),
+        (PayloadColumns("text", None, b"{}"), "Text expected"),
+        (PayloadColumns("binary", "text"), "Bytes expected"),
+        (PayloadColumns("json", "{"), "damaged"),
+    ],
+)
+def test_a_type_that_does_not_fit_is_named(columns: PayloadColumns, text: str) -> None:
+    with pytest.raises(PermanentError, match=text):
+        from_columns(columns)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "column"),
+    [
+        (RecordMetadata(), '{"header":{},"payload":{}}'),
+        (
+            RecordMetadata({"a": 1}, PayloadMetadata(timedelta(days=1), {"b": 2})),
+            '{"header":{"data":{"a":1}},"payload":{"expireAfter":"1 day","data":{"b":2}}}',
+        ),
+    ],
+)
+def test_metadata_comes_back(metadata: RecordMetadata, column: str) -> None:
+    assert to_column(metadata) == column
+    assert from_column(column) == metadata
+
+
+@pytest.mark.parametrize(
+    ("column", "metadata"),
+    [
+        (None, RecordMetadata()),
+        ("{}", RecordMetadata()),
+        ('{"data":{"a":1}}', RecordMetadata({"a": 1})),
+        ('{"header":{"data":1}}', RecordMetadata(1)),
+    ],
+)
+def test_metadata_of_old_versions_is_read(column: str | None, metadata: RecordMetadata) -> None:
+    assert from_column(column) == metadata

@@ -1,0 +1,141 @@
+"""Records of one journal become fewer writes with the same result."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inorder.journal.action import Action, Append, Delete, Mark, Purge
+from inorder.journal.collapse import Acted, Appends, Batch, Deletion, Purging, collapse
+from inorder.journal.transition import append, delete, purge
+from inorder.ports.journal_store import JournalHead
+from tests.unit.journal.acting import LIFE, appended, at, record
+
+_RECORD = re.compile(r"(?P<kind>[ADPM])(?P<offset>\d+)(?:[:>](?P<first>\d+)(?:-(?P<last>\d+))?)?")
+
+
+def action(kind: str, first: int, last: int = 0) -> Action:
+    match kind:
+        case "A":
+            return appended(first, last)
+        case "D":
+            return Delete(first)
+        case "P":
+            return Purge()
+    return Mark("x")
+
+
+def records(text: str) -> list[Acted[None]]:
+    """`A0:1-2` is an append, `D1>1` a delete, `P2` a purge, `M3` a mark; the first number is the offset."""
+    found = []
+    for part in text.split():
+        match = _RECORD.fullmatch(part)
+        assert match is not None, part
+        first, last = int(match["first"] or 0), int(match["last"] or match["first"] or 0)
+        found.append(Acted(int(match["offset"]), action(match["kind"], first, last), None))
+    return found
+
+
+def told(batch: Batch[None]) -> str:
+    match batch:
+        case Appends():
+            return f"A{batch.offset}[{','.join(str(record.offset) for record in batch.records)}]"
+        case Deletion():
+            return f"D{batch.offset}>{batch.action.to}"
+        case Purging():
+            return f"P{batch.offset}"
+
+
+@pytest.mark.parametrize(
+    ("log", "batches"),
+    [
+        ("", ""),
+        ("M0 M1", ""),
+        ("A0:1", "A0[0]"),
+        ("A0:1 A1:2", "A1[0,1]"),
+        ("M0 A1:1 M2 A3:2 M4", "A3[1,3]"),
+        ("D1>1 A2:2", "D1>1 A2[2]"),
+        ("A1:2 D2>1", "A1[1] D2>1"),
+        ("A1:1-3 D2>1", "A1[1] D2>1"),
+        ("A1:1 D2>1 A3:2", "A1[1] D2>1 A3[3]"),
+        ("A1:1 D2>1 A3:2 D4>2", "A3[3] D4>2"),
+        ("A1:1 A2:2 D3>1 D4>2", "A2[2] D4>2"),
+        ("D2>1 D3>2", "D3>2"),
+        ("D2>2 D3>1", "D2>2"),
+        ("D1>10 D2>6", "D1>10"),
+        ("A0:1 D1>1 A2:2 D3>2 A4:3", "A2[2] D3>2 A4[4]"),
+        ("A0:1 A1:2 D2>1 A3:3 D4>3 A5:4", "A3[3] D4>3 A5[5]"),
+        ("A0:1 A1:2 A2:3 D3>1 A4:4 A5:5 D6>2 A7:6", "A5[2,4,5] D6>2 A7[7]"),
+        ("A0:1-2 A1:3-4 A2:5 D3>1 A4:6 A5:7 D6>3 A7:8", "A5[1,2,4,5] D6>3 A7[7]"),
+        ("A0:1-4 A1:5-6 D2>3", "A1[0,1] D2>3"),
+        ("A0:1-6 D1>3 D2>6", "A0[0] D2>6"),
+        ("A0:1 P1", "P1"),
+        ("D0>1 P1", "P1"),
+        ("P0 A1:1", "P0 A1[1]"),
+        ("P0 D1>1", "P0 D1>1"),
+        ("P0 M1 P2", "P2"),
+        ("A0:1 D1>1 P2 A3:1", "P2 A3[3]"),
+        ("A0:574 A1:575 M2 D3>575", "A1[1] D3>575"),
+    ],
+)
+def test_records_collapse(log: str, batches: str) -> None:
+    assert " ".join(told(batch) for batch in collapse(records(log))) == batches
+
+
+def carried_out(batches: list[Batch[None]]) -> tuple[JournalHead | None, set[int]]:
+    head: JournalHead | None = None
+    visible: set[int] = set()
+    for batch in batches:
+        match batch:
+            case Appends():
+                actions = [(each.offset, each.action) for each in batch.records]
+                events = [
+                    record(seq_nr, offset)
+                    for offset, each in actions
+                    if isinstance(each, Append)
+                    for seq_nr in each.range
+                ]
+                head = append(head, at(batch.offset), events, segment_size=10, record_id=LIFE).head
+                visible |= {event.seq_nr for event in events}
+            case Deletion():
+                head = delete(head, at(batch.offset), batch.action.to, segment_size=10, origin=None).head
+            case Purging():
+                head, visible = purge(head, at(batch.offset)).head, set()
+        if head is not None:
+            visible = {seq_nr for seq_nr in visible if seq_nr > (head.delete_to or 0)}
+    return head, visible
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("A"), st.integers(0, 3)),
+        st.tuples(st.just("D"), st.integers(1, 20)),
+        st.tuples(st.just("P"), st.just(0)),
+        st.tuples(st.just("M"), st.just(0)),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(steps)
+def test_what_is_collapsed_leads_to_the_same_journal(chosen: list[tuple[str, int]]) -> None:
+    log, end = [], 0
+    for offset, (kind, number) in enumerate(chosen):
+        if kind == "A":
+            log.append(Acted(offset, appended(end + 1, end + 1 + number), None))
+            end += 1 + number
+        else:
+            end = 0 if kind == "P" else end
+            log.append(Acted(offset, action(kind, number), None))
+    single = [batch for acted in log for batch in collapse([acted])]
+    head, visible = carried_out(single)
+    collapsed_head, collapsed_visible = carried_out(collapse(log))
+    assert collapsed_visible == visible
+    assert (head is None) == (collapsed_head is None)
+    if head is not None and collapsed_head is not None:
+        assert replace(collapsed_head, partition_offset=head.partition_offset) == head

@@ -1,0 +1,145 @@
+"""A store without transactions equals the model of its topic, wherever replicators die, wake up late or cut slices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import chain, repeat
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inorder.journal.replicating import ReplicateWorker
+from inorder.model.errors import DamagedRecordError
+from inorder.testing.memory_replica import KilledError, MemoryReplica
+from tests.unit.journal.replicated_topic import TOPIC, Seen, Topic, shows
+
+IDS = ("a", "b")
+# Numbers that rise, repeat and fall: second writers are part of life.
+numbers = st.lists(st.integers(1, 9), min_size=1, max_size=3, unique=True).map(sorted)
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["append"] * 5 + ["delete", "delete", "purge", "mark", "foreign", "header", "events"]),
+        st.sampled_from(IDS),
+        numbers,
+    ),
+    max_size=14,
+)
+sizes = st.lists(st.integers(1, 6), max_size=6)
+SEGMENTS = st.sampled_from([2, 3, 10_000])
+
+
+def topic_of(chosen: list[tuple[str, str, list[int]]]) -> Topic:
+    topic = Topic()
+    for kind, id, seq_nrs in chosen:
+        match kind:
+            case "append":
+                topic.append(id, *seq_nrs)
+            case "delete":
+                topic.delete(id, seq_nrs[-1])
+            case "purge":
+                topic.purge(id)
+            case "mark":
+                topic.mark(id)
+            case "foreign":
+                topic.foreign()
+            case "header":
+                topic.damaged_header(id)
+            case "events":
+                topic.damaged_events(id, seq_nrs[0])
+    return topic
+
+
+def seen(look: Callable[[], Seen]) -> Seen | str:
+    try:
+        return look()
+    except DamagedRecordError:
+        return "parked"
+
+
+def assert_equal(topic: Topic, store: MemoryReplica) -> None:
+    for id in IDS:
+        assert seen(partial(shows, store, id)) == seen(partial(topic.says, id))
+    assert store.offset(TOPIC, 0) == (len(topic.records) - 1 if topic.records else None)
+
+
+def due(store: MemoryReplica) -> int:
+    offset = store.offset(TOPIC, 0)
+    return 0 if offset is None else offset + 1
+
+
+class Watching:
+    """Sees to it that no event which was gone comes back."""
+
+    def __init__(self, store: MemoryReplica) -> None:
+        self._store = store
+        self._last: dict[str, frozenset[tuple[int, int]]] = dict.fromkeys(IDS, frozenset())
+        self._gone: dict[str, set[tuple[int, int]]] = {id: set() for id in IDS}
+
+    def look(self) -> None:
+        for id in IDS:
+            found = seen(partial(shows, self._store, id))
+            if found == "parked":
+                continue
+            now = frozenset(found[1]) if isinstance(found, tuple) else frozenset()
+            assert not now & self._gone[id]
+            self._gone[id] |= self._last[id] - now
+            self._last[id] = now
+
+
+@settings(max_examples=300, deadline=None)
+@given(steps, sizes, SEGMENTS)
+def test_any_chunking_leads_to_what_the_topic_says(
+    chosen: list[tuple[str, str, list[int]]], cuts: list[int], segment_size: int
+) -> None:
+    topic, store = topic_of(chosen), MemoryReplica()
+    worker = ReplicateWorker(store, segment_size)
+    expected = 0
+    for batch in topic.chunks(0, cuts):
+        outcome = worker.apply(batch, expected)
+        expected = outcome.next_offset
+        assert outcome.read == len(batch) == outcome.applied + outcome.ignored + outcome.rejected
+    assert_equal(topic, store)
+
+
+@settings(max_examples=400, deadline=None)
+@given(steps, st.lists(st.integers(0, 5), max_size=5), st.lists(sizes, max_size=5), SEGMENTS)
+def test_a_replicator_may_die_between_any_two_writes(
+    chosen: list[tuple[str, str, list[int]]], deaths: list[int], cuts: list[list[int]], segment_size: int
+) -> None:
+    topic, store = topic_of(chosen), MemoryReplica()
+    watching = Watching(store)
+    for after, chunks in zip(chain[int | None](deaths, repeat(None)), chain(cuts, repeat([100])), strict=False):
+        store.dies_at = None if after is None else store.writes + after
+        try:
+            for batch in topic.chunks(due(store), chunks):
+                ReplicateWorker(store, segment_size).apply(batch, expected=0)
+                watching.look()
+        except KilledError:
+            watching.look()
+        else:
+            break
+    assert_equal(topic, store)
+
+
+@settings(max_examples=300, deadline=None)
+@given(steps, st.integers(0, 6), st.integers(1, 6), sizes, SEGMENTS)
+def test_one_that_wakes_up_late_changes_nothing(
+    chosen: list[tuple[str, str, list[int]]], first: int, length: int, cuts: list[int], segment_size: int
+) -> None:
+    topic, store = topic_of(chosen), MemoryReplica()
+    for batch in topic.chunks(0, [first] if first else []):
+        if batch.offsets[0] >= first:
+            break
+        ReplicateWorker(store, segment_size).apply(batch, expected=0)
+
+    def meanwhile() -> None:
+        for batch in topic.chunks(due(store), cuts):
+            ReplicateWorker(store, segment_size).apply(batch, expected=0)
+
+    late = topic.slice(due(store), due(store) + length)
+    store.before_writing = meanwhile
+    if late.offsets:
+        ReplicateWorker(store, segment_size).apply(late, expected=0)
+    meanwhile()
+    assert_equal(topic, store)

@@ -1,0 +1,164 @@
+"""The thread behind the head cache: it follows the log and the store, and never stands in a reader's way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from inorder.journal.head import EMPTY
+from inorder.journal.head_cache import Ahead, Known
+from inorder.journal.topic_cache import HeadCache, HeadCacheLimits
+from inorder.model.errors import TransientError, UnreachableError
+from inorder.model.journal import Key
+from inorder.ports.deadline import Deadline
+from inorder.ports.journal_log import LogRecord
+from inorder.testing.memory_journal_log import MemoryJournalLog, MemoryTail
+from inorder.testing.memory_journal_store import MemoryJournalStore
+from tests.conftest import Eventually
+from tests.unit.journal.world import KEY, World
+
+QUICK = HeadCacheLimits(wait=5.0, remove_interval=0.005)
+
+
+class BreakingLog(MemoryJournalLog):
+    """A log whose tail breaks as often as it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.breaks = 0
+        self.starts: list[Mapping[int, int]] = []
+
+    def tail(self, topic: str) -> MemoryTail:
+        return BreakingTail(self, topic)
+
+
+class BreakingTail(MemoryTail):
+    def __init__(self, log: BreakingLog, topic: str) -> None:
+        super().__init__(log, topic, 1, log._changed)
+        self._breaking = log
+
+    def start(self, offsets: Mapping[int, int]) -> None:
+        self._breaking.starts.append(offsets)
+        super().start(offsets)
+
+    def poll(self, timeout_seconds: float) -> Mapping[int, Sequence[LogRecord]]:
+        if self._breaking.breaks:
+            self._breaking.breaks -= 1
+            raise UnreachableError("The broker is gone.")
+        return super().poll(timeout_seconds)
+
+
+class Place:
+    """A world whose reader has a real head cache."""
+
+    def __init__(self, limits: HeadCacheLimits = QUICK) -> None:
+        self.log = BreakingLog()
+        self.store = MemoryJournalStore()
+        self.heads = HeadCache(self.log, self.store, time.monotonic, limits)
+        self.world = World(heads=self.heads, store=self.store, log=self.log)
+
+    def find(self, offset: int, key: Key = KEY) -> Ahead | Known | None:
+        return self.heads.find(key, 0, offset, Deadline(time.monotonic, 10, "test"))
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    made = Place()
+    yield made
+    made.heads.close()
+
+
+def test_appends_are_known(place: Place) -> None:
+    for seq_nr in range(1, 12):
+        place.world.append(seq_nr)
+    answer = place.find(10)
+    assert isinstance(answer, Known)
+    assert (answer.info.append_offset, answer.info.seq_nr) == (0, 11)
+    assert place.world.read() == list(range(1, 12))
+    # One look at the log for the events; none for the head.
+    assert len(place.log.windows) == 1
+
+
+def test_what_is_replicated_needs_no_log(place: Place, eventually: Eventually) -> None:
+    place.world.append(1)
+    place.world.replicate()
+    assert place.find(0) == Ahead()
+    place.world.append(2)
+    assert isinstance(place.find(1), Known)
+    place.world.replicate()
+    eventually(lambda: place.find(1) == Ahead())
+
+
+def test_a_question_waits_for_its_record(place: Place) -> None:
+    place.world.append(1)
+    assert isinstance(place.find(0), Known)
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(place.find, 2, Key("another", KEY.topic))
+        place.world.append(2)
+        place.world.journal.mark()
+        assert answer.result(10) == Known(EMPTY, 2, None)
+
+
+def test_a_broken_consumer_is_replaced_and_goes_on_where_it_was(place: Place, eventually: Eventually) -> None:
+    place.world.append(1)
+    assert isinstance(place.find(0), Known)
+    place.log.breaks = 3
+    place.world.append(2)
+    eventually(lambda: len(place.log.starts) >= 4)
+    answer = eventually(lambda: place.find(1))
+    assert isinstance(answer, Known)
+    assert (answer.info.append_offset, answer.info.seq_nr) == (0, 2)
+    assert place.log.starts[-1] in ({0: 1}, {0: 2})
+
+
+def test_a_late_record_is_a_miss_and_the_log_is_read(place: Place) -> None:
+    slow = Place(HeadCacheLimits(wait=0.01))
+    slow.world.append(1)
+    assert slow.find(5) is None
+    assert slow.world.read() == [1]
+    slow.heads.close()
+
+
+def test_records_lost_to_retention_are_a_miss() -> None:
+    lost = Place(HeadCacheLimits(wait=0.05))
+    lost.world.append(1)
+    lost.log.forget(KEY.topic, 0, 1)
+    assert lost.find(0) is None
+    lost.heads.close()
+
+
+def test_a_damaged_record_does_no_harm_to_other_journals(place: Place) -> None:
+    place.world.append(1)
+    record = place.log.lying(KEY.topic, 0, 0, 1)[0]
+    place.log._records[KEY.topic, 0].append(record._replace(offset=1, headers=(("journal.action", b"{"),)))
+    place.world.journal.mark()
+    answer = place.find(2)
+    assert isinstance(answer, Known)
+    assert answer.info.is_doubtful
+    assert place.find(2, Key("another", KEY.topic)) == Known(EMPTY, 2, None)
+
+
+def test_a_topic_that_nobody_asks_for_is_left(eventually: Eventually) -> None:
+    place = Place(HeadCacheLimits(wait=5.0, remove_interval=0.005, expiry=0.05))
+    place.world.append(1)
+    assert isinstance(place.find(0), Known)
+    eventually(lambda: place.heads._topics[KEY.topic].is_over)
+    assert isinstance(place.find(0), Known)
+    place.heads.close()
+
+
+def test_a_closed_cache_answers_nobody_and_leaves_nobody_waiting(eventually: Eventually) -> None:
+    place = Place(HeadCacheLimits(wait=30.0, remove_interval=0.005))
+    place.world.append(1)
+    assert isinstance(place.find(0), Known)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(place.find, 100)
+        eventually(lambda: place.heads._topics[KEY.topic]._pending)
+        place.heads.close()
+        with pytest.raises(TransientError, match="closed"):
+            waiting.result(10)
+    with pytest.raises(TransientError, match="closed"):
+        place.find(0)

@@ -1,0 +1,79 @@
+"""A pool lends each thing to one user at a time, and keeps what was not harmed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from inorder.model.errors import TransientError
+from inorder.ports.pool import IDLE_SECONDS, Pool
+
+
+class Things:
+    """Opens numbers and remembers which were closed."""
+
+    def __init__(self) -> None:
+        self.opened = 0
+        self.closed: list[int] = []
+        self.now = 0.0
+        self.pool = Pool(self._open, self.closed.append, lambda: self.now)
+
+    def _open(self) -> int:
+        self.opened += 1
+        return self.opened
+
+
+@pytest.fixture
+def things() -> Things:
+    return Things()
+
+
+def test_what_came_back_is_lent_again(things: Things) -> None:
+    for _ in range(3):
+        with things.pool.lent() as thing:
+            assert thing == 1
+    assert (things.opened, things.closed, things.pool.idle) == (1, [], 1)
+
+
+def test_two_users_at_once_have_one_each(things: Things) -> None:
+    with things.pool.lent() as first, things.pool.lent() as second:
+        assert {first, second} == {1, 2}
+    assert things.pool.idle == 2
+
+
+def test_what_failed_does_not_come_back(things: Things) -> None:
+    with pytest.raises(ValueError, match="broken"), things.pool.lent():
+        raise ValueError("broken")
+    assert (things.closed, things.pool.idle) == ([1], 0)
+
+
+def test_a_reader_that_stops_early_gives_its_thing_back(things: Things) -> None:
+    def reading() -> Iterator[int]:
+        with things.pool.lent() as thing:
+            yield thing
+            yield thing
+
+    reader = reading()
+    assert next(reader) == 1
+    reader.close()  # type: ignore[attr-defined]  # a generator has it
+    assert (things.closed, things.pool.idle) == ([], 1)
+
+
+def test_what_nobody_used_for_long_is_closed_when_another_comes_back(things: Things) -> None:
+    with things.pool.lent(), things.pool.lent():
+        pass
+    things.now = IDLE_SECONDS + 1
+    with things.pool.lent() as thing:
+        assert thing in (1, 2)
+    assert things.closed == [3 - thing]
+
+
+def test_a_closed_pool_lends_nothing_and_closes_what_comes_back(things: Things) -> None:
+    with things.pool.lent():
+        things.pool.close()
+        things.pool.close()
+        assert things.closed == []
+    assert things.closed == [1]
+    with pytest.raises(TransientError, match="closed"), things.pool.lent():
+        pass
