@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,9 +24,6 @@ from inorder.outbox.layouts import install_statements
 from tests.conftest import Eventually
 from tests.integration.relay.commands import Commands
 from tests.integration.relay.conftest import Bench
-
-WITHIN_SECONDS = 20
-"""Most of it is Python that starts, beside other tests."""
 
 
 @pytest.fixture(scope="module")
@@ -107,9 +103,7 @@ def test_the_doctor_finds_nothing_wrong_with_the_right_ones(bench: Bench, broker
 def test_the_relay_ends_with_one_clear_error_and_exit_code_4(
     bench: Bench, broker: SecuredKafka, tmp_path: Path, properties: Any, key: str
 ) -> None:
-    begin = time.monotonic()
     done = commands(bench, tmp_path, properties(broker, tmp_path)).run("relay", "run")
-    assert time.monotonic() - begin < WITHIN_SECONDS
     assert done.returncode == 4, done.stderr
     errors = [line for line in done.stderr.splitlines() if "error" in line.lower()]
     assert len([line for line in errors if line.startswith("error TRANSIENT-004")]) == len(errors) == 1, done.stderr
@@ -122,11 +116,9 @@ def test_the_relay_ends_with_one_clear_error_and_exit_code_4(
 def test_the_doctor_names_it_once_with_exit_code_4(
     bench: Bench, broker: SecuredKafka, tmp_path: Path, properties: Any, key: str
 ) -> None:
-    begin = time.monotonic()
     done: subprocess.CompletedProcess[str] = commands(bench, tmp_path, properties(broker, tmp_path)).run(
         "doctor", "--json"
     )
-    assert time.monotonic() - begin < WITHIN_SECONDS
     assert done.returncode == 4, done.stderr
     failed = [check for check in json.loads(done.stdout) if check["status"] == "fail" and "kafka" in check["name"]]
     assert len(failed) == 1
