@@ -221,7 +221,8 @@ def test_a_database_restored_behind_a_running_driver_stops_it_loudly_and_a_new_s
     stage.verify()
 
 
-@pytest.mark.parametrize("kind", ["resident", pytest.param("micro-batch", marks=LONG)])
+@LONG
+@pytest.mark.parametrize("kind", ["resident", "micro-batch"])
 def test_a_broker_that_is_killed_and_comes_back_is_waited_for(
     stage: Stage, new: NewEngine, tmp_path: Path, kind: str
 ) -> None:
