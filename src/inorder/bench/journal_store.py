@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
-from inorder.journal.replicate import Place, grouped, replicated
+from inorder.journal.replicating import ReplicateWorker
 from inorder.kafka.partition_reader import KafkaSource
-from inorder.ports.slice_work import Slice
 from inorder.stores.postgres.journal_replica import PostgresReplica
 
 SEGMENT_SIZE = 10_000
@@ -22,23 +21,11 @@ def replicate_all(properties: Mapping[str, Any], url: str, topic: str) -> None:
     partitions = [(topic, number) for number in range(source.partitions(topic) or 0)]
     left = set(partitions)
     with (
-        closing(PostgresReplica(url)) as replica,
+        closing(ReplicateWorker(PostgresReplica(url), SEGMENT_SIZE)) as worker,
         closing(source.open(dict.fromkeys(partitions), headers=True, tells_ends=True)) as reader,
     ):
         while left:
             slices, ended = reader.read(MOST, 1.0)
             for batch in slices:
-                replicate_slice(replica, batch, SEGMENT_SIZE)
+                worker.apply(batch, expected=0)
             left -= ended
-
-
-def replicate_slice(replica: PostgresReplica, batch: Slice, segment_size: int) -> None:
-    """Applies one slice in one transaction."""
-    place = Place(batch.topic, batch.partition, segment_size)
-    with replica.slice(batch.topic, batch.partition) as transaction:
-        applied = transaction.lock_offset()
-        found = grouped(batch, -1 if applied is None else applied).journals
-        heads = transaction.heads(list(found))
-        changes = [replicated(place, key, heads.get(key), acted).change for key, acted in found.items()]
-        transaction.carry_out([change for change in changes if change.statements])
-        transaction.move_offset(batch.offsets[-1])

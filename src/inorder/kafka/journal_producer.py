@@ -21,7 +21,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from inorder.kafka.admin import Cluster
 from inorder.kafka.client_log import CLIENT_LOG
-from inorder.kafka.errors import BEING_MADE, IN_FLIGHT, OF_THE_TOPIC, error_of, meaning, unavailable, words
+from inorder.kafka.errors import IN_FLIGHT, OF_THE_TOPIC, error_of, meaning, unavailable, words
 from inorder.kafka.topic_limits import DEFAULT_BATCH_SIZE, size_of
 from inorder.model.errors import InorderError, RejectedError, TopicUnavailableError, TransientError, UnknownOutcomeError
 from inorder.model.journal import PartitionOffset
@@ -166,7 +166,7 @@ class _Polled:
     def _meaning(self, topic: str, error: KafkaError) -> InorderError:
         if error.fatal():
             self.is_broken = True
-        if error.code() in OF_THE_TOPIC or error.code() in BEING_MADE:
+        if error.code() in OF_THE_TOPIC:
             return unavailable(topic, error)
         if error.fatal() or error.code() in IN_FLIGHT:
             return UnknownOutcomeError(

@@ -25,7 +25,7 @@ from confluent_kafka import (
 
 from inorder.kafka.admin import Cluster
 from inorder.kafka.committed import committed_consumer
-from inorder.kafka.errors import BEING_MADE, error_of, meaning, words
+from inorder.kafka.errors import BEING_MADE, UNREACHABLE, error_of, meaning, words
 from inorder.model.errors import GuaranteeError, InorderError, TransientError
 from inorder.model.message import RecordHeaders
 from inorder.pipeline.survey import ACCEPT_LOSS
@@ -39,7 +39,6 @@ _PROPERTIES = {"auto.offset.reset": "error", "queued.max.messages.kbytes": 64 * 
 # The broker answers as soon as there is a record. Only an idle partition waits for so long, and the word of its end.
 _PATIENT = {"fetch.wait.max.ms": 500, "enable.partition.eof": False}
 _GONE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
-_AWAY = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._TIMED_OUT})
 
 T = TypeVar("T")
 
@@ -141,7 +140,7 @@ def _sound(messages: Iterable[Message], ended: set[Place]) -> Iterator[Message]:
             yield message
         elif error.code() == KafkaError._PARTITION_EOF:
             ended.add(_place(message))
-        elif error.code() not in _AWAY and not error.retriable():
+        elif error.code() not in UNREACHABLE and not error.retriable():
             raise _fault(message, error)
 
 
