@@ -5,6 +5,8 @@
 - A folder the user named is kept, and reused after a clean stop and after a crash alike.
 - A folder of ours lies under the cache's `run` and is used once. A clean stop removes the data and leaves the
   logs; what a crash left is removed by a later start. The logs of the last few runs stay.
+- One start at a time clears and makes folders there (the lock on `run` itself): a second one would look into
+  folders that the first is removing, and take a folder that is made but not yet owned for a dead one.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ import fcntl
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from inorder.embedded.data_folder import DataFolder
@@ -48,10 +52,11 @@ class RunFolder:
         """A new folder under the cache, once the leavings of dead runs are cleared."""
         runs = cache_folder() / "run"
         need_disk(runs, 300, "The embedded stack")
-        clear_dead_runs(runs)
-        path = Path(tempfile.mkdtemp(prefix="stack-", dir=runs))
-        lock = _try_lock(path)
-        assert lock is not None  # noqa: S101  nobody else knows the name yet
+        with _one_at_a_time(runs):
+            clear_dead_runs(runs)
+            path = Path(tempfile.mkdtemp(prefix="stack-", dir=runs))
+            lock = _try_lock(path)
+        assert lock is not None  # noqa: S101  whoever would look for it waits
         return cls(path, lock, is_ours=True)
 
     def close(self) -> None:
@@ -59,6 +64,16 @@ class RunFolder:
         if self._is_ours:
             remove_data(self.path)
         os.close(self._lock)
+
+
+@contextmanager
+def _one_at_a_time(runs: Path) -> Iterator[None]:
+    lock = os.open(runs, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 def _try_lock(path: Path) -> int | None:

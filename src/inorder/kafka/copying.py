@@ -76,14 +76,25 @@ class Copier:
         self._producer.init_transactions(INIT_SECONDS)
         self._partitions = len(self._partitions_of(self._destination))
         places = [TopicPartition(self._source, number) for number in self._partitions_of(self._source)]
-        committed = self._consumer.committed(places, timeout=INIT_SECONDS)
         starts = [
             TopicPartition(self._source, place.partition, max(place.offset, 0) or OFFSET_BEGINNING)
-            for place in committed
+            for place in self._committed(places)
             if ends is None or max(place.offset, 0) < ends[place.partition]
         ]
         self._consumer.assign(starts)
         self._unread = {place.partition for place in starts}
+
+    def _committed(self, places: list[TopicPartition]) -> list[TopicPartition]:
+        # The coordinator moves when its broker stops, and is nowhere for a moment on a cluster that never had a group.
+        deadline = time.monotonic() + INIT_SECONDS
+        while True:
+            try:
+                return self._consumer.committed(places, timeout=INIT_SECONDS)
+            except KafkaException as exception:
+                passing = isinstance(meaning(error_of(exception), "Asking for offsets"), TransientError)
+                if not passing or time.monotonic() > deadline:
+                    raise
+                time.sleep(STEP_SECONDS)
 
     def _partitions_of(self, topic: str) -> list[int]:
         found = self._consumer.list_topics(topic, timeout=INIT_SECONDS).topics[topic]

@@ -23,9 +23,20 @@ sys.stdin.read()
 """
 
 
+MAKE_MANY = """
+from inorder.embedded.run_folder import RunFolder
+for _ in range(40):
+    RunFolder.fresh().close()
+"""
+
+
 def owner(*arguments: str) -> subprocess.Popen[str]:
     """Another process that owns a folder until it is killed."""
-    command = [sys.executable, "-c", OWN_AND_WAIT, *arguments]
+    return another(OWN_AND_WAIT, *arguments)
+
+
+def another(program: str, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", program, *arguments]
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
 
@@ -118,6 +129,12 @@ def test_the_logs_of_the_last_runs_stay_and_older_ones_go(cache: Path) -> None:
     for _ in range(8):
         RunFolder.fresh().close()
     assert 5 <= len(list((cache / "run").iterdir())) <= 6
+
+
+def test_stacks_that_start_at_once_do_not_trip_over_each_others_clearing() -> None:
+    makers = [another(MAKE_MANY) for _ in range(4)]
+    assert [maker.communicate()[0] for maker in makers] == [""] * 4
+    assert [maker.returncode for maker in makers] == [0] * 4
 
 
 def test_data_of_an_interrupted_first_start_do_not_count(tmp_path: Path) -> None:
