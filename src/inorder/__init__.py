@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         TransientError,
         ValidationError,
     )
-    from inorder.model.journal import Event, Json, Key
+    from inorder.model.journal import Event, Json, Key, Snapshot, SnapshotCriteria
     from inorder.model.message import Limits, Message
     from inorder.outbox import Outbox
     from inorder.settings import Settings
@@ -39,6 +39,8 @@ _HOMES = {
     "Publisher": "inorder.wiring",
     "Relay": "inorder.wiring",
     "Settings": "inorder.settings",
+    "Snapshot": "inorder.model.journal",
+    "SnapshotCriteria": "inorder.model.journal",
     "TransientError": "inorder.model.errors",
     "ValidationError": "inorder.model.errors",
     "message_checks": "inorder.wiring",
@@ -60,6 +62,8 @@ __all__ = [
     "Publisher",
     "Relay",
     "Settings",
+    "Snapshot",
+    "SnapshotCriteria",
     "TransientError",
     "ValidationError",
     "message_checks",

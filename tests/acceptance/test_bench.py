@@ -99,3 +99,14 @@ def test_a_small_run_of_the_journal_reads_back_all_that_was_appended(tmp_path: P
     assert report["checks"] == {"ours": {"records": 4_000, "distinct": 4_000, **WHOLE}, "hold": True}
     assert report["ours"]["recovery_warm_ms"]["count"] == report["ours"]["recovery_from_kafka_ms"]["count"] == 3
     assert min(report["ours"]["consumer"].values()) > 0
+
+
+def test_a_small_run_of_replication_has_every_event_in_the_store_once(tmp_path: Path) -> None:
+    small = ("--replicate", "--store", "postgres", "--engine", "resident", "--events", "4000", "--seconds", "0.5")
+    report = report_of(bench(tmp_path, "journal", *small, "--json"))
+    [trial] = report["trials"]
+    events = 4_000 + 2_750  # five seconds of warm-up and half a second that counts, 500 a second
+    assert (report["bench"], trial["store"], trial["engine"]) == ("journal-replicate", "postgres", "resident")
+    assert trial["check"] == {"records": events, "distinct": events, **WHOLE}
+    assert trial["latency_ms"]["count"] == 250
+    assert trial["targets"] == {"events_per_second": 60_000, "latency_p50_ms": 20}

@@ -18,11 +18,14 @@ from inorder.demo.path import TOPIC, DemoPath
 from inorder.demo.summary import Summary, summarise
 from inorder.demo.writers import Ledger, write
 from inorder.embedded import Stack
+from inorder.kafka.topics import ensure_topic
 from tests.conftest import Eventually
+from tests.fault.engine_ordeal import PARTITIONS, Stage
 from tests.fault.fleet import Fleet, NewFleet, Place, Way
+from tests.fault.replicate_stages import fresh_url, new_stage
 from tests.integration.pipeline.conftest import direct, spark
 
-__all__ = ["direct", "spark"]
+__all__ = ["direct", "fresh_url", "new_stage", "spark"]
 
 EVENTS_A_ROUND = 400
 QUIET_SECONDS = 0.5
@@ -119,3 +122,10 @@ def new_fleet(
     for fleet in fleets:
         fleet.stop_all()
         print(f"\n{fleet.way}, seed {fleet.seed}", *fleet.history, sep="\n  ")  # noqa: T201
+
+
+@pytest.fixture
+def stage(kafka_bootstrap: str, postgres_url: str, unique: str, eventually: Eventually) -> Stage:
+    """A topic and a database of the test's own."""
+    ensure_topic({"bootstrap.servers": kafka_bootstrap}, unique, PARTITIONS)
+    return Stage(kafka_bootstrap, unique, postgres_url, eventually)

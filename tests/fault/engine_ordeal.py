@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Message, Producer
 from psycopg import Connection, IsolationLevel
 from sqlalchemy.engine import make_url
 
@@ -55,11 +55,18 @@ class Stage:
 
     def send(self, rounds: int, producer: Producer | None = None) -> None:
         """Sends so many records of each key."""
-        producer = producer or self._producer()
+        producer, lost = producer or self._producer(), list[str]()
+
+        def report(error: KafkaError | None, _record: Message) -> None:
+            if error is not None:
+                lost.append(error.str())
+
         for number in range(self.rounds, self.rounds + rounds):
             for key in range(KEYS):
-                producer.produce(self.topic, message(key, data=f"{number}"), str(key), key % PARTITIONS)
+                value, partition = message(key, data=f"{number}"), key % PARTITIONS
+                producer.produce(self.topic, value, str(key), partition, on_delivery=report)
         assert producer.flush(60) == 0
+        assert not lost, f"the test's own records did not arrive: {lost[:3]}"
         self.rounds += rounds
 
     @contextmanager
@@ -104,8 +111,17 @@ class Stage:
             row = connection.execute(_FIGURES).fetchone()
         return (row[0], row[1]) if row else (0, 0)
 
+    def pointers(self) -> dict[int, int]:
+        """Where each partition is."""
+        with self.connect() as connection:
+            return dict(connection.execute(_POINTERS).fetchall())
+
+    def wait_for_beginning(self) -> None:
+        """Returns when something has been applied, perhaps before the call already."""
+        self.eventually(lambda: self.applied()[0] > 0, SPARK_WAIT)
+
     def wait_for_progress(self, records: int = 1) -> None:
-        """Returns when so many more have been applied."""
+        """Returns when so many more have been applied; under a load that goes on, or it may have been the last."""
         before = self.applied()[0]
         self.eventually(lambda: self.applied()[0] >= before + records, SPARK_WAIT)
 

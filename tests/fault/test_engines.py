@@ -25,7 +25,6 @@ from inorder.pipeline.mapping import TableMapping
 from inorder.ports.table_store import SliceTransaction, TableStore, TableStores
 from inorder.stores.postgres.table import PostgresTableStore, PostgresTableStores
 from inorder.wiring.pipeline import Engine
-from tests.conftest import Eventually
 from tests.fault.cutting_proxy import CuttingProxy
 from tests.fault.engine_ordeal import PARTITIONS, Stage, kill_worker, running
 from tests.integration.pipeline.engines import ENGINES, SPARK_WAIT, new_engine, upsert_work
@@ -33,12 +32,6 @@ from tests.integration.pipeline.engines import ENGINES, SPARK_WAIT, new_engine, 
 BOTH = pytest.mark.parametrize("kind", ENGINES)
 LONG = pytest.mark.fault
 NewEngine = Callable[..., Engine]
-
-
-@pytest.fixture
-def stage(kafka_bootstrap: str, postgres_url: str, unique: str, eventually: Eventually) -> Stage:
-    ensure_topic({"bootstrap.servers": kafka_bootstrap}, unique, PARTITIONS)
-    return Stage(kafka_bootstrap, unique, postgres_url, eventually)
 
 
 @pytest.fixture
@@ -222,7 +215,8 @@ def test_a_database_restored_behind_a_running_driver_stops_it_loudly_and_a_new_s
 
 
 @LONG
-@pytest.mark.parametrize("kind", ["resident", "micro-batch"])
+@BOTH
+@pytest.mark.timeout(400)
 def test_a_broker_that_is_killed_and_comes_back_is_waited_for(
     stage: Stage, new: NewEngine, tmp_path: Path, kind: str
 ) -> None:
@@ -232,7 +226,7 @@ def test_a_broker_that_is_killed_and_comes_back_is_waited_for(
         engine = new(kind, bootstrap=broker.bootstrap)
         with running(engine) as (run,):
             stage.send(3)
-            stage.wait_for_progress()
+            stage.wait_for_beginning()
             broker.kill()
             broker.start()
             stage.send(3)

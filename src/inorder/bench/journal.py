@@ -33,13 +33,14 @@ from inorder.wiring import Journals
 
 PAYLOAD: Final = b"x" * 100
 IDLE_SECONDS: Final = 2.0
+EVENTS: Final = 200_000
 
 
 @dataclass(frozen=True, slots=True)
 class JournalOptions:
     """How much of everything."""
 
-    events: int = 200_000
+    events: int = EVENTS
     batch: int = 10
     writers: int = 16
     seconds: float = 5.0

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
-from inorder.journal.replicating import ReplicateWorker
+from inorder.journal.replication.replicating import ReplicateWorker
 from inorder.kafka.partition_reader import KafkaSource
 from inorder.stores.postgres.journal_replica import PostgresReplica
 

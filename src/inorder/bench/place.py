@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 from inorder.bench.options import RelaySetting
@@ -61,16 +62,24 @@ class BenchPlace(Playground):
     @property
     def database_pid(self) -> int:
         """The process whose children serve the database's clients."""
-        return self._stack.servers["postgres"].pids[0]
+        return self.server_pid("postgres")
 
     @property
     def database_address(self) -> tuple[str, int]:
         """Host and port, for those who do not take a URL."""
         return self._stack.servers["postgres"].address
 
-    def service(self, *command: str) -> Service:
-        """An `inorder` command of these servers; not started yet."""
-        return Service(command[0], [*command, "--config", str(self.config)], self.folder)
+    def server_pid(self, name: str) -> int:
+        """The first process of a server."""
+        return self._stack.servers[name].pids[0]
+
+    def store_url(self, store: str) -> str:
+        """Where journals may be replicated to."""
+        return self.url if store == "postgres" else f"{self._stack.addresses()[store]}/journal"
+
+    def service(self, *command: str, config: Path | None = None) -> Service:
+        """An `inorder` command of these servers; not started yet. It has its own settings where a file is given."""
+        return Service(command[0], [*command, "--config", str(config or self.config)], self.folder)
 
     @contextmanager
     def running(self, program: AnyProgram) -> Iterator[AnyProgram]:

@@ -1,19 +1,19 @@
-"""What workers do: send a load, write or send live records on a schedule, or be the peer of the pipeline."""
+"""What workers do: send a load, write, send or append on a schedule, or be the peer of the pipeline."""
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
 from confluent_kafka import Producer
 
+from inorder.bench.appending import append_backlog, append_live
 from inorder.bench.load import LIVE_FIRST, Load, chunks, value_of, with_schema
 from inorder.bench.raw_copy import raw_copy
-from inorder.bench.schedule import Schedule
+from inorder.bench.schedule import Schedule, when_due
 from inorder.bench.tables import LAYOUTS
 from inorder.bench.writers import publish_flat_out
 from inorder.kafka.client_log import CLIENT_LOG
@@ -58,7 +58,7 @@ def send_live(
     producer = _producer(kafka, schedule.total, {"linger.ms": 0})
     producer.list_topics(topic, timeout=10)
     start, cpu = time.monotonic_ns() + HEAD_START_NS, 0.0
-    for number, due in _when_due(schedule, start, range(schedule.total)):
+    for number, due in when_due(schedule, start, range(schedule.total)):
         if number == schedule.warm:
             cpu = time.process_time()
         key = LIVE_FIRST + number
@@ -124,22 +124,12 @@ def _publish_share(
 ) -> list[tuple[int, int]]:
     committed = []
     with connect(url, "inorder bench (writer)") as connection:
-        for number, due in _when_due(schedule, start, share):
+        for number, due in when_due(schedule, start, share):
             key = LIVE_FIRST + number
             publish(connection, key, value_of(key, due))
             connection.commit()
             committed.append((number, time.monotonic_ns()))
     return committed
-
-
-def _when_due(schedule: Schedule, start: int, numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Each number when its moment has come, or at once when it has passed, with that moment."""
-    pause = threading.Event()
-    for number in numbers:
-        due = start + schedule.due_ns(number)
-        if (early := due - time.monotonic_ns()) > 0:
-            pause.wait(early / 1e9)
-        yield number, due
 
 
 def _producer(kafka: Mapping[str, Any], records: int, more: Mapping[str, Any]) -> Producer:
@@ -160,4 +150,6 @@ ROLES: Mapping[str, Callable[..., dict[str, Any]]] = {
     "publish-live": publish_live,
     "publish-flat-out": publish_flat_out,
     "raw-copy": raw_copy,
+    "append-backlog": append_backlog,
+    "append-live": append_live,
 }

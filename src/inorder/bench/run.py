@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import orjson
@@ -12,6 +12,8 @@ from rich.console import Console
 
 from inorder.bench.display import show
 from inorder.bench.journal import JournalOptions, bench_journal
+from inorder.bench.journal_replicate import ReplicateOptions, bench_replicate
+from inorder.bench.journal_replicate_report import ReplicateReport, show_replicate
 from inorder.bench.journal_report import JournalReport, show_journal
 from inorder.bench.options import PipelineOptions, RelayOptions, RelaySetting
 from inorder.bench.peers import eventsourcing
@@ -67,6 +69,13 @@ def run_journal(options: JournalOptions, as_json: bool) -> int:
     return _tell(report := journal_report(options, _say_on(console)), as_json, lambda: show_journal(console, report))
 
 
+def run_replicate(options: ReplicateOptions, as_json: bool) -> int:
+    """Measures replication of journals; the exit code is 5 if the store has something not once, or out of order."""
+    console = _console()
+    report = replicate_report(options, _say_on(console))
+    return _tell(report, as_json, lambda: show_replicate(console, report))
+
+
 def relay_report(peer: str, options: RelayOptions, say: Say) -> RelayReport:
     """Starts servers and lets both sides take turns on them."""
     Settings.load(relay=options.setting.as_dict())  # what is not built is refused before anything is started
@@ -108,9 +117,19 @@ def journal_report(options: JournalOptions, say: Say) -> JournalReport:
     return JournalReport(options, figures, peer, _machine(before))
 
 
-def _place(say: Say, setting: RelaySetting, postgres: Mapping[str, str]) -> BenchPlace:
-    say("Starting PostgreSQL and Kafka …")
-    return BenchPlace(Stack(("postgres", "kafka"), postgres={**POSTGRES, **postgres}), say, setting)
+def replicate_report(options: ReplicateOptions, say: Say) -> ReplicateReport:
+    """Starts servers and measures every store with every engine on them."""
+    for engine in options.engines:  # what is not built is refused before anything is started
+        Settings.load(pipeline={"engine": engine})
+    before = _load_average()
+    with _place(say, RelaySetting(), {}, [store for store in options.stores if store != "postgres"]) as place:
+        trials = bench_replicate(place, options)
+    return ReplicateReport(options, trials, _machine(before))
+
+
+def _place(say: Say, setting: RelaySetting, postgres: Mapping[str, str], more: Sequence[str] = ()) -> BenchPlace:
+    say("Starting PostgreSQL and Kafka …" if not more else f"Starting PostgreSQL, Kafka and {', '.join(more)} …")
+    return BenchPlace(Stack(("postgres", "kafka", *more), postgres={**POSTGRES, **postgres}), say, setting)
 
 
 def _tell(report: Told, as_json: bool, show_it: Callable[[], None]) -> int:

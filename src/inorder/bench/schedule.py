@@ -6,6 +6,9 @@ every record that it held back, as it would cost users who do not wait for one a
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 
@@ -44,3 +47,13 @@ class Schedule:
     def share(self, writer: int, writers: int) -> range:
         """The records of one of several writers, who take turns."""
         return range(writer, self.total, writers)
+
+
+def when_due(schedule: Schedule, start: int, numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Each number when its moment has come, or at once when it has passed, with that moment."""
+    pause = threading.Event()
+    for number in numbers:
+        due = start + schedule.due_ns(number)
+        if (early := due - time.monotonic_ns()) > 0:
+            pause.wait(early / 1e9)
+        yield number, due

@@ -54,6 +54,22 @@ class PipelinePeer(StrEnum):
     debezium_jdbc = "debezium-jdbc"
 
 
+class JournalStores(StrEnum):
+    """What journals are replicated to."""
+
+    postgres = "postgres"
+    cassandra = "cassandra"
+    both = "both"
+
+
+class JournalEngines(StrEnum):
+    """Who replicates them."""
+
+    resident = "resident"
+    micro_batch = "micro-batch"
+    both = "both"
+
+
 @app.command()
 def relay(
     peer: Annotated[
@@ -168,8 +184,19 @@ def pipeline(
 @app.command()
 def journal(
     events: Annotated[
-        int, typer.Option(min=1_000, metavar="N", help="How many events are appended in batches in each turn.")
-    ] = 200_000,
+        int | None,
+        typer.Option(
+            min=1_000,
+            metavar="N",
+            help="How many events are appended in batches in each turn, or make the backlog that is replicated. "
+            "[default: 200000; with --replicate 400000, for Cassandra 100000]",
+        ),
+    ] = None,
+    replicate: Annotated[
+        bool, typer.Option("--replicate", help="Measure the job replicate instead: a backlog, then live appends.")
+    ] = False,
+    store: Annotated[JournalStores, typer.Option(help="With --replicate: where to.")] = JournalStores.postgres,
+    engine: Annotated[JournalEngines, typer.Option(help="With --replicate: by which engine.")] = JournalEngines.both,
     writers: Annotated[int, typer.Option(min=1, metavar="N", help="How many append one event at a time.")] = 16,
     seconds: Annotated[float, typer.Option(min=0.1, metavar="S", help="How long they do so in each turn.")] = 5.0,
     foreign: Annotated[
@@ -184,14 +211,25 @@ def journal(
 ) -> None:
     """Measure appends to journals and how soon one is read back, from the store and from Kafka alone.
 
+    With --replicate: how fast the job replicate fills a store, and how soon an append is in it.
+
     Brings its own servers; of the settings only [log] is used. Where the Python package eventsourcing is installed it
-    is measured on the same PostgreSQL. Reads the events back: exit 5 on loss or disorder.
+    is measured on the same PostgreSQL. Reads the events back: exit 5 on loss, duplicates or disorder.
     """
-    from inorder.bench.journal import JournalOptions
-    from inorder.bench.run import run_journal
+    from inorder.bench.journal import EVENTS, JournalOptions
+    from inorder.bench.journal_replicate import ReplicateOptions
+    from inorder.bench.run import run_journal, run_replicate
 
     load(config)
+    if replicate:
+        asked = ReplicateOptions.of(store.value, engine.value, events, seconds)
+        raise typer.Exit(run_replicate(asked, as_json))
     options = JournalOptions(
-        events=events, writers=writers, seconds=seconds, foreign=foreign, reads=reads, repeats=repeats
+        events=events or EVENTS,
+        writers=writers,
+        seconds=seconds,
+        foreign=foreign,
+        reads=reads,
+        repeats=repeats,
     )
     raise typer.Exit(run_journal(options, as_json))

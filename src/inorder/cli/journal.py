@@ -8,24 +8,32 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from inorder.cli import quarantine
-from inorder.cli.journal_lines import event_of_line, line_of_event
+from inorder.cli import journal_snapshots, quarantine
+from inorder.cli.journal_lines import event_of_line, line_of_event, line_of_snapshot
 from inorder.cli.options import AsJson, ConfigFile, load
 from inorder.cli.output import say, show_fields, show_json, show_table
 from inorder.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from inorder.journal.client import Journal
+    from inorder.journal.snapshots.snapshotting import Recovery
     from inorder.model.journal import Event
     from inorder.wiring import Journals
 
 app = typer.Typer(help="Append to journals and read them.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(quarantine.app, name="quarantine")
+app.add_typer(journal_snapshots.app, name="snapshot")
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic of the journal.")]
 Id = Annotated[str, typer.Argument(metavar="ID", help="The journal.")]
 From = Annotated[int, typer.Option("--from", metavar="N", help="The first sequence number.")]
 To = Annotated[int | None, typer.Option("--to", metavar="N", help="The last sequence number; all without it.")]
+FromSnapshot = Annotated[
+    bool,
+    typer.Option(
+        "--from-snapshot", help='Print the latest snapshot first, as {"snapshot": ...}, then the events behind it.'
+    ),
+]
 Expected = Annotated[
     int | None, typer.Option("--expected", metavar="N", help="Append only if the journal ends at N; 0 is an empty one.")
 ]
@@ -44,7 +52,7 @@ def append(
     as_json: AsJson = False,
 ) -> None:
     """Append events from stdin, all or none: a line each, as {"seq_nr": 1, "payload": ..., "tags": [...]}."""
-    from inorder.journal import durations
+    from inorder.journal.codec import durations
 
     events = list(_events(sys.stdin))
     if not events:
@@ -57,14 +65,26 @@ def append(
 
 @app.command()
 def read(
-    topic: Topic, id: Id, config: ConfigFile = None, from_seq_nr: From = 1, to: To = None, as_json: AsJson = False
+    topic: Topic,
+    id: Id,
+    config: ConfigFile = None,
+    from_seq_nr: From = 1,
+    to: To = None,
+    from_snapshot: FromSnapshot = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print events, a line of JSON each, as they are read."""
     from inorder.model.journal import MAX_SEQ_NR
 
     del as_json  # lines of JSON are what there is
+    if from_snapshot and (from_seq_nr, to) != (1, None):
+        raise typer.BadParameter("--from-snapshot goes from the snapshot to the end; leave --from and --to out")
     with _journals(config) as journals:
-        for record in _journal(journals, topic, id).read(from_seq_nr, MAX_SEQ_NR if to is None else to):
+        journal = _journal(journals, topic, id)
+        if from_snapshot:
+            _show_recovery(journal.recover())
+            return
+        for record in journal.read(from_seq_nr, MAX_SEQ_NR if to is None else to):
             show_json(line_of_event(record))
 
 
@@ -136,6 +156,13 @@ def _journal(journals: Journals, topic: str, id: str) -> Journal:
     from inorder.model.journal import Key
 
     return journals.journal(Key(id, topic))
+
+
+def _show_recovery(recovery: Recovery) -> None:
+    if recovery.snapshot is not None:
+        show_json({"snapshot": line_of_snapshot(recovery.snapshot)})
+    for record in recovery.events:
+        show_json(line_of_event(record))
 
 
 def _events(lines: Iterator[str]) -> Iterator[Event]:

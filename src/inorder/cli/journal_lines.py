@@ -1,4 +1,4 @@
-"""Events as lines of JSON: what `inorder journal append` reads and `inorder journal read` prints.
+"""Events and snapshots as lines of JSON: what `inorder journal append` reads and `inorder journal read` prints.
 
 Bytes are written as `{"base64": "..."}` beside `"payload_type": "binary"`; text needs `"payload_type": "text"`. All
 else is JSON. So what was printed can be appended again.
@@ -13,35 +13,29 @@ from typing import Any
 import orjson
 
 from inorder.model.errors import ValidationError
-from inorder.model.journal import Event, EventRecord, Payload, PayloadType
+from inorder.model.journal import Event, EventRecord, Payload, PayloadType, SeqNr, Snapshot
 from inorder.model.journal.event import json_payload, json_value, payload_type
 from inorder.model.journal.seq_nr import checked_seq_nr
 
 _KNOWN = frozenset({"seq_nr", "payload", "payload_type", "tags"})
+_KNOWN_OF_SNAPSHOT = frozenset({"seq_nr", "payload", "payload_type", "metadata"})
 _PRINTED = frozenset({"timestamp", "partition", "offset", "origin", "version", "metadata", "headers"})
 
 
 def event_of_line(line: str, number: int) -> Event:
     """The event of a line; `ValidationError` names the line and what is wrong with it."""
     place = f"line {number}"
-    try:
-        fields = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
-        raise ValidationError(place, f"it is not JSON: {error}.", hint='Write {"seq_nr": 1, "payload": {}}.') from error
-    if not isinstance(fields, dict):
-        raise ValidationError(place, f"{line.strip()[:80]!r} is not an object.")
-    if unknown := sorted(set(fields) - _KNOWN - _PRINTED):
-        raise ValidationError(place, f"{unknown[0]!r} is not known.", hint=f"Known are {', '.join(sorted(_KNOWN))}.")
+    fields = _fields(line, place, _KNOWN)
     seq_nr = checked_seq_nr(fields.get("seq_nr"), f"{place}, seq_nr")
     return Event(seq_nr, _payload(fields, place), frozenset(_tags(fields, place)))
 
 
 def line_of_event(record: EventRecord) -> dict[str, Any]:
     """An event with everything that is known of it."""
-    event, kind = record.event, payload_type(record.event.payload)
+    event = record.event
     return {
         "seq_nr": event.seq_nr,
-        **({} if kind is None else {"payload_type": kind.value, "payload": _shown(event.payload)}),
+        **_payload_fields(event.payload),
         "tags": sorted(event.tags),
         "timestamp": record.timestamp.isoformat(),
         "partition": record.partition_offset.partition,
@@ -51,6 +45,41 @@ def line_of_event(record: EventRecord) -> dict[str, Any]:
         "metadata": {"header": record.metadata.header, "data": record.metadata.payload.data},
         "headers": dict(record.headers),
     }
+
+
+def snapshot_of_line(text: str) -> tuple[SeqNr, Payload, object]:
+    """Number, payload and metadata of a snapshot; `ValidationError` says what is wrong with it."""
+    fields = _fields(text, "stdin", _KNOWN_OF_SNAPSHOT)
+    return checked_seq_nr(fields.get("seq_nr")), _payload(fields, "stdin"), fields.get("metadata")
+
+
+def line_of_snapshot(snapshot: Snapshot) -> dict[str, Any]:
+    """A snapshot with everything that is known of it."""
+    return {
+        "seq_nr": snapshot.seq_nr,
+        **_payload_fields(snapshot.payload),
+        "metadata": snapshot.metadata,
+        "timestamp": snapshot.timestamp.isoformat(),
+        "origin": snapshot.origin,
+        "version": snapshot.version,
+    }
+
+
+def _fields(text: str, place: str, known: frozenset[str]) -> dict[str, Any]:
+    try:
+        fields = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise ValidationError(place, f"it is not JSON: {error}.", hint='Write {"seq_nr": 1, "payload": {}}.') from error
+    if not isinstance(fields, dict):
+        raise ValidationError(place, f"{text.strip()[:80]!r} is not an object.")
+    if unknown := sorted(set(fields) - known - _PRINTED):
+        raise ValidationError(place, f"{unknown[0]!r} is not known.", hint=f"Known are {', '.join(sorted(known))}.")
+    return fields
+
+
+def _payload_fields(payload: Payload) -> dict[str, Any]:
+    kind = payload_type(payload)
+    return {} if kind is None else {"payload_type": kind.value, "payload": _shown(payload)}
 
 
 def _shown(payload: Payload) -> object:

@@ -19,10 +19,12 @@ from inorder.cli import (
     doctor,
     exceeded,
     journal,
+    key,
     outbox,
     pipeline,
     relay,
     schema,
+    status,
     topics,
     up,
 )
@@ -51,7 +53,9 @@ app.add_typer(topics.app, name="topics")
 app.add_typer(exceeded.app, name="exceeded")
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(journal.app, name="journal")
+app.add_typer(key.app, name="key")
 app.add_typer(bench.app, name="bench")
+app.command("status")(status.status)
 app.command("doctor")(doctor.doctor)
 app.add_typer(config.app, name="config")
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from inorder.cli.audit import run_and_show
 from inorder.cli.options import AsJson, ConfigFile, load
 from inorder.cli.output import say, show_fields, show_table
 from inorder.cli.stopping import in_background, stop_on_signals
 
 if TYPE_CHECKING:
+    from inorder.journal.replication.expiring import Expired
+    from inorder.ports.partition_reader import Place
     from inorder.settings import Settings
+    from inorder.wiring.job_measuring import JobService
 
 app = typer.Typer(help="Carry Kafka records into tables, on Spark.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -24,6 +30,7 @@ class Job(StrEnum):
     upsert = "upsert"
     replicate = "replicate"
     expire = "expire"
+    audit = "audit"
 
 
 @app.callback()
@@ -38,7 +45,8 @@ def run(
         typer.Argument(
             help=(
                 "upsert: the newest state of each key, in a table. replicate: journals, in their store. "
-                "expire: purge journals whose time is over, every hour."
+                "expire: purge journals whose time is over, every hour. "
+                "audit: compare journals in their store with their topics, once."
             )
         ),
     ],
@@ -53,27 +61,39 @@ def run(
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Apply what is there now, then end.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="expire: print what would go, and do nothing.")] = False,
+    topic: Annotated[str | None, typer.Option(metavar="NAME", help="audit: only journals of this topic.")] = None,
+    id: Annotated[str | None, typer.Option("--id", metavar="ID", help="audit: only this journal of --topic.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a job on Spark until a signal.
 
-    SIGTERM or Ctrl-C lets it finish the slice in hand, within 10 s. Prints totals at the end.
+    SIGTERM or Ctrl-C lets it finish the slice in hand, within 10 s. Prints totals at the end. `health.listen` says
+    where health and metrics are told.
     """
     from inorder.cli.pipeline_display import shown
-    from inorder.pipeline.progress import Progress
+    from inorder.pipeline.progress import Progress, Several
+    from inorder.wiring.job_measuring import JobService
 
     given: dict[str, Any] = {name: value for name, value in (("engine", engine), ("master", master)) if value}
     settings = load(config, **({"pipeline": given} if given else {}))
     if dry_run and job is not Job.expire:
         raise typer.BadParameter(f"the job {job.value} has no --dry-run")
+    if (topic or id) and job is not Job.audit:
+        raise typer.BadParameter(f"the job {job.value} has neither --topic nor --id")
+    if job is Job.audit:
+        run_and_show(settings, topic, id, as_json)
+        return
     if job is Job.expire:
         _expire(settings, once or dry_run, dry_run, as_json)
         return
     progress = Progress()
     run_job, topics, behind = _parts(job, settings)
+    service = JobService(settings, job.value, behind)
     say(f"The job {job.value} reads {topics} with the engine {settings.pipeline.engine}.")
-    with stop_on_signals(f"the job {job.value}") as stop, shown(progress, behind):
-        totals = in_background(lambda: run_job(settings, once=once, stop=stop, listener=progress))
+    listener = Several(progress, service.listener)
+    display = shown(progress, lambda: sum(behind().values()))
+    with stop_on_signals(f"the job {job.value}") as stop, _told(service), display:
+        totals = in_background(lambda: run_job(settings, once=once, stop=stop, listener=listener))
     show_fields(dict(totals), as_json)
 
 
@@ -92,22 +112,39 @@ def status(config: ConfigFile = None, as_json: AsJson = False) -> None:
 def _expire(settings: Settings, once: bool, dry_run: bool, as_json: bool) -> None:
     """This one runs without Spark."""
     from inorder.wiring import run_expire
+    from inorder.wiring.job_measuring import JobService
 
-    with stop_on_signals("the job expire") as stop:
-        totals = in_background(
-            lambda: run_expire(settings, once=once, stop=stop, dry_run=dry_run, tell=lambda each: say(str(each)))
-        )
+    service = JobService(settings, Job.expire.value, dict)
+    run = partial(run_expire, settings, once=once, dry_run=dry_run, tell=_say_expired, service=service)
+    with stop_on_signals("the job expire") as stop, _told(service):
+        totals = in_background(lambda: run(stop=stop))
     show_fields(dict(totals), as_json)
 
 
-def _parts(job: Job, settings: Settings) -> tuple[Callable[..., dict[str, Any]], str, Callable[[], int]]:
-    """What runs a job, what it reads, and how many records wait for it."""
+def _say_expired(expired: Expired) -> None:
+    say(str(expired))
+
+
+@contextmanager
+def _told(service: JobService) -> Iterator[None]:
+    with service:
+        if service.address:
+            say("Health and metrics are told at http://{}:{}.".format(*service.address))
+        yield
+
+
+def _parts(job: Job, settings: Settings) -> tuple[Callable[..., dict[str, Any]], str, Callable[[], dict[Place, int]]]:
+    """What runs a job, what it reads, and how many records of each partition wait for it."""
     if job is Job.replicate:
         from inorder.wiring import journal_lag, run_replicate
 
         topics = "all topics that begin with " + " or ".join(settings.journal.topic_prefixes)
-        return run_replicate, topics, lambda: sum(row.behind for row in journal_lag(settings))
+        return run_replicate, topics, lambda: {(row.topic, row.partition): row.behind for row in journal_lag(settings)}
     from inorder.wiring import pipeline_status, run_upsert, upsert_work
 
     topics = ", ".join(f"topic {topic}" for topic in upsert_work(settings).topics)
-    return run_upsert, topics, lambda: int(pipeline_status(settings)["behind"])
+    return run_upsert, topics, lambda: _waiting(pipeline_status(settings)["partitions"])
+
+
+def _waiting(partitions: list[dict[str, Any]]) -> dict[Place, int]:
+    return {(each["topic"], each["partition"]): each["behind"] for each in partitions if each["behind"] is not None}

@@ -11,7 +11,7 @@ from inorder.cli.output import readable, say, show_fields, show_json, show_table
 from inorder.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from inorder.journal.quarantine import Quarantined
+    from inorder.journal.replication.quarantine import Quarantined
 
 app = typer.Typer(
     help="Look at records that could not be replicated, apply them or give them up.",

@@ -19,15 +19,29 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from itertools import islice
 from typing import Any, Final, ParamSpec, Protocol, Self, TypeVar
 
 from inorder.journal.client import Journal, Journals
-from inorder.journal.subscription import Subscribed, Subscription
+from inorder.journal.subscribing.subscription import Subscribed, Subscription
 from inorder.model.errors import DamagedRecordError, InorderError
-from inorder.model.journal import MAX_SEQ_NR, MIN_SEQ_NR, DeleteTo, Event, EventRecord, Key, PartitionOffset, SeqNr
+from inorder.model.journal import (
+    ANY_SNAPSHOT,
+    MAX_SEQ_NR,
+    MIN_SEQ_NR,
+    DeleteTo,
+    Event,
+    EventRecord,
+    Key,
+    PartitionOffset,
+    Payload,
+    SeqNr,
+    Snapshot,
+    SnapshotCriteria,
+)
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -106,6 +120,14 @@ class AsyncJournals:
         self._journals.close()
 
 
+@dataclass(frozen=True, slots=True)
+class AsyncRecovery:
+    """A snapshot, and the events behind it for `async for`; all events where there is none."""
+
+    snapshot: Snapshot | None
+    events: AsyncGenerator[EventRecord, None]
+
+
 class AsyncJournal:
     """The journal of one key."""
 
@@ -154,6 +176,29 @@ class AsyncJournal:
     async def mark(self, id: str | None = None) -> PartitionOffset:
         """Writes a mark, which changes nothing."""
         return await self._run(self._journal.mark, id)
+
+    async def save_snapshot(
+        self, seq_nr: SeqNr, payload: Payload = None, *, metadata: object = None
+    ) -> Snapshot | None:
+        """Keeps what the events up to a number amount to; see `Journal.save_snapshot`."""
+        return await self._run(partial(self._journal.save_snapshot, metadata=metadata), seq_nr, payload)
+
+    async def snapshot(self, criteria: SnapshotCriteria = ANY_SNAPSHOT) -> Snapshot | None:
+        """The latest snapshot that fits."""
+        return await self._run(self._journal.snapshot, criteria)
+
+    async def snapshots(self) -> list[Snapshot]:
+        """All snapshots, the latest first."""
+        return await self._run(self._journal.snapshots)
+
+    async def delete_snapshots(self, criteria: SnapshotCriteria = ANY_SNAPSHOT) -> int:
+        """Deletes the snapshots that fit, and no event; returns how many there were."""
+        return await self._run(self._journal.delete_snapshots, criteria)
+
+    async def recover(self, criteria: SnapshotCriteria = ANY_SNAPSHOT) -> AsyncRecovery:
+        """The latest snapshot that fits and the events behind it; see `Journal.recover`."""
+        found = await self._run(self._journal.recover, criteria)
+        return AsyncRecovery(found.snapshot, _stream(self._pool, lambda: _pages(found.events)))
 
     async def _run(self, call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         return await asyncio.wrap_future(self._pool.submit(call, *arguments, **named))

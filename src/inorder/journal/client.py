@@ -18,11 +18,13 @@ from typing import Self
 from uuid import uuid4
 
 from inorder.journal.action import Action, Append, Delete, Mark, Purge
-from inorder.journal.codec import Sender, action_of, action_record, append_record
+from inorder.journal.codec.records import Sender, action_of, action_record, append_record
 from inorder.journal.expiry import checked_expire_after
-from inorder.journal.reader import JournalReader, Moment, answer
-from inorder.model.errors import DeadlineError, SeqNrConflictError, UnknownOutcomeError
+from inorder.journal.reading.reader import JournalReader, Moment, answer
+from inorder.journal.snapshots.snapshotting import JournalSnapshots, Look, Recovery, Rings
+from inorder.model.errors import ConfigurationError, DeadlineError, SeqNrConflictError, UnknownOutcomeError
 from inorder.model.journal import (
+    ANY_SNAPSHOT,
     MAX_SEQ_NR,
     MIN_SEQ_NR,
     DeleteTo,
@@ -30,10 +32,13 @@ from inorder.model.journal import (
     EventRecord,
     Key,
     PartitionOffset,
+    Payload,
     PayloadMetadata,
     RecordMetadata,
     SeqNr,
     SeqRange,
+    Snapshot,
+    SnapshotCriteria,
 )
 from inorder.model.journal.seq_nr import checked_seq_nr
 from inorder.model.message import Limits, Record
@@ -55,6 +60,8 @@ class Journals:
         *,
         sender: Sender = Sender(),  # noqa: B008 - a tuple
         limits: Limits = Limits(),  # noqa: B008 - frozen
+        encode: Callable[..., Record] = append_record,
+        rings: Rings | None = None,
         timeout_seconds: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -64,6 +71,8 @@ class Journals:
         self.reader = reader
         self.sender = sender
         self.limits = limits
+        self.encode = encode
+        self.rings = rings
         self.now = now
         self._clock = clock
         self._timeout = timeout_seconds
@@ -73,7 +82,7 @@ class Journals:
         return Journal(self, key)
 
     def ids(self, topic: str) -> Iterator[str]:
-        """The ids of all journals of a topic that are replicated, in any order."""
+        """The ids of all journals of a topic that are replicated, in any order; of parked ones too."""
         return self.store.ids(topic)
 
     def send(self, key: Key, action: Action) -> Future[PartitionOffset]:
@@ -96,6 +105,8 @@ class Journals:
         """Sends what is waiting and gives everything back; may be called twice."""
         self.log.close()
         self.store.close()
+        if self.rings is not None:
+            self.rings.store.close()
 
     def __enter__(self) -> Self:
         return self
@@ -177,9 +188,53 @@ class Journal:
         """Writes a mark, which changes nothing; its place tells how far one must have read to know what was before."""
         return self._send(self._mark(id), "Marking")
 
+    def save_snapshot(self, seq_nr: SeqNr, payload: Payload = None, *, metadata: object = None) -> Snapshot | None:
+        """Keeps what the events up to a number amount to, in the store; one of the same number is replaced.
+
+        A number above the journal's end is refused with `ValidationError`. None where the journal has as many newer
+        snapshots as it keeps (`journal.snapshots`): then nothing was written. To save it again does no harm.
+        """
+        now = self._journals.now()
+        # Not all stores keep more than milliseconds.
+        time = now.replace(microsecond=now.microsecond // 1000 * 1000)
+        snapshot = Snapshot(seq_nr, payload, time, metadata, *self._journals.sender)
+        return snapshot if self._snapshots.save(snapshot) else None
+
+    def snapshot(self, criteria: SnapshotCriteria = ANY_SNAPSHOT) -> Snapshot | None:
+        """The latest snapshot that fits, by number, then by time; never one from before a purge."""
+        return self._snapshots.latest(criteria)
+
+    def snapshots(self) -> list[Snapshot]:
+        """All snapshots, the latest first."""
+        return self._snapshots.all()
+
+    def delete_snapshots(self, criteria: SnapshotCriteria = ANY_SNAPSHOT) -> int:
+        """Deletes the snapshots that fit, and no event; returns how many there were."""
+        return self._snapshots.delete(criteria)
+
+    def recover(self, criteria: SnapshotCriteria = ANY_SNAPSHOT) -> Recovery:
+        """The latest snapshot that fits and the events behind it, as a stream; all events where none fits.
+
+        `SnapshotTooOldError` where events behind the snapshot are deleted: what is left would have a hole.
+        """
+        return self._snapshots.recover(criteria)
+
+    @property
+    def _snapshots(self) -> JournalSnapshots:
+        journals = self._journals
+        if journals.rings is None:
+            raise ConfigurationError(
+                "These journals were made without a store of snapshots.", hint="Give them `rings`."
+            )
+        return JournalSnapshots(self.key, journals.rings, self._look, journals.reader, journals.deadline)
+
     def _moment(self, from_seq_nr: SeqNr = MAX_SEQ_NR) -> Moment:
+        return self._look(from_seq_nr).moment
+
+    def _look(self, from_seq_nr: SeqNr = MAX_SEQ_NR) -> Look:
         mark = self._journals.send(self.key, self._mark())
-        return self._journals.reader.moment(self.key, mark, from_seq_nr)
+        moment = self._journals.reader.moment(self.key, mark, from_seq_nr)
+        return Look(mark.result(), moment)
 
     def _mark(self, id: str | None = None) -> Mark:
         return Mark(str(uuid4()) if id is None else id, *self._journals.sender)
@@ -197,13 +252,13 @@ class Journal:
     ) -> Record:
         about = RecordMetadata(metadata, PayloadMetadata(checked_expire_after(expire_after), data))
         journals = self._journals
-        return append_record(self.key, events, journals.now(), journals.sender, about, headers, journals.limits)
+        return journals.encode(self.key, events, journals.now(), journals.sender, about, headers, journals.limits)
 
     def _require_end(self, expected: SeqNr) -> PartitionOffset:
         if expected != 0:
             checked_seq_nr(expected, "expected_seq_nr")
-        mark = self._journals.send(self.key, self._mark())
-        found = self._journals.reader.moment(self.key, mark).plan.pointer
+        mark, moment = self._look()
+        found = moment.plan.pointer
         if (found or 0) != expected:
             raise SeqNrConflictError(
                 f"The journal {self.key} ends at {found or 0}, not at {expected}; nothing was written.",
@@ -211,7 +266,7 @@ class Journal:
                 expected=expected,
                 found=found,
             )
-        return mark.result()
+        return mark
 
     def _require_nobody_between(self, mark: PartitionOffset, place: PartitionOffset, expected: SeqNr | None) -> None:
         if mark.partition != place.partition or place.offset - mark.offset <= 1:

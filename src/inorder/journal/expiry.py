@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
-from inorder.journal import durations
+from inorder.journal.codec import durations
 from inorder.model.errors import ValidationError
 from inorder.ports.journal_store import Expiry
 

@@ -8,7 +8,7 @@ is read twice, nor a journal that begins again after a purge.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -35,11 +35,25 @@ class Counted(NamedTuple):
     forks: list[Fork]
 
 
-def count(end: SeqNr, records: Iterable[EventRecord]) -> Counted:
+def count(end: SeqNr, records: Sequence[EventRecord]) -> Counted:
     """Which of the records, in the order of the log, count in a journal that ends at `end` (0 if it has no event).
 
     A fork does not raise the end.
     """
+    return Counted(list(records), []) if _rises(end, records) else _told_apart(end, records)
+
+
+def _rises(end: SeqNr, records: Sequence[EventRecord]) -> bool:
+    """Whether every number is above all before it, as next to always."""
+    for record in records:
+        number = record.event.seq_nr
+        if number <= end:
+            return False
+        end = number
+    return True
+
+
+def _told_apart(end: SeqNr, records: Sequence[EventRecord]) -> Counted:
     kept: list[EventRecord] = []
     forks: list[Fork] = []
     taken = {end}

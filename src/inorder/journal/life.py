@@ -18,9 +18,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import assert_never
+from uuid import NAMESPACE_OID, UUID, uuid5
 
 from inorder.journal.action import Action, Append, Delete, Mark, Purge
-from inorder.model.journal import DeleteTo, SeqNr, SeqRange
+from inorder.model.journal import DeleteTo, Key, SeqNr, SeqRange
 from inorder.ports.journal_store import JournalHead
 
 
@@ -45,6 +46,11 @@ def life_of(head: JournalHead | None) -> Life | None:
         return None
     delete_to = head.delete_to or 0
     return Life(max(head.seq_nr, delete_to), delete_to, head.is_begun)
+
+
+def life_id(key: Key, partition: int, offset: int) -> UUID:
+    """Names the life that an append begins: the same when it is replicated again after a crash, in other chunks too."""
+    return uuid5(NAMESPACE_OID, f"{key}/{partition}/{offset}")
 
 
 def after(life: Life | None, action: Action) -> Life | None:

@@ -85,8 +85,17 @@ class Cluster:
         partitions = self.partitions(topic)
         if partitions is None:
             return None
-        first, end = (self._offsets(topic, partitions, spec) for spec in (OffsetSpec.earliest(), OffsetSpec.latest()))  # type: ignore[no-untyped-call]  # the client leaves it untyped
+        first = self._offsets(topic, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]  # the client leaves it untyped
+        end = self.committed_ends(topic, partitions)
         return {number: Extent(first[number], end[number]) for number in range(partitions)}
+
+    def committed_ends(self, topic: str, partitions: int) -> dict[int, int]:
+        """The offset up to which each partition is read by those who want committed records only."""
+        return self._offsets(topic, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]  # as above
+
+    def written_ends(self, topic: str, partitions: int) -> dict[int, int]:
+        """The offset behind each partition's last record, be it of a transaction that is still open."""
+        return self._offsets(topic, partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]  # as above
 
     def is_writable(self, topic: str) -> bool:
         """Whether we may write to a topic; where the cluster does not tell, it is taken for granted."""
@@ -103,11 +112,11 @@ class Cluster:
         """The settings a broker runs with."""
         return self._settings(ConfigResource(ResourceType.BROKER, str(broker_id)))
 
-    def _offsets(self, topic: str, partitions: int, spec: OffsetSpec) -> dict[int, int]:
+    def _offsets(
+        self, topic: str, partitions: int, spec: OffsetSpec, level: IsolationLevel = IsolationLevel.READ_COMMITTED
+    ) -> dict[int, int]:
         asked = {TopicPartition(topic, number): spec for number in range(partitions)}
-        answers = self._client.list_offsets(
-            asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=SECONDS
-        )
+        answers = self._client.list_offsets(asked, isolation_level=level, request_timeout=SECONDS)
         return {place.partition: self._answer(answer).offset for place, answer in answers.items()}
 
     def _settings(self, resource: ConfigResource) -> dict[str, str]:

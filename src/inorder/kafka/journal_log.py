@@ -27,6 +27,7 @@ from inorder.model.message import Record
 from inorder.model.partition import Partitioner, partition_of
 from inorder.ports.deadline import Deadline
 from inorder.ports.journal_log import LogRecord, TopicTail, Window
+from inorder.ports.pool import OnLent, untold
 
 CHUNK = 5_000
 
@@ -34,11 +35,12 @@ CHUNK = 5_000
 class KafkaJournalLog:
     """Sends, reads windows and follows topics; nothing connects before it is needed."""
 
-    def __init__(self, properties: Mapping[str, Any]) -> None:
+    def __init__(self, properties: Mapping[str, Any], *, on_lent: OnLent = untold) -> None:
+        """`on_lent` is told of every loan of a consumer."""
         check_properties(properties)
         self._properties = dict(properties)
         self._producer = JournalProducer(properties)
-        self._pool = consumer_pool(properties)
+        self._pool = consumer_pool(properties, on_lent)
 
     def send(self, record: Record) -> Future[PartitionOffset]:
         """Sends without waiting."""
@@ -67,9 +69,10 @@ class KafkaJournalLog:
 class KafkaTail:
     """Follows all partitions of a topic."""
 
-    def __init__(self, properties: Mapping[str, Any], topic: str) -> None:
+    def __init__(self, properties: Mapping[str, Any], topic: str, more: Mapping[str, object] = PROPERTIES) -> None:
         self._properties = dict(properties)
         self._topic = topic
+        self._more = more
         self._consumer: Consumer | None = None
         self._next: dict[int, int] = {}
 
@@ -82,7 +85,7 @@ class KafkaTail:
 
     def start(self, offsets: Mapping[int, int]) -> None:
         """Reads from these offsets on."""
-        consumer = self._consumer = self._consumer or committed_consumer(self._properties, GROUP, PROPERTIES)
+        consumer = self._consumer = self._consumer or committed_consumer(self._properties, GROUP, self._more)
         try:
             for partition, offset in offsets.items():
                 first, _ = consumer.get_watermark_offsets(TopicPartition(self._topic, partition), timeout=5)

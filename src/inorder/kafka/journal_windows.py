@@ -17,7 +17,7 @@ from inorder.model.errors import InorderError, RecordsLostError, TransientError
 from inorder.model.message import RecordHeaders
 from inorder.ports.deadline import Deadline
 from inorder.ports.journal_log import LogRecord, Window
-from inorder.ports.pool import Pool
+from inorder.ports.pool import OnLent, Pool, untold
 
 GROUP = "inorder.journal"
 """The client wants a group's name; no group is joined, and no offset is committed to it."""
@@ -35,9 +35,9 @@ PROPERTIES: Mapping[str, object] = {
 GONE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 
 
-def consumer_pool(properties: Mapping[str, Any]) -> Pool[Consumer]:
+def consumer_pool(properties: Mapping[str, Any], on_lent: OnLent = untold) -> Pool[Consumer]:
     """Consumers for as many readers as there are at once."""
-    return Pool(lambda: committed_consumer(properties, GROUP, PROPERTIES), Consumer.close)
+    return Pool(lambda: committed_consumer(properties, GROUP, PROPERTIES), Consumer.close, on_lent=on_lent)
 
 
 def window_records(consumer: Consumer, window: Window, key: bytes, deadline: Deadline) -> Iterator[LogRecord]:

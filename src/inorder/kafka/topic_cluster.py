@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import IsolationLevel, KafkaException, Message, TopicCollection, TopicPartition
+from confluent_kafka import KafkaException, Message, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs do not re-export all of them
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
     ConfigSource,
-    OffsetSpec,
     ResourceType,
 )
 
@@ -34,7 +33,7 @@ class KafkaTopicCluster(Cluster):
     def is_empty(self, topic: str) -> bool:
         """Whether no partition ever got anything."""
         partitions = self.partitions(topic) or 0
-        return not any(self._ends(topic, partitions, IsolationLevel.READ_UNCOMMITTED))
+        return not any(self.written_ends(topic, partitions).values())
 
     def make(self, target: Target, like: str) -> None:
         """Makes a topic with the settings that somebody gave another one, and as many replicas."""
@@ -46,9 +45,9 @@ class KafkaTopicCluster(Cluster):
 
     def ends(self, topic: str, partitions: int) -> tuple[int, ...] | None:
         """The offset behind each partition's last committed record; None while a transaction is open."""
-        written = self._ends(topic, partitions, IsolationLevel.READ_UNCOMMITTED)
+        written = self.written_ends(topic, partitions)
         # What is behind the last stable offset belongs to a transaction that is open, or follows one.
-        if written != self._ends(topic, partitions, IsolationLevel.READ_COMMITTED):
+        if written != self.committed_ends(topic, partitions):
             return None
         return tuple(map(_end, self._last_records(topic, partitions)))
 
@@ -88,11 +87,6 @@ class KafkaTopicCluster(Cluster):
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=changes)
         answers = self._client.incremental_alter_configs([resource], request_timeout=SECONDS)
         self._answer(answers[resource])
-
-    def _ends(self, topic: str, partitions: int, level: IsolationLevel) -> list[int]:
-        asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}  # type: ignore[no-untyped-call]  # the client leaves it untyped
-        answers = self._client.list_offsets(asked, isolation_level=level, request_timeout=SECONDS)
-        return [self._answer(answers[place]).offset for place in asked]
 
 
 def _end(last: Message | None) -> int:

@@ -8,6 +8,7 @@ InorderError                     code, message, next step
 │   ├── UnreachableError         a server, a download or Java is not there     exit 4
 │   │   └── NotAdmittedError     a server is there and does not let us in
 │   ├── TopicUnavailableError    one topic is deleted or closed to us, all others work
+│   │   └── TopicSwitchingError  it is closed for a moment, while its next generation is opened
 │   ├── FencedError              another instance owns what we thought was ours
 │   ├── UnknownOutcomeError      a commit was sent and its answer never came
 │   ├── DeadlineError            an answer did not come in the time given for it
@@ -16,6 +17,7 @@ InorderError                     code, message, next step
     ├── RejectedError            the broker or the store refused this record for its content
     ├── DamagedRecordError       a record of a journal cannot be read
     ├── SeqNrConflictError       a journal does not end where an append expected it to
+    ├── SnapshotTooOldError      events behind a snapshot are deleted, so it leads to a hole
     └── GuaranteeError           loss, disorder or a duplicate was seen        exit 5
         └── RecordsLostError     retention removed records before they were replicated
 ```
@@ -117,6 +119,12 @@ class TopicUnavailableError(TransientError):
     ) -> None:
         super().__init__(message, hint=hint, delivered_ids=delivered_ids)
         self.topic = topic
+
+
+class TopicSwitchingError(TopicUnavailableError):
+    """A topic is being switched to its next generation. Its rows wait for a moment, others go on."""
+
+    code = "RELAY-004"
 
 
 class FencedError(TransientError):
@@ -255,3 +263,14 @@ class RecordsLostError(GuaranteeError):
         super().__init__(message, hint=hint)
         self.wanted = wanted
         self.first = first
+
+
+class SnapshotTooOldError(PermanentError):
+    """A journal is deleted up to `delete_to`, beyond the snapshot at `seq_nr`: what lies between is known to nobody."""
+
+    code = "JOURNAL-005"
+
+    def __init__(self, message: str, *, hint: str = "", seq_nr: int, delete_to: int) -> None:
+        super().__init__(message, hint=hint)
+        self.seq_nr = seq_nr
+        self.delete_to = delete_to

@@ -1,4 +1,4 @@
-"""Where a running relay tells how it is: `/health`, `/metrics`, and a plain `Pong`.
+"""Where a running relay or job tells how it is: `/health`, `/metrics`, and a plain `Pong`.
 
 PollingOutboxPublisher answers every line on a TCP port with `Pong`, and checks of its users rely on that. So an empty
 line is answered here too, on the port that speaks HTTP: with `Pong` while the relay works, and by closing the

@@ -89,17 +89,24 @@ class RelayReading:
     outbox: OutboxReading | None = None
 
 
-class Metrics:
-    """The one registry of a process; `read` is called at each scrape and must not wait for anybody."""
+class Served:
+    """The one registry of a process: a collector of ours, and what is known of any process."""
 
-    def __init__(self, read: Callable[[], RelayReading]) -> None:
-        self._registry = CollectorRegistry()
-        self._registry.register(RelayCollector(read))
-        ProcessCollector(registry=self._registry)
+    def __init__(self, collector: Collector) -> None:
+        self.registry = CollectorRegistry()
+        self.registry.register(collector)
+        ProcessCollector(registry=self.registry)
 
     def text(self) -> bytes:
         """Everything in Prometheus' text format."""
-        return generate_latest(self._registry)
+        return generate_latest(self.registry)
+
+
+class Metrics(Served):
+    """The metrics of a relay; `read` is called at each scrape and must not wait for anybody."""
+
+    def __init__(self, read: Callable[[], RelayReading]) -> None:
+        super().__init__(RelayCollector(read))
 
 
 class RelayCollector(Collector):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Protocol
 
-from inorder.ports.slice_work import SliceOutcome
+from inorder.ports.slice_work import SliceOutcome, merged
 
 logger = logging.getLogger("inorder.pipeline")
 
@@ -69,7 +69,7 @@ def tell(listener: Listener, outcome: SliceOutcome) -> None:
 def summed(earlier: SliceOutcome, later: SliceOutcome) -> SliceOutcome:
     """Two outcomes of one partition, told as one."""
     sums = {name: getattr(earlier, name) + getattr(later, name) for name in FIGURES}
-    return replace(later, **sums)
+    return replace(later, **sums, measures=merged(earlier.measures, later.measures))
 
 
 @dataclass

@@ -50,7 +50,11 @@ def survey(work: SliceWork, source: TopicSource) -> Survey:
         raise TransientError(f"{_do_not_exist(missing)}.", hint="It is waited for.")
     found = _pointers(work, [topic for topic in work.topics if topic not in missing])
     for topic, pointers in found.items():
-        check_reachable(topic, pointers, extents[topic] or {})
+        held = extents[topic] or {}
+        if _are_past(pointers, held):
+            # Perhaps another driver has moved them since. What a pointer has passed was there when it was read.
+            held = _with_ends(held, source.extents(topic) or {})
+        check_reachable(topic, pointers, held)
     return Survey(
         partitions={topic: len(held) for topic, held in extents.items() if held is not None},
         pointers={(topic, number): one.next_offset for topic, some in found.items() for number, one in some.items()},
@@ -93,6 +97,15 @@ def _pointers(work: SliceWork, topics: Iterable[str]) -> dict[str, Mapping[int, 
         return {topic: worker.pointers(topic) for topic in topics}
     finally:
         worker.close()
+
+
+def _are_past(pointers: Mapping[int, Pointer], extents: Mapping[int, Extent]) -> bool:
+    return any(number in extents and one.next_offset > extents[number].end for number, one in pointers.items())
+
+
+def _with_ends(extents: Mapping[int, Extent], later: Mapping[int, Extent]) -> dict[int, Extent]:
+    """As they were, with the ends of later: a pointer that is read in between lies between the two."""
+    return {number: Extent(extent.first, later.get(number, extent).end) for number, extent in extents.items()}
 
 
 def _do_not_exist(topics: tuple[str, ...]) -> str:

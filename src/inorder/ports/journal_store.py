@@ -73,7 +73,11 @@ class EventualJournal(Protocol):
         """
 
     def ids(self, topic: str) -> Iterator[str]:
-        """The ids of all journals of a topic that have a head, each once, in any order; page by page."""
+        """The ids of all journals of a topic that have a head or are parked, each once, in any order; page by page.
+
+        A parked journal is one of them though it may have no head yet: whoever walks over all journals is to meet it,
+        and is told by `pointer`, instead of taking what is left for everything.
+        """
 
     def close(self) -> None:
         """Gives connections back; may be called twice."""

@@ -14,13 +14,26 @@ T = TypeVar("T")
 
 IDLE_SECONDS = 60.0
 
+OnLent = Callable[[float, float], None]
+"""Hears how many seconds it took to get one, and for how many it was used."""
+
+
+def untold(taking: float, using: float) -> None:
+    """Nothing."""
+
 
 class Pool(Generic[T]):
     """As many as there are users at once; what nobody used for a minute is closed when another comes back."""
 
     def __init__(
-        self, open_one: Callable[[], T], close_one: Callable[[T], object], clock: Callable[[], float] = time.monotonic
+        self,
+        open_one: Callable[[], T],
+        close_one: Callable[[T], object],
+        clock: Callable[[], float] = time.monotonic,
+        on_lent: OnLent = untold,
     ) -> None:
+        """`on_lent` is told of every loan that has ended."""
+        self._on_lent = on_lent
         self._open_one = open_one
         self._close_one = close_one
         self._clock = clock
@@ -36,7 +49,9 @@ class Pool(Generic[T]):
     @contextmanager
     def lent(self) -> Iterator[T]:
         """One for the block; where the block failed it is closed and does not come back."""
+        asked_at = self._clock()
         thing = self._take()
+        taken_at = self._clock()
         try:
             yield thing
         except GeneratorExit:  # a reader that stops early has harmed nothing
@@ -45,7 +60,10 @@ class Pool(Generic[T]):
         except BaseException:
             self._close_one(thing)
             raise
-        self._give_back(thing)
+        else:
+            self._give_back(thing)
+        finally:
+            self._on_lent(taken_at - asked_at, self._clock() - taken_at)
 
     def close(self) -> None:
         """Closes what is idle, and what comes back later; may be called twice."""

@@ -6,14 +6,20 @@ that also moves the pointer of the partition. An engine only reads slices, hands
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Protocol
+from typing import Final, Protocol, TypeAlias
 
 from inorder.model.errors import GuaranteeError
 from inorder.model.message import RecordHeaders
 from inorder.ports.table_store import Pointer
+
+PORTION_BYTES: Final = 2 * 1024 * 1024
+"""How much one transaction takes. More would make it no faster, and what is made of the values is held in memory."""
+
+Measures: TypeAlias = Mapping[str, int]
+"""Figures by name, of which sums make sense (`inorder/journal/replication/tally.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,30 @@ class Slice:
         return f"{self.topic}[{self.partition}] offsets {span}"
 
 
+def portions(batch: Slice, most_bytes: int = PORTION_BYTES) -> Iterator[Slice]:
+    """The slice in pieces of so many bytes of values, or the one record that has more."""
+    first = size = 0
+    for index, value in enumerate(batch.values):
+        length = len(value) if value is not None else 0
+        if size and size + length > most_bytes:
+            yield _piece(batch, slice(first, index))
+            first, size = index, 0
+        size += length
+    yield batch if first == 0 else _piece(batch, slice(first, None))
+
+
+def _piece(batch: Slice, part: slice) -> Slice:
+    return Slice(
+        batch.topic,
+        batch.partition,
+        batch.offsets[part],
+        batch.keys[part],
+        batch.values[part],
+        batch.timestamps[part],
+        batch.headers[part],
+    )
+
+
 def check_order(batch: Slice) -> None:
     """Refuses a slice whose offsets do not rise: some engine or transformation has shuffled it."""
     for before, after in pairwise(batch.offsets):
@@ -67,6 +97,19 @@ class SliceOutcome:
     ignored: int = 0
     rejected: int = 0
     replayed: int = 0
+    measures: Measures = field(default_factory=dict, compare=False)
+    """What the work has measured besides, for whoever serves it; few names, however large the slice."""
+
+
+def merged(one: Measures, other: Measures) -> Measures:
+    """The sums of both.
+
+    >>> merged({"a": 1, "b": 2}, {"b": 3})
+    {'a': 1, 'b': 5}
+    """
+    if not (one and other):
+        return one or other
+    return {**one, **{name: one.get(name, 0) + number for name, number in other.items()}}
 
 
 class SliceWorker(Protocol):

@@ -9,6 +9,8 @@ from datetime import datetime
 from enum import Enum
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
+from inorder.model.errors import RejectedError
+
 
 class Null(Enum):
     """The one value of its kind: the column becomes null. Python's None stands for "keep" instead."""
@@ -87,8 +89,9 @@ class Tally:
 class SliceTransaction(Protocol):
     """One open transaction on one partition; its verbs are called in the order they stand here.
 
-    `isolated`, `upsert` and `version` may be called many times, the others once. Every verb may block on the database.
-    It raises `TransientError` for a fault of the environment and `RejectedError` when the database refuses the data.
+    `isolated`, the two `upsert` and `version` may be called many times, the others once. Every verb may block on the
+    database. It raises `TransientError` for a fault of the environment and `RejectedError` when the database refuses
+    the data.
     """
 
     def lock_pointer(self) -> Pointer:
@@ -108,6 +111,12 @@ class SliceTransaction(Protocol):
 
         A row that would not change is not touched, unless the update wavered: then its version moves. After a
         `RejectedError` the transaction is of no use, but for an `isolated` block around the call.
+        """
+
+    def upsert_each(self, rows: Sequence[FoldedRow], generation: int) -> Sequence[Written | RejectedError] | None:
+        """Writes each row in an isolated block of its own; how each ended, in order.
+
+        None, and nothing is written, where that would be no quicker than an `upsert` for each.
         """
 
     def version(self, key: RowKey) -> tuple[int, int] | None:

@@ -101,7 +101,7 @@ class RelayLoop(OwnerLoop[Term]):
     def _doze(self, term: Term) -> None:
         """Waits for a publisher; looks up now and then for what only the clock brings."""
         until = self._clock() + self._pace.asleep
-        while self._clock() < until and not self._strategy.sleeper.wait(self._pace.poll):
+        while self._clock() < until and not self._strategy.sleeper.wait(term.rest_seconds(self._pace.poll)):
             self._read_meter()
             if self._stop.is_set() or not self._leads() or term.something_waits():
                 return

@@ -25,6 +25,8 @@ class Pace:
     """Between looks whether somebody released a parked key, while there is one."""
     topic: float = 2.0
     """Before a topic that was deleted or closed to us is tried again."""
+    switch: float = 0.25
+    """Before one is tried again that is being switched: it will be open in a moment."""
     back_off: float = 0.5
     """After a failure of the environment, or a record that was refused."""
     blocked: float = 10.0

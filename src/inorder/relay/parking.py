@@ -121,6 +121,10 @@ class Parking:
         """What waits for a person."""
         return [order for order, held in self._held.items() if held.retry_at is None]
 
+    def due_at(self) -> float | None:
+        """When the next one is due that time alone brings back; None if there is none."""
+        return min((held.retry_at for held in self._held.values() if held.retry_at is not None), default=None)
+
     def holds(self) -> bool:
         """Whether anything waits at all."""
         return bool(self._held)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from inorder.model.errors import (
     FencedError,
     RejectedError,
+    TopicSwitchingError,
     TopicUnavailableError,
     TransientError,
     UnknownOutcomeError,
@@ -93,7 +94,8 @@ class Sending:
     def _let_topic_wait(self, term: Sender, error: TopicUnavailableError) -> None:
         self._progress.last_error = str(error)
         log.warning("relay.topic_waits: %s", error, extra={"topic": error.topic})
-        term.hold_topic(error.topic, self._clock() + self._pace.topic)
+        wait = self._pace.switch if isinstance(error, TopicSwitchingError) else self._pace.topic
+        term.hold_topic(error.topic, self._clock() + wait)
 
     def _wait_out(self, error: TransientError) -> None:
         note_trouble(self._progress, error)

@@ -181,6 +181,11 @@ class Term:
         for each in waiting:
             yield from self._batches(each)
 
+    def rest_seconds(self, most: float) -> float:
+        """How long nothing needs to be done if nobody writes, but no longer than `most`."""
+        due_at = self._parking.due_at()
+        return most if due_at is None else min(most, max(0.0, due_at - self._clock()))
+
     def something_waits(self) -> bool:
         """Whether something is held that only time or a person brings back."""
         return self._parking.holds()

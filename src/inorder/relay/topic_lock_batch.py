@@ -23,7 +23,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from inorder.model.errors import FencedError, RejectedError, TopicUnavailableError, TransientError, UnknownOutcomeError
+from inorder.model.errors import (
+    FencedError,
+    RejectedError,
+    TopicSwitchingError,
+    TopicUnavailableError,
+    TransientError,
+    UnknownOutcomeError,
+)
 from inorder.ports.exceeded_store import ExceededStore, Exceeding
 from inorder.ports.outbox_store import OutboxRow
 from inorder.ports.shard_log import ShardLog
@@ -114,7 +121,7 @@ class Sending:
         except TransientError as error:
             left = self._undelivered(rows, error.delivered_ids)
             self.hold.require()  # after a long pause this is the reason, and not the broker
-            if isinstance(error, TopicUnavailableError) or self.means.clock() > give_up_at:
+            if _is_long_away(error) or self.means.clock() > give_up_at:
                 raise
             self._wait_out(error)
             self._parts.append(left)
@@ -203,3 +210,8 @@ class Sending:
         self.progress.last_error = str(error)
         log.warning("relay.waiting: %s", error, extra={"code": error.code, "topic": self.hold.topic})
         self.means.stop.wait(self.means.pace.back_off)
+
+
+def _is_long_away(error: TransientError) -> bool:
+    """Whether the topic had better rest; one that is being switched is open again in a moment."""
+    return isinstance(error, TopicUnavailableError) and not isinstance(error, TopicSwitchingError)

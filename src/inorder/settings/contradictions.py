@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from inorder.settings.contradictions_of_journal import of_journal
 from inorder.settings.contradictions_of_pipeline import of_pipeline
 from inorder.settings.contradictions_of_polling import against_database, against_lease, against_polling
 from inorder.settings.kafka import Property
@@ -38,6 +39,7 @@ def contradictions(settings: Settings) -> Iterator[str]:
     yield from _batches(settings)
     yield from _sizes(settings)
     yield from of_pipeline(settings)
+    yield from of_journal(settings.journal)
     if settings.relay.leadership == "redis" and settings.redis.url is None:
         yield "relay.leadership = 'redis' needs redis.url, which is not set."
 

@@ -1,4 +1,4 @@
-"""[health]: where a running relay tells how it is."""
+"""[health]: where a running relay or job of the pipeline tells how it is."""
 
 from __future__ import annotations
 
@@ -34,14 +34,15 @@ def _checked(listen: str) -> str:
 
 
 class HealthSettings(Section):
-    """How `inorder relay run` answers those who ask how it is. There is no password: keep the address private."""
+    """How a running relay or job answers those who ask how it is. There is no password: keep the address private."""
 
     listen: Annotated[str, AfterValidator(_checked)] = Field(
         default="",
         description=(
             "The address to listen on, such as `127.0.0.1:13000`, or a port alone, which means `127.0.0.1`. "
-            "`/health` answers 200 and `Pong` while the relay works, else 503 and why not; `/metrics` is for "
-            "Prometheus. An empty line over plain TCP is answered with `Pong` too. Empty: nobody listens."
+            "`/health` answers 200 and `Pong` while `inorder relay run` or `inorder pipeline run` works, else 503 and "
+            "why not; `/metrics` is for Prometheus. An empty line over plain TCP is answered with `Pong` too. "
+            "Empty: nobody listens."
         ),
     )
 

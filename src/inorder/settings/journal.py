@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from inorder.settings.database import DatabaseSettings
-from inorder.settings.section import Section, TopicName, Whole
+from inorder.settings.section import Section, TopicName, TopicNameOrNone, Whole
 from inorder.settings.url import SecretUrl, with_known_scheme
 
 SCHEMES = ("postgresql+psycopg", "cassandra")
@@ -46,6 +46,34 @@ class JournalSettings(Section):
             "Follow each topic that is read, so that a read knows without asking Kafka what the store lacks. It costs "
             "a consumer of all partitions for each topic; without it every read of a journal that is not replicated "
             "yet reads from Kafka."
+        ),
+    )
+    replicated_topic: TopicNameOrNone = Field(
+        default="inorder.journal.replicated",
+        description=(
+            "The compacted topic on which replicators say how far the store is, so that readers may wait for it; it is "
+            "made where it does not exist. Replicators and readers of a store must name the same. Where it is empty, "
+            "nothing is said."
+        ),
+    )
+    wait_for_store_ms: Whole = Field(
+        default=0,
+        ge=0,
+        le=60_000,
+        description=(
+            "How long a read waits for the store where events that it needs are not replicated yet, before it reads "
+            "them from Kafka; 0 reads Kafka at once. Set it above the replicator's usual delay (20 for the engine "
+            "`resident`, 500 for `micro-batch`) to spare the broker consumers in times of many reads. While "
+            "replication is down one read for each partition waits, the others do not."
+        ),
+    )
+    snapshots: Whole = Field(
+        default=10,
+        ge=1,
+        le=1000,
+        description=(
+            "How many snapshots a journal keeps: the ones with the largest numbers; a further one takes the place of "
+            "the smallest. Where it is lowered, a journal's next save removes what is too many."
         ),
     )
     timeout_seconds: Whole = Field(

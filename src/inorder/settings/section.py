@@ -61,7 +61,10 @@ _WORDS = "letters, digits and _, at most 63, not beginning with a digit"
 # Quoting in statements relies on these shapes (inorder.sql).
 TableName = Annotated[str, _spelt(rf"{_WORD}(\.{_WORD})?", f"{_WORDS}; one schema may stand before a dot")]
 ColumnName = Annotated[str, _spelt(r"[A-Za-z_][A-Za-z0-9_]{0,62}", _WORDS)]
-TopicName = Annotated[str, _spelt(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}", "1 to 249 letters, digits, '.', '_' and '-'")]
+_TOPIC = r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}"
+_TOPICS = "1 to 249 letters, digits, '.', '_' and '-'"
+TopicName = Annotated[str, _spelt(_TOPIC, _TOPICS)]
+TopicNameOrNone = Annotated[str, _spelt(f"|{_TOPIC}", f"{_TOPICS}, or nothing")]
 GroupName = Annotated[str, _spelt(r"[A-Za-z0-9._-]{1,200}", "1 to 200 letters, digits, '.', '_' and '-'")]
 
 OnExceeded = Literal["park", "skip", "block"]

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any, Final
 
+import orjson
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql import Row
 
@@ -22,7 +23,7 @@ _ARROW_SCHEMA: Final = pa.schema(
         ("partition", pa.int32()),
         *((name, pa.int64()) for name in ("next_offset", "read", "applied", "identical", "stale")),
         *((name, pa.int64()) for name in ("ignored", "rejected", "replayed")),
-        *((name, pa.string()) for name in ("error", "message", "hint")),
+        *((name, pa.string()) for name in ("measures", "error", "message", "hint")),
     ]
 )
 _SPARK_TYPES: Final = {pa.string(): "string", pa.int32(): "int", pa.int64(): "bigint"}
@@ -46,7 +47,7 @@ def outcome_of(row: Row) -> SliceOutcome | InorderError:
     fields: dict[str, Any] = row.asDict()
     error, message, hint = fields.pop("error"), fields.pop("message"), fields.pop("hint")
     if error is None:
-        return SliceOutcome(**fields)
+        return SliceOutcome(**fields | {"measures": orjson.loads(fields["measures"])})
     kind: type[InorderError] = getattr(errors, error)
     return kind(message, hint=hint)
 
@@ -61,4 +62,5 @@ def sorted_out(rows: Iterable[Row]) -> tuple[list[SliceOutcome], list[InorderErr
 
 
 def _row(outcome: SliceOutcome, told: dict[str, str | None]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([asdict(outcome) | told], schema=_ARROW_SCHEMA)
+    measures = {"measures": orjson.dumps(outcome.measures).decode()}
+    return pa.RecordBatch.from_pylist([asdict(outcome) | measures | told], schema=_ARROW_SCHEMA)

@@ -11,13 +11,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 
 from inorder.model.errors import InorderError
 from inorder.pipeline.progress import summed
 from inorder.ports.partition_reader import PartitionReader, Place, TopicSource
-from inorder.ports.slice_work import SliceOutcome, SliceWork, SliceWorker
+from inorder.ports.slice_work import SliceOutcome, SliceWork, SliceWorker, portions
+from inorder.spark.garbage import look_for_cycles_less_often
 from inorder.spark.outcome_rows import error_row
 from inorder.spark.resident_channel import Address, Line, Report
 from inorder.spark.slice_task import Task
@@ -45,6 +47,7 @@ def resident_task(order: Order) -> Task:
     """The function for `mapInArrow`; its input says nothing, its output is at most an error."""
 
     def serve(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        look_for_cycles_less_often()
         for _ in batches:
             pass
         try:
@@ -79,7 +82,7 @@ def _apply_all(
         began = time.monotonic()
         slices, ended = reader.read(SLICE_RECORDS, WAIT_SECONDS)
         read = time.monotonic()
-        for batch in slices:
+        for batch in chain.from_iterable(map(portions, slices)):
             place = batch.topic, batch.partition
             outcome = worker.apply(batch, expected.get(place, 0))
             expected[place] = outcome.next_offset

@@ -1,4 +1,4 @@
-"""What a task of a micro-batch does: each Arrow batch of its partition is a slice, applied in its own transaction.
+"""What a task of a micro-batch does: an Arrow batch of its partition is a slice or several, each one transaction.
 
 The task ends with the first error: what follows in its partition must not pass what failed.
 """
@@ -13,7 +13,8 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from inorder.model.errors import GuaranteeError, InorderError
 from inorder.model.message import RecordHeaders
 from inorder.ports.partition_reader import Place
-from inorder.ports.slice_work import Slice, SliceWork, SliceWorker
+from inorder.ports.slice_work import Slice, SliceWork, SliceWorker, portions
+from inorder.spark.garbage import look_for_cycles_less_often
 from inorder.spark.outcome_rows import error_row, outcome_row
 
 RECORD_COLUMNS: Final = ("topic", "partition", "offset", "key", "value", "timestamp")
@@ -29,25 +30,26 @@ def slice_task(work: SliceWork, expected: Mapping[Place, int]) -> Task:
     pointers = dict(expected)
 
     def apply(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        look_for_cycles_less_often()
         return applied(batches, work, pointers)
 
     return apply
 
 
 def applied(batches: Iterable[pa.RecordBatch], work: SliceWork, expected: dict[Place, int]) -> Iterator[pa.RecordBatch]:
-    """Applies batch after batch and yields a row for each; an error is the last row."""
+    """Applies slice after slice and yields a row for each; an error is the last row."""
     for records in batches:
         if not records.num_rows:
             continue
         try:
-            batch = slice_of(records)
-            place = batch.topic, batch.partition
-            outcome = _worker(work).apply(batch, expected.get(place, 0))
+            for batch in portions(slice_of(records)):
+                place = batch.topic, batch.partition
+                outcome = _worker(work).apply(batch, expected.get(place, 0))
+                expected[place] = outcome.next_offset
+                yield outcome_row(outcome)
         except InorderError as error:
             yield error_row(error)
             return
-        expected[place] = outcome.next_offset
-        yield outcome_row(outcome)
 
 
 def slice_of(records: pa.RecordBatch) -> Slice:
@@ -58,7 +60,7 @@ def slice_of(records: pa.RecordBatch) -> Slice:
         keys=_objects(records.column("key")),
         values=_objects(records.column("value")),
         timestamps=_objects(records.column("timestamp").cast(pa.int64())),
-        headers=_headers(records) if "headers" in records.schema.names else (),
+        headers=record_headers(records) if "headers" in records.schema.names else (),
     )
 
 
@@ -84,7 +86,8 @@ def _objects(column: pa.Array) -> list[Any]:
     return objects
 
 
-def _headers(records: pa.RecordBatch) -> list[RecordHeaders]:
+def record_headers(records: pa.RecordBatch) -> list[RecordHeaders]:
+    """The headers of each record."""
     return [
         tuple((header["key"], header["value"]) for header in found or ())
         for found in records.column("headers").to_pylist()

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from inorder.journal.expiring import ExpiryIndex
-from inorder.journal.quarantine import Quarantine
-from inorder.journal.replica import JournalReplica
+from inorder.journal.audit.stored_rows import JournalRows
+from inorder.journal.replication.expiring import ExpiryIndex
+from inorder.journal.replication.quarantine import Quarantine
+from inorder.journal.replication.replica import JournalReplica
 from inorder.model.errors import ConfigurationError
 from inorder.ports.journal_store import EventualJournal
+from inorder.ports.snapshot_store import SnapshotStore
 
 
 class JournalStore(EventualJournal, ExpiryIndex, Protocol):
@@ -17,6 +19,12 @@ class JournalStore(EventualJournal, ExpiryIndex, Protocol):
 
     def install(self) -> list[str]:
         """Makes what does not exist; returns the statements that were run."""
+
+    def identity(self) -> str | None:
+        """The random name that `install` gave to this store; None where an older version has made it.
+
+        Not made from the address, since readers and replicators may reach one store by different ones.
+        """
 
 
 def open_journal_store(url: str) -> JournalStore:
@@ -31,6 +39,19 @@ def open_journal_store(url: str) -> JournalStore:
             from inorder.stores.postgres.journal import PostgresJournal
 
             return PostgresJournal(url)
+
+
+def open_snapshot_store(url: str) -> SnapshotStore:
+    """The snapshots in the store of a URL; nothing connects before it is asked."""
+    match _kind(url):
+        case "cassandra":
+            from inorder.stores.cassandra.snapshots import CassandraSnapshots
+
+            return CassandraSnapshots(url)
+        case _:
+            from inorder.stores.postgres.snapshots import PostgresSnapshots
+
+            return PostgresSnapshots(url)
 
 
 class ReplicaStore(JournalReplica, Quarantine, Protocol):
@@ -54,6 +75,25 @@ class JournalReplicas:
                 from inorder.stores.postgres.journal_replica import PostgresReplica
 
                 return PostgresReplica(self.url)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRows:
+    """Opens the rows of a store for an audit, in whichever process calls it."""
+
+    url: str = field(repr=False)
+    """Not shown, as it may hold a password."""
+
+    def __call__(self) -> JournalRows:
+        match _kind(self.url):
+            case "cassandra":
+                from inorder.stores.cassandra.stored_rows import CassandraJournalRows
+
+                return CassandraJournalRows(self.url)
+            case _:
+                from inorder.stores.postgres.stored_rows import PostgresJournalRows
+
+                return PostgresJournalRows(self.url)
 
 
 def journal_statements(url: str) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from inorder.model.errors import InorderError
+from inorder.model.errors import InorderError, RejectedError
 from inorder.ports.dead_letters import LetterPlace
 from inorder.ports.table_store import DeadLetter, FoldedRow, Pointer, RowKey, SliceTransaction, Tally, Written
 from inorder.stores.database import NOTHING_BOUND, Dialect, Result
@@ -117,13 +117,7 @@ class _Transaction:
 
     @contextmanager
     def isolated(self) -> Iterator[None]:
-        if self._checks_late:
-            self._execute("check_now")
-            self._checks_late = False
-        # One that was undone to is still there, and serves again.
-        if not self._has_savepoint:
-            self._execute("isolate")
-            self._has_savepoint = True
+        self._save()
         try:
             yield
         except InorderError:
@@ -136,6 +130,10 @@ class _Transaction:
 
     def upsert(self, rows: Sequence[FoldedRow], generation: int) -> Written:
         return self._writer.write(rows, generation)
+
+    def upsert_each(self, rows: Sequence[FoldedRow], generation: int) -> Sequence[Written | RejectedError] | None:
+        self._save()
+        return self._writer.write_each(rows, generation)
 
     def version(self, key: RowKey) -> tuple[int, int] | None:
         return self._writer.version(key)
@@ -160,6 +158,16 @@ class _Transaction:
             ignored=tally.ignored,
             rejected=tally.rejected,
         )
+
+    def _save(self) -> None:
+        """Makes a savepoint, from which on everything is checked at once."""
+        if self._checks_late:
+            self._execute("check_now")
+            self._checks_late = False
+        # One that was undone to is still there, and serves again.
+        if not self._has_savepoint:
+            self._execute("isolate")
+            self._has_savepoint = True
 
     def _execute(self, name: str, **bound: Any) -> Result:
         return self._session.execute(self._statements[name], {**self._place._asdict(), **bound})

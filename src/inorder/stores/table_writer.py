@@ -47,11 +47,19 @@ class TableWriter(ABC):
         written = Written()
         if self.has_tombstones:
             rows, written = self._past_tombstones(rows, generation)
-        for shape, group in _shapes([row for row in rows if row.values is not None], self.mapping.nulls):
+        for shape, group in shapes([row for row in rows if row.values is not None], self.mapping.nulls):
             written += self._put_and_count(shape, group, generation)
         if deleted := [row for row in rows if row.values is None]:
             written += self._delete(deleted, generation)
         return written
+
+    def write_each(
+        self,
+        rows: Sequence[FoldedRow],  # noqa: ARG002 - for those who have a quick way
+        generation: int,  # noqa: ARG002
+    ) -> Sequence[Written | RejectedError] | None:
+        """See `SliceTransaction.upsert_each`; the savepoint of `isolated` is there, and must be when it returns."""
+        return None
 
     def version(self, key: RowKey) -> Version | None:
         """The version of a row or of its tombstone."""
@@ -193,7 +201,8 @@ def _records(rows: Iterable[FoldedRow]) -> int:
     return sum([row.records for row in rows])
 
 
-def _shapes(rows: Iterable[FoldedRow], nulls: str) -> Iterable[tuple[Shape, list[FoldedRow]]]:
+def shapes(rows: Iterable[FoldedRow], nulls: str) -> Iterable[tuple[Shape, list[FoldedRow]]]:
+    """The rows by what one statement can write."""
     groups: dict[Shape, list[FoldedRow]] = {}
     steady, wavered = Shape(wavered=False, emptied=()), Shape(wavered=True, emptied=())
     empties = nulls == "write"

@@ -7,15 +7,16 @@ from typing import NamedTuple
 from uuid import UUID
 
 from inorder.journal.action import Append, Delete, Mark, Purge
-from inorder.journal.codec import action_of, events_of, timestamp_of
+from inorder.journal.codec.records import action_of, events_of, timestamp_of
 from inorder.journal.forks import Fork
-from inorder.journal.head_cache import Ahead, Known, PartitionCache, Seen, seen
-from inorder.journal.transition import At, Change, append, delete, purge
+from inorder.journal.reading.head_cache import Ahead, Known, PartitionCache, Seen, seen
+from inorder.journal.replication.transition import At, Change, append, delete, purge
 from inorder.model.journal import Key, PartitionOffset
 from inorder.ports.deadline import Deadline
 from inorder.ports.journal_log import LogRecord
 from inorder.testing.memory_journal_log import MemoryJournalLog
 from inorder.testing.memory_journal_store import MemoryJournalStore
+from inorder.testing.memory_snapshots import MemorySnapshots
 
 
 class Regime(NamedTuple):
@@ -43,9 +44,17 @@ REGIMES = (
 class MemoryReplicator:
     """Applies records to the store, one by one, up to wherever it is told."""
 
-    def __init__(self, log: MemoryJournalLog, store: MemoryJournalStore, *, segment_size: int = 2) -> None:
+    def __init__(
+        self,
+        log: MemoryJournalLog,
+        store: MemoryJournalStore,
+        *,
+        segment_size: int = 2,
+        snapshots: MemorySnapshots | None = None,
+    ) -> None:
         self._log = log
         self._store = store
+        self._snapshots = snapshots
         self._segment_size = segment_size
         self._next: dict[tuple[str, int], int] = {}
         self._lives = 0
@@ -80,6 +89,8 @@ class MemoryReplicator:
             return
         key = Key(record.key.decode(), topic)
         change = self._change(key, action, record, partition)
+        if self._snapshots is not None and isinstance(action, Purge):
+            self._snapshots.void(key, PartitionOffset(partition, record.offset))
         self._store.carry_out(key, change.statements)
         self.forks.extend(change.forks)
 

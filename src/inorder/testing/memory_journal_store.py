@@ -8,8 +8,15 @@ from typing import assert_never
 from uuid import UUID
 
 from inorder.journal.expiry import changed_expiry
+from inorder.journal.replication.statements import (
+    DeleteEvents,
+    DeleteHead,
+    InsertEvents,
+    InsertHead,
+    Statement,
+    UpdateHead,
+)
 from inorder.journal.segments import journal_segment
-from inorder.journal.statements import DeleteEvents, DeleteHead, InsertEvents, InsertHead, Statement, UpdateHead
 from inorder.model.errors import GuaranteeError
 from inorder.model.journal import EventRecord, Key, SeqNr
 from inorder.ports.journal_store import JournalHead

@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from inorder.journal.quarantine import Quarantined, is_parked
-from inorder.journal.replica import Dated, JournalChange, ReplicaSlice
+from inorder.journal.replication.quarantine import Quarantined, is_parked
+from inorder.journal.replication.replica import Dated, JournalChange, ReplicaSlice
+from inorder.journal.replication.statements import DeleteEvents, DeleteHead, InsertEvents, InsertHead, UpdateHead
 from inorder.journal.segments import journal_segment
-from inorder.journal.statements import DeleteEvents, DeleteHead, InsertEvents, InsertHead, UpdateHead
 from inorder.model.errors import FencedError, TransientError
-from inorder.model.journal import EventRecord, Key, SeqNr
+from inorder.model.journal import EventRecord, Key, PartitionOffset, SeqNr
 from inorder.ports.journal_store import JournalHead
 from inorder.testing.memory_journal_store import updated_head
+from inorder.testing.memory_snapshots import MemorySnapshots
 
 
 class KilledError(TransientError):
@@ -54,6 +55,7 @@ class MemoryReplica:
 
     def __init__(self) -> None:
         self.writes = 0
+        self.snapshots = MemorySnapshots()
         self.dies_at: int | None = None
         """The number of the write before which the replicator is killed."""
         self.before_writing: Callable[[], None] | None = None
@@ -116,8 +118,9 @@ class MemoryReplica:
                 yield event
 
     def ids(self, topic: str) -> Iterator[str]:
-        """Journals with a head."""
-        return (key.id for key, rows in list(self._journals.items()) if key.topic == topic and rows.head.value)
+        """Journals with a head, and those that are parked."""
+        found = {key.id for key, rows in self._journals.items() if key.topic == topic and rows.head.value}
+        return iter(found | {each.key.id for each in self.quarantined(topic)})
 
     def close(self) -> None:
         """Nothing is held."""
@@ -160,6 +163,8 @@ class _Slice:
             rows = self._store._rows(change.key)
             for dated in change.statements:
                 self._store.write()
+                if isinstance(dated.statement, DeleteHead):
+                    self._store.snapshots.void(change.key, PartitionOffset(self._place[1], dated.offset))
                 _carry_out(rows, dated)
 
     def attempt(self) -> AbstractContextManager[None]:

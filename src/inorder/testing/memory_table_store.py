@@ -111,6 +111,9 @@ class _Transaction:
     def upsert(self, rows: Sequence[FoldedRow], generation: int) -> Written:
         return sum((self._written(row, (generation, row.offset)) for row in rows), Written())
 
+    def upsert_each(self, rows: Sequence[FoldedRow], generation: int) -> Sequence[Written | RejectedError]:
+        return [self._alone(row, generation) for row in rows]
+
     def version(self, key: RowKey) -> tuple[int, int] | None:
         row = self.contents.rows.get(key)
         return self.contents.tombstones.get(key) if row is None else row.version
@@ -129,6 +132,13 @@ class _Transaction:
     def move_pointer(self, next_offset: int, tally: Tally) -> None:
         self.contents.pointers[self._place] = replace(self.contents.pointers[self._place], next_offset=next_offset)
         self.contents.tallies[self._place].append(tally)
+
+    def _alone(self, row: FoldedRow, generation: int) -> Written | RejectedError:
+        try:
+            with self.isolated():
+                return self.upsert([row], generation)
+        except RejectedError as error:
+            return error
 
     def _written(self, row: FoldedRow, version: Version) -> Written:
         newest = self.version(row.key)

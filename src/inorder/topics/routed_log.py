@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Protocol
 
-from inorder.model.errors import TopicUnavailableError, TransientError
+from inorder.model.errors import TopicSwitchingError, TopicUnavailableError, TransientError
 from inorder.model.partition import Partitioner
 from inorder.ports.outbox_store import OutboxRow
 from inorder.ports.shard_log import ShardLog
@@ -48,7 +48,7 @@ class RoutedShardLog:
 
     def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
         """Publishes the rows to where their topics are now."""
-        self._send(rows, marker, self._routes.current())
+        self._send(rows, marker, self._routes.for_topics(row.topic for row in rows))
 
     def close(self) -> None:
         """Closes the log and the connection of the routes."""
@@ -109,7 +109,7 @@ class RoutedUnfencedLog(RoutedShardLog):
 
     def _table(self, rows: Sequence[OutboxRow]) -> RouteTable:
         try:
-            return self._routes.current()
+            return self._routes.for_topics(row.topic for row in rows)
         except TransientError as error:
             if self._under_way is not None:
                 return self._under_way  # it was sent while that was true, and is only waited for
@@ -118,12 +118,12 @@ class RoutedUnfencedLog(RoutedShardLog):
 
 
 def routed(rows: Sequence[OutboxRow], table: RouteTable) -> Mapping[str, str]:
-    """The Kafka topic of each of the rows' topics; raises `TopicUnavailableError` for the first that is closed."""
+    """The Kafka topic of each of the rows' topics; raises `TopicSwitchingError` for the first that is closed."""
     found: dict[str, str] = {}
     for topic in dict.fromkeys(row.topic for row in rows):
         target = table.of(topic)
         if target is None:
-            raise TopicUnavailableError(
+            raise TopicSwitchingError(
                 topic,
                 f"Topic {topic!r} is being switched to its next generation; its messages wait.",
                 hint=f"`inorder topics status {topic}` says how far it is.",

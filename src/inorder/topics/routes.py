@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from inorder.model.errors import TransientError
 from inorder.ports.topic_generations import TopicState
 
 TRUSTED_SECONDS = 0.5
@@ -64,6 +66,14 @@ class Routes:
             return self._table
         with self._lock:
             return self._table if self._clock() - self._read_at <= self._seconds else self._read_again()
+
+    def for_topics(self, topics: Iterable[str]) -> RouteTable:
+        """The same, but a topic that was closed then is asked for again, since it may be open by now."""
+        table = self.current()
+        if table.closed and not table.closed.isdisjoint(topics):
+            with suppress(TransientError):  # it stays closed, and other topics need no answer
+                return self.fresh()
+        return table
 
     def fresh(self) -> RouteTable:
         """Routes that were true at some moment after the call began."""

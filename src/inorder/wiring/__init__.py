@@ -1,5 +1,6 @@
 """The only place where ports meet adapters: settings in, running parts out."""
 
+from inorder.wiring.audit import run_audit
 from inorder.wiring.checks import message_checks
 from inorder.wiring.dead_letters import (
     count_dead_letters,
@@ -8,6 +9,7 @@ from inorder.wiring.dead_letters import (
     retry_dead_letters,
 )
 from inorder.wiring.expire import run_expire
+from inorder.wiring.following import follow_key
 from inorder.wiring.generations_status import generations_status
 from inorder.wiring.journal import AsyncJournals, Journals, journal_lag
 from inorder.wiring.outbox import replay_outbox
@@ -19,6 +21,7 @@ from inorder.wiring.relay_state import exceeded_rows, relay_status, settle_excee
 from inorder.wiring.replicate import journal_topics, run_replicate
 from inorder.wiring.resharding import reshard
 from inorder.wiring.schema import install_schema, schema_sql
+from inorder.wiring.status import whole_status
 from inorder.wiring.topic_generations import (
     apply_topics,
     cancel_fail_over,
@@ -41,6 +44,7 @@ __all__ = [
     "discard_quarantined",
     "exceeded_rows",
     "fail_over",
+    "follow_key",
     "generations_status",
     "install_schema",
     "journal_lag",
@@ -56,6 +60,7 @@ __all__ = [
     "replay_outbox",
     "reshard",
     "retry_dead_letters",
+    "run_audit",
     "run_expire",
     "run_replicate",
     "run_upsert",
@@ -63,4 +68,5 @@ __all__ = [
     "settle_exceeded",
     "table_mappings",
     "upsert_work",
+    "whole_status",
 ]

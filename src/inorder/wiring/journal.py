@@ -8,25 +8,33 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from inorder.journal.asynchronous import THREADS
 from inorder.journal.asynchronous import AsyncJournals as AsyncJournalsOn
+from inorder.journal.client import Journal
 from inorder.journal.client import Journals as JournalsOn
-from inorder.journal.codec import Sender
+from inorder.journal.codec.records import Sender
 from inorder.journal.forks import Fork
-from inorder.journal.reader import JournalReader
-from inorder.journal.subscription import Subscription
-from inorder.journal.topic_cache import HeadCache
+from inorder.journal.reading.reader import JournalReader
+from inorder.journal.reading.topic_cache import HeadCache
+from inorder.journal.snapshots.snapshotting import Rings
+from inorder.journal.subscribing.subscription import Subscription
 from inorder.kafka.admin import Cluster
 from inorder.kafka.journal_log import KafkaJournalLog
 from inorder.model.errors import DamagedRecordError
 from inorder.model.journal import Key
 from inorder.model.message import Limits
+from inorder.ports.journal_log import JournalLog
 from inorder.ports.journal_store import EventualJournal
 from inorder.ports.partition_reader import Extent
 from inorder.settings import Settings
-from inorder.stores.journal_opening import JournalStore, open_journal_store
+from inorder.stores.journal_opening import JournalStore, open_journal_store, open_snapshot_store
+from inorder.wiring.journal_measuring import instruments
+from inorder.wiring.notices import replicated_offsets, store_wait
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
 
 log = logging.getLogger("inorder.journal")
 
@@ -34,15 +42,40 @@ log = logging.getLogger("inorder.journal")
 class Journals(JournalsOn):
     """All journals of a Kafka cluster and a store: `inorder.Journals(settings).journal(inorder.Key(id, topic))`."""
 
-    def __init__(self, settings: Settings) -> None:
-        kafka, store = KafkaJournalLog(settings.kafka.properties), journal_store(settings)
+    def __init__(self, settings: Settings, *, metrics: CollectorRegistry | None = None) -> None:
+        """`metrics` is a registry of `prometheus_client` that is to have their figures; without it none are taken."""
+        self._instruments = measured = instruments(metrics)
+        kafka = KafkaJournalLog(settings.kafka.properties, on_lent=measured.on_lent)
+        unmeasured = journal_store(settings)
+        store = measured.store(unmeasured)
         timeout = self._seconds = settings.journal.timeout_seconds
-        self._heads = HeadCache(kafka, store, time.monotonic) if settings.journal.head_cache else None
+        self._heads = self._head_cache(settings, kafka, store)
+        self._notices = replicated_offsets(settings, unmeasured)
         reader = JournalReader(
-            kafka, store, time.monotonic, heads=self._heads, timeout_seconds=timeout, on_fork=_tell_fork
+            kafka,
+            store,
+            time.monotonic,
+            heads=self._heads,
+            store_wait=store_wait(settings, store, self._notices),
+            timeout_seconds=timeout,
+            on_fork=_tell_fork,
+            decode=measured.decode,
         )
         limits = Limits(max_value_bytes=settings.outbox.max_value_bytes)
-        super().__init__(kafka, store, reader, sender=_sender(settings), limits=limits, timeout_seconds=timeout)
+        super().__init__(
+            kafka,
+            store,
+            reader,
+            sender=_sender(settings),
+            limits=limits,
+            encode=measured.encode,
+            rings=Rings(open_snapshot_store(settings.journal.store_url(settings.database)), settings.journal.snapshots),
+            timeout_seconds=timeout,
+        )
+
+    def journal(self, key: Key) -> Journal:
+        """The journal of a key; nothing is asked or written yet."""
+        return self._instruments.journal(self, key)
 
     def subscribe(
         self,
@@ -72,16 +105,25 @@ class Journals(JournalsOn):
 
     def close(self) -> None:
         """Sends what is waiting and gives everything back; may be called twice."""
+        self._unwatch()
         if self._heads is not None:
             self._heads.close()
+        if self._notices is not None:
+            self._notices.close()
         super().close()
+
+    def _head_cache(self, settings: Settings, log: JournalLog, store: EventualJournal) -> HeadCache | None:
+        wanted = settings.journal.head_cache
+        heads = HeadCache(log, store, time.monotonic, meter=self._instruments.meter) if wanted else None
+        self._unwatch = self._instruments.watch(heads)
+        return heads
 
 
 class AsyncJournals(AsyncJournalsOn):
     """The same for `async` code: `await inorder.AsyncJournals(settings).journal(key).append(...)`."""
 
-    def __init__(self, settings: Settings, *, threads: int = THREADS) -> None:
-        journals = Journals(settings)
+    def __init__(self, settings: Settings, *, threads: int = THREADS, metrics: CollectorRegistry | None = None) -> None:
+        journals = Journals(settings, metrics=metrics)
         super().__init__(journals, journals.subscribe, threads=threads)
 
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import logging
-import threading
-import time
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from inorder.model.errors import InorderError
 from inorder.observe.metrics import OutboxReading, RelayReading, TopicReading
 from inorder.relay.owning import Progress
 from inorder.relay.polling import PollingProgress
@@ -16,11 +12,7 @@ from inorder.relay.topic_lock_relay import Summary
 from inorder.settings import Settings
 from inorder.wiring.relay import RelayState
 from inorder.wiring.relay_state import outbox_state
-
-log = logging.getLogger("inorder.health")
-
-READ_SECONDS = 10.0
-"""Between questions to the database; what waits is counted, which is work."""
+from inorder.wiring.watching import READ_SECONDS, Watch
 
 
 class MeasuredRelay(Protocol):
@@ -76,39 +68,19 @@ def trouble_of(reading: RelayReading) -> str:
     return reading.last_error
 
 
-class OutboxWatch:
-    """Asks the database now and then what waits, on a thread of its own: whoever reads must not wait for it."""
+class OutboxWatch(Watch[OutboxReading]):
+    """Asks the database what waits."""
 
     def __init__(self, settings: Settings, *, seconds: float = READ_SECONDS) -> None:
-        self._settings = settings
-        self._seconds = seconds
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="inorder-outbox-watch", daemon=True)
-        self._last: tuple[float, OutboxReading] | None = None
+        super().__init__("outbox", lambda: outbox_reading(settings), seconds=seconds)
 
     @property
     def reading(self) -> OutboxReading | None:
         """The last answer, with its age; None before the first."""
-        if self._last is None:
+        if self.last is None:
             return None
-        at, found = self._last
-        return OutboxReading(time.monotonic() - at, found.numbers, found.topics)
-
-    def start(self) -> None:
-        """Begins to ask."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Asks no more; does not wait for an answer that is still to come."""
-        self._stop.set()
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            try:
-                self._last = (time.monotonic(), outbox_reading(self._settings))
-            except InorderError as error:
-                log.info("health.outbox_not_read: %s", error)
-            self._stop.wait(self._seconds)
+        age, found = self.last
+        return OutboxReading(age, found.numbers, found.topics)
 
 
 def outbox_reading(settings: Settings) -> OutboxReading:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 
-from inorder.journal.quarantine import Quarantine, Quarantined
-from inorder.journal.releasing import release
+from inorder.journal.replication.quarantine import Quarantine, Quarantined
+from inorder.journal.replication.releasing import release
 from inorder.model.journal import Key
 from inorder.settings import Settings
 from inorder.stores.journal_opening import JournalReplicas

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from inorder.journal.replicating import ReplicateWork
+from inorder.journal.replication.replicating import ReplicateWork
 from inorder.kafka.admin import Cluster
 from inorder.model.errors import TransientError
 from inorder.pipeline.progress import NOBODY, Listener, Progress, Several
 from inorder.settings import Settings
 from inorder.stores.journal_opening import JournalReplicas
 from inorder.wiring.journal import journal_store
+from inorder.wiring.notices import announcers
 from inorder.wiring.pipeline import RunEngine, run_work
 from inorder.wiring.until_changed import until_changed
 
@@ -38,10 +40,17 @@ def run_replicate(
     work = replicate_work(settings)
     with closing(journal_store(settings)) as store:
         store.install()
+        work = replace(work, announcers=announcers(settings, store))
     progress = Progress()
 
+    def topics() -> tuple[str, ...]:
+        began = time.monotonic()
+        found = journal_topics(settings)
+        listener.spent({"topics": time.monotonic() - began})
+        return found
+
     def drive(run_engine: RunEngine) -> None:
-        follow_topics(work, lambda: journal_topics(settings), run_engine, stop, once=once)
+        follow_topics(work, topics, run_engine, stop, once=once)
 
     run_work(settings, work, once=once, stop=stop, listener=Several(progress, listener), drive=drive)
     return dict(progress.totals())
@@ -50,7 +59,8 @@ def run_replicate(
 def replicate_work(settings: Settings) -> ReplicateWork:
     """The job as engines see it, before its topics are known."""
     replicas = JournalReplicas(settings.journal.store_url(settings.database))
-    return ReplicateWork((), replicas, settings.journal.segment_size)
+    is_measured = settings.health.address is not None
+    return ReplicateWork((), replicas, settings.journal.segment_size, is_measured=is_measured)
 
 
 def journal_topics(settings: Settings) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 from confluent_kafka import Producer
 
 from inorder.journal.action import Purge
-from inorder.journal.codec import ACTION_HEADER, action_record
+from inorder.journal.codec.records import ACTION_HEADER, action_record
 from inorder.kafka.topics import ensure_topic
 from inorder.model.journal import Key
 from inorder.model.message import Limits

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from inorder.journal.action import Action, Append, Delete, Purge
-from inorder.journal.codec import Sender, action_record, append_record
-from inorder.journal.replica import JournalReplica
-from inorder.journal.replicate import Place, grouped, replicated
-from inorder.journal.replicating import ReplicateWorker
+from inorder.journal.action import Action, Append, Delete, Mark, Purge
+from inorder.journal.codec.records import Sender, action_record, append_record
+from inorder.journal.replication.replica import JournalReplica
+from inorder.journal.replication.replicate import Place, grouped, replicated
+from inorder.journal.replication.replicating import ReplicateWorker
 from inorder.model.journal import Event, EventRecord, Key, Payload, PayloadMetadata, RecordMetadata
 from inorder.model.message import Limits, Record
 from inorder.ports.journal_store import EventualJournal
@@ -53,6 +53,9 @@ class Replicating:
 
     def purge(self, *, key: Key | None = None) -> None:
         self._act(Purge("host"), key)
+
+    def mark(self) -> None:
+        self._act(Mark(f"mark {self.offset}", "host"), None)
 
     def foreign(self) -> None:
         """A record that is none of ours."""

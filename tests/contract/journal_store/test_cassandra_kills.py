@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from inorder.journal.replica import JournalReplica
-from inorder.journal.replicate import Place, grouped, replicated
-from inorder.journal.replicating import ReplicateWorker
+from inorder.journal.replication.replica import JournalReplica
+from inorder.journal.replication.replicate import Place, grouped, replicated
+from inorder.journal.replication.replicating import ReplicateWorker
 from inorder.model.errors import TransientError
 from inorder.model.journal import Key
 from inorder.ports.slice_work import Slice

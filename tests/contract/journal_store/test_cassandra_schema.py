@@ -148,3 +148,12 @@ def test_two_installers_at_once_make_one_schema(url: str, session: Watched) -> N
         tables = [statement for statements in made for statement in statements if ".metajournal (" in statement]
         assert len([statement for statement in tables if "CREATE TABLE" in statement]) == 1
     assert session.version() == "8"
+
+
+def test_snapshots_of_our_first_version_get_their_columns_and_no_number(session: Watched) -> None:
+    install(session)
+    for column in ("partition", "offset", "meta_record_id"):
+        session.execute_ddl(f"ALTER TABLE {session.keyspace}.snapshot DROP {column}")
+    assert install(session) == [session.rendered("add_snapshot_place")]
+    assert {"partition", "offset", "meta_record_id"} <= (session.columns("snapshot") or set())
+    assert (install(session), session.version()) == ([], "8")

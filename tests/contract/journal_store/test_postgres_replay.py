@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from sqlalchemy.engine import make_url
 
-from inorder.journal.replicating import ReplicateWorker
+from inorder.journal.replication.replicating import ReplicateWorker
 from inorder.model.errors import GuaranteeError
 from inorder.model.journal import Key
 from inorder.stores.postgres.journal_replica import PostgresReplica

@@ -81,6 +81,10 @@ class EndedBefore:
         self._reached("upsert")
         return self._inner.upsert(rows, generation)
 
+    def upsert_each(self, rows: Sequence[FoldedRow], generation: int) -> Sequence[Written | RejectedError] | None:
+        self._reached("upsert_each")
+        return self._inner.upsert_each(rows, generation)
+
     def version(self, key: RowKey) -> tuple[int, int] | None:
         return self._inner.version(key)
 
@@ -210,7 +214,7 @@ def test_a_constraint_that_is_checked_at_the_commit_is_found_as_well(
     assert "foreign key" in letter[2]
 
 
-@pytest.mark.parametrize("verb", ["isolated", "bury", "move_pointer", "commit"])
+@pytest.mark.parametrize("verb", ["isolated", "upsert_each", "bury", "move_pointer", "commit"])
 def test_a_session_ended_while_records_are_isolated_buries_nothing_that_is_not_refused(
     verb: str, postgres_url: str, store: PostgresTableStore, direct: Connection[Any]
 ) -> None:
@@ -227,6 +231,19 @@ def test_a_session_ended_while_records_are_isolated_buries_nothing_that_is_not_r
     assert (outcome.applied, outcome.rejected) == (2, 1)
     assert direct.execute('SELECT "offset", code FROM inorder_dead_letter').fetchall() == [(1, REFUSED)]
     mortal.close()
+
+
+def test_what_a_trigger_did_for_a_row_that_it_kept_out_is_undone(
+    store: PostgresTableStore, direct: Connection[Any]
+) -> None:
+    body = "BEGIN IF NEW.data = 'x' THEN INSERT INTO traces VALUES (NEW.id); RETURN NULL; END IF; RETURN NEW; END"
+    direct.execute("CREATE TABLE traces (id bigint)")
+    direct.execute(f"CREATE FUNCTION keeps() RETURNS trigger LANGUAGE plpgsql AS $${body}$$")
+    direct.execute("CREATE TRIGGER keeps BEFORE INSERT ON messages FOR EACH ROW EXECUTE FUNCTION keeps()")
+    batch = slice_of(*((key, message(key, data="x" if key == 7 else "ok")) for key in range(20)))
+    outcome = apply_slice(store, MAPPING, batch)
+    assert (outcome.applied, outcome.rejected) == (19, 1)
+    assert direct.execute("SELECT count(*) FROM traces").fetchone() == (0,)
 
 
 def test_install_twice_and_a_table_with_more_columns_are_fine(

@@ -12,12 +12,12 @@ from uuid import UUID
 import orjson
 import pytest
 
-from inorder.model.errors import ConfigurationError
+from inorder.model.errors import ConfigurationError, RejectedError
 from inorder.pipeline.field_types import FIELD_TYPES
 from inorder.pipeline.isolation import REFUSED
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.slice import apply_slice
-from inorder.ports.table_store import DeadLetter, FoldedRow, Tally
+from inorder.ports.table_store import DeadLetter, FoldedRow, Tally, Written
 from inorder.stores.table_opening import table_stores
 from inorder.testing.slices import message, slice_of
 from tests.contract.table_store.places import MAPPING, Sql
@@ -54,6 +54,38 @@ def test_of_many_rows_exactly_the_refused_ones_are_buried(sql: Sql) -> None:
     assert set(sql.rows()) == set(range(100)) - bad
     assert {letter[0] for letter in sql.letters()} == bad
     assert apply_slice(store, MAPPING, slice_of(*records)).replayed == 100
+
+
+@pytest.mark.parametrize("must", ["CHECK (LENGTH(data) < 4)", "NOT NULL"])
+def test_a_flood_of_refusals_among_good_rows_buries_exactly_them(sql: Sql, must: str) -> None:
+    made(sql, must)
+    good, bad = {"data": "ok"}, {"data": "long"} if "CHECK" in must else {"enabled": True}
+    records = [(key, message(key, **(bad if key % 5 == 2 else good))) for key in range(400)]
+    outcome = apply_slice(sql.open(), MAPPING, slice_of(*records))
+    guilty = set(range(2, 400, 5))
+    assert (outcome.applied, outcome.rejected) == (400 - len(guilty), len(guilty))
+    assert set(sql.rows()) == set(range(400)) - guilty
+    assert {letter[0] for letter in sql.letters()} == guilty
+    details = sql.look("SELECT DISTINCT detail FROM inorder_dead_letter")
+    assert all("data" in detail.lower() or "constraint" in detail.lower() for (detail,) in details)
+
+
+def test_rows_written_one_by_one_are_counted_as_those_written_together(sql: Sql) -> None:
+    made(sql)
+    store = sql.open()
+    rows = [FoldedRow(1, (True, "a"), 5, 1), FoldedRow(2, (None, "b"), 6, 2)]
+    with store.slice_transaction("upsert", 0) as transaction:
+        transaction.lock_pointer()
+        transaction.upsert([FoldedRow(1, (True, "a"), 0, 1), FoldedRow(3, (True, "new"), 9, 1)], 0)
+        later = [*rows, FoldedRow(3, (True, "old"), 7, 1), FoldedRow(4, (None, "long"), 8, 1)]
+        ended = transaction.upsert_each(later, 0)
+        transaction.move_pointer(10, Tally())
+    if ended is None:
+        assert set(sql.rows()) == {1, 3}, "nothing is written where there is no quick way"
+        return
+    assert ended[:3] == [Written(identical=1), Written(applied=2), Written(stale=1)]
+    assert isinstance(ended[3], RejectedError)
+    assert {key: row[1] for key, row in sql.rows().items()} == {1: "a", 2: "b", 3: "new"}
 
 
 def test_of_one_key_the_records_before_and_after_a_refused_one_are_applied(sql: Sql) -> None:

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import closing
 
-from inorder.journal.replicating import ReplicateWorker
+from inorder.journal.replication.announcing import Announcer
+from inorder.journal.replication.replicating import ReplicateWork
 from inorder.kafka.partition_reader import KafkaSource
-from inorder.stores.postgres.journal_replica import PostgresReplica
+from inorder.stores.journal_opening import JournalReplicas
 
 
 class Replicator:
     """Replicates one topic on a thread of its own while the block lasts."""
 
-    def __init__(self, properties: dict[str, object], url: str, topic: str, *, segment_size: int = 10_000) -> None:
+    def __init__(
+        self,
+        properties: dict[str, object],
+        url: str,
+        topic: str,
+        *,
+        segment_size: int = 10_000,
+        announcers: Callable[[], Announcer] | None = None,
+    ) -> None:
         self._source = KafkaSource(properties)
-        self._url = url
         self._topic = topic
-        self._segment_size = segment_size
+        self._work = ReplicateWork((topic,), JournalReplicas(url), segment_size, announcers=announcers)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -31,7 +40,7 @@ class Replicator:
         assert not self._thread.is_alive()
 
     def _run(self) -> None:
-        with closing(ReplicateWorker(PostgresReplica(self._url), self._segment_size)) as worker:
+        with closing(self._work.open()) as worker:
             pointers = worker.pointers(self._topic)
             partitions = self._source.partitions(self._topic) or 0
             starts = {

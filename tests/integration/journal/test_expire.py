@@ -6,7 +6,7 @@ import threading
 from datetime import UTC, datetime, timedelta
 
 import inorder
-from inorder.journal.expiring import Expired
+from inorder.journal.replication.expiring import Expired
 from inorder.kafka.topics import ensure_topic
 from inorder.model.journal import Event, Key
 from inorder.stores.postgres.journal import PostgresJournal

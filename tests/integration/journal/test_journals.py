@@ -111,6 +111,15 @@ def test_events_keep_all_that_they_were_appended_with(journal: Journal) -> None:
 
 
 @pytest.mark.usefixtures("replicating")
+def test_ten_events_of_one_append_are_read_the_same_ten_times(journal: Journal) -> None:
+    place = journal.append([Event(number, {"n": number}) for number in range(1, 11)])
+    for _ in range(10):
+        assert [(record.seq_nr, record.partition_offset) for record in journal.read()] == [
+            (number, place) for number in range(1, 11)
+        ]
+
+
+@pytest.mark.usefixtures("replicating")
 def test_many_journals_at_once_keep_apart(journals: inorder.Journals, topic: str) -> None:
     def live(number: int) -> list[int]:
         journal = journals.journal(Key(f"id-{number}", topic))

@@ -1,4 +1,4 @@
-"""Subscriptions and async journals on real Kafka and PostgreSQL."""
+"""Subscriptions and async journals on real Kafka, with either store behind them."""
 
 from __future__ import annotations
 
@@ -7,38 +7,50 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 import inorder
+from inorder.journal.codec.records import ACTION_HEADER
 from inorder.kafka.topics import ensure_topic
+from inorder.model.errors import DamagedRecordError
 from inorder.model.journal import Event, Key
-from inorder.stores.postgres.journal import PostgresJournal
+from inorder.stores.journal_opening import open_journal_store
 from tests.conftest import Eventually
 from tests.integration.journal.replicator import Replicator
 
 IDLE = 2.0
 
 
-@pytest.fixture
-def settings(kafka_bootstrap: str, postgres_url: str, unique: str) -> inorder.Settings:
-    ensure_topic({"bootstrap.servers": kafka_bootstrap}, unique, 2)
-    with closing(PostgresJournal(postgres_url)) as store:
+@pytest.fixture(params=["postgres", "cassandra"])
+def store_url(request: pytest.FixtureRequest) -> str:
+    """A store with the journal's tables; on Cassandra tests share a keyspace, and keep apart by their topics."""
+    if request.param == "postgres":
+        url: str = request.getfixturevalue("postgres_url")
+    else:
+        url = f"{request.getfixturevalue('cassandra').url}/subscribing"
+    with closing(open_journal_store(url)) as store:
         store.install()
+    return url
+
+
+@pytest.fixture
+def settings(kafka_bootstrap: str, store_url: str, unique: str) -> inorder.Settings:
+    ensure_topic({"bootstrap.servers": kafka_bootstrap}, unique, 2)
     return inorder.Settings.load(
         None,
         kafka={"bootstrap.servers": kafka_bootstrap},
-        database={"url": postgres_url},
-        journal={"head_cache": False},
+        journal={"head_cache": False, "store": store_url},
     )
 
 
 def test_events_come_once_from_store_and_kafka_and_after_any_checkpoint_the_rest(
-    settings: inorder.Settings, kafka_bootstrap: str, postgres_url: str, unique: str, eventually: Eventually
+    settings: inorder.Settings, kafka_bootstrap: str, store_url: str, unique: str, eventually: Eventually
 ) -> None:
     with inorder.Journals(settings) as journals:
         ids = [f"id {number}" for number in range(6)]
         for id in ids:
             journals.journal(Key(id, unique)).append([Event(1), Event(2)])
-        with Replicator({"bootstrap.servers": kafka_bootstrap}, postgres_url, unique):
+        with Replicator({"bootstrap.servers": kafka_bootstrap}, store_url, unique):
             eventually(lambda: len(list(journals.ids(unique))) == len(ids))
         for id in ids:
             journals.journal(Key(id, unique)).append([Event(3), Event(4)])
@@ -56,6 +68,29 @@ def test_events_come_once_from_store_and_kafka_and_after_any_checkpoint_the_rest
         for cut in (4, 15):
             rest = [(id, seq_nr) for id, seq_nr, _ in shown(whole[cut][2])]
             assert sorted(rest) == sorted(events[cut + 1 :])
+
+
+def test_a_life_that_is_purged_and_a_journal_that_is_parked_are_no_silence(
+    settings: inorder.Settings, kafka_bootstrap: str, store_url: str, unique: str, eventually: Eventually
+) -> None:
+    producer = Producer({"bootstrap.servers": kafka_bootstrap})
+    with inorder.Journals(settings) as journals:
+        journals.journal(Key("again", unique)).append([Event(number) for number in range(1, 6)])
+        journals.journal(Key("again", unique)).purge()
+        journals.journal(Key("again", unique)).append([Event(1, "new"), Event(2)])
+        journals.journal(Key("short", unique)).append([Event(number) for number in range(1, 6)])
+        journals.journal(Key("short", unique)).delete(4)
+        producer.produce(unique, b"", "damaged", headers=[(ACTION_HEADER, b"{")])
+        assert producer.flush(30) == 0
+        with Replicator({"bootstrap.servers": kafka_bootstrap}, store_url, unique):
+            eventually(lambda: sorted(journals.ids(unique)) == ["again", "damaged", "short"])
+        journals.journal(Key("again", unique)).append([Event(3)])
+        with pytest.raises(DamagedRecordError, match="damaged is parked"):
+            list(journals.subscribe(unique, idle_seconds=IDLE))
+        met: list[DamagedRecordError] = []
+        found = journals.subscribe(unique, idle_seconds=IDLE, on_damaged=met.append)
+        events = [(each.key.id, each.record.seq_nr) for each in found]
+        assert (events, len(met)) == ([("again", 1), ("again", 2), ("short", 5), ("again", 3)], 1)
 
 
 def test_async_journals_append_read_and_follow(settings: inorder.Settings, unique: str) -> None:

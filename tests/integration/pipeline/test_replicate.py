@@ -13,8 +13,9 @@ from pyspark.sql import SparkSession
 
 import inorder
 from inorder.embedded import Cassandra
-from inorder.journal.codec import ACTION_HEADER
-from inorder.journal.replicating import ReplicateWork
+from inorder.journal.codec.records import ACTION_HEADER
+from inorder.journal.replication.replicating import ReplicateWork
+from inorder.kafka.topics import ensure_partitions
 from inorder.model.errors import DamagedRecordError
 from inorder.model.journal import Event, Key
 from inorder.stores.journal_opening import JournalReplicas, JournalStore, open_journal_store
@@ -133,3 +134,37 @@ def test_topics_that_come_later_are_followed_and_two_jobs_at_once_do_no_harm(
         for each in running:
             each.result(timeout=SPARK_WAIT)
     assert heard.sum("applied") == 3
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_partitions_that_are_added_to_a_topic_are_followed_by_a_running_job(
+    kind: str,
+    spark: SparkSession,
+    journals: inorder.Journals,
+    kafka_bootstrap: str,
+    postgres_url: str,
+    unique: str,
+    create_topic: Callable[..., None],
+    eventually: Eventually,
+) -> None:
+    create_topic(unique, 1)
+    work, stop = ReplicateWork((unique,), JournalReplicas(postgres_url)), threading.Event()
+    engine = new_engine(kind, spark, work, kafka_bootstrap)
+    with closing(opened(postgres_url)) as store, ThreadPoolExecutor(1) as pool:
+        running = pool.submit(engine.run, stop)
+        try:
+            journals.journal(Key("first", unique)).append([Event(1)])
+            eventually(lambda: numbers(store, Key("first", unique)) == [1], SPARK_WAIT)
+            ensure_partitions({"bootstrap.servers": kafka_bootstrap}, unique, 3)
+            # Whoever wrote before goes on as it was; a client that comes now knows all partitions.
+            settings = inorder.Settings.load(
+                None, kafka={"bootstrap.servers": kafka_bootstrap}, database={"url": postgres_url}
+            )
+            with inorder.Journals(settings) as later:
+                ids = [f"id {number}" for number in range(12)]
+                places = [later.journal(Key(id, unique)).append([Event(1), Event(2)]) for id in ids]
+            assert {place.partition for place in places} == {0, 1, 2}
+            eventually(lambda: all(numbers(store, Key(id, unique)) == [1, 2] for id in ids), SPARK_WAIT)
+        finally:
+            stop.set()
+        running.result(timeout=SPARK_WAIT)

@@ -6,14 +6,18 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 import inorder
 from inorder.kafka.read_back import read_back
 from inorder.model.errors import PublishError
+from inorder.ports.topic_generations import Phase
+from inorder.relay.pace import Pace
 from inorder.stores.postgres.connect import connect
 from inorder.testing.checker import Verdict, check_delivery
+from inorder.topics.switch import Commit, Step
 from inorder.wiring import fail_over, generations_status, install_schema
 from tests.conftest import Eventually
 from tests.integration.topics.conftest import SettingsOf
@@ -84,6 +88,33 @@ def test_a_publisher_without_a_database_follows_a_switch_to_more_partitions(
     assert placed == {(str(key).encode(), key % 8) for key in range(KEYS)}, "by the rule of the topic"
     assert [each["late"] for each in generations_status(settings, topic)[0]["generations"]] == [0, 0]
     assert publishing.longest < 10
+
+
+@pytest.mark.parametrize("strategy", ["drain", "mark-purge"])
+def test_a_relay_follows_a_switch_without_the_long_wait_of_a_topic_that_is_gone(
+    settings_of: SettingsOf,
+    topic: str,
+    eventually: Eventually,
+    postgres_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    strategy: str,
+) -> None:
+    monkeypatch.setattr("inorder.wiring.shards.Pace", partial(Pace, topic=3600.0))
+    settings = settings_of(relay={"strategy": strategy})
+    install_schema(settings, "native")
+
+    def publish_while_it_is_closed(step: Step) -> None:
+        if isinstance(step, Commit) and step.state.takes_records and step.state.phase is Phase.STEADY:
+            with connect(postgres_url, "test") as connection:
+                inorder.Outbox().publish(connection, inorder.Message(topic, key="k", value="v"))
+                connection.commit()
+            eventually(lambda: "is being switched" in relay.last_error)
+
+    with inorder.Relay(settings) as relay:
+        eventually(lambda: relay.is_leader)
+        fail_over(settings, topic, to=f"{topic}.backup", on_step=publish_while_it_is_closed)
+        eventually(lambda: relay.published == 1)
+    assert [record.key for record in read_back(settings.kafka.properties, f"{topic}.backup")] == [b"k"]
 
 
 @pytest.mark.fault

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from inorder import wiring
 from inorder.cli.quarantine import app
-from inorder.journal.quarantine import Quarantined
+from inorder.journal.replication.quarantine import Quarantined
 from inorder.model.errors import ConfigurationError
 from inorder.model.journal import Key
 from inorder.ports.journal_log import LogRecord

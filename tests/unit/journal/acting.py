@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from inorder.journal.action import Append
-from inorder.journal.transition import At
+from inorder.journal.replication.transition import At
 from inorder.model.journal import (
     Event,
     EventRecord,

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TypeAlias
 
 from inorder.journal.action import Append, Delete, Mark, Purge
-from inorder.journal.codec import Sender, action_of, action_record, append_record, events_of
+from inorder.journal.codec.records import Sender, action_of, action_record, append_record, events_of
 from inorder.journal.forks import count
 from inorder.journal.life import Life, after_append, after_delete
 from inorder.model.errors import DamagedRecordError

@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 
 from inorder.journal.action import Action, Append, Delete, Mark, Purge
-from inorder.journal.codec import ACTION_HEADER, Sender, action_of, action_record, append_record, events_of
+from inorder.journal.codec.records import ACTION_HEADER, Sender, action_of, action_record, append_record, events_of
 from inorder.model.errors import DamagedRecordError, ValidationError
 from inorder.model.journal import (
     MAX_SEQ_NR,

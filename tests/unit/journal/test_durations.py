@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.journal import durations
+from inorder.journal.codec import durations
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from inorder.journal.action import Action, Delete, Mark, Purge
-from inorder.journal.head import EMPTY, HeadInfo
-from inorder.journal.head_cache import Ahead, Answer, Behind, Known, Limited, PartitionCache, Seen
+from inorder.journal.reading.head import EMPTY, HeadInfo
+from inorder.journal.reading.head_cache import Ahead, Answer, Behind, Known, Limited, PartitionCache, Seen
 from tests.unit.journal.acting import appended
 
 

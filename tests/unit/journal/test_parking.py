@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from inorder.journal.parking import FOLLOWS
-from inorder.journal.releasing import release
+from inorder.journal.replication.parking import FOLLOWS
+from inorder.journal.replication.releasing import release
+from inorder.journal.subscribing.checkpoint import Checkpoint, Walk
+from inorder.journal.subscribing.walking import walk
 from inorder.model.errors import ConfigurationError, DamagedRecordError, RejectedError
 from inorder.testing import memory_replica
 from tests.unit.journal.replicated_topic import TOPIC, Topic, key
@@ -54,6 +56,16 @@ def test_it_and_what_follows_waits_and_other_journals_go_on(
     assert "cannot be read" in found[0].reason
     assert [each.reason for each in found[1:]] == [FOLLOWS, FOLLOWS]
     assert {record.message for record in caplog.records} == {"journal.parked"}
+
+
+def test_a_walk_over_all_journals_meets_one_whose_first_record_is_damaged(world: World, damage: Damage) -> None:
+    damage(world.topic)
+    world.topic.append("b", 1)
+    world.flush()
+    assert (sorted(world.store.ids(TOPIC)), world.store.head(key("a"))) == (["a", "b"], None)
+    start, met = Checkpoint(TOPIC, walk=Walk({0: 1})), list[DamagedRecordError]()
+    walked = [each.key.id for each in walk(world.store, start, met.append) if each.record]
+    assert (walked, [error.offset for error in met]) == (["b"], [0])
 
 
 def test_readers_are_refused_and_the_store_ends_before_the_damage(world: World, damage: Damage) -> None:

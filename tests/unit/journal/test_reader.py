@@ -6,7 +6,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from inorder.journal.codec import ACTION_HEADER
+from inorder.journal.codec.records import ACTION_HEADER
 from inorder.model.errors import DamagedRecordError, DeadlineError, JournalChangedError, RecordsLostError
 from inorder.model.journal import MAX_SEQ_NR, Key, PartitionOffset
 from inorder.model.message import Record
@@ -117,6 +117,14 @@ class TestWhatIsSpared:
         world.append(2)
         assert world.read() == [1, 2]
         assert spans(world) == [(0, 1), (0, 1)]
+
+    def test_many_small_records_are_too_large_to_keep_though_they_have_few_bytes(self) -> None:
+        world = World(buffer_bytes=10_000)
+        for seq_nr in range(1, 10):
+            world.append(seq_nr)
+        assert (world.read(), len(spans(world))) == (list(range(1, 10)), 1)
+        world.append(10)
+        assert (world.read(), len(spans(world))) == (list(range(1, 11)), 3)
 
     def test_no_second_look_if_the_store_has_caught_up_meanwhile(self) -> None:
         world = World(buffer_bytes=10)

@@ -10,12 +10,12 @@ from datetime import timedelta
 import pytest
 
 from inorder.journal.expiry import RemoveExpiry
-from inorder.journal.quarantine import Quarantined
-from inorder.journal.replica import JournalChange, ReplicaSlice
-from inorder.journal.replicate import Place, grouped, replicated
-from inorder.journal.replicating import ReplicateWork, ReplicateWorker
-from inorder.journal.statements import UpdateHead
-from inorder.journal.stored_quarantine import header_column, quarantined_of, time_column
+from inorder.journal.replication.quarantine import Quarantined
+from inorder.journal.replication.replica import JournalChange, ReplicaSlice
+from inorder.journal.replication.replicate import Place, grouped, replicated
+from inorder.journal.replication.replicating import ReplicateWork, ReplicateWorker
+from inorder.journal.replication.statements import UpdateHead
+from inorder.journal.replication.stored_quarantine import header_column, quarantined_of, time_column
 from inorder.model.errors import FencedError, GuaranteeError, UnknownOutcomeError
 from inorder.ports.journal_log import LogRecord
 from inorder.ports.journal_store import Expiry, JournalHead

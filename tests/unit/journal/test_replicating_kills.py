@@ -9,7 +9,7 @@ from itertools import chain, repeat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inorder.journal.replicating import ReplicateWorker
+from inorder.journal.replication.replicating import ReplicateWorker
 from inorder.model.errors import DamagedRecordError
 from inorder.testing.memory_replica import KilledError, MemoryReplica
 from tests.unit.journal.replicated_topic import TOPIC, Seen, Topic, shows

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from inorder.journal.transition import append, delete, purge
+from inorder.journal.replication.transition import append, delete, purge
 from inorder.model.journal import MAX_SEQ_NR
 from inorder.testing.memory_journal_store import MemoryJournalStore
 from tests.unit.journal.acting import LIFE, at, record

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.journal.action import Delete, Purge
-from inorder.journal.checkpoint import Begun, Checkpoint, Walk
-from inorder.journal.codec import ACTION_HEADER
-from inorder.journal.subscription import Subscribed
-from inorder.journal.walking import walk
+from inorder.journal.codec.records import ACTION_HEADER
+from inorder.journal.subscribing.checkpoint import Begun, Checkpoint, Walk
+from inorder.journal.subscribing.subscription import Subscribed
+from inorder.journal.subscribing.walking import walk
 from inorder.model.errors import (
     DamagedRecordError,
     RecordsLostError,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from inorder.journal import subscription
+from inorder.journal.subscribing import subscription
 from inorder.model.errors import TopicUnavailableError, TransientError, UnreachableError
 from inorder.model.message import Record
 from inorder.ports.journal_log import LogRecord, TopicTail

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from inorder.journal.head import EMPTY
-from inorder.journal.head_cache import Ahead, Known
-from inorder.journal.topic_cache import HeadCache, HeadCacheLimits
+from inorder.journal.reading.head import EMPTY
+from inorder.journal.reading.head_cache import Ahead, Known
+from inorder.journal.reading.topic_cache import HeadCache, HeadCacheLimits
 from inorder.model.errors import TransientError, UnreachableError
 from inorder.model.journal import Key
 from inorder.ports.deadline import Deadline
@@ -29,6 +29,7 @@ class BreakingLog(MemoryJournalLog):
     def __init__(self) -> None:
         super().__init__()
         self.breaks = 0
+        self.is_stuck = False
         self.starts: list[Mapping[int, int]] = []
 
     def tail(self, topic: str) -> MemoryTail:
@@ -48,7 +49,7 @@ class BreakingTail(MemoryTail):
         if self._breaking.breaks:
             self._breaking.breaks -= 1
             raise UnreachableError("The broker is gone.")
-        return super().poll(timeout_seconds)
+        return {} if self._breaking.is_stuck else super().poll(timeout_seconds)
 
 
 class Place:
@@ -100,6 +101,18 @@ def test_a_question_waits_for_its_record(place: Place) -> None:
         place.world.append(2)
         place.world.journal.mark()
         assert answer.result(10) == Known(EMPTY, 2, None)
+
+
+def test_one_that_is_far_behind_is_not_waited_for(eventually: Eventually) -> None:
+    place = Place(HeadCacheLimits(wait=600, far=10, remove_interval=0.005))
+    place.log.is_stuck = True
+    for seq_nr in range(1, 31):
+        place.world.append(seq_nr)
+    assert place.find(29) is None
+    assert place.world.read() == list(range(1, 31))
+    place.log.is_stuck = False
+    assert isinstance(eventually(lambda: place.find(29)), Known)
+    place.heads.close()
 
 
 def test_a_broken_consumer_is_replaced_and_goes_on_where_it_was(place: Place, eventually: Eventually) -> None:

@@ -9,13 +9,18 @@ from datetime import UTC, datetime
 from inorder.journal.action import Delete
 from inorder.journal.client import Journal, Journals
 from inorder.journal.forks import Fork
-from inorder.journal.reader import Heads, JournalReader
+from inorder.journal.reading.reader import Heads, JournalReader
+from inorder.journal.reading.waiting import Notices, StoreWait
+from inorder.journal.snapshots.snapshotting import Rings
 from inorder.model.journal import MAX_SEQ_NR, Event, EventRecord, Key, PartitionOffset
 from inorder.testing.memory_journal import MemoryHeads, MemoryReplicator, Regime
 from inorder.testing.memory_journal_log import MemoryJournalLog
 from inorder.testing.memory_journal_store import MemoryJournalStore
+from inorder.testing.memory_snapshots import MemorySnapshots
 
 KEY = Key("account-1", "journal")
+WAIT_SECONDS = 0.5
+"""For how long reads wait for the store, in worlds with notices."""
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
@@ -31,14 +36,17 @@ class World:
         segment_size: int = 2,
         buffer_bytes: int = 1_000_000,
         heads: Heads | None = None,
+        notices: Notices | None = None,
         store: MemoryJournalStore | None = None,
         log: MemoryJournalLog | None = None,
+        snapshots: MemorySnapshots | None = None,
         timeout_seconds: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.log = log or MemoryJournalLog(doubled=doubled)
         self.store = store or MemoryJournalStore(keeps_rows=keeps_rows)
-        self.replicator = MemoryReplicator(self.log, self.store, segment_size=segment_size)
+        self.snapshots = snapshots or MemorySnapshots()
+        self.replicator = MemoryReplicator(self.log, self.store, segment_size=segment_size, snapshots=self.snapshots)
         self.forks: list[Fork] = []
         self.heads = MemoryHeads(self.log, self.store) if cached else heads
         reader = JournalReader(
@@ -46,12 +54,19 @@ class World:
             self.store,
             clock,
             heads=self.heads,
+            store_wait=None if notices is None else StoreWait(self.store, notices, clock, seconds=WAIT_SECONDS),
             buffer_bytes=buffer_bytes,
             timeout_seconds=timeout_seconds,
             on_fork=lambda _, fork: self.forks.append(fork),
         )
         self.journals = Journals(
-            self.log, self.store, reader, now=lambda: NOON, clock=clock, timeout_seconds=timeout_seconds
+            self.log,
+            self.store,
+            reader,
+            rings=Rings(self.snapshots, 3),
+            now=lambda: NOON,
+            clock=clock,
+            timeout_seconds=timeout_seconds,
         )
         self.journal = self.journals.journal(KEY)
 

@@ -68,6 +68,28 @@ def test_a_survey_finds_pointers_and_partitions_of_all_topics() -> None:
     assert work.closed == [True]
 
 
+@dataclass
+class BusySource(FakeSource):
+    """A cluster on which others write, apply and delete: what it says the first time is soon old."""
+
+    before: dict[int, Extent] = field(default_factory=dict)
+
+    def extents(self, topic: str) -> Mapping[int, Extent] | None:
+        told, self.before = self.before, {}
+        return told or super().extents(topic)
+
+
+def test_a_pointer_that_another_driver_moves_past_an_end_that_is_old_is_no_loss() -> None:
+    source = BusySource({"a": {0: Extent(5, 9)}}, {0: Extent(0, 4)})
+    assert survey(FakeWork({"a": {0: Pointer(6)}}), source).pointers == {("a", 0): 6}
+
+
+def test_a_pointer_past_the_end_that_is_asked_after_it_is_one() -> None:
+    source = BusySource({"a": {0: Extent(0, 5)}}, {0: Extent(0, 4)})
+    with pytest.raises(GuaranteeError, match="is at 6, but the partition ends at 5"):
+        survey(FakeWork({"a": {0: Pointer(6)}}), source)
+
+
 def test_topics_that_do_not_exist_yet_are_left_out_while_others_do() -> None:
     source = FakeSource({"a": {0: Extent(0, 9)}})
     found = survey(FakeWork({"a": {}, "b": {0: Pointer(7)}}), source)

@@ -77,3 +77,20 @@ def test_a_closed_pool_lends_nothing_and_closes_what_comes_back(things: Things) 
     assert things.closed == [1]
     with pytest.raises(TransientError, match="closed"), things.pool.lent():
         pass
+
+
+def test_every_loan_is_told_however_it_ends(things: Things) -> None:
+    told: list[tuple[float, float]] = []
+
+    def open_slowly() -> int:
+        things.now += 2.0
+        return 1
+
+    pool = Pool(
+        open_slowly, things.closed.append, lambda: things.now, lambda taking, using: told.append((taking, using))
+    )
+    with pool.lent():
+        things.now += 3.0
+    with pytest.raises(ValueError, match="broken"), pool.lent():
+        raise ValueError("broken")
+    assert told == [(2.0, 3.0), (0.0, 0.0)]

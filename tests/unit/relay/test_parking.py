@@ -124,3 +124,13 @@ def test_a_parked_key_stays_parked_when_its_topic_comes_back() -> None:
     assert parking.sift([row(2), row(3, b"other")]) == []
     assert parking.due(0.0) == [Waiting(("t",), [2, 3])]
     assert parking.sift([row(2), row(3, b"other")]) == [row(3, b"other")]
+
+
+def test_the_next_one_due_is_told_and_parked_keys_never_are() -> None:
+    parking = Parking({("t", b"parked"): [1]})
+    assert parking.due_at() is None
+    parking.hold(row(2), retry_at=7.0)
+    parking.hold_topic("u", retry_at=5.0)
+    assert parking.due_at() == 5.0
+    parking.due(6.0)
+    assert parking.due_at() == 7.0

@@ -12,6 +12,7 @@ import pytest
 from inorder.model.errors import (
     ConfigurationError,
     FencedError,
+    TopicSwitchingError,
     TopicUnavailableError,
     TransientError,
     UnreachableError,
@@ -181,6 +182,16 @@ def test_a_broker_that_is_late_is_waited_for_and_nothing_is_sent_again() -> None
     post.write(*messages(2))
     log = Failing(post.broker)
     log.errors = [TransientError("Not acknowledged yet.")] * 5
+    post.round(log=log)
+    assert post.sent() == [b"0", b"1"]
+    assert not post.tables.locks["t"].error
+
+
+def test_a_topic_that_is_being_switched_is_waited_for_under_the_lock() -> None:
+    post = Post()
+    post.write(*messages(2))
+    log = Failing(post.broker)
+    log.errors = [TopicSwitchingError("t", "is being switched")] * 5
     post.round(log=log)
     assert post.sent() == [b"0", b"1"]
     assert not post.tables.locks["t"].error

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
-from inorder.model.errors import TopicUnavailableError
+from inorder.model.errors import TopicSwitchingError, TopicUnavailableError
 from inorder.ports.outbox_store import OutboxRow
 from inorder.testing.memory_log import MemoryBroker, MemoryShardLog
 from tests.conftest import Eventually
 from tests.unit.relay.running import World, running
+from tests.unit.relay.test_simulation import HASTE
 
 
 class Closed(MemoryShardLog):
     """A log whose topics may be closed."""
 
-    def __init__(self, broker: MemoryBroker, *topics: str) -> None:
+    def __init__(self, broker: MemoryBroker, *topics: str, error: type[TopicUnavailableError] = TopicUnavailableError):
         super().__init__(broker)
         self.closed = set(topics)
+        self._error = error
         self.tries: list[int] = []
 
     def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
         for row in rows:
             if row.topic in self.closed:
                 self.tries.append(len(rows))
-                raise TopicUnavailableError(row.topic, f"The topic {row.topic!r} does not exist.")
+                raise self._error(row.topic, f"The topic {row.topic!r} cannot be written to.")
         super().publish(rows, marker)
 
 
@@ -68,3 +71,19 @@ def test_two_topics_that_are_gone_wait_each_for_itself(eventually: Eventually) -
         log.closed.discard("b")
         eventually(lambda: world.sent("b") == [b"2"])
         assert world.sent("a") == []
+
+
+@pytest.mark.parametrize("strategy", ["drain", "mark-purge"])
+def test_a_topic_that_is_being_switched_is_tried_soon_however_long_one_that_is_gone_waits(
+    strategy: str, eventually: Eventually
+) -> None:
+    world = World()
+    log = Closed(world.broker, "moving", error=TopicSwitchingError)
+    world.commit(("moving", b"k", b"1"), ("t", b"k", b"2"))
+    # Not even the look at the clock would come in time: what is due ends the sleep.
+    with running(world, strategy=strategy, log=log, pace=replace(HASTE, topic=3600, poll=60, switch=0.002)):
+        eventually(lambda: world.sent() == [b"2"] and len(log.tries) > 5)
+        log.closed.clear()
+        eventually(lambda: world.sent("moving") == [b"1"])
+        world.stop.set()
+        world.commit(("t", b"k", b"3"))  # wakes the sleeper, so that it sees the stop

@@ -7,7 +7,13 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from inorder.model.errors import FencedError, TopicUnavailableError, TransientError, UnreachableError
+from inorder.model.errors import (
+    FencedError,
+    TopicSwitchingError,
+    TopicUnavailableError,
+    TransientError,
+    UnreachableError,
+)
 from inorder.model.partition import Partitioner
 from inorder.ports.outbox_store import OutboxRow
 from inorder.ports.topic_generations import Generation, Phase, Target, TopicState
@@ -125,13 +131,37 @@ def test_rows_go_to_the_generation_of_their_topic_and_keep_their_partitioner() -
 def test_rows_of_a_closed_topic_wait_and_nothing_of_the_batch_is_sent() -> None:
     inner = Log()
     log = RoutedShardLog(inner, Told([CLOSED]).routes(), {})
-    with pytest.raises(TopicUnavailableError, match="its messages wait") as refused:
+    with pytest.raises(TopicSwitchingError, match="its messages wait") as refused:
         log.publish([row(1, "payments"), row(2)], b"")
     assert refused.value.topic == "orders"
     assert "inorder topics status orders" in refused.value.hint
     assert inner.sent == []
     log.publish([row(1, "payments")], b"")
     assert inner.sent == [("payments", 1)]
+
+
+def test_a_closed_topic_is_asked_for_at_each_try_and_followed_at_once() -> None:
+    told, inner = Told([CLOSED]), Log()
+    log = RoutedShardLog(inner, told.routes(), {})
+    with pytest.raises(TopicSwitchingError):
+        log.publish([row(1)], b"")
+    told.states = [MOVED]
+    log.publish([row(1)], b"")
+    assert inner.sent == [("orders.g1", 1)], "however young the answer is that it was closed"
+    log.publish([row(2)], b"")
+    assert told.asked == 3, "an open topic is not asked for"
+
+
+def test_a_closed_topic_stays_closed_where_nobody_answers_and_others_go_on() -> None:
+    told, inner = Told([CLOSED]), Log()
+    routes = told.routes()
+    routes.current()
+    told.is_away = True
+    log = RoutedShardLog(inner, routes, {})
+    with pytest.raises(TopicSwitchingError):
+        log.publish([row(1)], b"")
+    log.publish([row(2, "payments")], b"")
+    assert inner.sent == [("payments", 2)]
 
 
 def test_callers_hear_of_topics_by_the_names_they_know() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from inorder.journal.replicating import ReplicateWork
+from inorder.journal.replication.replicating import ReplicateWork
 from inorder.model.errors import UnreachableError
 from inorder.ports.slice_work import SliceWork
 from inorder.testing.memory_replica import MemoryReplica

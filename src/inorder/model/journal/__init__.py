@@ -4,8 +4,10 @@ from inorder.model.journal.event import Event, EventRecord, Json, Payload, Paylo
 from inorder.model.journal.key import Key
 from inorder.model.journal.position import PartitionOffset
 from inorder.model.journal.seq_nr import MAX_SEQ_NR, MIN_SEQ_NR, DeleteTo, SeqNr, SeqRange
+from inorder.model.journal.snapshot import ANY_SNAPSHOT, Snapshot, SnapshotCriteria
 
 __all__ = [
+    "ANY_SNAPSHOT",
     "MAX_SEQ_NR",
     "MIN_SEQ_NR",
     "DeleteTo",
@@ -20,4 +22,6 @@ __all__ = [
     "RecordMetadata",
     "SeqNr",
     "SeqRange",
+    "Snapshot",
+    "SnapshotCriteria",
 ]

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
-from inorder.journal.quarantine import is_parked
-from inorder.journal.segments import (
-    DEFAULT_SEGMENTS,
-    OLD_SEGMENTS,
-    journal_segment,
-    metajournal_segments,
-    segment_size,
-)
-from inorder.journal.stored import check_unique, stored_event
+from inorder.journal.replication.quarantine import is_parked
+from inorder.journal.replication.stored import check_unique, stored_event
+from inorder.journal.segments import journal_segment, metajournal_segments, segment_size
 from inorder.model.journal import EventRecord, Key, PartitionOffset, SeqNr
 from inorder.ports.journal_store import Expiry, JournalHead
-from inorder.stores.cassandra.schema import install
+from inorder.stores.cassandra.schema import identify, identity, install
 from inorder.stores.cassandra.session import CassandraSession, our_errors
 
-AT_ONCE: Final = 200
-"""Segments of `metajournal` that are asked together."""
+AT_ONCE: Final = 16
+"""Ranges of the ring that are asked together."""
+_TOKENS = range(-(2**63), 2**63, 2**57)
+RANGES: Final = tuple((first, min(first + _TOKENS.step, 2**63 - 1)) for first in _TOKENS)
+"""The ring of Murmur3 in 128 parts, each without its first token; so many, that none takes long to look through."""
 
 
 class CassandraJournal:
@@ -32,7 +29,13 @@ class CassandraJournal:
 
     def install(self) -> list[str]:
         """Makes keyspace and tables, or migrates them; returns the statements that were run."""
-        return install(self._session)
+        run = install(self._session)
+        identify(self._session)
+        return run
+
+    def identity(self) -> str | None:
+        """The store's random name."""
+        return identity(self._session)
 
     def pointer(self, key: Key) -> JournalHead | None:
         """The journal's head, in the segment where it is now or was in old versions."""
@@ -55,7 +58,7 @@ class CassandraJournal:
         first = max(from_seq_nr, (head.delete_to or 0) + 1)
         before = 0
         for segment in range(journal_segment(first, head.segment_size), _last_segment(head) + 1):
-            for row in self._rows(key, segment, first, head.seq_nr):
+            for row in self._rows("events", key.id, key.topic, segment, first, head.seq_nr):
                 if head.record_id is not None and row.meta_record_id != head.record_id:
                     continue
                 check_unique(key, before, row.seq_nr)
@@ -63,37 +66,46 @@ class CassandraJournal:
                 yield _event(row)
 
     def ids(self, topic: str) -> Iterator[str]:
-        """The ids of all journals of a topic, segment after segment."""
-        return (id for (id,) in self._of_all_segments("ids", topic))
+        """The ids of all journals of a topic: those that are parked, then the others."""
+        parked = {id for (id,) in self._rows("parked", topic)}
+        yield from parked
+        yield from (id for (id,) in self._of_all_heads("ids", topic) if id not in parked)
 
     def expired(self, topic: str, before: date) -> Iterator[str]:
         """The ids of the journals that were to go before a day.
 
-        The index of the table answers for one day only, so all heads are looked at: a missed day may be any.
+        The index of the table answers for one day only, and a missed day may be any.
         """
-        rows = self._of_all_segments("expiries", topic)
-        return (id for id, on in rows if on is not None and _date(on) < before)
+        return (id for (id,) in self._of_all_heads("expired", topic, before))
 
-    def _of_all_segments(self, name: str, topic: str) -> Iterator[Any]:
-        for first in range(0, max(DEFAULT_SEGMENTS, OLD_SEGMENTS), AT_ONCE):
+    def _of_all_heads(self, name: str, topic: str, *bound: Any) -> Iterator[Any]:
+        """Walks the ring, some ranges at a time: a topic's 10,000 segments one by one take a hundred times as long."""
+        for start in range(0, len(RANGES), AT_ONCE):
             with our_errors():
                 statement, session = self._session.prepared(name), self._session.session
-                answers = [session.execute_async(statement, (topic, first + step)) for step in range(AT_ONCE)]
-                found = [row for answer in answers for row in answer.result()]
-            yield from found
+                asked = RANGES[start : start + AT_ONCE]
+                answers = [session.execute_async(statement, (topic, *bound, *between)) for between in asked]
+            for answer in answers:
+                yield from _rows(answer.result)
 
     def close(self) -> None:
         """Leaves the cluster."""
         self._session.close()
 
-    def _rows(self, key: Key, segment: int, first: SeqNr, last: SeqNr) -> Iterator[Any]:
-        rows = iter(self._session.execute("events", key.id, key.topic, segment, first, last))
-        while True:
-            with our_errors():  # the next page may fail where the first did not
-                row = next(rows, None)
-            if row is None:
-                return
-            yield row
+    def _rows(self, name: str, *bound: Any) -> Iterator[Any]:
+        return _rows(lambda: self._session.execute(name, *bound))
+
+
+def _rows(ask: Callable[[], Iterable[Any]]) -> Iterator[Any]:
+    """What an answer has, page by page."""
+    with our_errors():
+        rows = iter(ask())
+    while True:
+        with our_errors():  # the next page may fail where the first did not
+            row = next(rows, None)
+        if row is None:
+            return
+        yield row
 
 
 def head_of(row: Sequence[Any]) -> JournalHead:

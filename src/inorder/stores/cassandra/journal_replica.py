@@ -15,32 +15,39 @@ The times lie beyond those of today's clocks, so that rows of other replicators,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final, assert_never
 
 from cassandra.cluster import ResponseFuture
-from cassandra.query import UNSET_VALUE, BatchStatement, BatchType
+from cassandra.query import UNSET_VALUE
 from cassandra.util import Duration
 
 from inorder.journal.expiry import RemoveExpiry, SetExpiry
-from inorder.journal.quarantine import Quarantined
-from inorder.journal.replica import Dated, JournalChange, ReplicaSlice
+from inorder.journal.replication.quarantine import Quarantined
+from inorder.journal.replication.replica import Dated, JournalChange, ReplicaSlice
+from inorder.journal.replication.statements import (
+    DeleteEvents,
+    DeleteHead,
+    InsertEvents,
+    InsertHead,
+    Statement,
+    UpdateHead,
+)
+from inorder.journal.replication.stored_quarantine import header_column, quarantined_of, time_column
 from inorder.journal.segments import metajournal_segment, metajournal_segments
-from inorder.journal.statements import DeleteEvents, DeleteHead, InsertEvents, InsertHead, UpdateHead
-from inorder.journal.stored import event_columns
-from inorder.journal.stored_quarantine import header_column, quarantined_of, time_column
-from inorder.model.errors import FencedError
+from inorder.model.errors import FencedError, RejectedError
 from inorder.model.journal import Key
 from inorder.ports.journal_store import Expiry, JournalHead
+from inorder.stores.cassandra.event_batches import BASE_MICROS, batches
 from inorder.stores.cassandra.journal import head_of
 from inorder.stores.cassandra.session import CassandraSession, our_errors
 
-BASE_MICROS: Final = 1 << 52
-"""In the year 2112: no clock of today writes later."""
-BATCH_ROWS: Final = 50
-AT_ONCE: Final = 64
+AT_ONCE: Final = 32
+"""Statements on their way: enough to keep a node at work, and not more than it takes."""
 
 
 class CassandraReplica:
@@ -48,6 +55,8 @@ class CassandraReplica:
 
     def __init__(self, url: str) -> None:
         self._session = CassandraSession(url)
+        self._moved: dict[tuple[str, int], int] = {}
+        """Offsets that the last slice has moved, by topic and partition."""
 
     def offsets(self, topic: str) -> Mapping[int, int]:
         """What is replicated, by partition."""
@@ -57,7 +66,10 @@ class CassandraReplica:
     @contextmanager
     def slice(self, topic: str, partition: int) -> Iterator[ReplicaSlice]:
         """Writes as it goes; what is broken off is begun again."""
-        yield _Slice(self._session, topic, partition)
+        writing = _Slice(self._session, topic, partition, self._moved.pop((topic, partition), None))
+        yield writing
+        if writing.moved_to is not None:
+            self._moved[topic, partition] = writing.moved_to
 
     def quarantined(self, topic: str | None = None, id: str | None = None) -> list[Quarantined]:
         """What is in quarantine."""
@@ -82,8 +94,10 @@ class CassandraReplica:
 class _Slice:
     """The verbs of one slice."""
 
-    def __init__(self, session: CassandraSession, topic: str, partition: int) -> None:
+    def __init__(self, session: CassandraSession, topic: str, partition: int, moved: int | None) -> None:
+        self.moved_to: int | None = None
         self._session = session
+        self._moved = moved
         self._topic = topic
         self._partition = partition
         self._offset: int | None = None
@@ -91,9 +105,18 @@ class _Slice:
 
     def lock_offset(self) -> int | None:
         """Remembers the offset; `move_offset` finds out whether anybody else has moved it."""
-        row = self._session.execute("offset", self._topic, self._partition, serial=True).one()
-        self._offset = None if row is None else int(row[0])
+        self._offset = self._asked_offset(serial=False) if self._moved is not None else None
+        if self._moved is None or self._offset != self._moved:
+            self._offset = self._asked_offset(serial=True)
         return self._offset
+
+    def _asked_offset(self, *, serial: bool) -> int | None:
+        """A serial read also ends what a compare-and-set has left undone, and costs as much as one.
+
+        It is not needed behind one of our own that is done: every plain read finds that, or that the store went back.
+        """
+        row = self._session.execute("offset", self._topic, self._partition, serial=serial).one()
+        return None if row is None else int(row[0])
 
     def parked(self, keys: Sequence[Key]) -> set[Key]:
         # One read a slice, and next to always of an empty partition.
@@ -101,22 +124,25 @@ class _Slice:
         return {key for key in keys if key.id in found}
 
     def heads(self, keys: Sequence[Key]) -> Mapping[Key, JournalHead]:
+        """Where the segment of today has none, the one of old versions is asked."""
         found: dict[Key, JournalHead] = {}
-        for start in range(0, len(keys), AT_ONCE):
-            asked = [
-                (key, segment) for key in keys[start : start + AT_ONCE] for segment in metajournal_segments(key.id)
-            ]
+        for age in range(2):
+            places = [(key, metajournal_segments(key.id)) for key in keys if key not in found]
+            asked = [(key, segments[age]) for key, segments in places if age < len(segments)]
             answers = self._all("head", [(key.topic, segment, key.id) for key, segment in asked])
             for (key, segment), rows in zip(asked, answers, strict=True):
-                if rows and key not in found:  # the segment of today is asked before the old one
+                if rows:
                     found[key], self._segments[key] = head_of(rows[0]), segment
         return found
 
     def carry_out(self, changes: Sequence[JournalChange]) -> None:
         # Journals are independent of each other, so their first writes go together, then their second ones, and so on.
-        steps = [list(self._steps(change)) for change in changes]
+        try:
+            steps = [list(self._steps(change)) for change in changes]
+        except UnicodeEncodeError as error:
+            raise RejectedError(f"Cassandra cannot hold text that is not Unicode: {error}.") from error
         for number in range(max(map(len, steps), default=0)):
-            self._await([step[number]() for step in steps if number < len(step)])
+            self._send([step[number] for step in steps if number < len(step)])
 
     def attempt(self) -> AbstractContextManager[None]:
         """Rows that no head shows are seen by nobody."""
@@ -131,10 +157,9 @@ class _Slice:
 
     def quarantine(self, records: Sequence[Quarantined]) -> None:
         now = datetime.now(UTC)
-        statement = self._session.prepared("insert_quarantined") if records else None
-        for start in range(0, len(records), AT_ONCE):
-            bound = [(*_quarantined(each), now, BASE_MICROS + each.offset) for each in records[start : start + AT_ONCE]]
-            self._await([self._session.session.execute_async(statement, each) for each in bound])
+        if records:
+            bound = [(*_quarantined(each), now, BASE_MICROS + each.offset) for each in records]
+            self._all("insert_quarantined", bound)
 
     def move_offset(self, offset: int) -> None:
         now = datetime.now(UTC)
@@ -149,18 +174,19 @@ class _Slice:
                 f"Another replicator has moved {self._topic}[{self._partition}] on from {self._offset}.",
                 hint="What this one wrote is the same; it goes on from the new offset.",
             )
+        self.moved_to = offset
 
     def _steps(self, change: JournalChange) -> Iterator[Any]:
+        begins = any(_begins(dated.statement) for dated in change.statements)
         for dated in change.statements:
-            yield from self._writes(change.key, dated)
+            yield from self._writes(change.key, dated, begins)
 
-    def _writes(self, key: Key, dated: Dated) -> Iterator[Any]:
+    def _writes(self, key: Key, dated: Dated, begins: bool) -> Iterator[Any]:
         """What sends each of the statements that one of ours comes to; none is sent before the last is answered."""
         statement, micros = dated.statement, BASE_MICROS + dated.offset
         match statement:
             case InsertEvents():
-                for start in range(0, len(statement.events), BATCH_ROWS):
-                    batch = self._batch(key, statement, start)
+                for batch in batches(self._session.prepared("insert_event"), key, statement, begins=begins):
                     yield lambda batch=batch: self._session.session.execute_async(batch)
             case DeleteEvents():
                 yield from (self._later(*each) for each in _deletes(key, statement, micros))
@@ -169,6 +195,7 @@ class _Slice:
             case UpdateHead():
                 yield self._later("update_head", micros, *_changed_head(statement), *self._place(key))
             case DeleteHead():
+                yield self._later("void_snapshots", micros, key.id, key.topic)
                 yield self._later("delete_head", micros, *self._place(key))
             case _:
                 assert_never(statement)
@@ -177,28 +204,30 @@ class _Slice:
         statement = self._session.prepared(name)
         return lambda: self._session.session.execute_async(statement, bound)
 
-    def _batch(self, key: Key, statement: InsertEvents, start: int) -> BatchStatement:
-        batch = BatchStatement(BatchType.UNLOGGED)
-        insert = self._session.prepared("insert_event")
-        for record in statement.events[start : start + BATCH_ROWS]:
-            columns = event_columns(record)
-            place = (key.id, key.topic, statement.segment, record.seq_nr, record.timestamp, statement.record_id)
-            values = columns._replace(headers=dict(columns.headers))
-            batch.add(insert, (*place, *values, BASE_MICROS + record.offset))
-        return batch
-
     def _place(self, key: Key) -> tuple[str, int, str]:
         return key.topic, self._segments.get(key, metajournal_segment(key.id)), key.id
 
     def _all(self, name: str, bound: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
         statement = self._session.prepared(name)
-        with our_errors():
-            return [list(each.result()) for each in [self._session.session.execute_async(statement, b) for b in bound]]
+        sends = [partial(self._session.session.execute_async, statement, each) for each in bound]
+        return [list(rows) for rows in self._send(sends)]
 
-    def _await(self, futures: Sequence[ResponseFuture]) -> None:
+    def _send(self, sends: Sequence[Callable[[], ResponseFuture]]) -> list[Any]:
+        """Sends all, some at once, and waits for every answer; in the same order."""
+        answers: list[Any] = []
+        waiting: deque[ResponseFuture] = deque()
         with our_errors():
-            for future in futures:
-                future.result()
+            for send in sends:
+                if len(waiting) == AT_ONCE:
+                    answers.append(waiting.popleft().result())
+                waiting.append(send())
+            answers += [each.result() for each in waiting]
+        return answers
+
+
+def _begins(statement: Statement) -> bool:
+    """Whether a journal's life begins with it."""
+    return isinstance(statement, InsertHead) or (isinstance(statement, UpdateHead) and statement.record_id is not None)
 
 
 def _lift(session: CassandraSession, key: Key, partition: int, offset: int) -> None:

@@ -11,9 +11,10 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from uuid import uuid4
 
 from inorder import sql
 from inorder.model.errors import RejectedError, TransientError
@@ -23,8 +24,11 @@ LOCK_ID = "kafka-journal"
 LOCK_SECONDS = 60
 PATIENCE_SECONDS = 60.0
 VERSION_KEY = "schema-version"
+IDENTITY_KEY = "store-id"
 OURS = frozenset({"quarantine", "snapshot"})
 """Tables that other versions do not know, so that their numbers say nothing about them."""
+OUR_COLUMNS = {"add_snapshot_place": ("snapshot", "offset")}
+"""Statements for columns that our first version did not have, each with one of them: these have no numbers either."""
 
 _STATEMENTS: Mapping[str, str] = sql.load("inorder.stores.cassandra", "journal.cql")
 TABLES = tuple(name for name in _STATEMENTS if name.startswith("create_") and name != "create_keyspace")
@@ -41,12 +45,13 @@ def install(session: CassandraSession) -> list[str]:
     """
     found = _tables(session)
     run = [] if "setting" in found else _run(session, ("create_keyspace", "create_locks", "create_setting"))
-    if _version(session) >= LAST and found >= OURS:
+    if _version(session) >= LAST and found.keys() >= OURS and not _lacking(found):
         return run
     with _lock(session):
         version, found = _version(session), _tables(session)
+        run += [_migrate(session, name) for name in _lacking(found)]
         if version >= LAST:
-            return run + _run(session, [f"create_{table}" for table in sorted(OURS - found)])
+            return run + _run(session, [f"create_{table}" for table in sorted(OURS - found.keys())])
         if "journal" not in found:
             run += _run(session, TABLES)
             _write_version(session, LAST)
@@ -55,6 +60,18 @@ def install(session: CassandraSession) -> list[str]:
             run.append(_migrate(session, MIGRATIONS[number]))
             _write_version(session, number)
         return run + _run(session, TABLES)
+
+
+def identify(session: CassandraSession) -> None:
+    """Gives the store a random name, unless it has one; of several who try, the first decides."""
+    if identity(session) is None:
+        session.execute("add_setting", IDENTITY_KEY, str(uuid4()), datetime.now(UTC), socket.gethostname())
+
+
+def identity(session: CassandraSession) -> str | None:
+    """The random name of the store, which tells notices about it from those about others."""
+    row = session.execute("setting", IDENTITY_KEY, serial=True).one()
+    return str(row[0]) if row else None
 
 
 def statements(session: CassandraSession) -> list[str]:
@@ -69,10 +86,16 @@ def _run(session: CassandraSession, names: Iterable[str]) -> list[str]:
     return made
 
 
-def _tables(session: CassandraSession) -> set[str]:
+def _tables(session: CassandraSession) -> Mapping[str, Collection[str]]:
+    """The columns of each table, as they are now."""
     session.session.cluster.refresh_schema_metadata()
     keyspace = session.session.cluster.metadata.keyspaces.get(session.keyspace.strip('"'))
-    return set() if keyspace is None else set(keyspace.tables)
+    return {} if keyspace is None else {name: set(table.columns) for name, table in keyspace.tables.items()}
+
+
+def _lacking(found: Mapping[str, Collection[str]]) -> list[str]:
+    """The statements for columns that our own tables should have and do not."""
+    return [name for name, (table, column) in OUR_COLUMNS.items() if column not in found.get(table, (column,))]
 
 
 def _version(session: CassandraSession) -> int:

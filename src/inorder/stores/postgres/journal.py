@@ -10,9 +10,9 @@ from typing import Any, Final, NamedTuple
 import psycopg
 
 from inorder import sql
-from inorder.journal.quarantine import is_parked
+from inorder.journal.replication.quarantine import is_parked
+from inorder.journal.replication.stored import check_unique, stored_event
 from inorder.journal.segments import journal_segment, segment_size
-from inorder.journal.stored import check_unique, stored_event
 from inorder.model.errors import ConfigurationError
 from inorder.model.journal import EventRecord, Key, PartitionOffset, SeqNr
 from inorder.ports.journal_store import Expiry, JournalHead
@@ -52,6 +52,11 @@ class PostgresJournal:
             install(connection, made)
         return made
 
+    def identity(self) -> str | None:
+        """The store's random name."""
+        rows = self._rows("identity")
+        return str(rows[0][0]) if rows else None
+
     def pointer(self, key: Key) -> JournalHead | None:
         """The journal's head."""
         *head, partition, offset = self._rows("head", topic=key.topic, id=key.id)[0]
@@ -80,7 +85,7 @@ class PostgresJournal:
                 return
 
     def ids(self, topic: str) -> Iterator[str]:
-        """The ids of all journals of a topic, ascending."""
+        """The ids of all journals of a topic, parked ones included, ascending."""
         return self._pages("ids", topic=topic)
 
     def expired(self, topic: str, before: date) -> Iterator[str]:
@@ -110,12 +115,12 @@ class PostgresJournal:
             above = rows[-1][0]
 
     def _rows(self, statement: str, **bound: Any) -> list[tuple[Any, ...]]:
-        with _our_errors(), self._pool.lent() as connection:
+        with journal_errors(), self._pool.lent() as connection:
             return connection.execute(_STATEMENTS[statement], bound, binary=True).fetchall()
 
 
 @contextmanager
-def _our_errors() -> Iterator[None]:
+def journal_errors() -> Iterator[None]:
     """As everywhere, but for a missing table, which is not the outbox's here."""
     try:
         with our_errors():

@@ -84,19 +84,38 @@ CREATE TABLE IF NOT EXISTS locks (
 -- name: install_snapshot
 -- A ring of snapshots a journal, overwritten in place.
 CREATE TABLE IF NOT EXISTS snapshot (
-    id           text        NOT NULL,
-    topic        text        NOT NULL,
-    buffer_idx   integer     NOT NULL,
-    seq_nr       bigint      NOT NULL,
-    "timestamp"  timestamptz NOT NULL,
-    origin       text,
-    version      text,
-    metadata     text,
-    payload_type text,
-    payload_txt  text,
-    payload_bin  bytea,
+    id             text        NOT NULL,
+    topic          text        NOT NULL,
+    buffer_idx     integer     NOT NULL,
+    seq_nr         bigint      NOT NULL,
+    "timestamp"    timestamptz NOT NULL,
+    origin         text,
+    version        text,
+    metadata       text,
+    payload_type   text,
+    payload_txt    text,
+    payload_bin    bytea,
+    "partition"    integer     NOT NULL DEFAULT 0,
+    "offset"       bigint      NOT NULL DEFAULT 0,
+    meta_record_id uuid,
     PRIMARY KEY (topic, id, buffer_idx)
 );
+
+-- name: install_snapshot_place
+-- What tables of the first version lack: where in the topic a snapshot was saved, and in which life of its journal.
+-- Asked first, since ALTER TABLE waits for every open transaction of the table.
+DO $$
+BEGIN
+  IF NOT EXISTS (
+    SELECT FROM pg_attribute WHERE attrelid = to_regclass('snapshot') AND attname = 'offset' AND NOT attisdropped
+  ) THEN
+    ALTER TABLE snapshot
+      ADD COLUMN IF NOT EXISTS "partition" integer NOT NULL DEFAULT 0,
+      ADD COLUMN IF NOT EXISTS "offset" bigint NOT NULL DEFAULT 0,
+      ADD COLUMN IF NOT EXISTS meta_record_id uuid;
+  END IF;
+END
+$$;
 
 -- name: install_quarantine
 -- Records that are not applied, as they came: one that cannot be read, and those behind it in its journal.
@@ -117,6 +136,13 @@ CREATE TABLE IF NOT EXISTS quarantine (
 -- name: install_version
 -- A fresh schema begins with the last migration.
 INSERT INTO setting (key, value) VALUES ('schema-version', '{version}') ON CONFLICT (key) DO NOTHING;
+
+-- name: install_identity
+-- Tells notices about this store from those about others.
+INSERT INTO setting (key, value) VALUES ('store-id', gen_random_uuid()::text) ON CONFLICT (key) DO NOTHING;
+
+-- name: identity
+SELECT value FROM setting WHERE key = 'store-id';
 
 -- name: head
 -- The head, and where the quarantine of the journal begins; always one row.
@@ -145,7 +171,11 @@ ORDER BY segment, seq_nr, "timestamp"
 LIMIT %(limit)s;
 
 -- name: ids
-SELECT id FROM metajournal WHERE topic = %(topic)s AND id > %(above)s ORDER BY id LIMIT %(limit)s;
+-- Those with a head and those that are parked, perhaps since their first record; each side along its key.
+(SELECT id FROM metajournal WHERE topic = %(topic)s AND id > %(above)s ORDER BY id LIMIT %(limit)s)
+UNION
+(SELECT DISTINCT id FROM quarantine WHERE topic = %(topic)s AND id > %(above)s ORDER BY id LIMIT %(limit)s)
+ORDER BY id LIMIT %(limit)s;
 
 -- name: expired
 SELECT id FROM metajournal
@@ -172,8 +202,8 @@ SELECT id, "partition", "offset", segment_size, seq_nr, delete_to, expire_after,
 FROM metajournal WHERE topic = %(topic)s AND id = ANY(%(ids)s);
 
 -- name: copy_events
-COPY journal (id, segment, seq_nr, "timestamp", meta_record_id, "partition", "offset", origin, version, tags,
-              metadata, payload_type, payload_txt, payload_bin, headers, topic) FROM STDIN;
+-- {columns} are those of `journal_copy`.
+COPY journal ({columns}) FROM STDIN (FORMAT binary);
 
 -- name: insert_events
 -- Where events may be there already.
@@ -221,6 +251,18 @@ WHERE topic = %(topic)s AND id = %(id)s AND segment BETWEEN %(first)s AND %(last
 
 -- name: delete_heads
 DELETE FROM metajournal WHERE topic = %(topic)s AND id = ANY(%(ids)s);
+
+-- name: lock_snapshots
+-- Waits for savers who have looked at a journal's life and have not committed; the others see what this slice does.
+SELECT pg_advisory_xact_lock(
+    hashtextextended('inorder snapshots ' || %(partition)s::integer || ' ' || %(topic)s::text, 0)
+);
+
+-- name: void_snapshots
+-- Those that were saved before a purge; offsets of another partition cannot be compared, and are of the past.
+DELETE FROM snapshot s
+USING unnest(%(ids)s::text[], %(offsets)s::bigint[]) AS x (id, place)
+WHERE s.topic = %(topic)s AND s.id = x.id AND (s."partition" <> %(partition)s OR s."offset" < x.place);
 
 -- name: session
 -- The server's patience with a replicator that was paused within a transaction, and ours with one that holds the row.

@@ -14,18 +14,27 @@ import psycopg
 from psycopg import IsolationLevel
 
 from inorder import sql
-from inorder.journal.quarantine import Quarantined
-from inorder.journal.replica import JournalChange, ReplicaSlice
+from inorder.journal.replication.quarantine import Quarantined
+from inorder.journal.replication.replica import JournalChange, ReplicaSlice
+from inorder.journal.replication.statements import (
+    DeleteEvents,
+    DeleteHead,
+    InsertEvents,
+    InsertHead,
+    Statement,
+    UpdateHead,
+)
+from inorder.journal.replication.stored import event_columns
+from inorder.journal.replication.stored_quarantine import header_column, quarantined_of, time_column
 from inorder.journal.segments import metajournal_segment
-from inorder.journal.statements import DeleteEvents, InsertEvents, InsertHead, UpdateHead
-from inorder.journal.stored import event_columns
-from inorder.journal.stored_quarantine import header_column, quarantined_of, time_column
+from inorder.model.errors import RejectedError
 from inorder.model.journal import Key
 from inorder.model.message import json_bytes
 from inorder.ports.journal_store import JournalHead
 from inorder.stores.postgres.committing import committed
 from inorder.stores.postgres.connect import connect
 from inorder.stores.postgres.journal import head_of
+from inorder.stores.postgres.journal_copy import COLUMNS, copied
 from inorder.stores.postgres.sqlstate import our_errors
 
 _STATEMENTS = sql.load("inorder.stores.postgres", "journal.sql")
@@ -37,10 +46,12 @@ _HEAD_COLUMNS = (
     "ids", "segments", "partitions", "offsets", "sizes", "seq_nrs", "deletes_to", "created", "updated", "expires_after",
     "expires_on", "record_ids", "origins",
 )  # fmt: skip
-_TAGS = _EVENT_COLUMNS.index("tags")
 _QUARANTINED_COLUMNS = ("ids", "partitions", "offsets", "reasons", "keys", "values", "headers", "timestamps")
 
+_COPY = _STATEMENTS.render("copy_events", columns=", ".join(map(sql.quoted, COLUMNS))).rstrip(";")
+
 Connection = psycopg.Connection[Any]
+_Insert = tuple[Key, InsertEvents]
 
 
 class PostgresReplica:
@@ -113,18 +124,21 @@ class _Slice:
         return int(row[0]) if row and row[0] >= 0 else None
 
     def parked(self, keys: Sequence[Key]) -> set[Key]:
-        return {Key(id, self._topic) for (id,) in self._execute("parked", ids=[key.id for key in keys]).fetchall()}
+        asked = {key.id: key for key in keys}
+        return {asked[id] for (id,) in self._execute("parked", ids=list(asked)).fetchall()}
 
     def heads(self, keys: Sequence[Key]) -> Mapping[Key, JournalHead]:
-        rows = self._execute("heads", ids=[key.id for key in keys]).fetchall()
-        return {Key(id, self._topic): head_of(columns) for id, *columns in rows}
+        asked = {key.id: key for key in keys}
+        rows = self._execute("heads", ids=list(asked)).fetchall()
+        return {asked[id]: head_of(columns) for id, *columns in rows}
 
     def carry_out(self, changes: Sequence[JournalChange]) -> None:
-        events: list[tuple[Any, ...]] = []
+        inserts: list[_Insert] = []
         for change in changes:
-            events += self._events(change)
-        self._insert_events(events)
+            inserts += self._inserts(change)
+        self._insert_events(inserts)
         self._write_heads(changes)
+        self._void_snapshots(changes)
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
@@ -148,53 +162,85 @@ class _Slice:
     def move_offset(self, offset: int) -> None:
         self._execute("move_offset", offset=offset)
 
-    def _events(self, change: JournalChange) -> list[tuple[Any, ...]]:
-        """The rows of a journal that are to be inserted; what it deletes is deleted in its turn among them."""
-        rows: list[tuple[Any, ...]] = []
+    def _inserts(self, change: JournalChange) -> list[_Insert]:
+        """What of a journal is to be inserted; what it deletes is deleted in its turn among it."""
+        inserts: list[_Insert] = []
         for _, statement in change.statements:
             if isinstance(statement, InsertEvents):
-                rows += _event_rows(change.key, statement)
+                inserts.append((change.key, statement))
             elif isinstance(statement, DeleteEvents):
-                self._insert_events(rows)
-                rows = []
+                self._insert_events(inserts)
+                inserts = []
                 span = statement.segments
                 self._execute("delete_events", id=change.key.id, first=span.first, last=span.last, to=statement.to)
-        return rows
+        return inserts
 
-    def _insert_events(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        if rows and not self._is_careful:
-            self._copy_events(rows)
-        elif rows:
-            columns = dict(zip(_EVENT_COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
-            # An array of arrays cannot be unnested by one step, so tags go as JSON too.
-            spelt = {"tags": [_json(sorted(tags)) for tags in columns["tags"]]}
-            self._execute("insert_events", **columns | spelt | {"headers": [*map(_json, columns["headers"])]})
+    def _insert_events(self, inserts: Sequence[_Insert]) -> None:
+        if inserts and self._is_careful:
+            rows = [row for insert in inserts for row in _event_rows(*insert)]
+            self._execute("insert_events", **dict(zip(_EVENT_COLUMNS, map(list, zip(*rows, strict=True)), strict=True)))
+        elif inserts:
+            self._copy_events(inserts)
 
-    def _copy_events(self, rows: Sequence[tuple[Any, ...]]) -> None:
+    def _copy_events(self, inserts: Sequence[_Insert]) -> None:
         """Several times faster than an INSERT; an event that is there already is refused, and `attempt` is careful."""
-        copying = _STATEMENTS["copy_events"].rstrip(";")
-        with our_errors(), self._connection.cursor() as cursor, cursor.copy(copying) as copy:
-            for *row, headers in rows:
-                row[_TAGS] = sorted(row[_TAGS]) or "{}"
-                copy.write_row((*row, _json(headers) if headers else "{}", self._topic))
+        with _our_errors(), self._connection.cursor() as cursor:
+            rows = copied(inserts)
+            with cursor.copy(_COPY) as copy:
+                copy.write(rows)
 
     def _write_heads(self, changes: Sequence[JournalChange]) -> None:
+        # First, or a journal that is purged and begun anew would keep what only a new row gets: created, origin, size.
+        if gone := [change.key.id for change in changes if _is_purged(change)]:
+            self._execute("delete_heads", ids=gone)
         rows = [_head_row(change) for change in changes if change.head is not None]
         if rows:
             self._execute("write_heads", **dict(zip(_HEAD_COLUMNS, map(list, zip(*rows, strict=True)), strict=True)))
-        if gone := [change.key.id for change in changes if change.head is None]:
-            self._execute("delete_heads", ids=gone)
+
+    def _void_snapshots(self, changes: Sequence[JournalChange]) -> None:
+        purged = {
+            change.key.id: dated.offset
+            for change in changes
+            for dated in change.statements
+            if isinstance(dated.statement, DeleteHead)
+        }
+        if purged:
+            self._execute("lock_snapshots")
+            self._execute("void_snapshots", ids=list(purged), offsets=list(purged.values()))
 
     def _execute(self, name: str, **bound: Any) -> psycopg.Cursor[Any]:
-        with our_errors():
+        with _our_errors():
             place = {"topic": self._topic, "partition": self._partition}
             return self._connection.execute(_STATEMENTS[name], {**place, **bound}, binary=True)
+
+
+@contextmanager
+def _our_errors() -> Iterator[None]:
+    """As everywhere, and half a character, which JSON can spell, is refused as PostgreSQL would refuse it."""
+    try:
+        with our_errors():
+            yield
+    except UnicodeEncodeError as error:
+        raise RejectedError(f"PostgreSQL cannot hold text that is not Unicode: {error}.") from error
+
+
+def _is_purged(change: JournalChange) -> bool:
+    return any(isinstance(each, DeleteHead) for _, each in change.statements)
+
+
+def _since_purge(change: JournalChange) -> list[Statement]:
+    """What was done in the life that the head is of."""
+    said = [each for _, each in change.statements]
+    gone = [number for number, each in enumerate(said) if isinstance(each, DeleteHead)]
+    return said[gone[-1] + 1 :] if gone else said
 
 
 def _event_rows(key: Key, statement: InsertEvents) -> Iterator[tuple[Any, ...]]:
     for record in statement.events:
         place = key.id, statement.segment, record.seq_nr, record.timestamp, statement.record_id
-        yield (*place, *event_columns(record))
+        partition, offset, origin, version, tags, *about, headers = event_columns(record)
+        sender = partition, offset, origin, version
+        yield (*place, *sender, _json(sorted(tags)), *about, _json(headers) if headers else None)
 
 
 def _quarantined_row(each: Quarantined) -> tuple[Any, ...]:
@@ -212,8 +258,9 @@ def _json(value: object) -> str:
 def _head_row(change: JournalChange) -> tuple[Any, ...]:
     head = change.head
     assert head is not None  # noqa: S101 - the caller has looked
-    made = next((each for _, each in change.statements if isinstance(each, InsertHead)), None)
-    moved = [each.updated for _, each in change.statements if isinstance(each, UpdateHead)]
+    said = _since_purge(change)
+    made = next((each for each in said if isinstance(each, InsertHead)), None)
+    moved = [each.updated for each in said if isinstance(each, UpdateHead)]
     created = made.created if made else moved[-1]
     return (
         change.key.id,

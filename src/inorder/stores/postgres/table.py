@@ -7,20 +7,23 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
+import psycopg
 from psycopg import Connection, IsolationLevel
 
+from inorder.model.errors import RejectedError
 from inorder.pipeline.mapping import TableMapping
 from inorder.ports.dead_letters import LetterPlace
-from inorder.ports.table_store import DeadLetter, FoldedRow, RowKey
+from inorder.ports.table_store import DeadLetter, FoldedRow, RowKey, Written
 from inorder.stores.database import NOTHING_BOUND, CursorTransaction, Result
 from inorder.stores.postgres import arrays
 from inorder.stores.postgres.committing import abandon, commit
 from inorder.stores.postgres.connect import connect
+from inorder.stores.postgres.each import Answer, Bound, Savepoint, execute_each
 from inorder.stores.postgres.install import install
 from inorder.stores.postgres.sqlstate import our_errors
 from inorder.stores.postgres.table_sql import PostgresTableSql
 from inorder.stores.table_store import SqlTableStore, TableSession
-from inorder.stores.table_writer import Shape, TableWriter, Version, key_of
+from inorder.stores.table_writer import Shape, TableWriter, Version, key_of, shapes
 
 _STATEMENT_CHARACTERS = 50_000_000
 """Far below the gigabyte that the server takes."""
@@ -75,6 +78,11 @@ class _Session(TableSession):
         with our_errors(), closing(self._connected().cursor()) as cursor:
             return CursorTransaction(cursor).execute(statement, bound)
 
+    def execute_each(self, statement: str, bounds: Sequence[Bound], savepoint: Savepoint) -> list[Answer]:
+        """Runs a statement with each of `bounds`, and each is undone alone where it is refused."""
+        with our_errors():
+            return execute_each(self._connected(), statement, bounds, savepoint)
+
     def install(self, statements: Iterable[str]) -> None:
         connection = self._connected()
         with our_errors(), connection.transaction():
@@ -103,6 +111,8 @@ class _Writer(TableWriter):
         super().__init__(statements.mapping)
         self._session = session
         self._statements = statements
+        self._has_triggers: bool | None = None
+        self._savepoint = Savepoint(*(statements[name] for name in Savepoint._fields))
         self._is_number = [kind in ("bigint", "integer") for _, kind in self.mapping.key_columns]
 
     def must_have(self) -> int:
@@ -116,6 +126,38 @@ class _Writer(TableWriter):
         bound_with = {**bound, "generation": generation, "rows": len(rows)}
         [(count, keys)] = self._session.execute(self._statements.put(mode, shape), bound_with).rows
         return None if count == len(rows) else frozenset(map(self._key_of_texts, keys or []))
+
+    def write_each(self, rows: Sequence[FoldedRow], generation: int) -> Sequence[Written | RejectedError] | None:
+        if self.has_tombstones or not self._needs_one_statement() or not all(map(_is_plain, rows)):
+            return None
+        ended: dict[RowKey, Written | RejectedError] = {}
+        for shape, group in shapes(rows, self.mapping.nulls):
+            bounds: list[Bound] = [
+                {**self._statements.rows_bound(shape, [row]), "generation": generation, "rows": 1} for row in group
+            ]
+            answers = self._session.execute_each(
+                self._statements.put(self.mapping.mode, shape), bounds, self._savepoint
+            )
+            for row, answer in zip(group, answers, strict=True):
+                ended[row.key] = self._ended(row, answer, generation)
+        return [ended[row.key] for row in rows]
+
+    def _needs_one_statement(self) -> bool:
+        """Whether a row is written by one statement that leaves nothing behind where it wrote nothing."""
+        if self._has_triggers is None:
+            [(self._has_triggers,)] = self._found("has_triggers", self._statements.table_bound())
+        return not self._has_triggers and not (self.mapping.mode == "upsert" and self._has_must_haves())
+
+    def _ended(self, row: FoldedRow, answer: Answer, generation: int) -> Written | RejectedError:
+        """What a refusal means, or what was written; whatever is no refusal is raised."""
+        try:
+            with our_errors():
+                if isinstance(answer, psycopg.Error):
+                    raise answer
+                [(count, _)] = answer
+                return Written(applied=row.records) if count == b"1" else self._left([row], generation)
+        except RejectedError as error:
+            return error
 
     def remove(self, rows: Sequence[FoldedRow], generation: int) -> frozenset[RowKey]:
         bound = {**self._statements.versions_bound(rows), "generation": generation}
@@ -170,3 +212,9 @@ class _Writer(TableWriter):
     def _key_of_texts(self, texts: list[str]) -> RowKey:
         pairs = zip(texts, self._is_number, strict=True)
         return key_of([int(text) if is_number else text for text, is_number in pairs])
+
+
+def _is_plain(row: FoldedRow) -> bool:
+    """Whether it is an update that can be sent as it is; the driver refuses zeros, which would end a text."""
+    parts = (*(row.values or ()), *(row.key if isinstance(row.key, tuple) else (row.key,)))
+    return row.values is not None and not any("\0" in part for part in parts if isinstance(part, str))

@@ -77,6 +77,10 @@ WHERE a.attrelid = to_regclass(%(table)s) AND a.attnum > 0 AND NOT a.attisdroppe
   AND a.attidentity = '' AND a.attgenerated = ''
   AND a.attname NOT IN ({own_names}) AND (NOT a.atthasdef OR a.attname IN ({field_names}));
 
+-- name: has_triggers
+-- Whether something of the user's runs with a write and may leave traces although the row is not written.
+SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = to_regclass(%(table)s) AND NOT tgisinternal);
+
 -- name: lock_pointer
 -- The mutex of a partition, held until the transaction ends; and whether the pipeline has tombstones.
 SELECT next_offset, generation, EXISTS (SELECT FROM inorder_tombstone t WHERE t.pipeline = %(pipeline)s)

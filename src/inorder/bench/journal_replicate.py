@@ -1,0 +1,215 @@
+"""`inorder bench journal --replicate`: how fast the job `replicate` fills a store, and how soon an append is in it.
+
+Two phases for each store and engine, on a topic of their own. *Backlog*: all of it is there when the process starts;
+its rate counts from the first step of `pointer2` to the last, and the start is told apart. *Live*: one event an append
+at a steady rate, each timed from the moment it was due until `pointer2` covers it. The offset moves last in every
+store, so by then a reader has the event.
+
+Afterwards every journal is read back from the store, by the code that serves readers.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from inorder.bench.appending import number_of
+from inorder.bench.cpu import cpu_seconds
+from inorder.bench.figures import Drain, difference, drain_of
+from inorder.bench.options import DRAIN_CAP_SECONDS, FILL_CAP_SECONDS, LIVE_SLACK_SECONDS
+from inorder.bench.place import BenchPlace
+from inorder.bench.report import Check
+from inorder.bench.schedule import Schedule
+from inorder.bench.watching import watch
+from inorder.embedded.service import Service
+from inorder.journal.replication.replica import JournalReplica
+from inorder.model.errors import TransientError
+from inorder.model.journal import Key
+from inorder.ports.journal_store import EventualJournal
+from inorder.stores.journal_opening import JournalReplicas, open_journal_store
+from inorder.testing.checker import Event, check_delivery
+
+EVENTS: Final[Mapping[str, int]] = {"postgres": 400_000, "cassandra": 100_000}
+ENGINES: Final = ("resident", "micro-batch")
+OFFSET_LOOK_SECONDS: Final = 0.002
+
+_JOURNAL = """
+[journal]
+store = "{store}"
+topic_prefixes = ["{topic}"]
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicateOptions:
+    """Which stores and engines, and how much."""
+
+    stores: tuple[str, ...] = ("postgres", "cassandra")
+    engines: tuple[str, ...] = ENGINES
+    events: int | None = None
+    """Of a backlog; None: what suits the store."""
+    batch: int = 10
+    journals: int = 400
+    live_journals: int = 50
+    schedule: Schedule = field(default_factory=lambda: Schedule(rate=500, seconds=10.0, warm_seconds=5.0))
+
+    @classmethod
+    def of(cls, store: str, engine: str, events: int | None, seconds: float) -> ReplicateOptions:
+        """As asked for; `both` is all that there are."""
+        stores, engines = tuple(EVENTS) if store == "both" else (store,), ENGINES if engine == "both" else (engine,)
+        return cls(stores, engines, events, schedule=Schedule(500, seconds, warm_seconds=5.0))
+
+    def rounds(self, store: str) -> int:
+        """How often each journal of the backlog is appended to."""
+        return max(1, (self.events or EVENTS[store]) // (self.journals * self.batch))
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicateTrial:
+    """What one engine did with one store."""
+
+    store: str
+    engine: str
+    events: int
+    backlog: Drain
+    cpu_us: Mapping[str, float | None]
+    """Processor time for one event, of the job with all its processes and of the store."""
+    latency_ms: Sequence[float]
+    check: Check
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """How far `pointer2` had come at a moment of the monotonic clock, by partition."""
+
+    at_ns: int
+    offsets: Mapping[int, int]
+
+
+def bench_replicate(place: BenchPlace, options: ReplicateOptions) -> list[ReplicateTrial]:
+    """Every store with every engine, one after another."""
+    return [_Trial(place, options, store, engine).run() for store in options.stores for engine in options.engines]
+
+
+def latencies(appended: Iterable[Sequence[int]], looks: Sequence[Covered]) -> list[float]:
+    """Milliseconds from due to covered, for `[partition, offset, due]` of appends that all are covered in the end."""
+    reached = {
+        partition: [look.offsets.get(partition, -1) for look in looks] for partition in {each[0] for each in appended}
+    }
+    return [(looks[bisect_left(reached[partition], offset)].at_ns - due) / 1e6 for partition, offset, due in appended]
+
+
+def check_store(store: EventualJournal, topic: str, expected: Mapping[str, int]) -> Check:
+    """Reads journals of so many events back and compares them, event by event."""
+    found: list[Event] = []
+    for id in expected:
+        key = Key(id, topic)
+        head = store.pointer(key)
+        found += [(id, number_of(each.event.payload)) for each in store.read(key, head, 1)] if head else []
+    wanted = ((id, number) for id, last in expected.items() for number in range(1, last + 1))
+    return Check(len(found), len(set(found)), check_delivery(wanted, found))
+
+
+class _Trial:
+    """One store and one engine, on a topic of their own."""
+
+    def __init__(self, place: BenchPlace, options: ReplicateOptions, store: str, engine: str) -> None:
+        self._place = place
+        self._options = options
+        self._store = store
+        self._engine = engine
+        self._topic = place.topic(f"replicate-{store}-{engine}")
+        self._url = place.store_url(store)
+        self._config = place.folder / f"{self._topic}.toml"
+        self._records = options.rounds(store) * options.journals
+        self._events = self._records * options.batch
+
+    def run(self) -> ReplicateTrial:
+        place, options = self._place, self._options
+        settings = place.config.read_text() + _JOURNAL.format(store=self._url, topic=self._topic)
+        self._config.write_text(settings)
+        with closing(open_journal_store(self._url)) as store, closing(JournalReplicas(self._url)()) as replica:
+            store.install()
+            self._fill()
+            command = ("pipeline", "run", "replicate", "--engine", self._engine)
+            with place.running(place.service(*command, config=self._config)) as job:
+                backlog, cpu = self._catch_up(job, replica)
+                latency = self._live(job, replica)
+            check = check_store(store, self._topic, self._expected())
+        rate = backlog.records_per_second or 0
+        place.say(f"{self._topic}: {rate:,.0f} events a second, {sorted(latency)[len(latency) // 2]:,.1f} ms")
+        return ReplicateTrial(
+            self._store, self._engine, self._events, backlog, cpu, latency[options.schedule.warm :], check
+        )
+
+    def _fill(self) -> None:
+        options = self._options
+        self._place.say(f"Appending {self._events:,} events to {options.journals} journals of {self._topic} …")
+        sizes = {"rounds": options.rounds(self._store), "batch": options.batch, "journals": options.journals}
+        with self._place.worker("append-backlog", config=str(self._config), topic=self._topic, **sizes) as appender:
+            appender.result(FILL_CAP_SECONDS)
+        self._place.watching.execute("CHECKPOINT")
+
+    def _catch_up(self, job: Service, replica: JournalReplica) -> tuple[Drain, dict[str, float | None]]:
+        """Processor time counts from the first step, too, and without what came before it."""
+        started, begun = time.monotonic(), dict[str, float | None]()
+
+        def moved() -> int:
+            count = covered(replica.offsets(self._topic))
+            if count and not begun:
+                begun.update(self._cpu(job), records=count)
+            return count
+
+        looks = watch(moved, lambda found: found >= self._records, job.check, DRAIN_CAP_SECONDS)
+        events = (self._records - (begun.pop("records") or 0)) * self._options.batch
+        used = {name: difference(now, begun[name]) for name, now in self._cpu(job).items()}
+        each = {name: None if spent is None or not events else 1e6 * spent / events for name, spent in used.items()}
+        return drain_of(looks, self._events, started), each
+
+    def _cpu(self, job: Service) -> dict[str, float | None]:
+        return {"job": cpu_seconds(job.pid), "store": cpu_seconds(self._place.server_pid(self._store))}
+
+    def _live(self, job: Service, replica: JournalReplica) -> list[float]:
+        schedule = self._options.schedule
+        self._place.say(f"Appending {schedule.rate} times a second for {schedule.lasts:.0f} s …")
+        total, cap = self._records + schedule.total, schedule.lasts + LIVE_SLACK_SECONDS
+        task = {"config": str(self._config), "topic": self._topic, "journals": self._options.live_journals}
+        when = {"rate": schedule.rate, "seconds": schedule.seconds, "warm_seconds": schedule.warm_seconds}
+        with self._place.worker("append-live", **task, **when) as appender:
+            looks = see_offsets(lambda: replica.offsets(self._topic), total, job.check, cap)
+            return latencies(appender.result(cap)["appended"], looks)
+
+    def _expected(self) -> dict[str, int]:
+        """How many events each journal has in the end."""
+        options, total = self._options, self._options.schedule.total
+        each = options.rounds(self._store) * options.batch
+        live = {f"live-{n}": (total - n - 1) // options.live_journals + 1 for n in range(options.live_journals)}
+        return {f"id-{n}": each for n in range(options.journals)} | live
+
+
+def covered(offsets: Mapping[int, int]) -> int:
+    """How many records offsets stand for; no record of ours was sent in a transaction, so there are no holes."""
+    return sum(offset + 1 for offset in offsets.values())
+
+
+def see_offsets(
+    offsets: Callable[[], Mapping[int, int]], total: int, check: Callable[[], Any], cap: float
+) -> list[Covered]:
+    """Looks every 2 ms until so many records are covered; `check` may raise, and so does the end of the time."""
+    looks: list[Covered] = []
+    deadline = time.monotonic() + cap
+    while not looks or covered(looks[-1].offsets) < total:
+        looks.append(Covered(offsets=offsets(), at_ns=time.monotonic_ns()))
+        if time.monotonic() > deadline:
+            raise TransientError(
+                f"Only {covered(looks[-1].offsets)} of {total} records were replicated within {cap:.0f} s.",
+                hint="Lower the rate, or look for other work on this machine.",
+            )
+        check()
+        threading.Event().wait(OFFSET_LOOK_SECONDS)
+    return looks

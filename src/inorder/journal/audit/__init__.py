@@ -1,0 +1,1 @@
+"""Whether the store shows what the topic says."""

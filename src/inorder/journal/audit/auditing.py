@@ -1,0 +1,184 @@
+"""An audit of many journals: entries sorted by journal in, verdicts out; and the looks that it takes until all settle.
+
+The entries of one journal follow each other: first, where the store has the journal, an entry that says so, then its
+records by partition and offset. So a journal that nobody mentions any more is found in the same walk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
+from typing import Final, NamedTuple, TypeAlias
+
+from inorder.journal.audit.compare import JournalAudit, Span, Verdict, unmentioned
+from inorder.journal.audit.findings import Finding, Kind
+from inorder.journal.audit.stored_rows import JournalRows, Look
+from inorder.model.journal import Key
+from inorder.ports.journal_log import LogRecord
+from inorder.ports.partition_reader import Place
+
+LOOKS: Final = 5
+"""A journal that differs is looked at so often before it counts as one that keeps changing."""
+ASKED: Final = 1_000
+"""Journals that a store is asked about at once."""
+
+
+class Entry(NamedTuple):
+    """A record of a journal, or, with None, the word of the store that it has this journal."""
+
+    key: Key
+    partition: int
+    record: LogRecord | None
+
+
+class Judged(NamedTuple):
+    """A journal and the verdict on it."""
+
+    key: Key
+    verdict: Verdict
+
+
+Spans: TypeAlias = Mapping[Place, Span]
+
+
+def judged(batches: Iterable[Sequence[Entry]], rows: JournalRows, spans: Spans, size: int) -> Iterator[Judged]:
+    """The verdict on each journal of the entries; the store is asked for many heads at once."""
+    looks: dict[Key, Look] = {}
+    current: _Journal | None = None
+    for batch in batches:
+        _look(looks, rows, dict.fromkeys(entry.key for entry in batch))
+        for entry in batch:
+            if current is None or entry.key != current.key:
+                if current is not None:
+                    yield current.judged()
+                current = _Journal(entry.key, looks.pop(entry.key), rows, spans, size)
+            current.take(entry)
+        if current is not None:
+            looks = {current.key: current.look}
+    if current is not None:
+        yield current.judged()
+
+
+def _look(looks: dict[Key, Look], rows: JournalRows, keys: Iterable[Key]) -> None:
+    asked = [key for key in keys if key not in looks]
+    for _, some in groupby(asked, lambda key: key.topic):
+        of_topic = list(some)
+        for start in range(0, len(of_topic), ASKED):
+            chunk = of_topic[start : start + ASKED]
+            found = rows.looks(chunk)
+            looks.update((key, found.get(key, Look())) for key in chunk)
+
+
+class _Journal:
+    """The entries of one journal; the partition that its head names is compared, where there are several."""
+
+    def __init__(self, key: Key, look: Look, rows: JournalRows, spans: Spans, size: int) -> None:
+        self.key = key
+        self.look = look
+        self._rows = rows
+        self._spans = spans
+        self._size = size
+        self._audit: JournalAudit | None = None
+        self._partitions: set[int] = set()
+
+    def take(self, entry: Entry) -> None:
+        record, head = entry.record, self.look.head
+        span = self._spans.get((self.key.topic, entry.partition))
+        if record is None or span is None or record.offset > span.replicated:
+            return
+        is_current = head is None or head.partition_offset.partition == entry.partition
+        if entry.partition not in self._partitions:
+            self._partitions.add(entry.partition)
+            if is_current:
+                opening = partial(self._rows.rows, self.key, head)
+                self._audit = JournalAudit(self.key, entry.partition, span, self.look, opening, self._size)
+        if is_current and self._audit is not None:
+            self._audit.take(record)
+
+    def judged(self) -> Judged:
+        verdict = self._verdict()
+        if verdict.is_suspect and self._rows.looks([self.key]).get(self.key, Look()) != self.look:
+            verdict = replace(verdict, is_settled=False)
+        if len(self._partitions) > 1:
+            told = ", ".join(map(str, sorted(self._partitions)))
+            note = Finding(Kind.moved, self.key.topic, self.key.id, in_topic=f"records in partitions {told}")
+            verdict = replace(verdict, findings=(*verdict.findings, note))
+        return Judged(self.key, verdict)
+
+    def _verdict(self) -> Verdict:
+        if self._audit is not None:
+            return self._audit.finish()
+        # The id of a key that is no text is not the key: the topic may have it all the same.
+        if "\\x" in self.key.id:
+            return Verdict()
+        spans = {partition: span for (topic, partition), span in self._spans.items() if topic == self.key.topic}
+        return unmentioned(self.key, self.look, spans)
+
+
+@dataclass(slots=True)
+class Totals:
+    """What an audit saw, in journals, events and findings."""
+
+    journals: int = 0
+    events: int = 0
+    older: int = 0
+    differences: int = 0
+    notes: int = 0
+
+    def add(self, verdict: Verdict) -> None:
+        """Counts a journal."""
+        self.journals += 1
+        self.events += verdict.events
+        self.older += verdict.older
+        for each in verdict.findings:
+            self.count(each)
+
+    def count(self, finding: Finding) -> None:
+        """Counts a finding."""
+        self.differences += finding.kind.is_difference
+        self.notes += not finding.kind.is_difference
+
+
+TakeLook: TypeAlias = Callable[[Set[Key] | None], Iterable[Judged | Totals]]
+"""Looks at some journals, or at all of them where None is given; journals that agree may be summed up."""
+
+
+def settled(take_look: TakeLook, totals: Totals) -> Iterator[Finding]:
+    """Looks until every journal has settled, and tells what differs in the second look or later.
+
+    A journal that is missing may have been purged behind the offset that its look went by. So it must be missing in two
+    looks in a row: the later one read everything up to an offset that was asked for when it was missing already.
+    """
+    suspects: set[Key] | None = None
+    missing: set[Key] = set()
+    for _ in range(LOOKS):
+        is_first, found, now_missing = suspects is None, set[Key](), set[Key]()
+        for each in take_look(suspects):
+            if isinstance(each, Totals):
+                _sum_up(totals, each)
+                continue
+            if suspects is not None and each.key not in suspects:
+                continue
+            if each.verdict.misses_journal:
+                now_missing.add(each.key)
+            is_seen_twice = each.key in missing or each.key not in now_missing
+            if each.verdict.is_suspect and (is_first or not each.verdict.is_settled or not is_seen_twice):
+                found.add(each.key)
+            else:
+                totals.add(each.verdict)
+                yield from each.verdict.findings
+        suspects, missing = found, now_missing
+        if not suspects:
+            return
+    for key in sorted(suspects or ()):
+        totals.journals += 1
+        totals.notes += 1
+        yield Finding(Kind.unsettled, key.topic, key.id, in_store=f"it was another at each of {LOOKS} looks")
+
+
+def _sum_up(totals: Totals, some: Totals) -> None:
+    totals.journals += some.journals
+    totals.events += some.events
+    totals.older += some.older

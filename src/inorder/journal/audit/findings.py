@@ -1,0 +1,141 @@
+"""What an audit finds in a store, with coordinates: differences, which violate the guarantee, and notes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from enum import StrEnum
+from typing import Any, Final
+
+from inorder.journal.audit.stored_rows import StoredRow
+from inorder.journal.codec.columns import PayloadColumns, from_columns
+from inorder.journal.codec.metadata import from_column
+from inorder.journal.replication.stored import EventColumns, event_columns
+from inorder.model.errors import PermanentError
+from inorder.model.journal import EventRecord
+from inorder.ports.journal_store import JournalHead
+
+SHOWN: Final = 200
+"""Of a long value so many characters are told."""
+
+
+class Kind(StrEnum):
+    """The kinds of findings."""
+
+    missing_event = "missing event"
+    surplus_event = "surplus event"
+    foreign_life = "event of another life"
+    different_event = "different event"
+    wrong_head = "wrong head"
+    missing_journal = "missing journal"
+    surplus_journal = "surplus journal"
+    not_in_quarantine = "record not in quarantine"
+    not_in_topic = "quarantined record not in the topic"
+    wrong_offset = "wrong offset"
+    lost_records = "records lost before replication"
+    more = "more differences"
+    parked = "parked journal"
+    fork = "fork"
+    hidden_rows = "hidden rows"
+    moved = "journal in several partitions"
+    unsettled = "journal that kept changing"
+
+    @property
+    def is_difference(self) -> bool:
+        """Whether it violates the guarantee; else it is a note."""
+        return self not in _NOTES
+
+
+_NOTES: Final = frozenset((Kind.parked, Kind.fork, Kind.hidden_rows, Kind.moved, Kind.unsettled))
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One finding; what is None is not known, or there is none."""
+
+    kind: Kind
+    topic: str
+    id: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    seq_nr: int | None = None
+    in_topic: str | None = None
+    in_store: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Finding:
+        """The finding of its `as_dict`."""
+        chosen = {each.name: values[each.name] for each in fields(cls)}
+        return cls(**chosen | {"kind": Kind(chosen["kind"])})
+
+
+def told_head(head: JournalHead) -> str:
+    """A head in a line."""
+    expiry = "" if head.expiry is None else f", expires on {head.expiry.on} ({head.expiry.after})"
+    deleted = f", deleted to {head.delete_to}" if head.delete_to else ""
+    return f"ends at {head.seq_nr}{deleted}, at {head.partition_offset}{expiry}"
+
+
+def told_event(columns: EventColumns) -> str:
+    """An event in a line."""
+    payload = columns.payload_txt if columns.payload_bin is None else columns.payload_bin
+    return f"at {columns.partition}:{columns.offset}, payload {_short(payload)}"
+
+
+def told_fields(values: Mapping[str, object]) -> str:
+    """Some columns in a line."""
+    return ", ".join(f"{name} {_short(value)}" for name, value in values.items())
+
+
+def differing(event: EventRecord, segment: int, row: StoredRow) -> list[str]:
+    """The columns in which a row is not what its record says; another spelling of the same JSON is no difference."""
+    ours = event_columns(event)
+    found = [] if row.segment == segment else ["segment"]
+    found += [] if row.timestamp == event.timestamp else ["timestamp"]
+    if row.columns == ours:
+        return found
+    names = [name for name in EventColumns._fields if getattr(ours, name) != getattr(row.columns, name)]
+    if "metadata" in names and _same_metadata(ours.metadata, row.columns.metadata):
+        names.remove("metadata")
+    if names == ["payload_txt"] and _same_payload(ours, row.columns):
+        names.remove("payload_txt")
+    return found + names
+
+
+def columns_of(names: list[str], columns: EventColumns, segment: int, timestamp: object) -> dict[str, object]:
+    """The values of some columns."""
+    values = {**columns._asdict(), "segment": segment, "timestamp": timestamp}
+    return {name: values[name] for name in names}
+
+
+def _same_metadata(ours: str, stored: str | None) -> bool:
+    try:
+        return from_column(ours) == from_column(stored)
+    except ValueError:
+        return False
+
+
+def _same_payload(ours: EventColumns, stored: EventColumns) -> bool:
+    try:
+        return _payload(ours) == _payload(stored)
+    except PermanentError:
+        return False
+
+
+def _payload(columns: EventColumns) -> object:
+    return from_columns(PayloadColumns(columns.payload_type, columns.payload_txt, columns.payload_bin))
+
+
+def _short(value: object) -> str:
+    text = repr(
+        sorted(value)
+        if isinstance(value, frozenset)
+        else value
+        if value is None or isinstance(value, bytes)
+        else str(value)
+    )
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"

@@ -1,0 +1,214 @@
+"""The events of an append as the value of a Kafka record: JSON, or binary where any event is.
+
+JSON: `{"events":[{"seqNr":1,"tags":["a"],"payloadType":"text","payload":"…"}],"metadata":{…}}`.
+
+Binary, big endian: a version byte; the number of events; for each its size, number, tags, kind of payload and payload;
+then the metadata as JSON up to the end. Version 0 has no metadata. A version that we do not know is read like 0, so
+that what a later one adds at the end does no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from struct import Struct
+from struct import error as StructError  # noqa: N812 - an exception, whatever its module calls it
+from typing import Final, NamedTuple
+
+from inorder.journal.codec.header import as_object, checked_seq_nr_of, parsed
+from inorder.journal.codec.metadata import payload_metadata, payload_metadata_json
+from inorder.model.journal import MIN_SEQ_NR, Event, Payload, PayloadMetadata, PayloadType
+from inorder.model.journal.event import json_payload, json_value, payload_type
+from inorder.model.message import json_bytes, utf8
+
+_VERSION: Final = 1
+_INT32: Final = Struct(">i")
+_INT64: Final = Struct(">q")
+_PLAIN: Final = Struct(">iqibi")
+"""Size, number, length of the tags, kind and length of the payload: an event up to its payload, if it has no tags."""
+_AFTER_SIZE: Final = _PLAIN.size - _INT32.size
+_NONE_PLAIN: Final = (0, 0, 0, 0, 0)
+_KINDS: Final = {None: 0, PayloadType.BINARY: 1, PayloadType.JSON: 2, PayloadType.TEXT: 3}
+
+
+class Events(NamedTuple):
+    """What the value of an append holds."""
+
+    events: list[Event]
+    metadata: PayloadMetadata
+
+
+def to_value(events: Sequence[Event], metadata: PayloadMetadata) -> tuple[PayloadType, bytes]:
+    """The value of the record, and its kind: binary as soon as one payload is.
+
+    >>> to_value([Event(1, "hello")], PayloadMetadata())[1]
+    b'{"events":[{"seqNr":1,"tags":[],"payloadType":"text","payload":"hello"}],"metadata":{}}'
+    """
+    if any(isinstance(event.payload, bytes) for event in events):
+        return PayloadType.BINARY, _to_binary(events, metadata)
+    content = {"events": [_json_event(event) for event in events], "metadata": payload_metadata_json(metadata)}
+    return PayloadType.JSON, json_bytes(content)
+
+
+def from_value(kind: PayloadType, value: bytes) -> Events:
+    """The events of a value; raises `ValueError` saying what is wrong with it."""
+    return _from_binary(value) if kind is PayloadType.BINARY else _from_json(value)
+
+
+def _json_event(event: Event) -> dict[str, object]:
+    content: dict[str, object] = {"seqNr": event.seq_nr, "tags": sorted(event.tags)}
+    kind = payload_type(event.payload)
+    if kind is not None:
+        content |= {"payloadType": kind.value, "payload": json_value(event.payload)}
+    return content
+
+
+def _from_json(value: bytes) -> Events:
+    root = as_object(parsed(value), "the payload")
+    events = root.get("events")
+    if not isinstance(events, list) or not events:
+        raise ValueError("events is not a list with an event")
+    return Events([_event(as_object(event, "event")) for event in events], payload_metadata(root.get("metadata")))
+
+
+def _event(content: Mapping[str, object]) -> Event:
+    tags = content.get("tags") or ()
+    if not isinstance(tags, list | tuple) or not all(isinstance(tag, str) for tag in tags):
+        raise ValueError("tags are not a list of texts")
+    return Event(checked_seq_nr_of(content, "seqNr"), _payload(content), frozenset(tags))
+
+
+def _payload(content: Mapping[str, object]) -> Payload:
+    match content.get("payloadType"), content.get("payload"):
+        case None, None:
+            return None
+        case "text", str(text):
+            return text
+        case None | "json", value:
+            return json_payload(value)
+    raise ValueError(f"payloadType {content.get('payloadType')!r} does not fit the payload")
+
+
+def _to_binary(events: Sequence[Event], metadata: PayloadMetadata) -> bytes:
+    parts = [bytes([_VERSION]), _INT32.pack(len(events))]
+    parts.extend(_sized(b"".join(_binary_event(event))) for event in events)
+    parts.append(json_bytes(payload_metadata_json(metadata)))
+    return b"".join(parts)
+
+
+def _binary_event(event: Event) -> Iterator[bytes]:
+    yield _INT64.pack(event.seq_nr)
+    yield _sized(b"".join(_sized(utf8("tags", tag)) for tag in sorted(event.tags)))
+    yield bytes([_KINDS[payload_type(event.payload)]])
+    yield _sized(_binary_payload(event.payload))
+
+
+def _binary_payload(payload: Payload) -> bytes:
+    match payload:
+        case None:
+            return b""
+        case bytes():
+            return payload
+        case str():
+            return utf8("payload", payload)
+    return json_bytes(json_value(payload))
+
+
+def _sized(data: bytes) -> bytes:
+    return _INT32.pack(len(data)) + data
+
+
+def _from_binary(value: bytes) -> Events:
+    if not value:
+        raise ValueError("a binary payload of no bytes")
+    source = _Source(value, 1)
+    events = _plain_events(source, source.int32())
+    if not events:
+        raise ValueError("a binary payload without events")
+    tail = source.rest() if value[0] == _VERSION else b""
+    return Events(events, payload_metadata(parsed(tail) if tail else None))
+
+
+def _plain_events(source: _Source, count: int) -> list[Event]:
+    """So many events: those of bytes without tags in one step each, because most are; any other is read part by part.
+
+    Where the steps are none for an event, the long way says what it is, or what is wrong with it.
+    """
+    data, at, read = source.data, source.at, _PLAIN.unpack_from
+    last, events = len(data) - _PLAIN.size, []
+    for _ in range(count):
+        size, seq_nr, tags, kind, length = read(data, at) if at <= last else _NONE_PLAIN
+        end = at + _PLAIN.size + length
+        is_plain = kind == 1 and tags == 0 and size == _AFTER_SIZE + length and length >= 0 and end <= len(data)
+        if is_plain and seq_nr >= MIN_SEQ_NR:
+            events.append(Event(seq_nr, data[end - length : end]))
+            at = end
+        else:
+            source.at = at
+            events.append(_read_event(_Source(source.sized(), 0)))
+            at = source.at
+    source.at = at
+    return events
+
+
+def _read_event(source: _Source) -> Event:
+    seq_nr = source.int64()
+    if seq_nr < MIN_SEQ_NR:
+        raise ValueError(f"{seq_nr} is not a sequence number")
+    tags = _Source(source.sized(), 0)
+    texts = frozenset(tag.decode() for tag in tags.all_sized())
+    return Event(seq_nr, _read_payload(source.byte(), source.sized()), texts)
+
+
+def _read_payload(kind: int, data: bytes) -> Payload:
+    match kind:
+        case 0:
+            return None
+        case 1:
+            return data
+        case 2:
+            return json_payload(parsed(data))
+        case 3:
+            return data.decode()
+    raise ValueError(f"{kind} is not a kind of payload")
+
+
+class _Source:
+    """Bytes that are read from left to right; what is not there raises `ValueError`."""
+
+    def __init__(self, data: bytes, position: int) -> None:
+        self.data = data
+        self.at = position
+
+    def byte(self) -> int:
+        return self._take(1)[0]
+
+    def int32(self) -> int:
+        return self._number(_INT32)
+
+    def int64(self) -> int:
+        return self._number(_INT64)
+
+    def sized(self) -> bytes:
+        return self._take(self.int32())
+
+    def all_sized(self) -> Iterator[bytes]:
+        while self.at < len(self.data):
+            yield self.sized()
+
+    def rest(self) -> bytes:
+        return self.data[self.at :]
+
+    def _number(self, layout: Struct) -> int:
+        try:
+            [number] = layout.unpack_from(self.data, self.at)
+        except StructError as error:
+            raise ValueError(f"the payload ends at byte {len(self.data)}, in a number") from error
+        self.at += layout.size
+        return int(number)
+
+    def _take(self, length: int) -> bytes:
+        taken = self.data[self.at : self.at + length] if length >= 0 else b""
+        if len(taken) != length:
+            raise ValueError(f"{length} bytes at {self.at} are not in a payload of {len(self.data)}")
+        self.at += length
+        return taken

@@ -1,0 +1,1 @@
+"""Reading a journal: the store's events joined with what the log has beyond them."""

@@ -1,0 +1,240 @@
+"""What the log has beyond the store, kept up to date for all journals of one partition; a state machine without I/O.
+
+Records come in by `add`, in offset order; the store's replicated offset by `remove`. `find` asks for one journal at an
+offset, and the answer is one of these:
+
+| answer     | when                                                                                              |
+|---|---|
+| `Ahead`    | the store has everything up to that offset                                                        |
+| `Known`    | all records up to that offset were seen; these are the journal's actions, perhaps none            |
+| `Limited`  | the cache has forgotten, or never seen, records that may matter: read the log instead             |
+| `Behind`   | records up to that offset are still to come: wait                                                 |
+
+A partition keeps so many journals. With more, the longest untouched ones are dropped, and the cache is no longer
+`complete` from where it began but from its oldest entry. **Nothing is known about a journal from before that offset
+unless the store has it**, and so a journal without an entry has no actions only if the store has passed the gap, and an
+entry that began after a gap is good only then, too. (The original takes a dropped journal for one without actions, and
+so does not see its events until they are replicated.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from math import floor
+from typing import Final, NamedTuple, TypeAlias
+
+from inorder.journal.action import Action, Mark
+from inorder.journal.codec.records import action_of
+from inorder.journal.reading.head import EMPTY, HeadInfo, doubt, fold
+from inorder.model.errors import DamagedRecordError
+from inorder.ports.journal_log import LogRecord
+
+MAX_JOURNALS: Final = 10_000
+DROP_UPON_LIMIT: Final = 0.1
+_LEAST_DROP: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """The store has it all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The journal's actions up to `offset`, which may be further than was asked for."""
+
+    info: HeadInfo
+    offset: int
+    replicated: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Limited:
+    """The cache cannot tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """The cache cannot tell yet."""
+
+
+Answer: TypeAlias = Ahead | Known | Limited
+Listener: TypeAlias = Callable[[Answer], None]
+
+
+class Seen(NamedTuple):
+    """A record that was read; without an id it is of no journal, without an action it is not ours."""
+
+    offset: int
+    id: bytes | None = None
+    action: Action | None = None
+    is_damaged: bool = False
+
+
+def seen(record: LogRecord, topic: str, partition: int) -> Seen:
+    """What a cache needs of a record; one that cannot be read is the trouble of its own journal."""
+    try:
+        return Seen(record.offset, record.key, action_of(record, topic, partition))
+    except DamagedRecordError:
+        return Seen(record.offset, record.key, is_damaged=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    info: HeadInfo
+    offset: int
+    since: int
+    """Everything of this journal from this offset on is in `info`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    id: bytes
+    offset: int
+    listener: Listener
+
+
+class PartitionCache:
+    """The journals of one partition, from the offset `start` on; not safe for threads by itself."""
+
+    def __init__(
+        self, start: int = 0, *, max_journals: int = MAX_JOURNALS, drop_upon_limit: float = DROP_UPON_LIMIT
+    ) -> None:
+        self._max = max_journals
+        self._keep = max(1, max_journals - floor(max_journals * min(1.0, max(_LEAST_DROP, drop_upon_limit))))
+        self._complete_from = start
+        self._first: int | None = None
+        self._last: int | None = None
+        self._replicated: int | None = None
+        # In the order of their last offsets: a journal that is touched moves to the end.
+        self._entries: dict[bytes, _Entry] = {}
+        self._waiting: list[_Waiting] = []
+
+    @property
+    def offset(self) -> int | None:
+        """The last offset that needs no reading any more: seen, or in the store."""
+        known = [offset for offset in (self._last, self._replicated) if offset is not None]
+        return max(known) if known else None
+
+    def behind(self, offset: int) -> int:
+        """How many offsets it has still to see before it can tell something at an offset."""
+        known = self.offset
+        return offset - (self._complete_from - 1 if known is None else known)
+
+    @property
+    def size(self) -> int:
+        """How many journals are kept."""
+        return len(self._entries)
+
+    @property
+    def listeners(self) -> int:
+        """How many wait."""
+        return len(self._waiting)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing that the store could tell: no journal is kept and nobody waits."""
+        return not self._entries and not self._waiting
+
+    def find(self, id: bytes, offset: int) -> Answer | Behind:
+        """What is known about a journal up to an offset."""
+        if self._replicated is not None and self._replicated >= offset:
+            return Ahead()
+        if self._first is None or self._last is None or offset > self._last:
+            return Behind()
+        entry = self._entries.get(id)
+        if entry is not None and self._is_in_store_below(entry.since):
+            return Known(entry.info, entry.offset, self._replicated)
+        if entry is None and offset >= self._first and self._is_in_store_below(self._complete_from):
+            return Known(EMPTY, offset, self._replicated)
+        return Limited()
+
+    def listen(self, id: bytes, offset: int, listener: Listener) -> Callable[[], None]:
+        """Tells the listener once there is an answer, at once if there is; returns how to stop listening."""
+        answer = self.find(id, offset)
+        if not isinstance(answer, Behind):
+            listener(answer)
+            return lambda: None
+        waiting = _Waiting(id, offset, listener)
+        self._waiting.append(waiting)
+        return lambda: self._forget(waiting)
+
+    def add(self, records: Iterable[Seen]) -> int | None:
+        """Takes what was read; returns how many offsets it is further, None if not or for the first time."""
+        before = self._last
+        for record in records:
+            if self._last is not None and record.offset <= self._last:
+                continue
+            self._first = record.offset if self._first is None else self._first
+            self._last = record.offset
+            self._take(record)
+        self._tell()
+        self._limit()
+        return difference(before, self._last)
+
+    def remove(self, replicated: int) -> int | None:
+        """Takes what the store says; returns how many offsets it is further, None if not or for the first time."""
+        before = self._replicated
+        if before is not None and before >= replicated:
+            return None
+        self._replicated = replicated
+        while self._entries:
+            id, entry = next(iter(self._entries.items()))
+            if entry.offset > replicated:
+                break
+            del self._entries[id]
+        self._tell()
+        return difference(before, replicated)
+
+    def _is_in_store_below(self, offset: int) -> bool:
+        return offset <= 0 or (self._replicated is not None and self._replicated >= offset - 1)
+
+    def _take(self, record: Seen) -> None:
+        if record.id is None or not (record.is_damaged or record.action):
+            return
+        if isinstance(record.action, Mark) or self._is_replicated(record.offset):
+            return
+        known = self._entries.pop(record.id, None)
+        info = known.info if known else EMPTY
+        info = doubt(info) if record.action is None else fold(info, record.action, record.offset)
+        self._entries[record.id] = _Entry(info, record.offset, known.since if known else self._complete_from)
+
+    def _is_replicated(self, offset: int) -> bool:
+        return self._replicated is not None and self._replicated >= offset
+
+    def _limit(self) -> None:
+        if len(self._entries) <= self._max:
+            return
+        for id in list(self._entries)[: len(self._entries) - self._keep]:
+            del self._entries[id]
+        oldest = next(iter(self._entries.values()))
+        self._first = self._complete_from = oldest.offset
+
+    def _tell(self) -> None:
+        still: list[_Waiting] = []
+        told: list[tuple[Listener, Answer]] = []
+        for waiting in self._waiting:
+            answer = self.find(waiting.id, waiting.offset)
+            if isinstance(answer, Behind):
+                still.append(waiting)
+            else:
+                told.append((waiting.listener, answer))
+        self._waiting = still
+        for listener, answer in told:
+            listener(answer)
+
+    def _forget(self, waiting: _Waiting) -> None:
+        if waiting in self._waiting:
+            self._waiting.remove(waiting)
+
+
+def difference(before: int | None, now: int | None) -> int | None:
+    """How much further something is; None if it is not, or if there is nothing to compare.
+
+    >>> difference(10, 20), difference(20, 10), difference(None, 10)
+    (10, None, None)
+    """
+    if before is None or now is None or now <= before:
+        return None
+    return now - before

@@ -1,0 +1,262 @@
+"""Keeps the head cache of one topic up to date, on a thread of its own.
+
+The thread follows all partitions from where the store ends, tells the caches what it reads, and asks the store now and
+then how far it is, as long as a cache knows of anything that the store had not. It is only a hint: whatever goes wrong,
+readers are told so and read the log themselves, and the thread begins again where it was, ever less eagerly.
+
+A record that cannot be read makes its own journal doubtful and does no harm to others.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from inorder.journal.reading.head_cache import Ahead, Answer, Known, Limited, PartitionCache, seen
+from inorder.model.errors import GuaranteeError, TransientError
+from inorder.model.journal import Key
+from inorder.ports.deadline import Deadline
+from inorder.ports.journal_log import JournalLog, LogRecord, TopicTail
+from inorder.ports.journal_store import EventualJournal
+from inorder.ports.meter import SILENT, Meter
+
+
+@dataclass(frozen=True, slots=True)
+class HeadCacheLimits:
+    """How long and how much; times in seconds."""
+
+    wait: float = 1.0
+    """How long a reader waits for records that the cache has not seen yet."""
+    far: int = 20_000
+    """A cache that has still to see so many records is not waited for, as after a day without replication."""
+    remove_interval: float = 0.1
+    """How often the store is asked how far it is."""
+    expiry: float = 600.0
+    """How long a topic is followed after somebody last asked for it."""
+    max_journals: int = 10_000
+    """Journals a partition."""
+    drop_upon_limit: float = 0.1
+    """Which part of them goes when there are more."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadCacheReading:
+    """How much is held, and by how many it is waited for."""
+
+    journals: int
+    waiting: int
+
+
+_FIRST_PAUSE: Final = 0.01
+_LONGEST_PAUSE: Final = 1.0
+
+
+class TopicCache:
+    """The caches of a topic's partitions; its thread starts with it and ends with `close`, or when nobody asks."""
+
+    def __init__(
+        self,
+        topic: str,
+        log: JournalLog,
+        store: EventualJournal,
+        clock: Callable[[], float],
+        limits: HeadCacheLimits = HeadCacheLimits(),  # noqa: B008 - frozen
+        meter: Meter = SILENT,
+    ) -> None:
+        self._topic = topic
+        self._meter = meter
+        self._log = log
+        self._store = store
+        self._clock = clock
+        self._limits = limits
+        self._lock = threading.Lock()
+        self._caches: dict[int, PartitionCache] = {}
+        self._pending: set[Future[Answer]] = set()
+        self._has_failed = False
+        self._is_outdated = False
+        self._started = threading.Event()
+        self._stopping = threading.Event()
+        self._asked_at = clock()
+        self._thread = threading.Thread(target=self._run, name=f"head-cache-{topic}", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it follows the topic no more."""
+        return self._stopping.is_set()
+
+    def find(self, key: Key, partition: int, offset: int, deadline: Deadline) -> Ahead | Known | None:
+        """What is known of a journal up to an offset; None where the cache cannot tell in time."""
+        began = self._clock()
+        found, word, when = self._find(key, partition, offset, deadline)
+        self._meter.took("head_cache_find", self._clock() - began, self._topic, word, when)
+        return found
+
+    def reading(self) -> HeadCacheReading:
+        """How much it holds at the moment."""
+        with self._lock:
+            caches = list(self._caches.values())
+            return HeadCacheReading(sum(each.size for each in caches), sum(each.listeners for each in caches))
+
+    def _find(self, key: Key, partition: int, offset: int, deadline: Deadline) -> tuple[Ahead | Known | None, str, str]:
+        """What is known, in a word too, and whether it was known `now` or `later`."""
+        self._asked_at = self._clock()
+        patience = min(self._limits.wait, deadline.remaining())
+        if self._has_failed or not self._started.wait(patience):
+            return None, "absent", "now" if self._has_failed else "later"
+        future: Future[Answer] = Future()
+        with self._lock:
+            cache = None if self.is_over else self._caches.get(partition)
+            if cache is None:
+                self._is_outdated = True
+                return None, "absent", "now"
+            if cache.behind(offset) > self._limits.far:
+                return None, "late", "now"
+            self._pending.add(future)
+            stop_listening = cache.listen(key.id.encode(), offset, future.set_result)
+            when = "now" if future.done() else "later"
+        try:
+            found = future.result(timeout=patience)
+        except TimeoutError:
+            return None, "late", when
+        finally:
+            with self._lock:
+                stop_listening()
+                self._pending.discard(future)
+        return (None, "limited", when) if isinstance(found, Limited) else (found, type(found).__name__.lower(), when)
+
+    def close(self) -> None:
+        """Ends the thread; whoever waits is told so. May be called twice."""
+        self._stop()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _stop(self) -> None:
+        with self._lock:
+            self._stopping.set()
+            pending, self._pending = self._pending, set()
+        for future in pending:
+            if not future.done():
+                text = f"The head cache of topic {self._topic!r} was closed while a read waited for it."
+                future.set_exception(TransientError(text, hint="Open the journals again."))
+
+    def _run(self) -> None:
+        pause = _FIRST_PAUSE
+        while not self._stopping.is_set():
+            try:
+                with closing(self._log.tail(self._topic)) as tail:
+                    self._start(tail)
+                    pause = _FIRST_PAUSE
+                    self._follow(tail)
+            except (TransientError, GuaranteeError):
+                self._has_failed = True
+                self._stopping.wait(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+        self._stop()
+
+    def _start(self, tail: TopicTail) -> None:
+        replicated = {partition: self._store.offset(self._topic, partition) for partition in tail.partitions()}
+        with self._lock:
+            for partition, offset in replicated.items():
+                self._cache(partition, 0 if offset is None else offset + 1)
+                if offset is not None:
+                    self._caches[partition].remove(offset)
+            offsets = {partition: self._next(partition) for partition in replicated}
+            self._is_outdated = False
+        tail.start(offsets)
+        self._has_failed = False
+        self._started.set()
+
+    def _cache(self, partition: int, start: int) -> None:
+        if partition not in self._caches:
+            limits = self._limits
+            self._caches[partition] = PartitionCache(
+                start, max_journals=limits.max_journals, drop_upon_limit=limits.drop_upon_limit
+            )
+
+    def _next(self, partition: int) -> int:
+        offset = self._caches[partition].offset
+        return 0 if offset is None else offset + 1
+
+    def _follow(self, tail: TopicTail) -> None:
+        removed_at = self._clock()
+        while not self._stopping.is_set() and not self._is_outdated:
+            self._add(tail.poll(self._limits.remove_interval))
+            if self._clock() - removed_at >= self._limits.remove_interval:
+                self._remove()
+                removed_at = self._clock()
+            if self._clock() - self._asked_at >= self._limits.expiry:
+                self._stopping.set()
+
+    def _add(self, polled: Mapping[int, Sequence[LogRecord]]) -> None:
+        for partition, records in polled.items():
+            new = [seen(record, self._topic, partition) for record in records]
+            with self._lock:
+                further = self._caches[partition].add(new)
+            self._tell("kafka", further)
+            self._tell_age(records)
+
+    def _remove(self) -> None:
+        for partition, cache in list(self._caches.items()):
+            if not cache.is_idle:
+                offset = self._store.offset(self._topic, partition)
+                with self._lock:
+                    further = None if offset is None else cache.remove(offset)
+                self._tell("store", further)
+
+    def _tell(self, source: str, further: int | None) -> None:
+        if further is not None:
+            self._meter.add("head_cache_offsets", further, self._topic, source)
+
+    def _tell_age(self, records: Sequence[LogRecord]) -> None:
+        """How old the first of some records is that came at once."""
+        if records and records[0].timestamp_ms is not None:
+            age = time.time() - records[0].timestamp_ms / 1000
+            self._meter.took("head_cache_record_age", max(0.0, age), self._topic)
+
+
+class HeadCache:
+    """The head cache of all topics; a topic is followed from the first question about it."""
+
+    def __init__(
+        self,
+        log: JournalLog,
+        store: EventualJournal,
+        clock: Callable[[], float],
+        limits: HeadCacheLimits = HeadCacheLimits(),  # noqa: B008 - frozen
+        meter: Meter = SILENT,
+    ) -> None:
+        self._open = partial(TopicCache, log=log, store=store, clock=clock, limits=limits, meter=meter)
+        self._topics: dict[str, TopicCache] = {}
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    def find(self, key: Key, partition: int, offset: int, deadline: Deadline) -> Ahead | Known | None:
+        """What the log has of a journal up to an offset; None where the log must be asked."""
+        with self._lock:
+            if self._is_closed:
+                raise TransientError("The head cache is closed.", hint="Open the journals again.")
+            topic = self._topics.get(key.topic)
+            if topic is None or topic.is_over:
+                topic = self._topics[key.topic] = self._open(key.topic)
+        return topic.find(key, partition, offset, deadline)
+
+    def readings(self) -> dict[str, HeadCacheReading]:
+        """How much each topic's cache holds at the moment."""
+        with self._lock:
+            topics = dict(self._topics)
+        return {name: topic.reading() for name, topic in topics.items()}
+
+    def close(self) -> None:
+        """Ends all threads; may be called twice."""
+        with self._lock:
+            self._is_closed = True
+            topics, self._topics = self._topics, {}
+        for topic in topics.values():
+            topic.close()

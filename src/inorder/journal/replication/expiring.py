@@ -1,0 +1,84 @@
+"""The job `expire`: journals whose day has passed are purged, by an action in the log like any other.
+
+An append says how long its journal lives after it, and the store knows the day on which that ends. A journal is taken
+when the whole day is over, so never too early and a day late at most; all days before are looked at, so that a day on
+which the job did not run is made up for.
+
+The store may be behind. Before a journal is purged a mark is written and the journal is read up to it, as every reader
+does: if an append is in the log alone, or has moved the day meanwhile, the journal stays. What is left is the moment
+between the mark and the purge. A writer that appends just then, to a journal that has been idle for its whole life,
+loses what it appended; `expected_seq_nr` tells it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import date
+from typing import Protocol
+from uuid import uuid4
+
+from inorder.journal.action import Mark
+from inorder.journal.client import Journals
+from inorder.journal.reading.plan import Plan
+from inorder.model.errors import DamagedRecordError
+from inorder.model.journal import Key
+
+
+class ExpiryIndex(Protocol):
+    """What the job needs of a store."""
+
+    def expired(self, topic: str, before: date) -> Iterator[str]:
+        """The ids of the journals of a topic whose `expire_on` is before a day, each once, in any order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """What became of a journal that the store calls expired."""
+
+    key: Key
+    is_purged: bool
+    """False where it lives on, or nothing was to be done."""
+
+    def __str__(self) -> str:
+        return f"{self.key} {'is purged' if self.is_purged else 'is left'}."
+
+
+def expire(
+    journals: Journals,
+    index: ExpiryIndex,
+    topics: Iterable[str],
+    today: date,
+    stop: threading.Event,
+    *,
+    per_second: float,
+    dry_run: bool = False,
+) -> Iterator[Expired]:
+    """Purges what has expired before today, so many journals a second at most; ends early when `stop` is set."""
+    for topic in topics:
+        for id in index.expired(topic, today):
+            if stop.is_set():
+                return
+            key = Key(id, topic)
+            is_due = not dry_run and _is_expired(journals, key, today)
+            if is_due:
+                journals.journal(key).purge()
+                stop.wait(1 / per_second)
+            yield Expired(key, is_due)
+
+
+def _is_expired(journals: Journals, key: Key, today: date) -> bool:
+    mark = journals.send(key, Mark(str(uuid4()), *journals.sender))
+    try:
+        plan = journals.reader.moment(key, mark).plan
+    except DamagedRecordError:
+        return False  # parked: nobody knows what its records say
+    return has_expired(plan, today)
+
+
+def has_expired(plan: Plan, today: date) -> bool:
+    """Whether a journal's last append is in the store, and the day that it named is over."""
+    if plan.head is None or plan.log_from is not None or plan.head.expiry is None:
+        return False
+    return plan.head.expiry.on < today

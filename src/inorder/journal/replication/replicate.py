@@ -1,0 +1,241 @@
+"""Replication: what the records of one slice of a journal topic change in the store.
+
+**What is authoritative.** The topic. The store is a copy, and the partition's row in `pointer2` says how far it goes:
+every record up to that offset is in it. The row moves last, in the same transaction where the store has one.
+
+    lock the offset            drop what is applied; a second replicator waits here, then finds nothing to do
+    decode the headers         records that are none of ours count as applied
+    group by journal           each journal's records in offset order
+    collapse                   fewer writes for the same result (`collapse`)
+    transition                 (head, action) → the next head and the statements that lead there (`transition`)
+    carry out, move the offset
+
+Invariants:
+
+1. The store holds, for every journal, what the fold of its actions up to the offset gives (`life`).
+2. The offset never moves back, and no record counts twice: the offset drops it, and if that is lost, the head's own.
+3. A head never falls: not by a fork, not by a smaller delete, not by a replay.
+
+Failure table:
+
+| what happens                              | what follows                                                         |
+|---|---|
+| crash before the commit                   | nothing is visible; the slice is read again from the offset          |
+| crash after it, the answer lost           | the offset tells; what is applied is dropped                         |
+| two replicators, or one that was paused   | the lock lets one through; the other finds the offset moved          |
+| replay of any range in any chunking       | offset and heads drop what they include                              |
+| a record that cannot be read              | `grouped` tells it apart: it parks its own journal (`parking`)       |
+| two writers of one journal                | the first wins; the other's events are reported as forks             |
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import assert_never
+from uuid import UUID
+
+from inorder.journal.action import Action, Append, Purge
+from inorder.journal.codec.records import action_of, events_of
+from inorder.journal.forks import Fork
+from inorder.journal.life import Life, after, life_id, life_of
+from inorder.journal.replication import transition
+from inorder.journal.replication.collapse import Acted, Appends, Batch, Deletion, Purging, collapse
+from inorder.journal.replication.replica import Dated, JournalChange
+from inorder.journal.replication.statements import DeleteHead
+from inorder.journal.replication.transition import At, Change
+from inorder.model.errors import DamagedRecordError
+from inorder.model.journal import EventRecord, Key, PartitionOffset
+from inorder.ports.journal_log import LogRecord
+from inorder.ports.journal_store import JournalHead
+from inorder.ports.slice_work import Slice
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """A record that stops its journal."""
+
+    key: Key
+    offset: int
+    reason: str
+    record: LogRecord
+
+
+@dataclass(slots=True)
+class Grouped:
+    """The actions of a slice by journal, in offset order, and how many records were none of ours."""
+
+    journals: dict[Key, list[Acted[LogRecord]]] = field(default_factory=dict)
+    damaged: list[Damaged] = field(default_factory=list)
+    foreign: int = 0
+
+
+def grouped(batch: Slice, above: int) -> Grouped:
+    """The journals of the records above an offset."""
+    found, keys = Grouped(), dict[bytes | None, Key]()
+    for record in _records(batch, above):
+        try:
+            action = opened(record, batch.topic, batch.partition)
+        except DamagedRecordError as error:
+            found.damaged.append(Damaged(_key(record, batch.topic), record.offset, error.message, record))
+            continue
+        if action is None:
+            found.foreign += 1
+        else:
+            acted = Acted(record.offset, action, record)
+            key = keys.get(record.key)
+            if key is None:  # a key is checked when it is made, which takes longer than the rest of this
+                key = keys[record.key] = _key(record, batch.topic)
+            found.journals.setdefault(key, []).append(acted)
+    return found
+
+
+def opened(record: LogRecord, topic: str, partition: int) -> Action | None:
+    """The action of a record; None for one of no journal, `DamagedRecordError` for one that cannot be read."""
+    if not record.key:
+        return None  # an empty key names no journal
+    action = action_of(record, topic, partition)
+    if action is not None and b"\0" in record.key:
+        raise DamagedRecordError(
+            f"The record {topic}[{partition}] offset {record.offset} has the key {record.key!r}, which no store holds.",
+            hint="Find its writer.",
+            topic=topic,
+            partition=partition,
+            offset=record.offset,
+        )
+    return action
+
+
+@dataclass(frozen=True, slots=True)
+class Replicated:
+    """What one journal's records come to."""
+
+    change: JournalChange
+    forks: tuple[Fork, ...] = ()
+    events: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where records come from, and how large the segments of a journal are that begins."""
+
+    topic: str
+    partition: int
+    segment_size: int
+
+
+def replicated(place: Place, key: Key, head: JournalHead | None, records: Sequence[Acted[LogRecord]]) -> Replicated:
+    """What the records of one journal change, given its head; `DamagedRecordError` where events cannot be read."""
+    statements: list[Dated] = []
+    forks: list[Fork] = []
+    events = 0
+    begun_at, begun = _beginning(life_of(head), records)
+    record_id = life_id(key, place.partition, begun_at)
+    batches = collapse(records)
+    dropped = _dropped(place, records, batches)
+    for batch in batches:
+        change, appended = _applied(place, head, batch, record_id, begun, dropped)
+        statements += [Dated(batch.offset, statement) for statement in change.statements]
+        forks += change.forks
+        events += appended
+        head = change.head
+    return Replicated(JournalChange(key, tuple(statements), head), tuple(forks), events)
+
+
+def _applied(
+    place: Place,
+    head: JournalHead | None,
+    batch: Batch[LogRecord],
+    record_id: UUID,
+    begun: Life | None,
+    dropped: Sequence[EventRecord],
+) -> tuple[Change, int]:
+    match batch:
+        case Appends(offset, records):
+            appended = [_events(place, acted) for acted in records]
+            events = [event for each in appended for event in each]
+            at = _at(place, offset, records[-1].record)
+            change = transition.append(
+                head,
+                at,
+                events,
+                segment_size=place.segment_size,
+                record_id=record_id,
+                begun=begun,
+                rewrites_expiry=_varies(events[-1], (*dropped, *(each[0] for each in appended))),
+            )
+            return change, len(events) - len(change.forks)
+        case Deletion(offset, action, record):
+            at = _at(place, offset, record)
+            size = place.segment_size
+            return transition.delete(head, at, action.to, segment_size=size, origin=action.origin), 0
+        case Purging(offset, record):
+            if head is None:
+                # What the purge makes void may have been left out here, and be written by somebody late: in a store
+                # that goes by the time of each cell, this keeps it out.
+                return Change(None, (DeleteHead(),)), 0
+            return transition.purge(head, _at(place, offset, record)), 0
+    assert_never(batch)
+
+
+def _beginning(life: Life | None, records: Sequence[Acted[LogRecord]]) -> tuple[int, Life | None]:
+    """The first append since the last purge, whether or not anything of it is to be written, and the life after it."""
+    first, begun = -1, None
+    for offset, action, _ in records:
+        if isinstance(action, Purge):
+            first, life, begun = -1, None, None
+        elif first < 0:
+            life = after(life, action)
+            if isinstance(action, Append):
+                first, begun = offset, life
+    return first, begun
+
+
+def _dropped(
+    place: Place, records: Sequence[Acted[LogRecord]], batches: Sequence[Batch[LogRecord]]
+) -> list[EventRecord]:
+    """The events that a later delete covers; read, because a damaged record stops its journal in whatever chunk."""
+    written = {acted.offset for batch in batches if isinstance(batch, Appends) for acted in batch.records}
+    purged = max((offset for offset, action, _ in records if isinstance(action, Purge)), default=-1)
+    covered = [
+        acted
+        for acted in records
+        if acted.offset > purged and isinstance(acted.action, Append) and acted.offset not in written
+    ]
+    return [event for acted in covered for event in _events(place, acted)]
+
+
+def _varies(last: EventRecord, events: Sequence[EventRecord]) -> bool:
+    """Whether the expiry had other values on the way; the events of an append share one."""
+    after = last.metadata.payload.expire_after
+    return any(event.metadata.payload.expire_after != after for event in events)
+
+
+def _events(place: Place, acted: Acted[LogRecord]) -> Sequence[EventRecord]:
+    action = acted.action
+    assert isinstance(action, Append)  # noqa: S101 - collapse puts nothing else together
+    return events_of(action, acted.record, place.topic, place.partition)
+
+
+def _at(place: Place, offset: int, record: LogRecord) -> At:
+    return At(PartitionOffset(place.partition, offset), _EPOCH + timedelta(milliseconds=record.timestamp_ms or 0))
+
+
+def _records(batch: Slice, above: int) -> Iterator[LogRecord]:
+    for index in range(bisect_right(batch.offsets, above), len(batch)):
+        micros = batch.timestamps[index]
+        time = None if micros is None else micros // 1000
+        yield LogRecord(batch.offsets[index], time, batch.keys[index], batch.values[index], batch.headers[index])
+
+
+def _key(record: LogRecord, topic: str) -> Key:
+    return Key(id_of(record.key or b""), topic)
+
+
+def id_of(key: bytes) -> str:
+    """The id of the journal whose records have this key; what is no text is escaped."""
+    return key.decode(errors="backslashreplace").replace("\0", "\\x00")

@@ -1,0 +1,194 @@
+"""What an action does to a journal in the store: (head, action) → the next head, and the statements that lead there.
+
+An action that the head already includes (by its offset) does nothing, so replaying a topic from any offset is harmless.
+The rules are those of `life`, so that a journal reads the same before and after it is replicated:
+
+| the original                                             | here                                                      |
+|---|---|
+| an append with lower numbers lowers the head's seq_nr    | the first writer wins; the rest are forks, and reported   |
+| a delete with a lower number lowers delete_to            | the larger one stays                                      |
+| after a delete of a journal that is not there, an append | the append begins the journal: delete_to falls below it,  |
+| of smaller numbers is never visible                      | and it gets a record id                                   |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import groupby
+from uuid import UUID
+
+from inorder.journal.expiry import KEEP_EXPIRY, RemoveExpiry, SetExpiry, changed_expiry, expiry_at, expiry_change
+from inorder.journal.forks import Fork, count
+from inorder.journal.life import Life, after_append, after_delete, life_of
+from inorder.journal.replication.statements import (
+    DeleteEvents,
+    DeleteHead,
+    InsertEvents,
+    InsertHead,
+    Statement,
+    UpdateHead,
+)
+from inorder.journal.segments import SegmentSpan, journal_segment
+from inorder.model.journal import MIN_SEQ_NR, DeleteTo, EventRecord, PartitionOffset, SeqRange
+from inorder.ports.journal_store import JournalHead
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The head after an action, what is to be written for it, and events that do not count."""
+
+    head: JournalHead | None
+    statements: tuple[Statement, ...] = ()
+    forks: tuple[Fork, ...] = ()
+
+    @property
+    def is_change(self) -> bool:
+        """Whether anything is to be written."""
+        return bool(self.statements)
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """Where and when an action, or the last of several that are applied together, was written."""
+
+    partition_offset: PartitionOffset
+    timestamp: datetime
+
+
+def append(
+    head: JournalHead | None,
+    at: At,
+    events: Sequence[EventRecord],
+    *,
+    segment_size: int,
+    record_id: UUID,
+    begun: Life | None = None,
+    rewrites_expiry: bool = False,
+) -> Change:
+    """Appends events, perhaps of several records; the size and the id are those of a journal that begins.
+
+    `begun` is the life as it was after the first append of such a journal, where that one may be left out because it
+    is deleted again: what is deleted must not depend on how the log is cut into slices. `rewrites_expiry` writes the
+    expiry though it ends as it was: where a store goes by the time of each cell, somebody late may still write the one
+    that it had in between.
+    """
+    if head is None:
+        return _begin(at, events, segment_size, record_id, begun)
+    if _includes(head, at.partition_offset):
+        return Change(head)
+    life = life_of(head)
+    counted = count(life.end if life else 0, _unseen(head, events))
+    if not counted.kept:
+        moved = replace(head, partition_offset=at.partition_offset)
+        return Change(moved, (UpdateHead(at.partition_offset, at.timestamp),), tuple(counted.forks))
+    after = _after(life, counted.kept, begun)
+    grown = replace(
+        head,
+        partition_offset=at.partition_offset,
+        seq_nr=after.seq_nr,
+        delete_to=after.delete_to or None,
+        record_id=head.record_id if head.is_begun else record_id,
+    )
+    change = expiry_change(head.expiry, counted.kept[-1].metadata.payload.expire_after, at.timestamp)
+    if rewrites_expiry and change == KEEP_EXPIRY:
+        change = RemoveExpiry() if head.expiry is None else SetExpiry(head.expiry)
+    grown = replace(grown, expiry=changed_expiry(head.expiry, change))
+    update = replace(_update(head, grown, at), expiry=change)
+    return Change(grown, (*_inserts(grown, counted.kept), update), tuple(counted.forks))
+
+
+def delete(head: JournalHead | None, at: At, to: DeleteTo, *, segment_size: int, origin: str | None) -> Change:
+    """Deletes all events up to a number, the journal's last one at most."""
+    if head is None:
+        made = JournalHead(at.partition_offset, segment_size, to, to)
+        return Change(made, (InsertHead(made, at.timestamp, origin),))
+    if _includes(head, at.partition_offset):
+        return Change(head)
+    life = after_delete(life_of(head), to)
+    left = replace(head, partition_offset=at.partition_offset, seq_nr=life.seq_nr, delete_to=life.delete_to or None)
+    return Change(left, (_update(head, left, at), *_deletes(head, life)))
+
+
+def purge(head: JournalHead | None, at: At) -> Change:
+    """Removes the journal.
+
+    The head's offset stays until its row goes, so that a crash midway lets the purge be done again. One segment more
+    than needed is deleted at either end, for rows that a crash may have left there.
+    """
+    if head is None or (_includes(head, at.partition_offset) and at.partition_offset != head.partition_offset):
+        return Change(head)
+    delete_to = head.delete_to or 0
+    all_gone = max(head.seq_nr, delete_to)
+    hidden = replace(head, seq_nr=all_gone, delete_to=all_gone)
+    first = journal_segment(min(delete_to or MIN_SEQ_NR, head.seq_nr), head.segment_size)
+    last = journal_segment(all_gone, head.segment_size)
+    rows = DeleteEvents(SegmentSpan(max(0, first - 1), last + 1))
+    hiding = _update(head, hidden, replace(at, partition_offset=head.partition_offset))
+    return Change(None, (hiding, rows, DeleteHead()) if hidden != head else (rows, DeleteHead()))
+
+
+def _begin(at: At, events: Sequence[EventRecord], segment_size: int, record_id: UUID, begun: Life | None) -> Change:
+    counted = count(0, events)
+    first, last = counted.kept[0], counted.kept[-1]
+    life = _after(None, counted.kept, begun)
+    after = last.metadata.payload.expire_after
+    head = JournalHead(
+        at.partition_offset,
+        segment_size,
+        life.seq_nr,
+        life.delete_to or None,
+        None if after is None else expiry_at(at.timestamp, after),
+        record_id,
+    )
+    inserted = InsertHead(head, at.timestamp, first.origin)
+    return Change(head, (*_inserts(head, counted.kept), inserted), tuple(counted.forks))
+
+
+def _after(life: Life | None, events: Sequence[EventRecord], begun: Life | None) -> Life:
+    after = after_append(life, SeqRange(events[0].seq_nr, events[-1].seq_nr))
+    is_first = life is None or not life.is_begun
+    return after if begun is None or not is_first else replace(after, delete_to=begun.delete_to)
+
+
+def _includes(head: JournalHead, place: PartitionOffset) -> bool:
+    # Positions in two partitions cannot be compared: a journal that moved goes on with whatever comes.
+    moved = head.partition_offset.partition != place.partition
+    return not moved and place.offset <= head.partition_offset.offset
+
+
+def _unseen(head: JournalHead, events: Sequence[EventRecord]) -> Sequence[EventRecord]:
+    """Those behind the head; they come in the order of the log, so if the first is, all are."""
+    if not _includes(head, events[0].partition_offset):
+        return events
+    return [event for event in events if not _includes(head, event.partition_offset)]
+
+
+def _inserts(head: JournalHead, events: Sequence[EventRecord]) -> Iterator[InsertEvents]:
+    first, last = (journal_segment(event.seq_nr, head.segment_size) for event in (events[0], events[-1]))
+    if first == last:  # numbers rise
+        yield InsertEvents(first, tuple(events), head.record_id)
+        return
+    for segment, rows in groupby(events, lambda event: journal_segment(event.seq_nr, head.segment_size)):
+        yield InsertEvents(segment, tuple(rows), head.record_id)
+
+
+def _update(old: JournalHead, new: JournalHead, at: At) -> UpdateHead:
+    return UpdateHead(
+        at.partition_offset,
+        at.timestamp,
+        seq_nr=new.seq_nr if new.seq_nr != old.seq_nr else None,
+        delete_to=new.delete_to if new.delete_to != old.delete_to else None,
+        clears_delete_to=new.delete_to is None and old.delete_to is not None,
+        record_id=new.record_id if new.record_id != old.record_id else None,
+    )
+
+
+def _deletes(head: JournalHead, life: Life) -> Iterator[DeleteEvents]:
+    old = head.delete_to or 0
+    if not life.is_begun or life.delete_to <= old:
+        return
+    first = journal_segment(old + 1, head.segment_size)
+    last = journal_segment(life.delete_to, head.segment_size)
+    yield DeleteEvents(SegmentSpan(first, last), None if life.delete_to == life.seq_nr else life.delete_to)

@@ -1,0 +1,1 @@
+"""What journals came to, kept in rings, each for one life of its journal."""

@@ -1,0 +1,1 @@
+"""Reading all journals of a topic as one stream, with checkpoints."""

@@ -1,0 +1,151 @@
+"""Which events of a topic's records count, for somebody who reads all journals of the topic at once.
+
+A reader of one journal knows where it ends from the store's head and replays the log over it. Here records of all
+journals come by in offset order, from some offset on that the store had reached. What was seen is remembered (`ends`);
+for the rest the store is asked, which may be behind the record, or past it.
+
+| the store's head is   | and nothing of the journal is forgotten    | something may be forgotten                |
+|---|---|---|
+| before the record     | the journal ends at the larger of what the | the log is replayed over the head, unless |
+|                       | head says and what was seen since          | the store has passed what was forgotten   |
+| at it, or past it     | those events count that the store has from this very record                            |
+| gone, the store past  | the journal is purged, and its events with it                                          |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from functools import lru_cache
+
+from inorder.journal.action import Action, Append, Purge
+from inorder.journal.codec.records import action_of, events_of
+from inorder.journal.forks import Fork, count
+from inorder.journal.life import life_of
+from inorder.journal.subscribing.ends import End, Ends, after
+from inorder.model.errors import DamagedRecordError
+from inorder.model.journal import EventRecord, Key, SeqNr, SeqRange
+from inorder.ports.deadline import Deadline
+from inorder.ports.journal_log import JournalLog, LogRecord, Window
+from inorder.ports.journal_store import EventualJournal, JournalHead
+
+
+@dataclass(frozen=True, slots=True)
+class _Passed:
+    """The store has applied the record, or more; without a head the journal is purged."""
+
+    head: JournalHead | None
+
+
+# To make a key checks it, which is more than to count an event.
+@lru_cache(maxsize=10_000)
+def key_of(id: bytes, topic: str) -> Key:
+    """The journal of a record's key."""
+    return Key(id.decode(errors="backslashreplace"), topic)
+
+
+class Counting:
+    """Takes the records of a topic in the order of their offsets; used by one thread."""
+
+    def __init__(
+        self,
+        log: JournalLog,
+        store: EventualJournal,
+        topic: str,
+        ends: Ends,
+        deadline: Callable[[str], Deadline],
+        on_fork: Callable[[Key, Fork], None],
+    ) -> None:
+        self._log = log
+        self._store = store
+        self._topic = topic
+        self._ends = ends
+        self._deadline = deadline
+        self._on_fork = on_fork
+
+    def learn(self, partition: int, record: LogRecord) -> None:
+        """Takes a record of which nobody wants the events."""
+        self._see(partition, record, self._readable(partition, record))
+
+    def counted(self, partition: int, record: LogRecord) -> list[EventRecord]:
+        """The events of a record that count; `DamagedRecordError` where it cannot be read."""
+        action = action_of(record, self._topic, partition)
+        before = self._see(partition, record, action)
+        if not isinstance(action, Append) or not record.key:
+            return []
+        events = events_of(action, record, self._topic, partition)
+        key = key_of(record.key, self._topic)
+        found = before if before.is_exact else self._before(key, partition, record.offset, before)
+        if isinstance(found, _Passed):
+            kept = self._in_store(key, found.head, action.range, events)
+            if kept:
+                self._ends.set(partition, record.key, End(kept[-1].seq_nr, is_exact=True), record.offset)
+            return kept
+        kept, forks = count(found.seq_nr, events)
+        self._ends.set(partition, record.key, after(found, action), record.offset)
+        for fork in forks:
+            self._on_fork(key, fork)
+        return kept
+
+    def _see(self, partition: int, record: LogRecord, action: Action | None) -> End:
+        """Notes what a record says about its journal's end; returns what was known before."""
+        id = record.key or b""
+        before = self._ends.of(partition, id)
+        if isinstance(action, Append | Purge):
+            self._ends.set(partition, id, after(before, action), record.offset)
+        return before
+
+    def _before(self, key: Key, partition: int, offset: int, seen: End) -> End | _Passed:
+        """Where the journal ended before a record, unless the store has gone past it."""
+        forgotten = self._ends.forgotten(partition)
+        # Asked for before the head, so that the head includes it.
+        applied = -1 if forgotten < 0 else self._replicated(partition)
+        head = self._store.pointer(key)
+        if head is None and self._replicated(partition) >= offset:
+            # Perhaps it was applied just now; then there is a head, or it was purged since.
+            return _Passed(self._store.pointer(key))
+        if head is not None and head.partition_offset.partition == partition:
+            if head.partition_offset.offset >= offset:
+                return _Passed(head)
+            applied = max(applied, head.partition_offset.offset)
+        if forgotten > applied:
+            return self._replayed(key, head, Window(self._topic, partition, applied + 1, offset - 1))
+        return End(max(seen.seq_nr, _end_of(head)), is_exact=True)
+
+    def _replayed(self, key: Key, head: JournalHead | None, window: Window) -> End:
+        end = End(_end_of(head), is_exact=True)
+        deadline = self._deadline(f"Looking for the end of {key} in {window}")
+        with closing(self._log.records(window, key.id.encode(), deadline)) as records:
+            for record in records:
+                end = after(end, self._readable(window.partition, record))
+        return end
+
+    def _in_store(
+        self, key: Key, head: JournalHead | None, numbers: SeqRange, events: list[EventRecord]
+    ) -> list[EventRecord]:
+        """Those of a record's events that the store has from this very record."""
+        if head is None:
+            return []
+        places = {}
+        with closing(self._store.read(key, head, numbers.first)) as rows:
+            for row in rows:
+                if row.seq_nr > numbers.last:
+                    break
+                places[row.seq_nr] = row.partition_offset
+        return [event for event in events if places.get(event.seq_nr) == event.partition_offset]
+
+    def _readable(self, partition: int, record: LogRecord) -> Action | None:
+        try:
+            return action_of(record, self._topic, partition)
+        except DamagedRecordError:
+            return None
+
+    def _replicated(self, partition: int) -> int:
+        found = self._store.offset(self._topic, partition)
+        return -1 if found is None else found
+
+
+def _end_of(head: JournalHead | None) -> SeqNr:
+    life = life_of(head)
+    return 0 if life is None else life.end

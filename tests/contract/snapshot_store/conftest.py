@@ -1,0 +1,78 @@
+"""The stores that snapshots can be kept in, each with its journals and its replicator."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import pytest
+
+from inorder.embedded import Cassandra, Postgres
+from inorder.journal.replication.replica import JournalReplica
+from inorder.ports.journal_store import EventualJournal
+from inorder.ports.snapshot_store import SnapshotStore
+from inorder.stores.cassandra.journal import CassandraJournal
+from inorder.stores.cassandra.journal_replica import CassandraReplica
+from inorder.stores.cassandra.snapshots import CassandraSnapshots
+from inorder.stores.postgres.journal import PostgresJournal
+from inorder.stores.postgres.journal_replica import PostgresReplica
+from inorder.stores.postgres.snapshots import PostgresSnapshots
+from inorder.testing.memory_replica import MemoryReplica
+from tests.contract.snapshot_store.stored import Stored
+
+Store = tuple[EventualJournal, JournalReplica, SnapshotStore]
+NewStored = Callable[..., Stored]
+
+
+@pytest.fixture(scope="session")
+def memory_snapshots() -> Store:
+    replica = MemoryReplica()
+    return replica, replica, replica.snapshots
+
+
+@pytest.fixture(scope="session")
+def postgres_snapshots_url(postgres: Postgres) -> Iterator[str]:
+    """A database with the journal's tables; tests keep apart by their topics."""
+    name = f"snapshots{uuid.uuid4().hex[:8]}"
+    url = postgres.create_database(name)
+    with closing(PostgresJournal(url)) as store:
+        store.install()
+    yield url
+    postgres.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def postgres_snapshots(postgres_snapshots_url: str) -> Iterator[Store]:
+    url = postgres_snapshots_url
+    store, replica, snapshots = PostgresJournal(url), PostgresReplica(url), PostgresSnapshots(url)
+    with closing(store), closing(replica), closing(snapshots):
+        yield store, replica, snapshots
+
+
+@pytest.fixture(scope="session")
+def cassandra_snapshots_url(cassandra: Cassandra) -> str:
+    """A keyspace with the journal's tables."""
+    url = f"{cassandra.url}/snapshots{uuid.uuid4().hex[:8]}"
+    with closing(CassandraJournal(url)) as store:
+        store.install()
+    return url
+
+
+@pytest.fixture(scope="session")
+def cassandra_snapshots(cassandra_snapshots_url: str) -> Iterator[Store]:
+    url = cassandra_snapshots_url
+    store, replica, snapshots = CassandraJournal(url), CassandraReplica(url), CassandraSnapshots(url)
+    with closing(store), closing(replica), closing(snapshots):
+        yield store, replica, snapshots
+
+
+@pytest.fixture(params=["memory", "postgres", "cassandra"])
+def new_stored(request: pytest.FixtureRequest, unique: str) -> NewStored:
+    store, replica, snapshots = request.getfixturevalue(f"{request.param}_snapshots")
+    return lambda segment_size=2: Stored(store, replica, snapshots, unique, segment_size)
+
+
+@pytest.fixture
+def stored(new_stored: NewStored) -> Stored:
+    return new_stored()

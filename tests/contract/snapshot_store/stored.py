@@ -1,0 +1,89 @@
+"""A journal whose log is in memory and whose store is a real one; it is replicated when a test says so."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+
+from inorder.journal.client import Journals
+from inorder.journal.codec.records import Sender
+from inorder.journal.reading.reader import JournalReader
+from inorder.journal.replication.replica import JournalReplica
+from inorder.journal.replication.replicating import ReplicateWorker
+from inorder.journal.snapshots.snapshotting import Recovery, Rings
+from inorder.model.journal import Event, Key
+from inorder.ports.journal_store import EventualJournal
+from inorder.ports.slice_work import Slice
+from inorder.ports.snapshot_store import SnapshotStore
+from inorder.testing.memory_journal_log import MemoryJournalLog
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+class Stored:
+    """One journal and its snapshots; each save is a second later than the one before."""
+
+    def __init__(
+        self, store: EventualJournal, replica: JournalReplica, snapshots: SnapshotStore, topic: str, segment_size: int
+    ) -> None:
+        self.log = MemoryJournalLog()
+        self.snapshots = snapshots
+        self.key = Key("account-1", topic)
+        self._store = store
+        self._replica = replica
+        self._segment_size = segment_size
+        self._seconds = 0
+        self._lock = threading.Lock()
+        self.journal = self.with_ring(3).journal(self.key)
+
+    def with_ring(self, size: int) -> Journals:
+        """Journals that keep so many snapshots."""
+        reader = JournalReader(self.log, self._store, time.monotonic)
+        rings = Rings(self.snapshots, size)
+        return Journals(self.log, self._store, reader, rings=rings, sender=Sender("here", "1.2"), now=self._now)
+
+    def append(self, *seq_nrs: int, about: str = "") -> None:
+        self.journal.append([Event(seq_nr, f"{about}{seq_nr}") for seq_nr in seq_nrs])
+
+    def save(self, *seq_nrs: int, about: str = "") -> None:
+        for seq_nr in seq_nrs:
+            self.journal.save_snapshot(seq_nr, f"{about}up to {seq_nr}")
+
+    def replicate(self, first: int | None = None, end: int | None = None) -> None:
+        """Lets the store catch up, or replays from an offset."""
+        offset = self._store.offset(self.key.topic, 0)
+        start = first if first is not None else 0 if offset is None else offset + 1
+        records = self.log.lying(self.key.topic, 0, start, self.log.end(self.key.topic, 0) if end is None else end)
+        batch = Slice(
+            self.key.topic,
+            0,
+            offsets=[record.offset for record in records],
+            keys=[record.key for record in records],
+            values=[record.value for record in records],
+            timestamps=[None if record.timestamp_ms is None else record.timestamp_ms * 1000 for record in records],
+            headers=[record.headers for record in records],
+        )
+        with self._lock:
+            ReplicateWorker(self._replica, self._segment_size).apply(batch, expected=0)
+
+    def saved(self) -> list[int]:
+        """The numbers of the snapshots, the latest first."""
+        return [snapshot.seq_nr for snapshot in self.journal.snapshots()]
+
+    def kept(self) -> list[int]:
+        """The numbers that are in the table, whatever they are worth."""
+        return sorted(row.seq_nr for row in self.snapshots.rows(self.key))
+
+    def recovered(self) -> tuple[int | None, list[int]]:
+        """The number of the snapshot, and those of the events behind it."""
+        return shown(self.journal.recover())
+
+    def _now(self) -> datetime:
+        self._seconds += 1
+        return NOON + timedelta(seconds=self._seconds)
+
+
+def shown(recovery: Recovery) -> tuple[int | None, list[int]]:
+    snapshot = recovery.snapshot
+    return None if snapshot is None else snapshot.seq_nr, [record.seq_nr for record in recovery.events]

@@ -1,0 +1,206 @@
+"""`inorder` whose replicator halts where it is told to: `python halting_replicator.py FOLDER pipeline run replicate …`.
+
+A file in FOLDER with the name of a step is a wish: whichever worker process comes to that step first takes it, leaves
+a file with its process id instead and stops itself, as SIGSTOP does, on the spot. Whoever waits for that file then
+knows exactly where the worker is, and kills it, or its driver, or a server, or lets others go on and wakes it.
+
+With `plain CONFIG` in place of a command there is no Spark: one process reads and replicates, as a task of the engine
+`resident` does, and ends when it is killed. It starts in a second, so that many can be.
+
+Everything else is the program as it is. Spark's workers get what is in this file by value, because it is their
+driver's `__main__`; so it imports nothing of the tests.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import inorder.wiring.replicate
+from inorder.cli.main import main
+from inorder.journal.replication.replica import JournalChange, JournalReplica, ReplicaSlice
+from inorder.journal.replication.replicating import ReplicateWork
+from inorder.kafka.partition_reader import KafkaSource
+from inorder.model.errors import TransientError
+from inorder.pipeline.survey import survey
+from inorder.ports.slice_work import SliceWorker
+from inorder.settings import Settings
+from inorder.stores.journal_opening import JournalReplicas
+from inorder.wiring.replicate import journal_topics
+
+STEPS = ("before-events", "after-events", "after-head", "before-pointer", "after-pointer", "after-commit")
+"""Of a slice that changes something; a store with transactions makes nothing visible before the last."""
+
+BETWEEN_HEADS = "between-heads"
+"""A step where heads are written one by one, of a slice with several journals."""
+
+
+@dataclass(frozen=True)
+class HaltingReplicas:
+    """Opens replicas that halt, in whichever process calls it."""
+
+    url: str
+    folder: str
+
+    def __call__(self) -> JournalReplica:
+        statements = _Statements(_Halts(self.folder))
+        _listen_to_drivers(self.url, statements)
+        return _Replica(JournalReplicas(self.url)(), statements)
+
+
+class _Halts:
+    """The wishes of a folder."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def __call__(self, step: str) -> None:
+        try:
+            Path(self._folder, step).rename(Path(self._folder, f"halted.{os.getpid()}"))
+        except FileNotFoundError:
+            return
+        # At this thread, or another one would take the signal, and this one would still do something.
+        signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
+
+
+class _Statements:
+    """Knows from the words that go to the store how far a slice is."""
+
+    def __init__(self, halts: Callable[[str], None]) -> None:
+        self.halts = halts
+        self.is_carrying_out = False
+        self._heads = 0
+
+    def begin(self) -> None:
+        self.is_carrying_out, self._heads = True, 0
+
+    def hear(self, text: str) -> None:
+        if self.is_carrying_out and "metajournal" in text:
+            self._heads += 1
+            self.halts("after-events" if self._heads == 1 else "between-heads")
+
+
+class _Replica:
+    def __init__(self, replica: JournalReplica, statements: _Statements) -> None:
+        self._replica = replica
+        self._statements = statements
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._replica, name)
+
+    @contextmanager
+    def slice(self, topic: str, partition: int) -> Iterator[ReplicaSlice]:
+        with self._replica.slice(topic, partition) as writing:
+            halting = _Slice(writing, self._statements)
+            yield halting
+        if halting.has_moved:
+            self._statements.halts("after-commit")
+
+    def offsets(self, topic: str) -> Mapping[int, int]:
+        return self._replica.offsets(topic)
+
+    def close(self) -> None:
+        self._replica.close()
+
+
+class _Slice:
+    def __init__(self, writing: ReplicaSlice, statements: _Statements) -> None:
+        self._writing: Any = writing
+        self._statements = statements
+        self.has_moved = False
+        self._changes = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._writing, name)
+
+    def carry_out(self, changes: Sequence[JournalChange]) -> None:
+        self._changes += len(changes)
+        self._halt("before-events")
+        self._statements.begin()
+        try:
+            self._writing.carry_out(changes)
+        finally:
+            self._statements.is_carrying_out = False
+        self._halt("after-head")
+
+    def move_offset(self, offset: int) -> None:
+        self._halt("before-pointer")
+        self._writing.move_offset(offset)
+        self.has_moved = bool(self._changes)
+        self._halt("after-pointer")
+
+    def _halt(self, step: str) -> None:
+        if self._changes:
+            self._statements.halts(step)
+
+
+def _listen_to_drivers(url: str, statements: _Statements) -> None:
+    """Lets every statement of this process be heard before it is sent."""
+    driver, name = _driver(url)
+    plain = getattr(driver, name)
+    if (listeners := getattr(plain, "listeners", None)) is not None:
+        listeners.append(statements)  # another replica of this process was here before
+        return
+
+    def heard(self: Any, statement: Any, *given: Any, **named: Any) -> Any:
+        text = statement if isinstance(statement, str) else getattr(statement, "query_string", None) or ""
+        for each in heard.listeners:  # type: ignore[attr-defined]  # put there below
+            each.hear(text)
+        return plain(self, statement, *given, **named)
+
+    heard.listeners = [statements]  # type: ignore[attr-defined]  # a function has room for it
+    setattr(driver, name, heard)
+
+
+def _driver(url: str) -> tuple[type, str]:
+    """The class and the verb by which statements of a store are sent."""
+    if url.startswith("cassandra"):
+        from cassandra.cluster import Session
+
+        return Session, "execute_async"
+    from psycopg import Connection
+
+    return Connection, "execute"
+
+
+def replicate_plainly(settings: Settings, replicas: HaltingReplicas) -> None:
+    """Replicates what there is and what comes, for ever; failures of the environment are waited out."""
+    work = ReplicateWork(journal_topics(settings), replicas, settings.journal.segment_size)
+    source, pause = KafkaSource(dict(settings.kafka.properties)), threading.Event()
+    while True:
+        try:
+            with closing(work.open()) as worker:
+                _replicate(work, worker, source)
+        except TransientError as error:
+            print(f"waits: {error}", flush=True)  # noqa: T201 its log
+            pause.wait(0.2)
+
+
+def _replicate(work: ReplicateWork, worker: SliceWorker, source: KafkaSource) -> None:
+    found = survey(work, source)
+    starts = {place: found.pointers.get(place) for place in found.places}
+    expected = dict(found.pointers)
+    with closing(source.open(starts, headers=True)) as reader:
+        while True:
+            for batch in reader.read(1000, 0.1).slices:
+                place = batch.topic, batch.partition
+                expected[place] = worker.apply(batch, expected.get(place, 0)).next_offset
+
+
+if __name__ == "__main__":
+    given = sys.argv.pop(1)
+    if sys.argv[1] == "plain":
+        loaded = Settings.load(Path(sys.argv[2]))
+        replicate_plainly(loaded, HaltingReplicas(loaded.journal.store_url(loaded.database), given))
+    else:
+        # The one place where it is put in.
+        setattr(inorder.wiring.replicate, "JournalReplicas", partial(HaltingReplicas, folder=given))  # noqa: B010
+        sys.exit(main())

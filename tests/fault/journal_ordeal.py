@@ -1,0 +1,242 @@
+"""Journals that are written, read and replicated while replicators and servers die; and what the store must be then."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+
+import inorder
+from inorder.embedded.service import Program
+from inorder.kafka.admin import Cluster
+from inorder.kafka.topics import ensure_topic
+from inorder.model.errors import InorderError, JournalChangedError, TransientError
+from inorder.settings import Settings
+from inorder.stores.journal_opening import JournalStore, open_journal_store
+from tests.conftest import Eventually
+from tests.fault import halting_replicator
+from tests.fault.journal_writing import Ledger, Watcher, Writer, watching
+
+PARTITIONS = 2
+SEGMENT_SIZE = 3
+WAIT_SECONDS = 240.0
+"""For a step: drivers of Spark start beside a writer and readers, and some machines have two cores."""
+PLAIN = "plain"
+"""The engine that is none: a process without Spark."""
+
+_SETTINGS = """\
+[kafka]
+"bootstrap.servers" = "{bootstrap}"
+[journal]
+store = "{store}"
+topic_prefixes = ["{topic}"]
+segment_size = {segment_size}
+[pipeline]
+master = "local[2,4]"
+"""
+
+
+class Replicator(Program):
+    """The job `replicate` in a process of its own, with workers that halt where they are told to."""
+
+    def __init__(self, name: str, config: Path, engine: str, eventually: Eventually) -> None:
+        self._halts = config.parent / f"{name}.halts"
+        self._halts.mkdir(exist_ok=True)
+        self._eventually = eventually
+        self._is_alone = engine == PLAIN
+        job = ["pipeline", "run", "replicate", "--engine", engine, "--config", str(config)]
+        command = ["plain", str(config)] if self._is_alone else job
+        argv = [sys.executable, halting_replicator.__file__, str(self._halts), *command]
+        super().__init__(name, argv, config.parent)
+
+    def kill_worker(self, worker: int) -> None:
+        """Ends a worker as `kill -9` does; Spark begins another one, and without Spark the test does."""
+        os.kill(worker, signal.SIGKILL)
+        if self._is_alone:
+            self._eventually(self.has_ended)
+            self.kill()
+            self.start()
+
+    def halt_at(self, step: str) -> int:
+        """Waits until a worker has come to the step and stands still; returns its process."""
+        (self._halts / step).touch()
+        self._eventually(lambda: self.has_ended() or self._halted(), WAIT_SECONDS)
+        self.check()
+        (note,) = self._halts.glob("halted.*")
+        note.unlink()
+        worker = int(note.suffix.removeprefix("."))
+        self._eventually(lambda: is_stopped(worker), WAIT_SECONDS)
+        return worker
+
+    def _halted(self) -> bool:
+        return any(self._halts.glob("halted.*"))
+
+
+def is_stopped(process: int) -> bool:
+    """Whether it stands still."""
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+def wake(process: int) -> None:
+    """Lets it go on as if nothing had happened."""
+    with suppress(ProcessLookupError):  # its driver was killed, and the kernel has woken it to its end
+        os.kill(process, signal.SIGCONT)
+
+
+@dataclass
+class JournalStage:
+    """One topic, one store, and whoever works on them."""
+
+    bootstrap: str
+    topic: str
+    store_url: str
+    folder: Path
+    eventually: Eventually
+    seed: int = 1
+    ledger: Ledger = field(default_factory=Ledger)
+    replicators: list[Replicator] = field(default_factory=list)
+    history: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        ensure_topic(self.kafka, self.topic, PARTITIONS)
+        self.store: JournalStore = open_journal_store(self.store_url)
+        self.store.install()
+        self.config = self.folder / "replicate.toml"
+        words = {"bootstrap": self.bootstrap, "store": self.store_url, "topic": self.topic}
+        self.config.write_text(_SETTINGS.format(segment_size=SEGMENT_SIZE, **words))
+
+    @property
+    def kafka(self) -> Mapping[str, Any]:
+        """How Kafka is reached."""
+        return {"bootstrap.servers": self.bootstrap}
+
+    def settings(self, *, head_cache: bool) -> Settings:
+        """Those of a reader."""
+        return Settings.load(self.config, journal={"head_cache": head_cache})
+
+    def start(self, engine: str = PLAIN) -> Replicator:
+        """One replicator more, without Spark where no engine is named."""
+        found = Replicator(f"replicator-{len(self.replicators)}", self.config, engine, self.eventually)
+        found.start()
+        self.replicators.append(found)
+        return found
+
+    @contextmanager
+    def load(self, *puts_up_with: type[InorderError]) -> Iterator[Writer]:
+        """A writer at work, and readers with and without a head cache, for as long as the block lasts."""
+        with ExitStack() as stack:
+            opened = [stack.enter_context(inorder.Journals(self.settings(head_cache=on))) for on in (True, False)]
+            writer = Writer(opened[1], self._producer(), self.topic, random.Random(self.seed), self.ledger)
+            watchers = [
+                Watcher(journals, self.topic, self.ledger, (JournalChangedError, *puts_up_with)) for journals in opened
+            ]
+            with watching(watchers), writer.at_work():
+                yield writer
+            self.history += [f"{watcher.rounds} rounds, {watcher.failed} reads failed" for watcher in watchers]
+
+    def replicated(self) -> int:
+        """How many records of all partitions are in the store."""
+        return sum(self.pointers())
+
+    def pointers(self) -> list[int]:
+        """How many records of each partition are in the store, once it answers."""
+        return self.eventually(self._asked_pointers, WAIT_SECONDS)
+
+    def _asked_pointers(self) -> list[int]:
+        try:
+            offsets = [self.store.offset(self.topic, partition) for partition in range(PARTITIONS)]
+        except TransientError:
+            return []
+        return [0 if offset is None else offset + 1 for offset in offsets]
+
+    def wait_for_others(self, records: int) -> None:
+        """Returns when so many more of every partition are in the store, whoever holds which."""
+        before = self.pointers()
+        self.eventually(
+            lambda: all(new >= old + records for new, old in zip(self.pointers(), before, strict=True)), WAIT_SECONDS
+        )
+
+    def wait_for_progress(self, records: int = 1) -> None:
+        """Returns when so many more are in the store; fails when a replicator has ended."""
+        before = self.replicated()
+        self.eventually(lambda: self._is_beyond(before + records), WAIT_SECONDS)
+        self.check()
+
+    def wait_for_start(self) -> None:
+        """Returns when a record that is nobody's has passed through every partition."""
+        producer = self._producer()
+        for partition in range(PARTITIONS):
+            producer.produce(self.topic, b"nothing", partition=partition)
+        assert producer.flush(60) == 0
+        self.wait_for_all()
+
+    def wait_for_all(self) -> None:
+        """Returns when everything that is in the topic is in the store."""
+        extents = Cluster(self.kafka).extents(self.topic) or {}
+        assert len(extents) == PARTITIONS
+        self.eventually(lambda: self._is_beyond(sum(extent.end for extent in extents.values())), WAIT_SECONDS)
+        self.check()
+
+    def check(self) -> None:
+        """Fails when a replicator has ended by itself."""
+        for each in self.replicators:
+            each.check()
+
+    def _producer(self) -> Producer:
+        """For records that no journal writes; where a journal's would be."""
+        return Producer({**self.kafka, "partitioner": "murmur2_random"})
+
+    def _is_beyond(self, records: int) -> bool:
+        return any(each.has_ended() and each.pid for each in self.replicators) or self.replicated() >= records
+
+    def close(self) -> None:
+        """Stops everything."""
+        for each in self.replicators:
+            each.stop()
+        self.store.close()
+
+
+@contextmanager
+def journal_stage(
+    bootstrap: str, topic: str, store_url: str, folder: Path, eventually: Eventually, **more: Any
+) -> Iterator[JournalStage]:
+    """A stage that is cleared afterwards, and tells what happened on it."""
+    stage = JournalStage(bootstrap, topic, store_url, folder, eventually, **more)
+    with closing(stage):
+        yield stage
+    print("", f"seed {stage.seed}", *stage.history, sep="\n  ")  # noqa: T201
+
+
+def kill_workers(stage: JournalStage, replicator: Replicator, steps: Sequence[str]) -> None:
+    """Kills the worker that comes to each step, there."""
+    for step in steps:
+        replicator.kill_worker(replicator.halt_at(step))
+        stage.history.append(f"worker killed {step} with {stage.replicated()} replicated")
+        stage.wait_for_progress()
+
+
+def kill_driver(stage: JournalStage, replicator: Replicator, step: str) -> None:
+    """Kills the driver while a worker of it stands at a step, and starts it again."""
+    replicator.halt_at(step)
+    replicator.kill()
+    stage.history.append(f"driver killed {step} with {stage.replicated()} replicated")
+    replicator.start()
+    stage.wait_for_progress()
+
+
+def pause_workers(stage: JournalStage, paused: Replicator, steps: Sequence[str]) -> None:
+    """Lets the worker that comes to each step stand there until the other replicators have gone on."""
+    for step in steps:
+        worker = paused.halt_at(step)
+        stage.wait_for_others(20)
+        stage.history.append(f"worker paused {step}, woken with {stage.replicated()} replicated")
+        wake(worker)
+        stage.wait_for_progress(50)

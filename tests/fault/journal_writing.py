@@ -1,0 +1,182 @@
+"""A writer of journals under a seed, and readers who look at them all the while; each notes what it did and when."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+
+from confluent_kafka import Producer
+
+import inorder
+from inorder.journal.action import Delete, Purge
+from inorder.journal.client import Journal
+from inorder.journal.codec.records import ACTION_HEADER
+from inorder.model.errors import InorderError, JournalChangedError
+from inorder.model.journal import Event, EventRecord, Key
+from inorder.testing.journal_checker import Read, ReadVerdict, Shown, Written, check_journals, moments
+
+WATCHED = tuple(f"journal-{number}" for number in range(6))
+DAMAGED = "damaged"
+PAUSE_SECONDS = 0.01
+"""After each action, and twice as long after each read: replicators want a share of the machine."""
+
+
+@dataclass
+class Ledger:
+    """What was written and what was read, by journal."""
+
+    written: dict[str, list[Written]] = field(default_factory=lambda: defaultdict(list))
+    reads: dict[str, list[Read]] = field(default_factory=lambda: defaultdict(list))
+
+    def now(self, id: str) -> Shown:
+        """What a journal holds after all that was written."""
+        return moments(self.written[id])[-1]
+
+    def verdict(self) -> ReadVerdict:
+        """What is to be said of all reads."""
+        return check_journals(self.written, self.reads)
+
+
+@dataclass
+class Writer:
+    """The one writer of all journals of a topic; it needs no store."""
+
+    journals: inorder.Journals
+    producer: Producer
+    topic: str
+    chance: random.Random
+    ledger: Ledger
+    ends: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    count: int = 0
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Writes for as long as the block lasts, with a breath in between."""
+        stop = threading.Event()
+
+        def go_on() -> None:
+            while not stop.wait(PAUSE_SECONDS):
+                self.write(1)
+
+        with ThreadPoolExecutor(1, "writer") as pool:
+            working = pool.submit(go_on)
+            try:
+                yield
+            finally:
+                stop.set()
+            working.result()
+
+    def write(self, actions: int) -> None:
+        """So many actions, as chance will have it."""
+        kinds = [self._append, self._delete, self._purge, self._mark, self._foreign, self._damage]
+        for _ in range(actions):
+            self.chance.choices(kinds, [70, 14, 9, 2, 4, 1])[0](self.chance.choice(WATCHED))
+
+    def _append(self, id: str) -> None:
+        # Gaps only within appends. Before one, the gap counts as deleted if the journal begins in a slice in which a
+        # delete covers all earlier appends: `delete_to` then depends on the slice, though no reader can tell.
+        numbers = [self.ends[id] + 1]
+        for _ in range(self.chance.randrange(4)):
+            numbers.append(numbers[-1] + self.chance.choice((1, 1, 1, 3)))
+        self.ends[id] = numbers[-1]
+        events = [Event(number, f"{id}/{self._next()}", frozenset({"tag"})) for number in numbers]
+        note = Written(time.monotonic(), events=tuple((event.seq_nr, str(event.payload)) for event in events))
+        self._noted(id, note, lambda: self._journal(id).append(events, headers={"who": id}))
+
+    def _delete(self, id: str) -> None:
+        # Of two deletes in a row, in one slice, only the one that reaches further is sure to be in the head.
+        notes = self.ledger.written[id]
+        least = notes[-1].delete_to + 1 if notes else 1
+        if least <= self.ends[id]:
+            to = self.chance.randint(least, self.ends[id])
+            self._noted(id, Written(time.monotonic(), delete_to=to), lambda: self._send(id, Delete(to, "host")))
+
+    def _purge(self, id: str) -> None:
+        self.ends[id] = 0
+        self._noted(id, Written(time.monotonic(), is_purge=True), lambda: self._send(id, Purge("host")))
+
+    def _mark(self, id: str) -> None:
+        self._journal(id).mark()
+
+    def _foreign(self, id: str) -> None:
+        self.producer.produce(self.topic, b"no action of ours", id)
+        assert self.producer.flush(60) == 0
+
+    def _damage(self, _: str) -> None:
+        """A journal of its own: damaged, appended to, or purged and so freed."""
+        match self.chance.randrange(4):
+            case 0:
+                self._send(DAMAGED, Purge("host"))
+            case 1:
+                self.producer.produce(self.topic, b"", DAMAGED, headers=[(ACTION_HEADER, b"{")])
+                assert self.producer.flush(60) == 0
+            case _:
+                self._journal(DAMAGED).append([Event(self._next())])
+
+    def _noted(self, id: str, note: Written, act: object) -> None:
+        """Known before it is sent: a reader may see it before the writer hears of it."""
+        assert callable(act)
+        notes = self.ledger.written[id]
+        notes.append(note)
+        act()
+        notes[-1] = replace(note, acknowledged=time.monotonic())
+
+    def _send(self, id: str, action: Delete | Purge) -> None:
+        self.journals.send(Key(id, self.topic), action).result(timeout=60)
+
+    def _journal(self, id: str) -> Journal:
+        return self.journals.journal(Key(id, self.topic))
+
+    def _next(self) -> int:
+        self.count += 1
+        return self.count
+
+
+@dataclass
+class Watcher:
+    """Reads all journals, round after round; errors other than those it puts up with are the test's."""
+
+    journals: inorder.Journals
+    topic: str
+    ledger: Ledger
+    puts_up_with: tuple[type[InorderError], ...] = (JournalChangedError,)
+    rounds: int = 0
+    failed: int = 0
+
+    def watch(self, stop: threading.Event) -> None:
+        """Until it is told to stop."""
+        while not stop.is_set():
+            for id in WATCHED:
+                stop.wait(2 * PAUSE_SECONDS)
+                began = time.monotonic()
+                with suppress(*self.puts_up_with):
+                    self.failed += 1
+                    events = shown(self.journals.journal(Key(id, self.topic)).read())
+                    self.failed -= 1
+                    self.ledger.reads[id].append(Read(began, time.monotonic(), events))
+            self.rounds += 1
+
+
+@contextmanager
+def watching(watchers: Sequence[Watcher]) -> Iterator[None]:
+    """Watchers at work for as long as the block lasts."""
+    stop = threading.Event()
+    with ThreadPoolExecutor(len(watchers), "watcher") as pool:
+        futures = [pool.submit(watcher.watch, stop) for watcher in watchers]
+        try:
+            yield
+        finally:
+            stop.set()
+        for future in futures:
+            future.result()
+
+
+def shown(events: Iterator[EventRecord]) -> Shown:
+    """Events as the checker knows them."""
+    return tuple((event.seq_nr, str(event.event.payload)) for event in events)

@@ -1,0 +1,158 @@
+"""Spark's offset log and commit log: a driver killed between the two, and both of them lost, old or damaged."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from inorder.pipeline.mapping import TableMapping
+from inorder.spark.checkpoint import remove_left_behind
+from inorder.stores.postgres.table import PostgresTableStores
+from inorder.wiring.pipeline import Engine
+from tests.fault import dying_driver
+from tests.fault.engine_ordeal import Stage, running
+from tests.integration.pipeline.engines import SPARK_WAIT, new_engine, upsert_work
+
+OWN = "upsert:messages"
+"""What the pipeline of a settings file without a name is called."""
+
+
+@dataclass(frozen=True)
+class Logs:
+    """What Spark has written down about its batches."""
+
+    folder: Path
+
+    @classmethod
+    def under(cls, parent: Path) -> Logs:
+        """Those of the one query that has its folder there."""
+        [folder] = parent.glob("inorder-checkpoint-*")
+        return cls(folder / "checkpoint")
+
+    def batches(self, log: str) -> list[int]:
+        """The batches in `offsets` or `commits`."""
+        return sorted(int(entry.name) for entry in (self.folder / log).glob("[0-9]*"))
+
+    def last(self, log: str) -> Path:
+        """The newest entry."""
+        return self.folder / log / str(self.batches(log)[-1])
+
+    def ends(self, batch: int) -> dict[int, int]:
+        """Where each partition is after a batch, by the offset log."""
+        entry = (self.folder / "offsets" / str(batch)).read_text().splitlines()[-1]
+        [found] = json.loads(entry).values()
+        return {int(partition): offset for partition, offset in found.items()}
+
+
+def lose(logs: Logs) -> None:
+    shutil.rmtree(logs.folder)
+
+
+def roll_back(logs: Logs) -> None:
+    logs.last("offsets").unlink()
+    logs.last("commits").unlink()
+
+
+def truncate(logs: Logs) -> None:
+    for log in ("offsets", "commits"):
+        os.truncate(logs.last(log), 2)
+
+
+def corrupt(logs: Logs) -> None:
+    for log in ("offsets", "commits"):
+        logs.last(log).write_bytes(b"\0garbage\n{")
+
+
+DAMAGES: list[Callable[[Logs], None]] = [lose, roll_back, truncate, corrupt]
+
+
+@pytest.fixture
+def parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where checkpoint folders are made, for this test alone."""
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+@pytest.fixture
+def engine(spark: SparkSession, stage: Stage) -> Engine:
+    """A micro-batch engine, under the name that a settings file gives it."""
+    mapping = TableMapping(OWN, stage.topic, "messages")
+    work = upsert_work(PostgresTableStores(stage.url, mapping), mapping)
+    return new_engine("micro-batch", spark, work, stage.bootstrap)
+
+
+def die(moment: str, stage: Stage, folder: Path, parent: Path) -> None:
+    """Runs a driver until it kills itself at the moment; returns when its sessions are gone as well."""
+    config = folder / "inorder.toml"
+    config.write_text(
+        f'[kafka]\n"bootstrap.servers" = "{stage.bootstrap}"\n[database]\nurl = "{stage.url}"\n'
+        f'[pipeline]\nmaster = "local[2,4]"\n[pipeline.upsert]\ntopic = "{stage.topic}"\n'
+    )
+    line = [sys.executable, dying_driver.__file__, moment, "pipeline", "run", "upsert", "--config", str(config)]
+    environment = {**os.environ, "TMPDIR": str(parent)}
+    ran = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=2 * SPARK_WAIT, check=False)
+    assert ran.returncode == -signal.SIGKILL, ran.stderr
+    stage.eventually(lambda: stage.sessions() == 0, 30)
+
+
+@pytest.mark.timeout(400)
+def test_a_driver_killed_between_sparks_offset_log_and_its_commit_log_costs_nothing(
+    stage: Stage, engine: Engine, tmp_path: Path, parent: Path
+) -> None:
+    with stage.witness(), stage.load():
+        for moment, damage in zip(dying_driver.MOMENTS, (truncate, corrupt), strict=True):
+            die(moment, stage, tmp_path, parent)
+            logs = Logs.under(parent)
+            planned, done = logs.batches("offsets")[-1], logs.batches("commits")[-1]
+            assert planned == done + 1, "between the two logs"
+            assert stage.pointers() == logs.ends(done if moment == "planned" else planned)
+            damage(logs)
+    engine.run(threading.Event(), once=True)
+    stage.verify()
+    assert list(parent.iterdir()) == [], "what the dead left behind is gone, unread"
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("damage", [lose, *(pytest.param(each, marks=pytest.mark.fault) for each in DAMAGES[1:])])
+def test_spark_logs_damaged_under_a_running_query_change_nothing(
+    stage: Stage, engine: Engine, parent: Path, damage: Callable[[Logs], None]
+) -> None:
+    with running(engine) as (run,), stage.load():
+        stage.wait_for_progress()
+        with stage.witness():
+            logs = Logs.under(parent)
+            stage.eventually(lambda: len(logs.batches("commits")) > 1, SPARK_WAIT)
+            damage(logs)
+            stage.wait_for_progress(500)
+    run.result(timeout=SPARK_WAIT)
+    engine.run(threading.Event(), once=True)
+    stage.verify()
+
+
+@pytest.mark.fault
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_whatever_a_dead_driver_left_the_next_ones_die_too_and_the_last_goes_on(
+    stage: Stage, engine: Engine, tmp_path: Path, parent: Path, damage: Callable[[Logs], None]
+) -> None:
+    with stage.witness(), stage.load():
+        for moment in dying_driver.MOMENTS * 2:
+            die(moment, stage, tmp_path, parent)
+            damage(Logs.under(parent))
+    remove_left_behind(parent)
+    engine.run(threading.Event(), once=True)
+    stage.verify()

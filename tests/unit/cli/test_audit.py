@@ -1,0 +1,67 @@
+"""What the job `audit` prints, and what it exits with."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from inorder import wiring
+from inorder.cli.audit import line_of, run_and_show
+from inorder.cli.main import app
+from inorder.journal.audit.findings import Finding, Kind
+from inorder.model.errors import GuaranteeError
+from inorder.settings import Settings
+
+MISSING = Finding(Kind.missing_event, "journal", "a", 0, 7, 3, "at 0:7, payload 'x'")
+
+
+@pytest.mark.parametrize(
+    ("finding", "line"),
+    [
+        (MISSING, "missing event: journal:a; seq_nr 3; at 0:7; topic: at 0:7, payload 'x'"),
+        (
+            Finding(Kind.wrong_offset, "journal", None, 1, 9, None, "ends before 5", "all is replicated to it"),
+            "wrong offset: journal; at 1:9; topic: ends before 5; store: all is replicated to it",
+        ),
+        (
+            Finding(Kind.hidden_rows, "journal", "a", 0, None, None, None, "2 rows"),
+            "hidden rows: journal:a; at 0:?; store: 2 rows",
+        ),
+        (Finding(Kind.unsettled, "journal", "a"), "journal that kept changing: journal:a"),
+    ],
+)
+def test_a_finding_is_a_line(finding: Finding, line: str) -> None:
+    assert line_of(finding) == line
+
+
+@pytest.fixture
+def audited(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What the job was asked for; it finds one event missing."""
+    asked: list[dict[str, Any]] = []
+
+    def run_audit(settings: Settings, *, stop: object, tell: Any, **narrowed: Any) -> dict[str, Any]:
+        asked.append(narrowed)
+        tell(MISSING)
+        return {"journals": 1, "differences": 1}
+
+    monkeypatch.setattr(wiring, "run_audit", run_audit)
+    return asked
+
+
+def test_a_difference_violates_a_guarantee(audited: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(GuaranteeError, match="differs from its topics in 1 place") as caught:
+        run_and_show(Settings.load(None), "journal", "a", as_json=True)
+    assert caught.value.exit_code == 5
+    finding, totals = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (finding["kind"], finding["seq_nr"], finding["offset"]) == ("missing event", 3, 7)
+    assert totals == {"journals": 1, "differences": 1}
+    assert audited == [{"topic": "journal", "id": "a"}]
+
+
+def test_other_jobs_are_not_narrowed() -> None:
+    ran = CliRunner().invoke(app, ["pipeline", "run", "expire", "--topic", "journal"])
+    assert ran.exit_code == 2
+    assert "the job expire has neither --topic nor --id" in ran.output

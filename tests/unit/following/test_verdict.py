@@ -1,0 +1,159 @@
+"""A key that has arrived is said to have; one that is held up is told where, with the command that goes on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from inorder.following.hops import (
+    Followed,
+    JournalHop,
+    Letter,
+    OutboxHop,
+    SetAside,
+    Sighting,
+    TableHop,
+    TopicHop,
+    WaitingRow,
+)
+from inorder.following.verdict import findings, summary
+
+WRITTEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+TOPIC = TopicHop("orders", 0, 1, 0, 9, 2, (Sighting(4, 1_000, 10), Sighting(7, 2_000, None)))
+TABLE = TableHop("messages", "upsert:messages", {"id": 42}, (0, 7), due={("orders", 1): 8})
+JOURNAL = JournalHop("journal", seq_nr=3, offset=5, replicated=8)
+ACTIONS = TopicHop("journal", 0, 0, 0, 9, 1, (Sighting(5, 1_000, 10),))
+ARRIVED = Followed("42", OutboxHop("outbox"), (TOPIC, ACTIONS), (TABLE,), (JOURNAL,))
+ROW = WaitingRow(17, "orders", WRITTEN)
+PARKED = SetAside(16, "orders", "too-large", "it has 2 MB", parks=True)
+
+
+def told(followed: Followed) -> list[tuple[str, str]]:
+    return [(each.hop, each.command) for each in findings(followed)]
+
+
+def test_a_key_that_every_hop_has_completely_has_arrived() -> None:
+    assert findings(ARRIVED) == []
+    assert summary(ARRIVED, []) == "'42' has arrived: every hop has all that the one before it has."
+
+
+@pytest.mark.parametrize(
+    "followed", [Followed("7"), Followed("7", OutboxHop("outbox"), (replace(TOPIC, records=0, newest=()),))]
+)
+def test_a_key_that_no_hop_knows_is_nowhere(followed: Followed) -> None:
+    assert findings(followed) == []
+    assert summary(followed, []) == "'7' is nowhere: no hop knows it."
+
+
+@pytest.mark.parametrize(
+    ("followed", "hop", "command", "words"),
+    [
+        (
+            replace(ARRIVED, outbox=OutboxHop("outbox", 1, (ROW,))),
+            "outbox",
+            "inorder relay status",
+            "1 row waits in 'outbox', the first since 2026-01-02 03:04:05 UTC.",
+        ),
+        (
+            replace(ARRIVED, outbox=OutboxHop("outbox", 1200, (replace(ROW, written_at=None),))),
+            "outbox",
+            "inorder relay status",
+            "1,200 rows wait in 'outbox'.",
+        ),
+        (
+            replace(ARRIVED, outbox=OutboxHop("outbox", exceeded=(PARKED,))),
+            "exceeded",
+            "inorder exceeded show 16",
+            "The key is parked behind row 16 of topic 'orders': too-large, it has 2 MB",
+        ),
+        (
+            replace(ARRIVED, outbox=OutboxHop("outbox", exceeded=(replace(PARKED, parks=False),))),
+            "exceeded",
+            "inorder exceeded show 16",
+            "The key has the exceeded row 16 of topic 'orders': too-large, it has 2 MB",
+        ),
+        (
+            replace(ARRIVED, topics=(replace(TOPIC, undecided=3), ACTIONS)),
+            "topic",
+            "inorder relay status",
+            (
+                "In orders[1] 3 offsets wait for a transaction that is open since 9; what is in it, or behind it, is"
+                " not visible yet."
+            ),
+        ),
+        (
+            replace(ARRIVED, tables=(replace(TABLE, due={("orders", 1): 7}),)),
+            "table",
+            "inorder pipeline status",
+            "'messages' is behind: orders[1] goes on at 7, and the newest record of the key is at 7.",
+        ),
+        (
+            replace(ARRIVED, tables=(replace(TABLE, letters=(Letter("orders:1:4", "wrong-type", "n is text"),)),)),
+            "dead letters",
+            "inorder dead-letters show orders:1:4",
+            "orders:1:4 was rejected by 'upsert:messages': wrong-type, n is text",
+        ),
+        (
+            replace(ARRIVED, journals=(replace(JOURNAL, parked="offset 4 cannot be read"),)),
+            "journal",
+            "inorder journal quarantine list --topic journal",
+            "The journal in 'journal' is parked: offset 4 cannot be read",
+        ),
+        (
+            replace(ARRIVED, journals=(JournalHop("journal"),)),
+            "journal",
+            "inorder journal lag",
+            (
+                "The store is behind: journal[0] is replicated up to nothing, and the last record of the journal is at"
+                " 5. Reads are right meanwhile."
+            ),
+        ),
+        (
+            replace(ARRIVED, unseen={"tables": "No answer."}),
+            "tables",
+            "inorder doctor",
+            "It could not be looked at: No answer.",
+        ),
+    ],
+)
+def test_what_holds_a_key_up_is_named_with_the_next_command(
+    followed: Followed, hop: str, command: str, words: str
+) -> None:
+    [found] = findings(followed)
+    assert (found.hop, found.command, found.sentence) == (hop, command, words)
+    assert summary(followed, [found]) == "'42' has not arrived everywhere: 1 place to look at."
+
+
+def test_findings_come_in_the_direction_of_the_flow() -> None:
+    held_up = Followed(
+        "42",
+        OutboxHop("outbox", 2, (ROW,), (PARKED,)),
+        (TOPIC, ACTIONS),
+        (replace(TABLE, due={("orders", 1): 0}, letters=(Letter("orders:1:4", "x", "y"),)),),
+        (replace(JOURNAL, replicated=4, offset=4),),
+    )
+    assert [each.hop for each in findings(held_up)] == ["exceeded", "outbox", "dead letters", "table", "journal"]
+    assert summary(held_up, findings(held_up)).endswith("5 places to look at.")
+
+
+@pytest.mark.parametrize(
+    ("offset", "replicated", "is_behind"),
+    [(None, None, True), (None, 4, True), (None, 5, False), (5, 4, False), (5, None, False), (0, 0, True)],
+)
+def test_a_journal_is_behind_until_its_last_record_is_in_the_store(
+    offset: int | None, replicated: int | None, is_behind: bool
+) -> None:
+    hop = JournalHop("journal", offset=offset, replicated=replicated)
+    assert bool(findings(Followed("42", topics=(ACTIONS,), journals=(hop,)))) == is_behind
+
+
+def test_a_table_does_not_mind_records_of_topics_that_it_does_not_read() -> None:
+    other = replace(TOPIC, topic="others", newest=(Sighting(99, 1, 1),))
+    assert findings(replace(ARRIVED, topics=(TOPIC, other, ACTIONS))) == []
+
+
+def test_a_key_that_is_only_a_row_or_a_journal_is_somewhere() -> None:
+    for followed in (Followed("42", tables=(TABLE,)), Followed("42", journals=(JOURNAL,))):
+        assert summary(followed, findings(followed)).startswith("'42' has arrived")

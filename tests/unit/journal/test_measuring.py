@@ -1,0 +1,182 @@
+"""Measured journals do what plain ones do, and tell how long it took and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from inorder.journal.client import Journals
+from inorder.journal.measuring import MeasuredCodec, MeasuredJournal, MeasuredStore, lending
+from inorder.journal.reading.reader import JournalReader
+from inorder.model.errors import DamagedRecordError, RejectedError, TransientError, ValidationError
+from inorder.model.journal import MAX_SEQ_NR, Event, Key, PartitionOffset
+from inorder.ports.meter import SILENT
+from inorder.testing.memory_journal import REGIMES, Regime
+from tests.unit.journal.hearing import Heard
+from tests.unit.journal.world import KEY, NOON, World
+
+
+class Measured:
+    """A world in memory whose journal, store and codec are measured."""
+
+    def __init__(self, world: World | None = None) -> None:
+        self.world = world or World()
+        self.heard = Heard()
+        codec = MeasuredCodec(self.heard)
+        self.store = MeasuredStore(self.world.store, self.heard)
+        reader = JournalReader(self.world.log, self.store, lambda: 0.0, decode=codec.decode)
+        self.journals = Journals(self.world.log, self.store, reader, encode=codec.encode, now=lambda: NOON)
+        self.journal = MeasuredJournal(self.journals, KEY, self.heard)
+
+
+@pytest.fixture
+def measured() -> Measured:
+    return Measured()
+
+
+@pytest.fixture
+def heard(measured: Measured) -> Heard:
+    return measured.heard
+
+
+def test_every_verb_is_timed_once_and_does_what_it_did(measured: Measured, heard: Heard) -> None:
+    journal = measured.journal
+    assert journal.append([Event(1, "a"), Event(2, "b")]).offset == 0
+    assert [record.seq_nr for record in journal.read()] == [1, 2]
+    assert [record.seq_nr for record in journal.read(2, MAX_SEQ_NR)] == [2]
+    assert journal.pointer() == 2
+    assert journal.delete(1) is not None
+    assert journal.purge() is not None
+    assert journal.mark("mine") is not None
+    assert {verb: heard.results(verb) for verb in ("append", "read", "pointer", "delete", "purge", "mark")} == {
+        "append": (1, 1, 0),
+        "read": (2, 2, 0),
+        "pointer": (1, 1, 0),
+        "delete": (1, 1, 0),
+        "purge": (1, 1, 0),
+        "mark": (1, 1, 0),
+    }
+    assert (heard.events("append"), heard.events("read")) == (2, 3)
+
+
+def test_a_generator_of_events_is_counted_and_written(measured: Measured, heard: Heard) -> None:
+    measured.journal.append(Event(number) for number in range(1, 4))
+    assert (measured.journal.pointer(), heard.events("append")) == (3, 3)
+
+
+def test_what_fails_is_told_as_a_failure_and_raised_as_it_is(measured: Measured, heard: Heard) -> None:
+    with pytest.raises(ValidationError):
+        measured.journal.append([])
+    with pytest.raises(ValidationError):
+        measured.journal.append_later([])
+    with pytest.raises(ValidationError):
+        measured.journal.read(0)
+    with pytest.raises(ValidationError):
+        measured.journal.delete(0)
+    assert (heard.results("append"), heard.results("read"), heard.results("delete")) == (
+        (2, 0, 2), (1, 0, 1), (1, 0, 1),
+    )  # fmt: skip
+    assert heard.events("append") == 0
+
+
+def test_an_append_that_is_not_waited_for_is_told_when_it_is_answered(
+    measured: Measured, heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[Future[PartitionOffset]] = [Future(), Future()]
+    waiting = iter(answers)
+    monkeypatch.setattr(measured.world.log, "send", lambda _record: next(waiting))
+    futures = [measured.journal.append_later([Event(number)]) for number in (1, 2)]
+    assert heard.results("append") == (0, 0, 0)
+    answers[0].set_result(PartitionOffset(0, 7))
+    answers[1].set_exception(RejectedError("too large"))
+    assert futures[0].result().offset == 7
+    assert (heard.results("append"), heard.events("append")) == ((2, 1, 1), 1)
+
+
+def test_a_read_that_stops_early_is_no_failure(measured: Measured, heard: Heard) -> None:
+    measured.journal.append([Event(number) for number in range(1, 10)])
+    records = measured.journal.read()
+    assert [record.seq_nr for record in islice(records, 3)] == [1, 2, 3]
+    assert heard.results("read") == (0, 0, 0)
+    records.close()  # type: ignore[attr-defined]  # a generator has it
+    assert (heard.results("read"), heard.events("read")) == ((1, 1, 0), 3)
+
+
+def test_a_read_that_fails_on_the_way_is_told_with_what_it_gave(measured: Measured, heard: Heard) -> None:
+    measured.journal.append([Event(1), Event(2)])
+    measured.world.replicate()
+    records = measured.journal.read()
+    assert next(records).seq_nr == 1
+    measured.journal.purge()
+    measured.world.replicate()
+    with pytest.raises(TransientError):
+        list(records)
+    assert heard.results("read") == (1, 0, 1)
+
+
+def test_the_store_is_timed_and_its_events_are_counted(measured: Measured, heard: Heard) -> None:
+    measured.journal.append([Event(1), Event(2)])
+    measured.world.replicate()
+    before = heard.times.copy()
+    assert [record.seq_nr for record in measured.journal.read()] == [1, 2]
+    assert list(measured.journals.ids(KEY.topic)) == [KEY.id]
+    verbs = {labels[-1] for labels in heard.times - before if labels[0] == "store_latency"}
+    assert verbs == {"read", "pointer", "offset", "ids"}
+    assert heard.numbers["store_events", KEY.topic] == 2
+
+
+def test_an_error_of_the_store_passes_through_and_is_timed(
+    measured: Measured, heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> Iterator[Any]:
+        raise DamagedRecordError("parked", hint="", topic="t", partition=0, offset=0)
+
+    for verb in ("pointer", "offset"):
+        monkeypatch.setattr(measured.world.store, verb, broken)
+    with pytest.raises(DamagedRecordError):
+        measured.store.pointer(KEY)
+    with pytest.raises(DamagedRecordError):
+        measured.store.offset(KEY.topic, 0)
+    assert [heard.times["store_latency", KEY.topic, verb] for verb in ("pointer", "offset")] == [1, 1]
+
+
+@pytest.mark.parametrize(("payload", "kind"), [("text", "json"), (b"bytes", "binary"), (None, "json")])
+def test_the_codec_is_timed_by_the_kind_of_the_value(
+    measured: Measured, heard: Heard, payload: str | bytes | None, kind: str
+) -> None:
+    measured.journal.append([Event(1, payload)])
+    [record] = measured.journal.read()
+    assert record.event == Event(1, payload)
+    assert heard.times["journal_encode", kind] == heard.times["journal_decode", kind] == 1
+
+
+def test_loans_of_consumers_are_told_in_two_steps(heard: Heard) -> None:
+    lending(heard)(0.25, 1.5)
+    assert (heard.times, heard.seconds) == ({("journal_consumer", "acquire"): 1, ("journal_consumer", "use"): 1}, 1.75)
+
+
+@pytest.mark.parametrize("regime", REGIMES, ids=lambda regime: regime.name)
+def test_measured_journals_read_the_same_whatever_replication_does(regime: Regime) -> None:
+    plain = World().follow(regime)
+    measured = Measured(plain)
+    for number in range(1, 8):
+        measured.journal.append([Event(number, f"event {number}")])
+    measured.journal.delete(3)
+    assert [record.seq_nr for record in measured.journal.read()] == plain.read() == [4, 5, 6, 7]
+    assert measured.journal.pointer() == plain.journal.pointer()
+
+
+def test_who_does_not_want_to_know_is_told_nothing() -> None:
+    SILENT.took("anything", 1.0, "topic")
+    SILENT.add("anything", 1, "topic")
+
+
+def test_no_figure_names_a_journal(measured: Measured, heard: Heard) -> None:
+    journal = MeasuredJournal(measured.journals, Key("secret-id", KEY.topic), heard)
+    journal.append([Event(1)])
+    list(journal.read())
+    assert not [labels for labels in (*heard.times, *heard.numbers) if "secret-id" in labels]
