@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from typing import Any
+from uuid import uuid4
 
 from inorder.model.errors import ConfigurationError
 from inorder.ports.registry import Registration, Setup
@@ -60,6 +61,13 @@ class SqlRegistry:
         with self._database.transaction() as transaction:
             self._run(transaction, "finish_change")
             return self._found(transaction)
+
+    def identity(self) -> str:
+        """The random name of the outbox table, given to it by whoever asks first."""
+        with self._database.transaction() as transaction:
+            self._run(transaction, "identify", identity=uuid4().hex)
+            [(found,)] = self._run(transaction, "identity")
+            return str(found)
 
     def close(self) -> None:
         """Gives the connection back; may be called twice."""

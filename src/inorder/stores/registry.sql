@@ -22,3 +22,7 @@ UPDATE inorder_relay SET
     group_name = target_group, strategy = target_strategy, shards = target_shards,
     state = 'steady', target_group = NULL, target_strategy = NULL, target_shards = NULL
 WHERE outbox = %(outbox)s AND state = 'changing';
+
+-- name: identity
+-- The name of an outbox table.
+SELECT identity FROM inorder_outbox WHERE outbox = %(outbox)s;

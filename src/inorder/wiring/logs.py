@@ -3,32 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from inorder.kafka.idempotent_log import IdempotentShardLog
 from inorder.kafka.shard_log import KafkaShardLog
 from inorder.model.partition import Partitioner
 from inorder.ports.registry import Setup
 from inorder.ports.shard_log import ShardLog
+from inorder.relay.identity import SigningShardLog
 from inorder.settings import Settings
 from inorder.settings.kafka import Property
 from inorder.stores.opening import open_database
+from inorder.stores.registry import SqlRegistry
 from inorder.stores.topic_generations import SqlTopicGenerations
 from inorder.topics.routed_log import RoutedShardLog, RoutedUnfencedLog
 from inorder.topics.routes import Routes
 
 
-def shard_log(settings: Settings, setup: Setup, shard: int, holds: Callable[[], bool] = lambda: True) -> ShardLog:
+def shard_log(
+    settings: Settings,
+    setup: Setup,
+    shard: int,
+    holds: Callable[[], bool] = lambda: True,
+    *,
+    is_restored: bool = False,
+) -> ShardLog:
     """The log of one shard of a set-up; it follows the generations of its topics.
 
-    `holds` is that of the shard's lease, which counts where there is no fence.
+    `holds` is that of the shard's lease, which counts where there is no fence. `is_restored` lets a marker pass that is
+    of another outbox.
     """
     match settings.relay.delivery:
         case "exactly-once":
             partitioners = partitioners_of(settings)
             log = fenced_log(settings, setup, shard, partitioners)
-            return RoutedShardLog(log, database_routes(settings), partitioners)
+            signing = _signing(settings, setup, log, is_restored)
+            return RoutedShardLog(signing, database_routes(settings), partitioners)
         case "at-least-once":
             return unfenced_log(settings, settings.kafka.properties, holds)
+
+
+def _signing(settings: Settings, setup: Setup, log: ShardLog, is_restored: bool) -> ShardLog:
+    database = open_database(settings.database.require_url(), "inorder relay (identity)")
+    registry = SqlRegistry(database, settings.relay.table)
+    # Asked once a term; a connection for that is not kept.
+    return SigningShardLog(
+        log, partial(_identity, registry), setup.group, is_restored=is_restored, on_close=registry.close
+    )
+
+
+def _identity(registry: SqlRegistry) -> str:
+    try:
+        return registry.identity()
+    finally:
+        registry.close()
 
 
 def fenced_log(

@@ -33,7 +33,7 @@ def reshard(settings: Settings, *, restored: bool = False) -> Registration:
     ):
         _refuse_kept_rows(settings, registry)
         purge = partial(_settle_published, settings) if _polls(registry) else store.purge
-        change = Resharding(registry, exceeded, partial(shard_log, settings), purge)
+        change = Resharding(registry, exceeded, partial(shard_log, settings, is_restored=restored), purge)
         return change.run(setup_of(settings), restored=restored, wait=partial(_wait, settings))
 
 

@@ -33,6 +33,14 @@ def test_the_first_instance_is_registered_as_it_is_set(registry: SqlRegistry) ->
     assert registry.read() == registry.register(ONE)
 
 
+def test_an_outbox_has_one_name_whoever_asks_and_no_two_have_the_same(
+    registry: SqlRegistry, databases: Databases
+) -> None:
+    name = registry.identity()
+    assert registry.identity() == SqlRegistry(databases(), "outbox").identity() == name
+    assert SqlRegistry(databases(), "orders").identity() != name
+
+
 def test_a_second_instance_learns_what_the_first_one_is_set_to(registry: SqlRegistry, databases: Databases) -> None:
     registry.register(ONE)
     found = SqlRegistry(databases(), "outbox").register(FOUR)

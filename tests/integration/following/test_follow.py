@@ -35,7 +35,7 @@ def job(request: pytest.FixtureRequest, kafka_bootstrap: str, unique: str, tmp_p
 def settings_of(job: Job, **sections: Any) -> inorder.Settings:
     given: dict[str, Any] = {
         "journal": {"topic_prefixes": [f"{job.topic}.none"]},
-        "relay": {"leadership": "none"},
+        "relay": {"leadership": "none", "group": job.topic},
     } | sections
     return job.settings(**given)
 

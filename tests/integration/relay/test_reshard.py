@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 import inorder
+from inorder.embedded.postgres import Postgres
 from inorder.kafka.read_back import read_back
 from inorder.model.errors import ConfigurationError
-from inorder.wiring import reshard
+from inorder.wiring import install_schema, reshard
 from tests.conftest import Eventually
 from tests.integration.relay.commands import Commands
 from tests.integration.relay.conftest import Bench
@@ -120,3 +121,32 @@ def test_a_restored_database_keeps_its_rows_though_old_markers_name_their_ids(
         eventually(lambda: bench.count() == 0)
     values = [record.value for record in read_back(bench.properties, unique)]
     assert values == [f"{age} {n}".encode() for age in ("old", "new") for n in range(5)]
+
+
+def test_a_relay_of_another_outbox_with_the_same_group_is_refused_and_its_rows_stay(
+    bench: Bench, postgres: Postgres, unique: str, eventually: Eventually
+) -> None:
+    bench.publish(*(inorder.Message(unique, key="k", value=value) for value in "abc"))
+    with inorder.Relay(bench.settings(leadership="none")):
+        eventually(lambda: bench.count() == 0)
+    other = Bench(postgres.create_database(f"{unique}_other"), bench.bootstrap, bench.group)
+    settings = other.settings(leadership="none")
+    try:
+        install_schema(settings, "native")
+        other.publish(*(inorder.Message(unique, key="k", value=value) for value in "xyz"))
+        with (
+            pytest.raises(ConfigurationError, match="are those of another outbox"),
+            inorder.Relay(settings) as relay,
+        ):
+            relay.wait(60)
+        assert other.count() == 3, "the ids in the marker are not theirs"
+        reshard(settings, restored=True)
+        with inorder.Relay(settings):
+            eventually(lambda: other.count() == 0)
+    finally:
+        postgres.drop_database(f"{unique}_other")
+
+    def published() -> list[bytes | None]:
+        return [record.value for record in read_back(bench.properties, unique)]
+
+    eventually(lambda: published() == [b"a", b"b", b"c", b"x", b"y", b"z"])

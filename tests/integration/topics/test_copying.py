@@ -20,6 +20,7 @@ from inorder.testing.checker import check_delivery, check_placement
 from tests.conftest import Eventually
 
 EndsOf = Callable[[str], tuple[int, ...]]
+AllCopied = Callable[[], list[ReadRecord]]
 
 KEYS = 12
 ROUNDS = 30
@@ -67,18 +68,28 @@ def _in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copying, "CHUNK", 40)
 
 
-def assert_copied(properties: dict[str, object], source: str) -> list[ReadRecord]:
-    records = list(read_back(properties, f"{source}.copy"))
+@pytest.fixture
+def all_copied(properties: dict[str, object], source: str, eventually: Eventually) -> AllCopied:
+    """Asserts that everything is in the copy, once and in order; what is committed is visible a moment later."""
     committed = [(str(key).encode(), place) for key in range(KEYS) for place in range(1, ROUNDS + 1)]
-    verdict = check_delivery(committed, [(record.key, int(record.value or b"0")) for record in records])
-    verdict += check_placement((record.key, record.partition) for record in records)
-    assert verdict.holds, verdict
+    cluster = KafkaTopicCluster(properties)
+
+    def records() -> list[ReadRecord]:
+        eventually(lambda: cluster.ends(f"{source}.copy", 5))
+        found = list(read_back(properties, f"{source}.copy"))
+        verdict = check_delivery(committed, [(record.key, int(record.value or b"0")) for record in found])
+        verdict += check_placement((record.key, record.partition) for record in found)
+        assert verdict.holds, verdict
+        return found
+
     return records
 
 
-def test_a_copy_has_every_record_once_in_order_with_its_origin(properties: dict[str, object], source: str) -> None:
+def test_a_copy_has_every_record_once_in_order_with_its_origin(
+    properties: dict[str, object], source: str, all_copied: AllCopied
+) -> None:
     assert Copier(properties, source, f"{source}.copy").run(None, lambda: True) == KEYS * ROUNDS
-    for record in assert_copied(properties, source):
+    for record in all_copied():
         headers = dict(record.headers)
         assert headers["place"] == record.value
         assert (headers[ORIGIN] or b"").startswith(f"{source}/".encode())
@@ -88,19 +99,21 @@ def test_a_copy_has_every_record_once_in_order_with_its_origin(properties: dict[
 
 
 @pytest.mark.usefixtures("_in_small_steps")
-def test_a_copy_that_was_broken_off_goes_on_where_it_was(properties: dict[str, object], source: str) -> None:
+def test_a_copy_that_was_broken_off_goes_on_where_it_was(
+    properties: dict[str, object], source: str, all_copied: AllCopied
+) -> None:
     copied, runs = 0, 0
     while copied < KEYS * ROUNDS:
         times: Iterator[bool] = iter([True, True, False])
         copied += Copier(properties, source, f"{source}.copy").run(None, lambda times=times: next(times))  # type: ignore[misc]  # a default keeps the loop's variable
         runs += 1
     assert runs > 3
-    assert_copied(properties, source)
+    all_copied()
 
 
 @pytest.mark.usefixtures("_in_small_steps")
 def test_a_copier_that_died_or_slept_in_a_transaction_copies_nothing_twice(
-    properties: dict[str, object], source: str
+    properties: dict[str, object], source: str, all_copied: AllCopied
 ) -> None:
     asleep = Copier(properties, source, f"{source}.copy")
     asleep._begin(None)
@@ -109,11 +122,11 @@ def test_a_copier_that_died_or_slept_in_a_transaction_copies_nothing_twice(
         asleep._send(message)
     asleep._producer.flush(10)
     assert Copier(properties, source, f"{source}.copy").run(None, lambda: True) == KEYS * ROUNDS
-    assert_copied(properties, source)
+    all_copied()
 
 
 def test_a_copy_stops_at_the_ends_and_a_missing_topic_is_named(
-    properties: dict[str, object], source: str, ends_of: EndsOf
+    properties: dict[str, object], source: str, ends_of: EndsOf, all_copied: AllCopied
 ) -> None:
     ends = ends_of(source)
     assert sum(ends) > KEYS * ROUNDS, "marks of transactions take offsets too"
@@ -123,7 +136,7 @@ def test_a_copy_stops_at_the_ends_and_a_missing_topic_is_named(
         _, partition, offset = (dict(record.headers)[ORIGIN] or b"").decode().split("/")
         assert int(offset) < halves[int(partition)]
     Copier(properties, source, f"{source}.copy").run(ends, lambda: True)
-    assert_copied(properties, source)
+    all_copied()
     with pytest.raises(ConfigurationError, match="no topic"):
         Copier(properties, source, f"{source}.none").run(None, lambda: True)
 

@@ -12,6 +12,18 @@ CREATE TABLE IF NOT EXISTS inorder_relay (
     target_shards   INT
 ) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
+-- name: install_identity
+-- A random name for each outbox table, so that a marker of another one is known as such.
+CREATE TABLE IF NOT EXISTS inorder_outbox (
+    outbox   VARCHAR(128) NOT NULL PRIMARY KEY,
+    identity VARCHAR(64) NOT NULL
+) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- name: identify
+-- The first name is kept.
+INSERT INTO inorder_outbox (outbox, identity) VALUES (%(outbox)s, %(identity)s)
+ON DUPLICATE KEY UPDATE inorder_outbox.outbox = inorder_outbox.outbox;
+
 -- name: register
 -- The first one is kept.
 INSERT INTO inorder_relay (outbox, group_name, strategy, shards)

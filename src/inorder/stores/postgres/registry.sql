@@ -12,6 +12,18 @@ CREATE TABLE IF NOT EXISTS inorder_relay (
     target_shards   integer
 );
 
+-- name: install_identity
+-- A random name for each outbox table, so that a marker of another one is known as such.
+CREATE TABLE IF NOT EXISTS inorder_outbox (
+    outbox   text NOT NULL PRIMARY KEY,
+    identity text NOT NULL
+);
+
+-- name: identify
+-- The first name is kept.
+INSERT INTO inorder_outbox (outbox, identity) VALUES (%(outbox)s, %(identity)s)
+ON CONFLICT (outbox) DO NOTHING;
+
 -- name: register
 -- The first one is kept.
 INSERT INTO inorder_relay (outbox, group_name, strategy, shards)

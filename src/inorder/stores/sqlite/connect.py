@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 
 from sqlalchemy.engine import make_url
 
@@ -13,6 +14,7 @@ from inorder.stores.sqlite.errors import our_errors
 
 BUSY_TIMEOUT_SECONDS = 10
 """How long a writer waits for another one before it is told that the file is busy."""
+BUSY_STEP_SECONDS = 0.01
 
 
 def connect(url: str) -> sqlite3.Connection:
@@ -29,10 +31,24 @@ def connect(url: str) -> sqlite3.Connection:
             check_same_thread=False,
             uri=path.startswith("file:"),
         )
-        # In this mode readers see the last commit while somebody writes; without it they would wait for one another.
-        connection.execute("PRAGMA journal_mode = WAL").close()
+        _let_readers_be(connection)
         connection.text_factory = _text
         return connection
+
+
+def _let_readers_be(connection: sqlite3.Connection) -> None:
+    """In WAL mode readers see the last commit while somebody writes; without it they would wait for one another."""
+    deadline = time.monotonic() + BUSY_TIMEOUT_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").close()
+            return
+        except sqlite3.OperationalError as error:
+            # Of those who open a new file at once one changes it, and SQLite does not let the others wait for that.
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                connection.close()
+                raise
+            time.sleep(BUSY_STEP_SECONDS)
 
 
 def _text(stored: bytes) -> str | UndecodableText:
