@@ -14,6 +14,7 @@ import pytest
 
 from inorder.ports.registry import Registration
 from inorder.settings import Settings
+from inorder.wiring import job_measuring
 from tests.unit.cli.conftest import Run
 
 
@@ -84,6 +85,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     reload.__dict__["RelayService"] = FakeService
     monkeypatch.setitem(sys.modules, "inorder.wiring", wiring)
     monkeypatch.setitem(sys.modules, "inorder.wiring.reload", reload)
+    monkeypatch.setitem(sys.modules, "inorder.wiring.job_measuring", job_measuring)
     monkeypatch.setitem(sys.modules, "inorder.demo", demo)
     return noted
 
