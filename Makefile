@@ -14,13 +14,13 @@ help: ## this list
 demo: java $(READY) ## events from a transaction through Kafka and Spark into a table, verified (ARGS="--events 1000")
 	@$(BIN)/inorder demo $(ARGS)
 
-# Contract and integration tests mostly wait for servers, so three at a time share two cores well; each worker has servers of
-# its own. Those that kill and measure run alone.
+# Contract, integration and acceptance tests mostly wait for servers, so three at a time share two cores well; each worker has
+# servers of its own. Those that kill run alone.
 test: java $(READY) ## unit tests, then those with real servers
 	@$(BIN)/pytest tests/unit -n 2 --dist worksteal --durations=5 --durations-min=0.5
 	@$(BIN)/python -m inorder.embedded
-	@$(BIN)/pytest tests/contract tests/integration -m $(SHORT) -n 3 --dist loadfile --durations=15 --durations-min=1
-	@$(BIN)/pytest tests/fault tests/acceptance -m $(SHORT) --durations=15 --durations-min=1
+	@$(BIN)/pytest tests/contract tests/integration tests/acceptance -m $(SHORT) -n 3 --dist loadfile --durations=15 --durations-min=1
+	@$(BIN)/pytest tests/fault -m $(SHORT) --durations=15 --durations-min=1
 
 lint: $(READY) ## style, types, and the layers of the house
 	@$(BIN)/ruff check .

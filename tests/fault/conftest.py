@@ -27,6 +27,7 @@ from tests.integration.pipeline.conftest import direct, spark
 
 __all__ = ["direct", "fresh_url", "new_stage", "spark"]
 
+LAST_LINES = 40
 EVENTS_A_ROUND = 400
 QUIET_SECONDS = 0.5
 
@@ -84,8 +85,13 @@ class Ordeal:
     def verdict(self) -> Summary:
         """Waits until everything committed has arrived, and compares."""
         wanted = len(self.ledger.entries)
-        self.eventually(lambda: self.path.position().processed >= wanted and not self.path.position().waiting, 120)
+        self.eventually(lambda: self._has_arrived(wanted), 120)
         return summarise(self.path, self.ledger.entries, {})
+
+    def _has_arrived(self, wanted: int) -> bool:
+        self.path.relay.check()
+        self.path.pipeline.check()
+        return self.path.position().processed >= wanted and not self.path.position().waiting
 
     def _write_rounds(self, stop: threading.Event) -> None:
         for number in count():
@@ -104,6 +110,9 @@ def ordeal(request: pytest.FixtureRequest, eventually: Eventually) -> Iterator[O
         found = Ordeal(path, request.param, eventually)
         yield found
         print(f"\nseed {found.seed}, {len(found.ledger.entries)} committed", *found.history, sep="\n  ")  # noqa: T201
+        for service in (path.relay, path.pipeline):
+            last = service.log_path.read_text(errors="replace").splitlines()[-LAST_LINES:]
+            print(f"last words of {service.name}, at {path.position()}", *last, sep="\n  ")  # noqa: T201
 
 
 @pytest.fixture

@@ -124,7 +124,7 @@ def test_two_drivers_for_long_and_sessions_that_end(stage: Stage, new: NewEngine
         thread.join()
 
 
-@BOTH
+@pytest.mark.parametrize("kind", ["resident", pytest.param("micro-batch", marks=LONG)])
 def test_an_answer_to_commit_that_is_lost_is_settled_by_the_pointer(
     stage: Stage, new: NewEngine, mapping: TableMapping, kind: str
 ) -> None:
