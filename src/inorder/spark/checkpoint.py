@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _PREFIX = "inorder-checkpoint-"
+_MAKING = "inorder-making-checkpoint-"
 _LOCK = "lock"
 
 
@@ -23,10 +24,12 @@ _LOCK = "lock"
 def checkpoint_folder() -> Iterator[str]:
     """The folder for `checkpointLocation`, for as long as the block lasts."""
     remove_left_behind(Path(tempfile.gettempdir()))
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-    lock = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+    making = Path(tempfile.mkdtemp(prefix=_MAKING))
+    lock = os.open(making / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    # Locked before it has the name that others look for: one that is not locked yet would be taken for left behind.
+    folder = making.rename(making.with_name(making.name.replace(_MAKING, _PREFIX, 1)))
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
         yield str(folder / "checkpoint")
     finally:
         os.close(lock)

@@ -5,11 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from inorder.spark.checkpoint import checkpoint_folder, remove_left_behind
+
+STARTERS = 8
+STARTS = 40
 
 HOLD = """
 import sys
@@ -58,3 +63,19 @@ def test_the_folder_of_a_killed_process_is_removed_by_the_next_start_and_that_of
 def test_a_folder_that_is_being_made_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "inorder-checkpoint-new").mkdir()
     assert remove_left_behind(tmp_path) == []
+
+
+def test_queries_that_start_at_once_leave_each_others_folders_alone() -> None:
+    together = threading.Barrier(STARTERS)
+
+    def start(_: int) -> list[bool]:
+        found = []
+        for _ in range(STARTS):
+            together.wait(60)
+            with checkpoint_folder() as folder:
+                together.wait(60)  # until all have looked for what is left behind
+                found.append(Path(folder).parent.is_dir())
+        return found
+
+    with ThreadPoolExecutor(STARTERS) as pool:
+        assert list(pool.map(start, range(STARTERS))) == [[True] * STARTS] * STARTERS
