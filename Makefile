@@ -28,8 +28,8 @@ lint: $(READY) ## style, types, and the layers of the house
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-fault: java $(READY) ## the long runs: kills, pauses and cuts
-	@$(BIN)/pytest tests/fault -m fault
+fault: java $(READY) ## the long runs: kills, pauses and cuts, contests with peers
+	@$(BIN)/pytest tests/fault tests/acceptance -m fault
 
 matrix: java $(READY) ## 1, 4 and 8 relays in every set-up, with errors, kills and freezes of 20 s (ARGS="-k 'drain and shards-4'")
 	@$(BIN)/pytest tests/fault -m matrix $(ARGS)

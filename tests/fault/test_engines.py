@@ -236,7 +236,8 @@ def test_a_broker_that_is_killed_and_comes_back_is_waited_for(
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("kind", ["resident", pytest.param("micro-batch", marks=LONG)])
+@LONG
+@BOTH
 def test_a_driver_killed_by_nine_leaves_no_task_behind_and_the_next_one_goes_on(
     stage: Stage, tmp_path: Path, kind: str
 ) -> None:
