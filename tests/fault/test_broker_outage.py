@@ -15,6 +15,7 @@ OUTAGES = 2
 LONG_OUTAGE_SECONDS = 60.0
 
 
+@pytest.mark.fault
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("ordeal", [1], indirect=True)
 def test_a_broker_killed_under_load_costs_time_and_nothing_else(ordeal: Ordeal) -> None:
