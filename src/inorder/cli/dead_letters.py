@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from inorder.cli.options import AsJson, ConfigFile, load
+from inorder.cli.options import AsJson, ConfigFile, DryRun, Reason, load
 from inorder.cli.output import readable, say, show_fields, show_json, show_table
 from inorder.model.errors import ConfigurationError
 
@@ -30,8 +30,6 @@ Offset = Annotated[int | None, typer.Option(metavar="N", min=0, help="Only lette
 Code = Annotated[str | None, typer.Option(metavar="CODE", help="Only letters rejected with this code.")]
 Key = Annotated[str | None, typer.Option(metavar="KEY", help="Only letters of this record key.")]
 Everything = Annotated[bool, typer.Option("--all", help="Every letter; needed where nothing else is said.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and do nothing.")]
-Reason = Annotated[str, typer.Option(metavar="TEXT", help="Why; it is kept with what was done.")]
 Limit = Annotated[int, typer.Option(metavar="N", min=1, help="Print so many at most.")]
 
 

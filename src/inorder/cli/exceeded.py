@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from inorder.cli.options import AsJson, ConfigFile, load
+from inorder.cli.options import AsJson, ConfigFile, DryRun, Reason, load
 from inorder.cli.output import readable, say, show_fields, show_json, show_table
 from inorder.model.errors import ConfigurationError
 
@@ -20,8 +20,6 @@ Topic = Annotated[str | None, typer.Option(metavar="NAME", help="Only records of
 Key = Annotated[str | None, typer.Option(metavar="KEY", help="Only records of this key.")]
 Code = Annotated[str | None, typer.Option(metavar="CODE", help="Only records refused with this code.")]
 Everything = Annotated[bool, typer.Option("--all", help="Every record; needed where nothing else is said.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and do nothing.")]
-Reason = Annotated[str, typer.Option(metavar="TEXT", help="Why; it is kept with what was done.")]
 
 
 @app.command("list")

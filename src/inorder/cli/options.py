@@ -20,6 +20,8 @@ ConfigFile = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and do nothing.")]
+Reason = Annotated[str, typer.Option(metavar="TEXT", help="Why; it is kept with what was done.")]
 
 
 def load(config: Path | None, **overrides: dict[str, Any]) -> Settings:

@@ -25,22 +25,13 @@ _FIELD = "outbox"
 
 
 class SigningShardLog:
-    """A `ShardLog` around a fenced one; `identity` is asked behind the fence, and `close` closes it too."""
+    """A `ShardLog` around a fenced one; `identity` is asked behind the fence."""
 
-    def __init__(
-        self,
-        log: ShardLog,
-        identity: Callable[[], str],
-        group: str,
-        *,
-        is_restored: bool = False,
-        on_close: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, log: ShardLog, identity: Callable[[], str], group: str, *, is_restored: bool = False) -> None:
         self._log = log
         self._ask_identity = identity
         self._group = group
         self._is_restored = is_restored
-        self._on_close = on_close
         self._signature = b""
 
     def take_over(self) -> bytes | None:
@@ -62,9 +53,8 @@ class SigningShardLog:
         self._log.publish(rows, self._signature + marker[1:])
 
     def close(self) -> None:
-        """Drops the producer and the connection; `take_over` may follow."""
+        """Drops the producer; `take_over` may follow."""
         self._log.close()
-        self._on_close()
 
 
 def _unsigned(marker: bytes | None) -> tuple[str | None, bytes | None]:

@@ -126,17 +126,20 @@ class _Looking:
         if outbox is not None:
             named |= {row.topic for row in outbox.first} | {row.topic for row in outbox.exceeded}
         wanted = sorted(named) if self._topic is None else [self._topic]
-        found = []
-        for topic in wanted:
-            found += [_Carrier(topic, name, number, topic in journals) for number, name in self._generations(topic)]
-        return found
+        switched = self._switched()
+        return [
+            _Carrier(topic, name, number, topic in journals)
+            for topic in wanted
+            for number, name in switched.get(topic, [(0, topic)])
+        ]
 
-    def _generations(self, topic: str) -> list[tuple[int, str]]:
+    def _switched(self) -> dict[str, list[tuple[int, str]]]:
+        """The Kafka topics of every topic that was ever switched, by generation."""
         if not self._settings.database.url:
-            return [(0, topic)]
+            return {}
         with closing(open_generations(self._settings)) as generations:
-            state = generations.read(topic)
-        return [(0, topic)] if state is None else [(each.number, each.topic) for each in state.generations]
+            states = generations.read_all()
+        return {state.topic: [(each.number, each.topic) for each in state.generations] for state in states}
 
     def _partitions(self, carrier: _Carrier, count: int) -> list[int]:
         if self._everywhere or not count:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from functools import partial
 
 from inorder.kafka.idempotent_log import IdempotentShardLog
@@ -44,19 +45,14 @@ def shard_log(
 
 
 def _signing(settings: Settings, setup: Setup, log: ShardLog, is_restored: bool) -> ShardLog:
+    return SigningShardLog(log, partial(_identity, settings), setup.group, is_restored=is_restored)
+
+
+def _identity(settings: Settings) -> str:
+    """Asked once a term; a connection for that is not kept."""
     database = open_database(settings.database.require_url(), "inorder relay (identity)")
-    registry = SqlRegistry(database, settings.relay.table)
-    # Asked once a term; a connection for that is not kept.
-    return SigningShardLog(
-        log, partial(_identity, registry), setup.group, is_restored=is_restored, on_close=registry.close
-    )
-
-
-def _identity(registry: SqlRegistry) -> str:
-    try:
+    with closing(SqlRegistry(database, settings.relay.table)) as registry:
         return registry.identity()
-    finally:
-        registry.close()
 
 
 def fenced_log(
