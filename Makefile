@@ -15,11 +15,11 @@ demo: java $(READY) ## events from a transaction through Kafka and Spark into a 
 	@$(BIN)/inorder demo $(ARGS)
 
 # Contract, integration and acceptance tests mostly wait for servers, so three at a time share two cores well; each worker has
-# servers of its own. Those that kill run alone.
+# servers of its own, and one has all that starts Spark. Those that kill run alone.
 test: java $(READY) ## unit tests, then those with real servers
 	@$(BIN)/pytest tests/unit -n 2 --dist worksteal --durations=5 --durations-min=0.5
 	@$(BIN)/python -m inorder.embedded
-	@$(BIN)/pytest tests/contract tests/integration tests/acceptance -m $(SHORT) -n 3 --dist loadfile --durations=15 --durations-min=1
+	@$(BIN)/pytest tests/contract tests/integration tests/acceptance -m $(SHORT) -n 3 --dist loadgroup --no-loadscope-reorder --durations=15 --durations-min=1
 	@$(BIN)/pytest tests/fault -m $(SHORT) --durations=15 --durations-min=1
 
 lint: $(READY) ## style, types, and the layers of the house

@@ -20,6 +20,21 @@ from inorder.embedded.run_folder import RunFolder
 T = TypeVar("T")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Gives every file to one worker, and all that starts Spark to the same one, first.
+
+    A JVM, its Python workers and the planning of a first batch want both cores; two at once take minutes each.
+    """
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("spark" if starts_spark(item) else str(item.path)))
+    items.sort(key=starts_spark, reverse=True)
+
+
+def starts_spark(item: pytest.Item) -> bool:
+    """Whether the test, or the command that it runs, has a Spark of its own; a session of the tests counts as well."""
+    return item.get_closest_marker("spark") is not None or "spark" in getattr(item, "fixturenames", ())
+
+
 class Eventually(Protocol):
     """Polls a condition until it is truthy and returns its value; fails the test when the time is over."""
 

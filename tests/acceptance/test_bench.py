@@ -13,6 +13,8 @@ import pytest
 
 import inorder.cli
 
+pytestmark = pytest.mark.spark
+
 SOURCE = Path(inorder.cli.__file__).parents[2]
 ROWS = 2_000
 SMALL = ("--rows", str(ROWS), "--rate", "100", "--seconds", "1")

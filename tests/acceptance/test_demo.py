@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.spark
+
 
 @pytest.mark.timeout(300)
 def test_the_demo_carries_every_committed_update_and_prints_its_summary_last() -> None:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import psycopg
+import pytest
 from confluent_kafka import Producer
 from sqlalchemy.engine import make_url
 
@@ -19,6 +20,8 @@ from inorder.stores.journal_opening import open_journal_store
 from tests.acceptance.cli.conftest import Inorder
 from tests.conftest import Eventually
 from tests.integration.journal.replicator import Replicator
+
+pytestmark = pytest.mark.spark
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

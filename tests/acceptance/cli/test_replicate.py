@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import Producer
 
 from inorder.journal.action import Purge
@@ -15,6 +16,8 @@ from inorder.kafka.topics import ensure_topic
 from inorder.model.journal import Key
 from inorder.model.message import Limits
 from tests.acceptance.cli.conftest import Inorder
+
+pytestmark = pytest.mark.spark
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
