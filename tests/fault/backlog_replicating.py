@@ -11,8 +11,8 @@ from contextlib import closing
 from inorder.journal.replication.replicating import ReplicateWork
 from inorder.kafka.partition_reader import KafkaSource
 from inorder.model.errors import TransientError
+from inorder.pipeline.attending import SLICE_RECORDS
 from inorder.ports.slice_work import SliceOutcome, SliceWorker
-from inorder.spark.resident_task import SLICE_RECORDS
 from inorder.stores.journal_opening import JournalReplicas
 from tests.fault.backlog_reading import memory
 

@@ -24,13 +24,19 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Carry Kafka records into tables, on Spark.", no_args_is_help=True, rich_markup_mode=None)
 
 
+SPARK_ENDS_SECONDS = 10.0
+"""What Spark may take for its own end, once the relays are done."""
+
+
 class Job(StrEnum):
     """The jobs of this version."""
 
     upsert = "upsert"
     replicate = "replicate"
     expire = "expire"
+    migrate = "migrate"
     audit = "audit"
+    relay = "relay"
 
 
 @app.callback()
@@ -46,7 +52,9 @@ def run(
             help=(
                 "upsert: the newest state of each key, in a table. replicate: journals, in their store. "
                 "expire: purge journals whose time is over, every hour. "
-                "audit: compare journals in their store with their topics, once."
+                "migrate: copy later generations of --topic into one Kafka topic. "
+                "audit: compare journals in their store with their topics, once. "
+                "relay: carry outbox rows to Kafka, with relays as tasks of Spark."
             )
         ),
     ],
@@ -61,7 +69,14 @@ def run(
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Apply what is there now, then end.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="expire: print what would go, and do nothing.")] = False,
-    topic: Annotated[str | None, typer.Option(metavar="NAME", help="audit: only journals of this topic.")] = None,
+    topic: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="audit: only journals of this topic. migrate: the topic to copy."),
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(metavar="TOPIC", help="migrate: where to; the topic's first generation if left out."),
+    ] = None,
     id: Annotated[str | None, typer.Option("--id", metavar="ID", help="audit: only this journal of --topic.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -76,18 +91,18 @@ def run(
 
     given: dict[str, Any] = {name: value for name, value in (("engine", engine), ("master", master)) if value}
     settings = load(config, **({"pipeline": given} if given else {}))
-    if dry_run and job is not Job.expire:
-        raise typer.BadParameter(f"the job {job.value} has no --dry-run")
-    if (topic or id) and job is not Job.audit:
-        raise typer.BadParameter(f"the job {job.value} has neither --topic nor --id")
+    _require_options(job, {"--dry-run": dry_run, "--topic": topic, "--id": id, "--to": to})
     if job is Job.audit:
         run_and_show(settings, topic, id, as_json)
         return
     if job is Job.expire:
         _expire(settings, once or dry_run, dry_run, as_json)
         return
+    if job is Job.relay:
+        _relay(settings, once, as_json)
+        return
     progress = Progress()
-    run_job, topics, behind = _parts(job, settings)
+    run_job, topics, behind = _migration(settings, topic, to) if job is Job.migrate else _parts(job, settings)
     service = JobService(settings, job.value, behind)
     say(f"The job {job.value} reads {topics} with the engine {settings.pipeline.engine}.")
     listener = Several(progress, service.listener)
@@ -121,6 +136,15 @@ def _expire(settings: Settings, once: bool, dry_run: bool, as_json: bool) -> Non
     show_fields(dict(totals), as_json)
 
 
+def _relay(settings: Settings, once: bool, as_json: bool) -> None:
+    from inorder.wiring import run_relay
+
+    say(f"The relay of group {settings.relay.group} runs on Spark. Ctrl-C stops it.")
+    with stop_on_signals("the job relay", settings.relay.stop_seconds + SPARK_ENDS_SECONDS) as stop:
+        totals = in_background(lambda: run_relay(settings, once=once, stop=stop))
+    show_fields(totals, as_json)
+
+
 def _say_expired(expired: Expired) -> None:
     say(str(expired))
 
@@ -133,8 +157,37 @@ def _told(service: JobService) -> Iterator[None]:
         yield
 
 
-def _parts(job: Job, settings: Settings) -> tuple[Callable[..., dict[str, Any]], str, Callable[[], dict[Place, int]]]:
-    """What runs a job, what it reads, and how many records of each partition wait for it."""
+_OPTIONS = {
+    "--dry-run": {Job.expire},
+    "--topic": {Job.audit, Job.migrate},
+    "--id": {Job.audit},
+    "--to": {Job.migrate},
+}
+"""The jobs that have them."""
+
+
+def _require_options(job: Job, given: dict[str, object]) -> None:
+    """Refuses options that the job does not have, and the lack of one that it needs."""
+    for name, value in given.items():
+        if value and job not in _OPTIONS[name]:
+            raise typer.BadParameter(f"the job {job.value} has no {name}")
+    if job is Job.migrate and not given["--topic"]:
+        raise typer.BadParameter("the job migrate needs --topic NAME, as publishers call it")
+
+
+Parts = tuple[Callable[..., dict[str, Any]], str, Callable[[], dict["Place", int]]]
+"""What runs a job, what it reads, and how many records of each partition wait for it."""
+
+
+def _migration(settings: Settings, topic: str | None, to: str | None) -> Parts:
+    from inorder.wiring import copies_behind, run_migrate
+
+    name = topic or ""
+    words = f"later generations of topic {name}"
+    return partial(run_migrate, topic=name, to=to), words, lambda: copies_behind(settings, name, to)
+
+
+def _parts(job: Job, settings: Settings) -> Parts:
     if job is Job.replicate:
         from inorder.wiring import journal_lag, run_replicate
 

@@ -8,7 +8,7 @@ import typer
 
 from inorder.cli.options import AsJson, ConfigFile, load
 from inorder.cli.output import say, show_fields, show_json, show_table
-from inorder.cli.stopping import stop_on_signals
+from inorder.cli.stopping import in_background, stop_on_signals
 
 if TYPE_CHECKING:
     from inorder.ports.topic_generations import TopicState
@@ -108,19 +108,15 @@ def migrate(
 ) -> None:
     """Copy later generations of a topic into one Kafka topic, for readers that know no generations.
 
-    Each record is copied exactly once, and each key keeps its order. It may be broken off and run again.
+    Each record is copied exactly once, and each key keeps its order. It may be broken off and run again. `inorder
+    pipeline run migrate` does the same on Spark.
     """
     from inorder.wiring import migrate_topic
 
     settings = load(config)
-    copied: dict[str, object] = {}
     with stop_on_signals("the copy", STOP_SECONDS, lambda: "What is not copied stays where it is.") as stop:
-        while True:
-            for source, records in migrate_topic(settings, name, to=to, go_on=lambda: not stop.is_set()).items():
-                copied[source] = int(str(copied.get(source, 0))) + records
-            if not follow or stop.wait(1.0):
-                break
-    show_fields(copied, as_json)
+        copied = in_background(lambda: migrate_topic(settings, name, to=to, once=not follow, stop=stop))
+    show_fields(dict(copied), as_json)
 
 
 def _tell(step: Step) -> None:

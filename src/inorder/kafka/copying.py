@@ -1,167 +1,145 @@
-"""Copying one Kafka topic into another, each record exactly once and in order per key: `inorder topics migrate`.
+"""Copying one Kafka topic into another, each record exactly once and in order per key: the job `migrate`.
 
-Consume, produce and the commit of the source offsets are one transaction. So a record is in the copy if and only if its
-offset is committed, and a copier that was killed goes on behind the last record that it copied. The transactional id
-names source and destination: a second copier fences the first, and reads the committed offsets behind its own fence.
+A copy is a slice work like any other (`ports/slice_work.py`), so every engine can run it: tasks of Spark, or this
+process alone for `inorder topics migrate`.
 
-A key lives in one partition of the source. One producer sends all of it in the order of the offsets, and the
-destination's partition follows from the key alone, so a key keeps its order. Headers, timestamp and value stay as they
-are; one header more tells where the record came from.
+**What is authoritative.** The offsets committed by the group of the copy, one a partition of the source. They are
+committed in the transaction that carries the copies. So a record is in the copy if and only if its offset is committed.
+
+**The fence.** Each partition of the source has a transactional id of its own. Whoever begins on a partition takes it:
+the broker ends what an earlier holder left open, and refuses whatever that one sends from then on. The committed offset
+is asked for behind the fence, so it cannot move under its holder.
+
+**Order.** A key lives in one partition of the source. One producer at a time sends all of it in the order of the
+offsets, and the destination's partition follows from the key alone. Headers, timestamp and value stay as they are; one
+header more tells where the record came from.
+
+Invariants:
+
+1. A slice is copied by one transaction, with the offset behind it, or not at all.
+2. Nothing is sent on a partition before its committed offset was read behind the fence.
+
+Failure table:
+
+| what happens                               | what follows                                                        |
+|--------------------------------------------|---------------------------------------------------------------------|
+| killed in mid-slice                        | the next holder's fence aborts what is open; it begins at the offset |
+| killed after the commit                    | the offset is behind the slice; nothing is copied again             |
+| commit sent, answer lost                   | the holder lets go; behind its next fence the offset tells          |
+| paused, and somebody else took over        | fenced: it takes the partition back, finds the offset moved, and     |
+|                                            | drops what is copied                                                |
+| a partition goes from one worker to another| the same; that is how Spark places the tasks of micro-batches       |
+| two copiers at once                        | they fence each other in turn: slower, and nothing twice            |
+| the destination refuses a record           | `RejectedError` with its coordinates; nothing behind it is copied   |
+| the group's offsets went back or expired   | a running engine stops loudly. A new one cannot know: it copies      |
+|                                            | again what it finds no offset for                                   |
 """
 
 from __future__ import annotations
 
-import logging
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaException
 
-from inorder.kafka.client_log import CLIENT_LOG
 from inorder.kafka.committed import committed_consumer
+from inorder.kafka.copy_lane import Lane, committed, partitions_of
 from inorder.kafka.errors import error_of, meaning
-from inorder.kafka.shard_log import DEFAULTS, OURS
-from inorder.model.errors import ConfigurationError, TransientError
-from inorder.model.partition import Partitioner, partition_of
-
-log = logging.getLogger("inorder.topics")
-
-ORIGIN = "inorder-origin"
-"""The header with the coordinates of the original: topic/partition/offset."""
-CHUNK = 5_000
-INIT_SECONDS = 30.0
-COMMIT_SECONDS = 60.0
-STEP_SECONDS = 0.05
-BY_THE_CLIENT = -1
+from inorder.model.errors import FencedError, GuaranteeError, InorderError
+from inorder.model.partition import Partitioner
+from inorder.pipeline.slice import Apply, MovedBack, Skip, plan
+from inorder.ports.slice_work import Slice, SliceOutcome, check_order
+from inorder.ports.table_store import Pointer
 
 
-class Copier:
-    """Copies one topic into another; made anew after every error."""
+@dataclass(frozen=True, slots=True)
+class CopyWork:
+    """One topic into another."""
 
-    def __init__(
-        self,
-        properties: Mapping[str, object],
-        source: str,
-        destination: str,
-        *,
-        partitioner: Partitioner = Partitioner.MURMUR2,
-    ) -> None:
-        self._source = source
-        self._destination = destination
-        self._partitioner = partitioner
-        name = f"inorder.migrate.{source}.{destination}"
-        self._consumer = committed_consumer(properties, name)
-        self._producer = Producer({**DEFAULTS, **properties, **OURS, "transactional.id": name}, logger=CLIENT_LOG)
-        self._unread: set[int] = set()
-        self._partitions = 0
+    properties: tuple[tuple[str, object], ...]
+    """Of the Kafka client, for both."""
+    source: str
+    destination: str
+    partitioner: Partitioner = Partitioner.MURMUR2
 
-    def run(self, ends: Sequence[int] | None, go_on: Callable[[], bool]) -> int:
-        """Copies up to the ends, or to what is committed at the end of each partition where there are none.
+    @property
+    def name(self) -> str:
+        """Of the group whose offsets tell how far it has come; transactional ids begin with it."""
+        return f"inorder.migrate.{self.source}.{self.destination}"
 
-        Returns how many records were copied. Asks `go_on` between transactions. A failure leaves nothing half done:
-        the next copier goes on from the last commit.
-        """
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The source."""
+        return (self.source,)
+
+    @property
+    def needs_headers(self) -> bool:
+        """They are copied."""
+        return True
+
+    def open(self) -> CopyWorker:
+        """A worker that holds no partition yet."""
+        return CopyWorker(self)
+
+
+class CopyWorker:
+    """Copies slices; holds each partition from its first slice on."""
+
+    def __init__(self, work: CopyWork) -> None:
+        self._work = work
+        self._lanes: dict[int, Lane] = {}
+
+    def pointers(self, topic: str) -> Mapping[int, Pointer]:
+        """The committed offsets."""
+        consumer = committed_consumer(dict(self._work.properties), self._work.name)
         try:
-            self._begin(ends)
-            copied = 0
-            while self._unread and go_on():
-                copied += self._copy(self._chunk(), ends)
-            return copied
+            count = partitions_of(consumer, topic)
+            return {number: Pointer(offset) for number, offset in committed(consumer, topic, range(count))}
         except KafkaException as exception:
-            raise meaning(error_of(exception), f"Copying {self._source!r} to {self._destination!r}") from exception
+            raise meaning(error_of(exception), f"Asking how far {self._work.name!r} is") from exception
         finally:
-            self._consumer.close()
+            consumer.close()
 
-    def _begin(self, ends: Sequence[int] | None) -> None:
-        self._producer.init_transactions(INIT_SECONDS)
-        self._partitions = len(self._partitions_of(self._destination))
-        places = [TopicPartition(self._source, number) for number in self._partitions_of(self._source)]
-        starts = [
-            TopicPartition(self._source, place.partition, max(place.offset, 0) or OFFSET_BEGINNING)
-            for place in self._committed(places)
-            if ends is None or max(place.offset, 0) < ends[place.partition]
-        ]
-        self._consumer.assign(starts)
-        self._unread = {place.partition for place in starts}
-
-    def _committed(self, places: list[TopicPartition]) -> list[TopicPartition]:
-        # The coordinator moves when its broker stops, and is nowhere for a moment on a cluster that never had a group.
-        deadline = time.monotonic() + INIT_SECONDS
-        while True:
-            try:
-                return self._consumer.committed(places, timeout=INIT_SECONDS)
-            except KafkaException as exception:
-                passing = isinstance(meaning(error_of(exception), "Asking for offsets"), TransientError)
-                if not passing or time.monotonic() > deadline:
-                    raise
-                time.sleep(STEP_SECONDS)
-
-    def _partitions_of(self, topic: str) -> list[int]:
-        found = self._consumer.list_topics(topic, timeout=INIT_SECONDS).topics[topic]
-        if found.error is not None:
-            raise ConfigurationError(f"There is no topic {topic!r} to copy from or to: {found.error.str()}.")
-        return sorted(found.partitions)
-
-    def _chunk(self) -> list[Message]:
-        messages: list[Message] = []
-        for message in self._consumer.consume(CHUNK, STEP_SECONDS):
-            error = message.error()
-            if error is None:
-                messages.append(message)
-            elif error.code() == KafkaError._PARTITION_EOF:
-                self._unread.discard(message.partition() or 0)
-            elif not error.retriable():
-                raise KafkaException(error)
-        return messages
-
-    def _copy(self, found: Sequence[Message], ends: Sequence[int] | None) -> int:
-        messages = [each for each in found if ends is None or _offset(each) < ends[each.partition() or 0]]
-        if not messages:
-            return 0
-        self._producer.begin_transaction()
+    def apply(self, batch: Slice, expected: int) -> SliceOutcome:
+        """Copies what is new in a slice."""
+        check_order(batch)
         try:
-            for message in messages:
-                self._send(message)
-        except BufferError as error:
-            self._producer.abort_transaction(COMMIT_SECONDS)
-            raise TransientError("The producer's queue is full.", hint="Run the command again.") from error
-        self._producer.send_offsets_to_transaction(
-            self._next_offsets(messages), self._consumer.consumer_group_metadata(), COMMIT_SECONDS
-        )
-        self._commit()
-        log.debug("topics.copied", extra={"source": self._source, "records": len(messages)})
-        return len(messages)
+            return self._apply(batch, expected)
+        except FencedError:
+            # Another worker has held the partition since. What it has copied, the offset behind a new fence tells.
+            return self._apply(batch, expected)
 
-    def _send(self, message: Message) -> None:
-        origin = f"{self._source}/{message.partition()}/{message.offset()}".encode()
-        headers = [*(message.headers() or ()), (ORIGIN, origin)]
-        key = message.key()
-        place = partition_of(key, self._partitions, self._partitioner)
-        self._producer.produce(
-            self._destination,
-            message.value(),
-            key,
-            BY_THE_CLIENT if place is None else place,
-            timestamp=message.timestamp()[1],
-            headers=headers,
-        )
-        self._producer.poll(0)
+    def close(self) -> None:
+        """Lets all partitions go."""
+        self._lanes.clear()
 
-    def _next_offsets(self, messages: Sequence[Message]) -> list[TopicPartition]:
-        ends = {message.partition() or 0: _offset(message) + 1 for message in messages}
-        return [TopicPartition(self._source, partition, offset) for partition, offset in ends.items()]
+    def _apply(self, batch: Slice, expected: int) -> SliceOutcome:
+        try:
+            lane = self._lanes.get(batch.partition) or self._taken(batch)
+            outcome = _carried(lane, batch, expected)
+        except InorderError:
+            self._lanes.pop(batch.partition, None)
+            raise
+        self._lanes[batch.partition] = lane
+        return outcome
 
-    def _commit(self) -> None:
-        deadline = time.monotonic() + COMMIT_SECONDS
-        while True:
-            try:
-                self._producer.commit_transaction(COMMIT_SECONDS)
-                return
-            except KafkaException as exception:
-                if not error_of(exception).retriable() or time.monotonic() > deadline:
-                    raise
+    def _taken(self, batch: Slice) -> Lane:
+        work, place = self._work, (batch.topic, batch.partition)
+        return Lane(dict(work.properties), work.name, place, work.destination, work.partitioner)
 
 
-def _offset(message: Message) -> int:
-    offset = message.offset()
-    return -1 if offset is None else offset
+def _carried(lane: Lane, batch: Slice, expected: int) -> SliceOutcome:
+    before = lane.pointer
+    match plan(before, expected, batch):
+        case MovedBack():
+            raise GuaranteeError(
+                f"The offset of {batch.topic}[{batch.partition}] is at {before}, but {expected} was seen committed.",
+                hint=f"Find out who has reset the offsets of group {lane.group!r}; copying again would double records.",
+            )
+        case Skip():
+            copied = 0
+        case Apply(from_offset):
+            copied = lane.copy(batch, from_offset)
+    return SliceOutcome(
+        batch.topic, batch.partition, lane.pointer, read=len(batch), applied=copied, replayed=len(batch) - copied
+    )

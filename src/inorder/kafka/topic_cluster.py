@@ -16,7 +16,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs d
 
 from inorder.kafka.admin import SECONDS, Cluster
 from inorder.kafka.committed import committed_consumer
-from inorder.kafka.copying import ORIGIN
+from inorder.kafka.copy_lane import ORIGIN
 from inorder.kafka.errors import error_of, meaning
 from inorder.kafka.last_record import read_last_record
 from inorder.kafka.topics import BROKERS_CHOICE, ensure_topic

@@ -30,7 +30,7 @@ from inorder.pipeline.survey import Survey, survey
 from inorder.ports.partition_reader import Place, TopicSource
 from inorder.ports.slice_work import SliceWork
 from inorder.spark.checkpoint import checkpoint_folder
-from inorder.spark.faults import STOP_BUDGET_SECONDS, Pauses, environment, raise_gravest, spark_errors
+from inorder.spark.faults import STOP_BUDGET_SECONDS, Pauses, environment, raise_gravest, raise_if_over, spark_errors
 from inorder.spark.outcome_rows import OUTCOME_SCHEMA, sorted_out
 from inorder.spark.query_progress import listening
 from inorder.spark.slice_task import RECORD_COLUMNS, slice_task
@@ -134,8 +134,10 @@ class MicroBatch:
                 if found.has_grown(self._source):
                     return True
                 look_at = time.monotonic() + LOOK_SECONDS
-        if not stop.is_set() and attempt.failure is None and (error := query.exception()) is not None:
-            attempt.failure = environment(error)
+        if not stop.is_set() and attempt.failure is None:
+            raise_if_over()
+            if (error := query.exception()) is not None:
+                attempt.failure = environment(error)
         return False
 
 

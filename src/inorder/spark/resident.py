@@ -6,9 +6,9 @@ from then on a record is on its way to the table as soon as the broker has it. S
 its executors, to give them their Python and to run them anew when an executor is lost.
 
     survey     pointers and extents of the topics; refuse a pointer that cannot be reached
-    launch     share the partitions out among as many tasks as Spark has cores, each a job of its own
+    launch     share the partitions out among as many tasks as Spark has room for, each a job of its own
     work       a task reads what is there, at most 10,000 records, applies it as a slice, and reports now and then
-    change     more partitions, a new topic, or other cores: all tasks end after the slice in hand, and a new launch
+    change     more partitions, a new topic, or other room: all tasks end after the slice in hand, and a new launch
     failure    of the environment: that task is begun again after a pause; any other: all tasks end, and it is raised
     stop       the driver hangs up; tasks finish the slice in hand, within a budget; then Spark ends what is left
 
@@ -35,7 +35,9 @@ Failure table:
 |-------------------------------------------|----------------------------------------------------------------------|
 | Python worker killed in mid-slice         | the database rolls back; Spark runs the task anew, from the pointers |
 | Python worker killed after COMMIT         | the new task begins behind it                                        |
-| executor lost                             | as above, on another; with fewer cores a new launch shares out anew  |
+| executor lost                             | as above, on another or on its successor; if none is there for 10 s, |
+|                                           | a new launch shares all partitions out among fewer tasks             |
+| executors lost again and again            | Spark gives the task's job up after four; it is begun again          |
 | driver killed                             | lines close, tasks end; a new driver begins at the pointers          |
 | driver unreachable, its host lost         | the task's reports stay unanswered for 30 s, then it ends; Spark     |
 |                                           | ends executors without a driver besides                              |
@@ -68,13 +70,14 @@ from inorder.pipeline.progress import NOBODY, Listener
 from inorder.pipeline.survey import Survey, spread, survey
 from inorder.ports.partition_reader import Place, TopicSource
 from inorder.ports.slice_work import SliceWork
-from inorder.spark.faults import Pauses, raise_gravest, spark_errors
-from inorder.spark.resident_crew import Crew, Duty
+from inorder.spark.faults import Pauses, raise_gravest
+from inorder.spark.resident_crew import Crew, SliceDuty
+from inorder.spark.resident_room import Room, room
 
 logger = logging.getLogger("inorder.pipeline")
 
 LOOK_SECONDS = 2.0
-"""How often the driver looks for new partitions and other cores."""
+"""How often the driver looks for new partitions and other room."""
 _WATCH_SECONDS = 0.05
 
 
@@ -107,40 +110,34 @@ class Resident:
         """One crew from its launch to its end; whether another one should follow."""
         found = survey(self._work, self._source)
         expected |= {place: max(pointer, expected.get(place, 0)) for place, pointer in found.pointers.items()}
-        cores = self._cores()
-        shares = tuple(spread(found.places, cores))
-        crew = Crew(self._spark, Duty(self._work, self._source, shares, once), expected, listener)
+        shares = tuple(spread(found.places, room(self._spark)))
+        crew = Crew(self._spark, SliceDuty(self._work, self._source, shares, once), expected, listener)
         logger.info(
             "pipeline.start pipeline=%s partitions=%s tasks=%d", self._work.name, dict(found.partitions), len(shares)
         )
         crew.start()
         try:
-            has_changed = self._watch(crew, found, cores, stop, once)
+            has_changed = self._watch(crew, found, Room(len(shares), len(found.places)), stop, once)
         finally:
             crew.stop()
         raise_gravest(crew.failures)
         return has_changed
 
-    def _watch(self, crew: Crew, found: Survey, cores: int, stop: threading.Event, once: bool) -> bool:
+    def _watch(self, crew: Crew, found: Survey, used: Room, stop: threading.Event, once: bool) -> bool:
         """Waits for the end of the crew; whether it must be launched anew."""
         look_at = time.monotonic() + LOOK_SECONDS
         while crew.is_at_work() and not stop.wait(_WATCH_SECONDS):
             if once or time.monotonic() < look_at:
                 continue
-            if self._has_changed(found, cores):
+            if self._has_changed(found, used):
                 return True
             look_at = time.monotonic() + LOOK_SECONDS
         return False
 
-    def _has_changed(self, found: Survey, cores: int) -> bool:
+    def _has_changed(self, found: Survey, used: Room) -> bool:
         try:
             if found.has_grown(self._source):
                 return True
         except TransientError as error:
             logger.debug("pipeline.not_asked %s", error)  # the tasks wait for the broker themselves
-        now = self._cores()
-        return now != cores and spread(found.places, now) != spread(found.places, cores)
-
-    def _cores(self) -> int:
-        with spark_errors():
-            return self._spark.sparkContext.defaultParallelism
+        return used.has_changed(room(self._spark))

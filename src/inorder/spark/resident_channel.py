@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, BinaryIO
 
 import orjson
@@ -51,6 +51,8 @@ class Report:
 
     outcomes: Sequence[SliceOutcome]
     phases: Mapping[str, float]
+    totals: Mapping[str, int] = field(default_factory=dict)
+    """What a task that applies no slices has counted since it began."""
 
 
 OnReport = Callable[[int, Report], None]
@@ -92,7 +94,8 @@ class Line:
     def report(self, report: Report) -> None:
         """Sends what was done; a driver that is gone cannot be told, and `look` will say so."""
         try:
-            self._send({"outcomes": [asdict(one) for one in report.outcomes], "phases": dict(report.phases)})
+            outcomes = [asdict(one) for one in report.outcomes]
+            self._send({"outcomes": outcomes, "phases": dict(report.phases), "totals": dict(report.totals)})
         except OSError:
             self.is_open = False
 
@@ -197,7 +200,7 @@ def _hello_of(said: bytes) -> tuple[str, int]:
 
 
 def _report_of(said: Mapping[str, Any]) -> Report:
-    return Report([SliceOutcome(**fields) for fields in said["outcomes"]], said["phases"])
+    return Report([SliceOutcome(**fields) for fields in said["outcomes"]], said["phases"], said["totals"])
 
 
 def _notice_a_lost_peer(line: socket.socket) -> None:

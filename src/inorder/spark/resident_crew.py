@@ -10,31 +10,57 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from inorder.model.errors import InorderError, PermanentError, TransientError
-from inorder.pipeline.progress import Listener, tell
+from inorder.pipeline.progress import NOBODY, Listener, tell
 from inorder.ports.partition_reader import Place, TopicSource
 from inorder.ports.slice_work import SliceWork
 from inorder.spark.faults import STOP_BUDGET_SECONDS, Pauses, spark_errors
 from inorder.spark.outcome_rows import OUTCOME_SCHEMA, sorted_out
-from inorder.spark.resident_channel import Report, Switchboard
+from inorder.spark.resident_channel import Address, Report, Switchboard
 from inorder.spark.resident_task import Order, resident_task
 from inorder.spark.slice_task import Task
 
 logger = logging.getLogger("inorder.pipeline")
 
+OnTotals = Callable[[int, Mapping[str, int]], None]
+"""Hears what the task in a seat has counted since it began."""
+
 CANCEL_SECONDS = 2.0
 """How long a job may take to end that was cancelled; Spark kills its worker meanwhile."""
 
 
-@dataclass(frozen=True, slots=True)
-class Duty:
+class Duty(Protocol):
     """What a crew is for."""
+
+    @property
+    def name(self) -> str:
+        """For logs."""
+
+    @property
+    def seats(self) -> int:
+        """How many tasks it takes."""
+
+    @property
+    def once(self) -> bool:
+        """Whether a task that ends is done; else it is begun again."""
+
+    def task(self, seat: int, address: Address) -> Task:
+        """What the task in a seat does; it calls the driver at the address."""
+
+    def place(self, seat: int) -> str:
+        """What the task in a seat works on, for logs."""
+
+
+@dataclass(frozen=True, slots=True)
+class SliceDuty:
+    """Partitions, shared out."""
 
     work: SliceWork
     source: TopicSource
@@ -42,26 +68,52 @@ class Duty:
     """The partitions of each task."""
     once: bool
 
+    @property
+    def name(self) -> str:
+        """Of the pipeline."""
+        return self.work.name
+
+    @property
+    def seats(self) -> int:
+        """One a share."""
+        return len(self.shares)
+
+    def task(self, seat: int, address: Address) -> Task:
+        """Reads and applies its share."""
+        return resident_task(Order(seat, self.shares[seat], self.work, self.source, address, self.once))
+
+    def place(self, seat: int) -> str:
+        """The partitions."""
+        return ", ".join(f"{topic}[{number}]" for topic, number in self.shares[seat])
+
 
 class Crew:
     """Resident tasks from their launch to their end; `expected` is kept up to date while they work."""
 
-    def __init__(self, spark: SparkSession, duty: Duty, expected: dict[Place, int], listener: Listener) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        duty: Duty,
+        expected: dict[Place, int],
+        listener: Listener = NOBODY,
+        on_totals: OnTotals = lambda _seat, _totals: None,
+    ) -> None:
         self.failures: list[InorderError] = []
         self.has_applied = False
         self._spark = spark
         self._duty = duty
         self._expected = expected
         self._listener = listener
+        self._on_totals = on_totals
         self._lock = threading.Lock()
         self._over = threading.Event()
-        self._reports = [0] * len(duty.shares)
+        self._reports = [0] * duty.seats
         self._group = f"inorder-{uuid.uuid4()}"
         host, bind = driver_host(spark)
         self._switchboard = Switchboard(host, bind, self._seen, self._on_report)
         self._threads = [
             threading.Thread(target=self._keep_at_work, args=(seat,), name=f"resident-{seat}", daemon=True)
-            for seat in range(len(duty.shares))
+            for seat in range(duty.seats)
         ]
 
     def start(self) -> None:
@@ -78,7 +130,7 @@ class Crew:
         self._over.set()
         self._switchboard.hang_up()
         if not self._joined(STOP_BUDGET_SECONDS):
-            logger.warning("pipeline.tasks_cancelled pipeline=%s", self._duty.work.name)
+            logger.warning("pipeline.tasks_cancelled pipeline=%s", self._duty.name)
             with spark_errors():
                 self._spark.sparkContext.cancelJobGroup(self._group)
             self._joined(CANCEL_SECONDS)
@@ -103,17 +155,16 @@ class Crew:
                 return
             pause = pauses.after(progress=self._reports[seat] > before)
             if not self._over.is_set():
-                places = ", ".join(f"{topic}[{number}]" for topic, number in self._duty.shares[seat])
-                logger.warning("pipeline.task_restart places=%s pause=%.1fs reason=%s", places, pause, error)
+                place = self._duty.place(seat)
+                logger.warning("pipeline.task_restart places=%s pause=%.1fs reason=%s", place, pause, error)
             self._over.wait(pause)
 
     def _serve(self, seat: int) -> InorderError | None:
         """One life of a task; how it failed, if it did."""
-        duty = self._duty
-        order = Order(seat, duty.shares[seat], duty.work, duty.source, self._switchboard.address, duty.once)
+        task = self._duty.task(seat, self._switchboard.address)
         try:
             with spark_errors():
-                return self._run_job(resident_task(order), f"resident task {seat} of {duty.work.name}")
+                return self._run_job(task, f"resident task {seat} of {self._duty.name}")
         except InorderError as error:
             return error
 
@@ -143,6 +194,8 @@ class Crew:
                 self._expected[place] = max(outcome.next_offset, self._expected.get(place, 0))
                 tell(self._listener, outcome)
             self._listener.spent(report.phases)
+            if report.totals:
+                self._on_totals(seat, report.totals)
 
 
 def driver_host(spark: SparkSession) -> tuple[str, str]:

@@ -11,22 +11,19 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import chain
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 
 from inorder.model.errors import InorderError
+from inorder.pipeline.attending import apply_all, starts
 from inorder.pipeline.progress import summed
-from inorder.ports.partition_reader import PartitionReader, Place, TopicSource
-from inorder.ports.slice_work import SliceOutcome, SliceWork, SliceWorker, portions
+from inorder.ports.partition_reader import Place, TopicSource
+from inorder.ports.slice_work import SliceOutcome, SliceWork
 from inorder.spark.garbage import look_for_cycles_less_often
 from inorder.spark.outcome_rows import error_row
 from inorder.spark.resident_channel import Address, Line, Report
 from inorder.spark.slice_task import Task
 
-SLICE_RECORDS = 10_000
-WAIT_SECONDS = 0.1
-"""How long a look waits for a record, and so how late a stop may be noticed while nothing comes."""
 REPORT_SECONDS = 0.05
 """Reports are not closer than this: at some hundred small slices a second they would cost more than they tell."""
 
@@ -63,33 +60,11 @@ def attend(order: Order) -> None:
     with closing(Line(order.address, order.seat)) as line, closing(order.work.open()) as worker:
         if not line.look():
             return
-        pointers = {topic: worker.pointers(topic) for topic in {topic for topic, _ in order.places}}
-        starts = {
-            (topic, number): pointers[topic][number].next_offset if number in pointers[topic] else None
-            for topic, number in order.places
-        }
-        reader = order.source.open(starts, headers=order.work.needs_headers, tells_ends=order.once)
+        begin = starts(worker, order.places)
+        reader = order.source.open(begin, headers=order.work.needs_headers, tells_ends=order.once)
+        unread = set(order.places) if order.once else None
         with closing(reader), closing(_Journal(line)) as journal:
-            _apply_all(reader, worker, line, journal, set(order.places) if order.once else None)
-
-
-def _apply_all(
-    reader: PartitionReader, worker: SliceWorker, line: Line, journal: _Journal, unread: set[Place] | None
-) -> None:
-    """`unread` are the partitions whose end is to be reached; None: there is no end."""
-    expected = line.expected
-    while line.look() and (unread is None or unread):
-        began = time.monotonic()
-        slices, ended = reader.read(SLICE_RECORDS, WAIT_SECONDS)
-        read = time.monotonic()
-        for batch in chain.from_iterable(map(portions, slices)):
-            place = batch.topic, batch.partition
-            outcome = worker.apply(batch, expected.get(place, 0))
-            expected[place] = outcome.next_offset
-            journal.note(outcome)
-        if unread is not None:
-            unread -= ended
-        journal.spent(read - began, time.monotonic() - read)
+            apply_all(reader, worker, journal, expected=line.expected, goes_on=line.look, unread=unread)
 
 
 class _Journal:

@@ -12,11 +12,13 @@ from inorder.wiring.expire import run_expire
 from inorder.wiring.following import follow_key
 from inorder.wiring.generations_status import generations_status
 from inorder.wiring.journal import AsyncJournals, Journals, journal_lag
+from inorder.wiring.migrate import copies_behind, migrate_topic, run_migrate
 from inorder.wiring.outbox import replay_outbox
 from inorder.wiring.pipeline_status import pipeline_status
 from inorder.wiring.publisher import Publisher
 from inorder.wiring.quarantine import discard_quarantined, list_quarantine, release_journal
 from inorder.wiring.relay import Relay, RelayState
+from inorder.wiring.relay_on_spark import run_relay
 from inorder.wiring.relay_state import exceeded_rows, relay_status, settle_exceeded
 from inorder.wiring.replicate import journal_topics, run_replicate
 from inorder.wiring.resharding import reshard
@@ -26,7 +28,6 @@ from inorder.wiring.topic_generations import (
     apply_topics,
     cancel_fail_over,
     fail_over,
-    migrate_topic,
     plan_topics,
 )
 from inorder.wiring.upsert import run_upsert, table_mappings, upsert_work
@@ -39,6 +40,7 @@ __all__ = [
     "RelayState",
     "apply_topics",
     "cancel_fail_over",
+    "copies_behind",
     "count_dead_letters",
     "discard_dead_letters",
     "discard_quarantined",
@@ -62,6 +64,8 @@ __all__ = [
     "retry_dead_letters",
     "run_audit",
     "run_expire",
+    "run_migrate",
+    "run_relay",
     "run_replicate",
     "run_upsert",
     "schema_sql",

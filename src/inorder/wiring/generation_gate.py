@@ -84,28 +84,40 @@ def follow_generations(
     """Runs the engine on generation after generation, until `stop` is set or it ends on the last one by itself."""
     database = open_database(settings.database.require_url(), "inorder pipeline (generations)")
     with closing(GenerationGate(database)) as gate:
-        reading: SliceWork | None = None
-        while (wanted := _asked(gate, work, stop)) is not None and wanted != reading:
-            reading = wanted
-            log.info("pipeline.generation pipeline=%s topics=%s", work.name, ",".join(reading.topics))
-            with until_changed(partial(_has_changed, gate, work, reading), stop, look) as over:
-                run_engine(reading, over)
+        follow(partial(gate.reading, work), work.name, stop, run_engine, look=look)
 
 
-def _asked(gate: GenerationGate, work: UpsertWork, stop: threading.Event) -> SliceWork | None:
+def follow(
+    reading_now: Callable[[], SliceWork],
+    name: str,
+    stop: threading.Event,
+    run_engine: RunEngine,
+    *,
+    look: float = LOOK_SECONDS,
+) -> None:
+    """Runs the engine on what is to be read now, and anew when that is something else."""
+    reading: SliceWork | None = None
+    while (wanted := _asked(reading_now, name, stop)) is not None and wanted != reading:
+        reading = wanted
+        log.info("pipeline.generation pipeline=%s topics=%s", name, ",".join(reading.topics))
+        with until_changed(partial(_has_changed, reading_now, reading), stop, look) as over:
+            run_engine(reading, over)
+
+
+def _asked(reading_now: Callable[[], SliceWork], name: str, stop: threading.Event) -> SliceWork | None:
     """What to read, as soon as the database tells; None if it is to stop."""
     while not stop.is_set():
         try:
-            return gate.reading(work)
+            return reading_now()
         except TransientError as error:
-            log.warning("pipeline.generation_not_asked pipeline=%s reason=%s", work.name, error)
+            log.warning("pipeline.generation_not_asked pipeline=%s reason=%s", name, error)
             stop.wait(RETRY_SECONDS)
     return None
 
 
-def _has_changed(gate: GenerationGate, work: UpsertWork, reading: SliceWork) -> bool:
+def _has_changed(reading_now: Callable[[], SliceWork], reading: SliceWork) -> bool:
     try:
-        return gate.reading(work) != reading
+        return reading_now() != reading
     except TransientError as error:
         log.debug("pipeline.generation_not_asked %s", error)  # the engine meets the same trouble, and tells it
         return False

@@ -1,29 +1,24 @@
-"""Generations of topics, from the settings: switching, copying, planning, and how it stands."""
+"""Generations of topics, from the settings: switching and planning."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 
-from inorder.kafka.copying import Copier
 from inorder.kafka.topic_cluster import KafkaTopicCluster
 from inorder.kafka.topic_mirror import KafkaTopicMirror
-from inorder.model.errors import ConfigurationError, TransientError
-from inorder.model.partition import Partitioner
 from inorder.ports.registry import Registration
-from inorder.ports.topic_generations import Generation, Target, TopicState
+from inorder.ports.topic_generations import Generation, TopicState
 from inorder.relay.fencing import end_term
 from inorder.settings import Settings
 from inorder.settings.topics import TopicSettings
 from inorder.stores.opening import open_database
-from inorder.stores.pointers import SqlPointers
 from inorder.stores.registry import SqlRegistry
 from inorder.stores.topic_generations import SqlTopicGenerations
 from inorder.topics.desired import Action, Desired, Found, MakeIt, SetIt, actions
 from inorder.topics.failover import Failover, OnStep
-from inorder.topics.gate import is_drained
 from inorder.topics.switch import Step, Wanted
 from inorder.wiring.logs import fenced_log
 
@@ -127,60 +122,3 @@ def _desired(name: str, topic: TopicSettings) -> Desired:
 
 def _spelt(value: str | int | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def migrate_topic(
-    settings: Settings, topic: str, *, to: str | None = None, go_on: Callable[[], bool] = lambda: True
-) -> dict[str, int]:
-    """Copies the generations of a topic into one Kafka topic, each after the one before; records by generation's topic.
-
-    What was copied before is not copied again. The current generation is copied as far as it goes at the moment.
-    """
-    with closing(open_generations(settings)) as authority:
-        state = authority.read(topic)
-    if state is None:
-        raise ConfigurationError(
-            f"Topic {topic!r} has one generation only.", hint="`inorder topics failover` makes the next one."
-        )
-    destination = to or topic
-    sources = sources_of(state, destination)
-    _require_drained(settings, state, destination)
-    _require(settings, destination, sources)
-    partitioner = Partitioner(settings.topic(topic).partitioner)
-    copied: dict[str, int] = {}
-    for source in sources:
-        copier = Copier(settings.kafka.properties, source.topic, destination, partitioner=partitioner)
-        copied[source.topic] = copier.run(source.ends, go_on)
-    return copied
-
-
-def sources_of(state: TopicState, destination: str) -> Sequence[Generation]:
-    """The generations to copy: all, or those behind the destination if it is one itself."""
-    numbers = [generation.number for generation in state.generations if generation.topic == destination]
-    if numbers and numbers[0] == state.current.number:
-        raise ConfigurationError(
-            f"{destination!r} is the current generation of topic {state.topic!r}; publishers write to it.",
-            hint="Copy into the topic's first generation, which is the default, or name another topic with --to.",
-        )
-    return [generation for generation in state.generations if not numbers or generation.number > numbers[0]]
-
-
-def _require_drained(settings: Settings, state: TopicState, destination: str) -> None:
-    """A pipeline that reads the destination as a generation must be through with it, or it would read the copies."""
-    closed = next((each for each in state.generations if each.topic == destination), None)
-    if closed is None:
-        return
-    with closing(SqlPointers(open_database(settings.database.require_url(), NAME))) as pointers:
-        found = pointers.of_topic(destination)
-    late = [pipeline for pipeline, applied in found.items() if not is_drained(closed, applied)]
-    if late:
-        raise TransientError(
-            f"The pipeline {late[0]!r} still reads {destination!r} as generation {closed.number} of {state.topic!r}.",
-            hint="Copy when it is done (`inorder topics status`), or into another topic with --to.",
-        )
-
-
-def _require(settings: Settings, destination: str, sources: Sequence[Generation]) -> None:
-    cluster = KafkaTopicCluster(settings.kafka.properties)
-    if cluster.partitions(destination) is None:
-        cluster.make(Target(destination, sources[-1].partitions), like=sources[-1].topic)

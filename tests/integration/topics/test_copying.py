@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+import os
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import reduce
 
 import pytest
 from confluent_kafka import Producer
 
-from inorder.kafka import copying
-from inorder.kafka.copying import ORIGIN, Copier
+from inorder.kafka.copy_lane import ORIGIN, Lane
+from inorder.kafka.copying import CopyWork
+from inorder.kafka.partition_reader import KafkaSource
 from inorder.kafka.read_back import ReadRecord, read_back
 from inorder.kafka.topic_cluster import KafkaTopicCluster
 from inorder.kafka.topics import ensure_topic
-from inorder.model.errors import ConfigurationError
+from inorder.model.errors import ConfigurationError, GuaranteeError, RejectedError
 from inorder.model.partition import Partitioner, partition_of
+from inorder.pipeline import attending
+from inorder.pipeline.in_process import InProcess
+from inorder.pipeline.progress import Progress, Several
+from inorder.ports.slice_work import Slice, SliceOutcome, portions
 from inorder.ports.topic_generations import Target
 from inorder.testing.checker import check_delivery, check_placement
+from inorder.topics.ended_work import EndedWork
 from tests.conftest import Eventually
 
 EndsOf = Callable[[str], tuple[int, ...]]
@@ -65,7 +75,7 @@ def ends_of(properties: dict[str, object], eventually: Eventually) -> EndsOf:
 
 @pytest.fixture
 def _in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copying, "CHUNK", 40)
+    monkeypatch.setattr(attending, "SLICE_RECORDS", 40)
 
 
 @pytest.fixture
@@ -85,60 +95,167 @@ def all_copied(properties: dict[str, object], source: str, eventually: Eventuall
     return records
 
 
+def copy_of(properties: dict[str, object], source: str, destination: str | None = None) -> CopyWork:
+    return CopyWork(tuple(properties.items()), source, destination or f"{source}.copy")
+
+
+@dataclass
+class Copying:
+    """Runs of the copy in this process; each is a new one, as after a crash."""
+
+    properties: dict[str, object]
+    source: str
+    copied: int = 0
+
+    def run(self, *, most_slices: int | None = None, ends: tuple[int, ...] | None = None) -> int:
+        """Copies to the end, or gives up behind so many slices; how many records that were."""
+        counting, stop = Progress(), threading.Event()
+        stopping = _StopsAfter(most_slices, stop)
+        work = copy_of(self.properties, self.source)
+        wanted = work if ends is None else EndedWork(work, ((self.source, ends),))
+        InProcess(wanted, KafkaSource(self.properties)).run(stop, once=True, listener=Several(counting, stopping))
+        copied: int = counting.totals()["applied"]
+        self.copied += copied
+        return copied
+
+
+class _StopsAfter:
+    def __init__(self, slices: int | None, stop: threading.Event) -> None:
+        self._left = slices
+        self._stop = stop
+
+    def applied(self, outcome: SliceOutcome) -> None:
+        if self._left is not None and outcome.read:
+            self._left -= 1
+            if self._left <= 0:
+                self._stop.set()
+
+    def spent(self, phases: Mapping[str, float]) -> None:
+        pass
+
+
+@pytest.fixture
+def copying(properties: dict[str, object], source: str) -> Copying:
+    return Copying(properties, source)
+
+
 def test_a_copy_has_every_record_once_in_order_with_its_origin(
-    properties: dict[str, object], source: str, all_copied: AllCopied
+    source: str, copying: Copying, all_copied: AllCopied
 ) -> None:
-    assert Copier(properties, source, f"{source}.copy").run(None, lambda: True) == KEYS * ROUNDS
+    assert copying.run() == KEYS * ROUNDS
     for record in all_copied():
         headers = dict(record.headers)
         assert headers["place"] == record.value
         assert (headers[ORIGIN] or b"").startswith(f"{source}/".encode())
         assert record.timestamp_ms == 1_000 + int(record.value or b"0")
         assert record.partition == partition_of(record.key, 5, Partitioner.MURMUR2)
-    assert Copier(properties, source, f"{source}.copy").run(None, lambda: True) == 0, "nothing is copied twice"
+    assert copying.run() == 0, "nothing is copied twice"
 
 
 @pytest.mark.usefixtures("_in_small_steps")
-def test_a_copy_that_was_broken_off_goes_on_where_it_was(
-    properties: dict[str, object], source: str, all_copied: AllCopied
-) -> None:
-    copied, runs = 0, 0
-    while copied < KEYS * ROUNDS:
-        times: Iterator[bool] = iter([True, True, False])
-        copied += Copier(properties, source, f"{source}.copy").run(None, lambda times=times: next(times))  # type: ignore[misc]  # a default keeps the loop's variable
+def test_a_copy_that_was_broken_off_goes_on_where_it_was(copying: Copying, all_copied: AllCopied) -> None:
+    runs = 0
+    while copying.copied < KEYS * ROUNDS:
+        copying.run(most_slices=2)
         runs += 1
     assert runs > 3
     all_copied()
 
 
-@pytest.mark.usefixtures("_in_small_steps")
+def slices_of(properties: dict[str, object], source: str, eventually: Eventually) -> dict[int, Slice]:
+    """All that each partition of the source holds."""
+    found: dict[int, list[Slice]] = {}
+    reader = KafkaSource(properties).open({(source, number): None for number in range(3)}, headers=True)
+
+    def is_read() -> bool:
+        for each in reader.read(10_000, 0.1).slices:
+            found.setdefault(each.partition, []).append(each)
+        return sum(len(each) for some in found.values() for each in some) == KEYS * ROUNDS
+
+    with closing(reader):
+        eventually(is_read)
+    return {number: reduce(_joined, some) for number, some in found.items()}
+
+
+def _joined(one: Slice, other: Slice) -> Slice:
+    return replace(
+        one,
+        offsets=[*one.offsets, *other.offsets],
+        keys=[*one.keys, *other.keys],
+        values=[*one.values, *other.values],
+        timestamps=[*one.timestamps, *other.timestamps],
+        headers=[*one.headers, *other.headers],
+    )
+
+
 def test_a_copier_that_died_or_slept_in_a_transaction_copies_nothing_twice(
-    properties: dict[str, object], source: str, all_copied: AllCopied
+    properties: dict[str, object], source: str, copying: Copying, all_copied: AllCopied, eventually: Eventually
 ) -> None:
-    asleep = Copier(properties, source, f"{source}.copy")
-    asleep._begin(None)
-    asleep._producer.begin_transaction()
-    for message in asleep._chunk() or asleep._chunk():
-        asleep._send(message)
-    asleep._producer.flush(10)
-    assert Copier(properties, source, f"{source}.copy").run(None, lambda: True) == KEYS * ROUNDS
+    for number, batch in slices_of(properties, source, eventually).items():
+        asleep = Lane(
+            properties, copy_of(properties, source).name, (source, number), f"{source}.copy", Partitioner.MURMUR2
+        )
+        asleep._producer.begin_transaction()
+        for index in range(len(batch) // 2):
+            asleep._send(batch, index)
+        asleep._producer.flush(10)
+    assert copying.run() == KEYS * ROUNDS
     all_copied()
 
 
+def test_two_copiers_that_take_partitions_from_each_other_copy_nothing_twice(
+    properties: dict[str, object], source: str, all_copied: AllCopied, eventually: Eventually
+) -> None:
+    """So do the workers of Spark: a partition's micro-batches go now to one and now to another."""
+    workers = [copy_of(properties, source).open() for _ in range(2)]
+    copied = 0
+    for batch in slices_of(properties, source, eventually).values():
+        for turn, piece in enumerate(portions(batch, most_bytes=40)):
+            for worker in (workers[turn % 2], workers[(turn + 1) % 2]):
+                outcome = worker.apply(piece, expected=0)
+                copied += outcome.applied
+                assert outcome.next_offset == piece.next_offset
+    assert copied == KEYS * ROUNDS
+    all_copied()
+    for worker in workers:
+        worker.close()
+
+
+def test_an_offset_that_went_back_is_told_and_not_copied_again(
+    properties: dict[str, object], source: str, eventually: Eventually
+) -> None:
+    batch = next(iter(slices_of(properties, source, eventually).values()))
+    with closing(copy_of(properties, source).open()) as worker, pytest.raises(GuaranteeError, match="seen committed"):
+        worker.apply(batch, expected=batch.next_offset + 1)
+
+
+def test_a_record_that_the_copy_refuses_is_named_with_its_place(
+    properties: dict[str, object], source: str, eventually: Eventually
+) -> None:
+    ensure_topic(properties, f"{source}.narrow", 1, {"max.message.bytes": "1000"})
+    found = slices_of(properties, source, eventually)
+    batch = replace(found[1], values=[os.urandom(2_000), *found[1].values[1:]])
+    with closing(copy_of(properties, source, f"{source}.narrow").open()) as worker:
+        with pytest.raises(RejectedError, match=rf"{source}\[1\] offset {batch.offsets[0]} .*MSG_SIZE_TOO_LARGE"):
+            worker.apply(batch, expected=0)
+        assert dict(worker.pointers(source)) == {}
+        assert worker.apply(found[1], expected=0).applied == len(batch), "the worker goes on once the cause is gone"
+
+
 def test_a_copy_stops_at_the_ends_and_a_missing_topic_is_named(
-    properties: dict[str, object], source: str, ends_of: EndsOf, all_copied: AllCopied
+    properties: dict[str, object], source: str, copying: Copying, ends_of: EndsOf, all_copied: AllCopied
 ) -> None:
     ends = ends_of(source)
     assert sum(ends) > KEYS * ROUNDS, "marks of transactions take offsets too"
     halves = tuple(end // 2 for end in ends)
-    assert 0 < Copier(properties, source, f"{source}.copy").run(halves, lambda: True) < KEYS * ROUNDS
+    assert 0 < copying.run(ends=halves) < KEYS * ROUNDS
     for record in read_back(properties, f"{source}.copy"):
         _, partition, offset = (dict(record.headers)[ORIGIN] or b"").decode().split("/")
         assert int(offset) < halves[int(partition)]
-    Copier(properties, source, f"{source}.copy").run(ends, lambda: True)
+    copying.run(ends=ends)
     all_copied()
     with pytest.raises(ConfigurationError, match="no topic"):
-        Copier(properties, source, f"{source}.none").run(None, lambda: True)
+        copy_of(properties, f"{source}.none").open().pointers(f"{source}.none")
 
 
 def test_ends_are_behind_the_last_record_and_unknown_while_a_transaction_is_open(

@@ -51,6 +51,13 @@ def test_a_task_learns_the_pointers_that_were_seen_and_its_reports_are_heard(
     line.close()
 
 
+def test_what_a_task_counts_that_applies_no_slices_is_heard(office: Office, eventually: Eventually) -> None:
+    line = Line(office.address, 0)
+    line.report(Report([], {}, {"published": 7}))
+    eventually(lambda: [report.totals for _, report in office.heard] == [{"published": 7}], 10)
+    line.close()
+
+
 def test_what_the_driver_saw_since_is_told_to_a_task_that_is_begun_anew(office: Office) -> None:
     Line(office.address, 0).close()
     office.expected["upsert", 2] = 8
