@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from inorder import spark
     from inorder.model.errors import (
         ConfigurationError,
         InorderError,
@@ -45,6 +46,8 @@ _HOMES = {
     "ValidationError": "inorder.model.errors",
     "message_checks": "inorder.wiring",
 }
+_ROOMS = ("spark",)
+"""Whole modules that are public."""
 
 __all__ = [
     "AsyncJournals",
@@ -67,10 +70,13 @@ __all__ = [
     "TransientError",
     "ValidationError",
     "message_checks",
+    "spark",
 ]
 
 
 def __getattr__(name: str) -> object:
+    if name in _ROOMS:
+        return import_module(f"inorder.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'inorder' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -87,9 +87,9 @@ def unavailable(topic: str, error: KafkaError, delivered: frozenset[int] = froze
     return TopicUnavailableError(topic, text, hint=hint, delivered_ids=delivered)
 
 
-def refusal(row: OutboxRow, error: object) -> InorderError:
+def refusal(row: OutboxRow, error: object, noun: str = "outbox row") -> InorderError:
     """What it means that the client did not take a row, or did not find the topic of it usable."""
-    doing = f"Sending outbox row {row.id} to topic {row.topic!r}"
+    doing = f"Sending {noun} {row.id} to topic {row.topic!r}"
     if not isinstance(error, KafkaError):
         return TransientError(f"{doing}: {error}.")
     if error.code() in OF_THE_TOPIC:

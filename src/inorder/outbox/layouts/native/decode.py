@@ -18,16 +18,16 @@ _new: Callable[[type[OutboxRow], tuple[Any, ...]], OutboxRow] = tuple.__new__
 def decode(row: Sequence[Any]) -> OutboxRow:
     """Columns: id, topic, key, value, headers, partition, timestamp."""
     id, topic, key, value, headers, partition, timestamp = row
-    if headers is None and topic.__class__ is str and topic:
-        return _new(OutboxRow, (id, topic, key, value, (), partition, timestamp, "", None))
     flaws: list[str] = []
-    name = reading.topic(topic, "topic", flaws)
-    return OutboxRow(id, name, key, value, _headers(headers, flaws), partition, timestamp, "; ".join(flaws))
+    if topic.__class__ is not str or not topic:
+        topic = reading.topic(topic, "topic", flaws)
+    found = () if headers is None else _headers(headers, flaws)
+    return _new(OutboxRow, (id, topic, key, value, found, partition, timestamp, "; ".join(flaws), None))
 
 
 def _headers(stored: Any, flaws: list[str]) -> RecordHeaders:
     already = len(flaws)
-    text = reading.text(stored, "headers", flaws)
+    text = stored if stored.__class__ is str else reading.text(stored, "headers", flaws)
     if len(flaws) > already:
         return ()
     try:

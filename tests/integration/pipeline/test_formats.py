@@ -1,0 +1,195 @@
+"""The formats for users' own Spark applications, on real Spark, Kafka and PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from confluent_kafka import Producer, TopicPartition
+from psycopg import Connection
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+import inorder
+from inorder.kafka.committed import committed_consumer
+from inorder.testing.slices import message
+from inorder.wiring import install_schema
+from tests.integration.pipeline.engines import SPARK_WAIT
+
+PARTITIONS = 2
+PHYSICAL = "SELECT id, ctid::text, xmin::text, updated_at, data FROM messages ORDER BY id"
+SMALL = [(number % PARTITIONS, message(number % 6, data=f"{number}")) for number in range(24)]
+
+
+class Shop:
+    """A topic, a database and a settings file that names both."""
+
+    def __init__(self, spark: SparkSession, bootstrap: str, url: str, topic: str, folder: Path) -> None:
+        self.spark = spark
+        self.bootstrap = bootstrap
+        self.topic = topic
+        self.folder = folder
+        self.config = str(folder / "shop.toml")
+        sections = [
+            f'[kafka]\n"bootstrap.servers" = "{bootstrap}"',
+            f'[database]\nurl = "{url}"',
+            f'[pipeline.upsert]\ntopic = "{topic}"',
+        ]
+        Path(self.config).write_text("\n".join(sections), "utf-8")
+        self.settings = inorder.Settings.load(self.config)
+
+    def produce(self, records: list[tuple[int, bytes]]) -> None:
+        producer = Producer({"bootstrap.servers": self.bootstrap})
+        for partition, value in records:
+            producer.produce(self.topic, value, None, partition)
+        assert producer.flush(30) == 0
+
+    def records(self) -> DataFrame:
+        return self._source(self.spark.read)
+
+    def stream(self) -> DataFrame:
+        return self._source(self.spark.readStream)
+
+    def _source(self, reader: Any) -> DataFrame:
+        options = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": self.topic, "startingOffsets": "earliest"}
+        found: DataFrame = reader.format("kafka").options(**options).load()
+        return found
+
+    def append(self, frame: DataFrame, sink: str, **options: str) -> None:
+        frame.write.format(sink).option("config", self.config).options(**options).mode("append").save()
+
+    def run(self, writer: DataStreamWriter, checkpoint: str) -> None:
+        """Runs a query to the end of the topic."""
+        query = (
+            writer.option("config", self.config)
+            .option("checkpointLocation", str(self.folder / checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(int(SPARK_WAIT))
+
+    def forget_last_commit(self, checkpoint: str) -> None:
+        """Leaves the checkpoint as a driver does that is killed when all tasks of a batch are done."""
+        for file in (self.folder / checkpoint / "commits").iterdir():
+            file.unlink()
+
+    def read(self, topic: str) -> list[tuple[str, str]]:
+        """Keys and values that readers of committed records see, in order per partition."""
+        consumer = committed_consumer({"bootstrap.servers": self.bootstrap}, topic)
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+        found, ended = [], 0
+        while ended < PARTITIONS:
+            record = consumer.poll(30)
+            assert record is not None, "the broker does not answer"
+            if record.error() is None:
+                found.append(((record.key() or b"").decode(), (record.value() or b"").decode()))
+            else:
+                ended += 1
+        consumer.close()
+        return found
+
+
+@pytest.fixture
+def shop(
+    spark: SparkSession,
+    kafka_bootstrap: str,
+    postgres_url: str,
+    unique: str,
+    tmp_path: Path,
+    create_topic: Callable[..., None],
+) -> Shop:
+    inorder.spark.register(spark)
+    create_topic(unique, PARTITIONS)
+    return Shop(spark, kafka_bootstrap, postgres_url, unique, tmp_path)
+
+
+def test_filtered_records_reach_the_table_and_a_stream_that_brings_them_again_changes_nothing(
+    shop: Shop, direct: Connection[Any]
+) -> None:
+    install_schema(shop.settings, "table")
+    shop.produce(SMALL)
+    wanted = shop.records().filter("offset <> 3").withColumn("value", col("value").cast("string"))
+    shop.append(inorder.spark.in_order(wanted, 2), "inorder.table")
+    before = direct.execute(PHYSICAL).fetchall()
+    assert {row[0]: row[-1] for row in before} == {id: str(18 + id) for id in range(6)}
+
+    shop.produce([(0, message(0, data="later"))])
+    shop.run(inorder.spark.in_order(shop.stream(), 2).writeStream.format("inorder.table"), "orders")
+    rows = direct.execute(PHYSICAL).fetchall()
+    assert (rows[0][-1], rows[1:]) == ("later", before[1:]), "a replay must change no row"
+
+
+def test_a_kafka_partition_that_is_spread_over_tasks_is_refused(shop: Shop, direct: Connection[Any]) -> None:
+    install_schema(shop.settings, "table")
+    shop.produce(SMALL)
+    with pytest.raises(PySparkException, match="Nothing says that each Kafka partition is whole"):
+        shop.append(shop.records(), "inorder.table")
+    assert direct.execute("SELECT count(*) FROM messages").fetchone() == (0,)
+    spread = shop.records().repartition(3, "offset").sortWithinPartitions("partition", "offset")
+    with pytest.raises(PySparkException, match="was spread over several Spark partitions"):
+        shop.append(spread, "inorder.table", whole_partitions="true")
+
+
+def test_a_stream_into_kafka_is_sent_once_however_often_its_batch_is_run(
+    shop: Shop, create_topic: Callable[..., None]
+) -> None:
+    target = f"{shop.topic}-copy"
+    create_topic(target, PARTITIONS)
+    shop.produce(SMALL)
+
+    def sink() -> DataStreamWriter:
+        source = col("partition")
+        copied = shop.stream().select(source.cast("string").alias("key"), "value", source.alias("lane"))
+        return copied.writeStream.format("inorder.kafka").option("topic", target).option("name", shop.topic)
+
+    shop.run(sink(), "copy")
+    shop.forget_last_commit("copy")
+    shop.produce([(1, b"next")])
+    shop.run(sink(), "copy")
+    found = shop.read(target)
+    assert len(found) == len(SMALL) + 1
+    for partition in range(PARTITIONS):
+        expected = [value.decode() for place, value in [*SMALL, (1, b"next")] if place == partition]
+        assert [value for key, value in found if key == str(partition)] == expected, "in order per key"
+
+
+def test_a_batch_into_kafka_with_a_name_is_sent_once(shop: Shop) -> None:
+    rows = [(shop.topic, f"k{number}", f"{number}") for number in range(6)]
+    frame = inorder.spark.by_key(shop.spark.createDataFrame(rows).toDF("topic", "key", "value"), 2)
+    assert frame.selectExpr("lane <> spark_partition_id() AS differs").filter("differs").isEmpty()
+    for _ in range(2):
+        shop.append(frame, "inorder.kafka", name=shop.topic)
+    assert sorted(shop.read(shop.topic)) == [(f"k{number}", f"{number}") for number in range(6)]
+
+
+def test_events_reach_their_journals_once(shop: Shop) -> None:
+    install_schema(shop.settings, "journal")
+    rows = [(f"account-{id}", number, f"{number}") for number in (2, 1, 3) for id in range(3)]
+    events = shop.spark.createDataFrame(rows).toDF("id", "seq_nr", "payload")
+    for _ in range(2):
+        shop.append(inorder.spark.in_order(events, 2), "inorder.journal", topic=shop.topic)
+    with inorder.Journals(shop.settings) as journals:
+        for id in range(3):
+            read = list(journals.journal(inorder.Key(f"account-{id}", shop.topic)).read())
+            assert [(record.seq_nr, record.event.payload) for record in read] == [(1, "1"), (2, "2"), (3, "3")]
+
+
+def test_an_outbox_can_be_looked_at_and_not_be_streamed(shop: Shop, postgres_url: str) -> None:
+    install_schema(shop.settings, "native")
+    engine = sa.create_engine(postgres_url, poolclass=sa.NullPool)
+    with engine.begin() as connection:
+        messages = [inorder.Message("orders", key=f"{number}", value={"id": number}) for number in range(5)]
+        inorder.Outbox("outbox").publish_list(connection, messages)
+    source = {"config": shop.config, "ids_per_partition": "2"}
+    found = shop.spark.read.format("inorder.outbox").options(**source).load().orderBy("id").collect()
+    assert [(row.topic, bytes(row.key), bytes(row.value)) for row in found] == [
+        ("orders", f"{number}".encode(), f'{{"id":{number}}}'.encode()) for number in range(5)
+    ]
+    streamed = shop.spark.readStream.format("inorder.outbox").options(**source).load().writeStream.format("noop")
+    with pytest.raises(PySparkException, match="inorder relay run"):
+        streamed.start().awaitTermination(int(SPARK_WAIT))
