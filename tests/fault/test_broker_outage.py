@@ -10,6 +10,7 @@ import pytest
 from inorder.embedded import Kafka
 from tests.fault.conftest import Ordeal
 from tests.fault.fleet import NewFleet, Way
+from tests.fault.standing import told_where_it_stands
 
 OUTAGES = 2
 LONG_OUTAGE_SECONDS = 60.0
@@ -19,15 +20,16 @@ LONG_OUTAGE_SECONDS = 60.0
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("ordeal", [1], indirect=True)
 def test_a_broker_killed_under_load_costs_time_and_nothing_else(ordeal: Ordeal) -> None:
-    with ordeal.load():
-        for _ in range(OUTAGES):
+    with told_where_it_stands(ordeal.path):
+        with ordeal.load():
+            for _ in range(OUTAGES):
+                ordeal.wait_for_progress()
+                ordeal.path.kill_broker()
+                ordeal.path.relay.check()
+                ordeal.path.pipeline.check()
+                ordeal.path.start_broker()
             ordeal.wait_for_progress()
-            ordeal.path.kill_broker()
-            ordeal.path.relay.check()
-            ordeal.path.pipeline.check()
-            ordeal.path.start_broker()
-        ordeal.wait_for_progress()
-    summary = ordeal.verdict()
+        summary = ordeal.verdict()
     assert summary.holds, summary.verdict
     assert summary.committed == summary.published > 0
 

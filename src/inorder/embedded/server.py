@@ -104,12 +104,14 @@ class Server(ABC):
         if self._process is not None:
             return self
         need_disk(self.folder, self.disk_megabytes, self.title)
+        is_first = self._port is None
         for tries_left in reversed(range(_PORT_TRIES)):
             try:
                 self._start_once()
             except UnreachableError:
-                # Between choosing a port and listening on it another process may have taken it.
-                if not (tries_left and self._lost_its_port()):
+                # Between choosing a port and listening on it another process may have taken it. Later on clients know
+                # the port, and a server that came back on another one would leave them behind without a word.
+                if not (is_first and tries_left and self._lost_its_port()):
                     raise
                 self._port = None
             else:

@@ -117,7 +117,11 @@ class Cluster:
     ) -> dict[int, int]:
         asked = {TopicPartition(topic, number): spec for number in range(partitions)}
         answers = self._client.list_offsets(asked, isolation_level=level, request_timeout=SECONDS)
-        return {place.partition: self._answer(answer).offset for place, answer in answers.items()}
+        try:
+            return {place.partition: self._answer(answer).offset for place, answer in answers.items()}
+        except _UnknownTopicError as error:
+            # It was there a moment ago: it is being deleted, or its broker has just come back and does not know it yet.
+            raise _silent(self._servers, f"the ends of {topic!r} are not known: {error.message}") from error
 
     def _settings(self, resource: ConfigResource) -> dict[str, str]:
         answers = self._client.describe_configs([resource], request_timeout=SECONDS)

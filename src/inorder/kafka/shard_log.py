@@ -13,6 +13,18 @@ producer useless, and a topic that takes small batches only (`kafka/topic_limits
 both cases the ids are initialised again before the next batch. That fences whoever took over in the meantime, so it is
 allowed only if nobody has committed since: each marker names its batch, and the last one must be ours. If it is not,
 we were overtaken, or a batch that we took for aborted was committed; then taking over is the only way on.
+
+**Clients that are wrong about a broker that was away.** A client that once heard of a missing topic goes by that for
+minutes, and it may be mistaken about sequence numbers or about who coordinates. No wait of ours may be as long as that:
+
+| a wait for …                   | ends after | then                                                                   |
+|---|---|---|
+| a record to be taken           | 10 s       | `transaction.timeout.ms`, which is its `message.timeout.ms` too: abort |
+| the answer to an abort         | 15 s       | the outcome is unknown: the owner takes over from itself, anew         |
+| the answer to a commit         | 20 s       | the same; a client finds its broker again within 10 s                  |
+| a producer that fails          | two tries  | it is renewed, unless a record or a topic is to blame                  |
+| the fence; the marker          | 30 s; 20 s | the term ends; the next one asks with new clients                      |
+| a transaction without an owner | 20 s       | the broker aborts it: its time is 10 s, and it looks every 10 s        |
 """
 
 from __future__ import annotations
@@ -30,14 +42,23 @@ from inorder.kafka.marker import BATCH_NAME, Marker, read_last_marker
 from inorder.kafka.sender import Sender
 from inorder.kafka.topic_limits import TopicLimits
 from inorder.kafka.topics import ensure_compacted_topic
-from inorder.model.errors import FencedError, InorderError, RejectedError, TransientError, UnknownOutcomeError
+from inorder.model.errors import (
+    FencedError,
+    InorderError,
+    RejectedError,
+    TopicUnavailableError,
+    TransientError,
+    UnknownOutcomeError,
+)
 from inorder.model.partition import Partitioner
 from inorder.ports.outbox_store import OutboxRow
 
 INIT_SECONDS = 30.0
-COMMIT_SECONDS = 60.0
+COMMIT_SECONDS = 20.0
 ABORT_SECONDS = 15.0
 ANSWER_SECONDS = 2.0
+MOST_FAILURES = 2
+"""Failures of a producer in a row, with no record and no topic to blame, after which it is renewed."""
 
 LETTERS = "ab"
 """One transactional id each."""
@@ -82,6 +103,7 @@ class KafkaShardLog:
         self._sender = Sender(partitioners or {}, self._topics)
         self._producers: tuple[Producer, ...] = ()
         self._must_renew = False
+        self._failures = 0
         self._turn = 0
         self._refused: list[tuple[KafkaError, Message]] = []
         self._term = ""
@@ -102,7 +124,15 @@ class KafkaShardLog:
         self._limits.require(rows)
         if self._must_renew:
             self._renew()
-        producer = self._producers[self._turn]
+        try:
+            self._publish(self._producers[self._turn], rows, marker)
+        except TransientError as error:
+            self._note_failure(error)
+            raise
+        self._failures = 0
+        self._turn = (self._turn + 1) % len(self._producers)
+
+    def _publish(self, producer: Producer, rows: Sequence[OutboxRow], marker: bytes) -> None:
         self._refused.clear()
         name = self._next_name()
         try:
@@ -116,12 +146,19 @@ class KafkaShardLog:
             raise
         self._commit(producer, rows)
         self._last_batch = name
-        self._turn = (self._turn + 1) % len(self._producers)
+
+    def _note_failure(self, error: TransientError) -> None:
+        """Has a producer renewed that failed again although nothing is wrong with what it was to send."""
+        if isinstance(error, FencedError | UnknownOutcomeError | TopicUnavailableError):
+            return  # of the first two only taking over helps
+        self._failures += 1
+        self._must_renew |= self._failures >= MOST_FAILURES
 
     def close(self) -> None:
         """Forgets the producers. An open transaction is left to the next owner's fence, or to its timeout."""
         self._producers = ()
         self._must_renew = False
+        self._failures = 0
         self._topics.doubt()
 
     def _initialise(self) -> Marker:
@@ -135,6 +172,7 @@ class KafkaShardLog:
         self._topics.doubt()
         found = self._initialise()
         self._must_renew = False
+        self._failures = 0
         if found.batch == self._last_batch:
             return
         self.close()
@@ -149,7 +187,10 @@ class KafkaShardLog:
 
     def _send_marker(self, producer: Producer, marker: bytes, name: bytes) -> None:
         key = str(self._shard)
-        producer.produce(self._marker_topic, marker, key, partition=self._shard, headers=[(BATCH_NAME, name)])
+        try:
+            producer.produce(self._marker_topic, marker, key, partition=self._shard, headers=[(BATCH_NAME, name)])
+        except BufferError as error:
+            raise TransientError("The producer's queue is full at the marker.") from error
 
     def _fenced_producer(self, letter: str) -> Producer:
         transactional_id = f"{self._transactional_id}.{letter}"

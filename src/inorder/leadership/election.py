@@ -62,6 +62,9 @@ What if …
 | an instance joins                     | a sticky assignment moves its fair part of the partitions to it and leaves   |
 |                                       | the others where they are; with one shard nothing moves                      |
 | the broker stops                      | nobody leads; nobody could publish either                                    |
+| the broker comes back                 | the client finds it within 10 s (`reconnect.backoff.max.ms`), and the owner  |
+|                                       | leads with its next heartbeat; who had left the group joins it again and     |
+|                                       | waits a session at most for its former self: 16 s at most in all             |
 | the leader topic is deleted           | nobody leads until it is made again, by a member or by the broker itself     |
 | the topic has too few partitions      | whoever joins makes more; members notice within seconds                      |
 | the topic has more than the shards    | those beyond mean nothing, but are given out too: shares may be uneven until |

@@ -32,7 +32,13 @@ while True:
 """
 STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)" + LISTEN
 DIES = "import sys; print('cannot find my data'); sys.exit('giving up')"
-WITH_CHILD = "import subprocess; subprocess.Popen(['sleep', '2'], start_new_session=True, close_fds=False)" + LISTEN
+
+
+def with_child(released: Path) -> str:
+    """A server whose child outlives it until a file is there."""
+    waiting = f"while [ ! -e {released} ]; do sleep 0.05; done"
+    start = f"subprocess.Popen(['sh', '-c', {waiting!r}], start_new_session=True, close_fds=False)"
+    return f"import subprocess; {start}{LISTEN}"
 
 
 class Echo(Server):
@@ -43,7 +49,7 @@ class Echo(Server):
     disk_megabytes = 1
 
     def __init__(self, folder: Path, program: str = LISTEN, port: int | None = None) -> None:
-        super().__init__(folder, port=port, start_seconds=10)
+        super().__init__(folder, port=port, start_seconds=60)
         self.program = program
         self.initialised = 0
 
@@ -195,6 +201,18 @@ def test_a_port_lost_between_choice_and_start_is_chosen_again(tmp_path: Path) ->
         server.thief.close()
 
 
+def test_a_server_that_comes_back_does_not_move_to_a_port_that_its_clients_do_not_know(tmp_path: Path) -> None:
+    with Echo(tmp_path) as server:
+        port = server.port
+        server.kill()
+        with (
+            socket.create_server(server.address),
+            pytest.raises(UnreachableError, match=f"Echo: port {port} is busy"),
+        ):
+            server.start()
+        assert server.start().port == port
+
+
 def test_one_folder_runs_one_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("inorder.embedded.server._LOCK_SECONDS", 0.2)
     with Echo(tmp_path), pytest.raises(ConfigurationError, match=f"Another Echo is running in {tmp_path}"):
@@ -202,13 +220,13 @@ def test_one_folder_runs_one_server(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_start_waits_until_the_last_child_of_its_predecessor_is_gone(tmp_path: Path) -> None:
-    with Echo(tmp_path, WITH_CHILD) as server:
+    released = tmp_path / "released"
+    with Echo(tmp_path, with_child(released)) as server:
         server.kill()
         server.program = LISTEN
-        waited = threading.Event()
-        threading.Timer(1.0, waited.set).start()
+        threading.Timer(1.0, released.touch).start()
         server.start()
-        assert waited.is_set(), "the child sleeps two seconds and holds the folder as long"
+        assert released.exists(), "the child holds the folder until then"
 
 
 def test_a_server_has_no_port_before_its_first_start(tmp_path: Path) -> None:
@@ -243,7 +261,7 @@ def test_a_guardian_asked_to_stop_by_a_signal_takes_its_server_along(tmp_path: P
     os.kill(process.guardian_pid, signal.SIGINT)  # a stray Ctrl-C is none of its business
     assert not process.wait(0.3)
     os.kill(process.guardian_pid, signal.SIGTERM)
-    assert process.wait(10)
+    assert process.wait(60)
     process.stop()
     os.close(polite.lock)
     assert is_gone(process.pid)
