@@ -1,8 +1,8 @@
 """`inorder` whose driver dies around a micro-batch: `python dying_driver.py MOMENT pipeline run upsert …`.
 
-Spark writes down what a batch will hold, runs it, and writes down that it is done. MOMENT is `planned`, when only the
-first has happened, or `applied`, when all slices of the batch are committed too. The second batch is the one, so that
-there is a first one behind it in both of Spark's logs.
+Spark plans what a batch will hold and runs it. MOMENT is `planned`, when only the first has happened, or `applied`,
+when all slices of the batch are committed too. The second batch is the one: Spark writes down the first and, for an
+hour, no other.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class DyingAttempt(_Attempt):
 
     moment: str
 
-    def on_batch(self, records: DataFrame, _batch_id: int) -> None:
+    def on_batch(self, batch: DataFrame, _batch_id: int) -> None:
         self._die_at("planned", _batch_id)
-        super().on_batch(records, _batch_id)
+        super().on_batch(batch, _batch_id)
         self._die_at("applied", _batch_id)
 
     def _die_at(self, moment: str, batch_id: int) -> None:

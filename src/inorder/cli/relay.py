@@ -28,10 +28,12 @@ def run(config: ConfigFile = None) -> None:
     Changes of the file are gone on with, unless `relay.reload_on_change` is false. `health.listen` says where health
     and metrics are told.
     """
+    from inorder.garbage import look_for_cycles_less_often
     from inorder.settings.sources import FILE_DEFAULT
     from inorder.wiring.reload import RelayService
 
     settings = load(config)
+    look_for_cycles_less_often()
     service = RelayService(settings, config or Path(FILE_DEFAULT), lambda: load(config))
 
     def left() -> str:

@@ -1,19 +1,21 @@
-"""Handing rows to the producer in their order, one call a record.
+"""Handing rows to the producer in order, by its batch call wherever that can carry them.
 
-The client has a call for many records as well. It carries neither headers nor timestamps, takes one partition for all
-of them, and goes on behind a record that it finds too large. Nor is it faster: it wants a dict of each record, and
-making that takes longer than the calls that it saves. This holds as long as their arguments go by place; names of
-arguments cost half of a call.
+The batch call makes the least of plain records. It carries neither headers nor timestamps, and it takes a partition for
+the whole batch only (one given with a message is ignored). So rows are cut into runs of one form, in their order, and a
+run with chosen partitions is split by partition, within which the order stays as it was.
 
-A record that the client does not take ends the sending, so that nothing passes it. A `Book` tells which rows were
-handed over before it, and which of them failed later.
+The batch call goes on behind a record that the client finds too large, and the single call does not. Within a
+transaction that is the same, since it is aborted. Elsewhere nothing may pass such a record, so rows that could be one
+are sent singly (`together_bytes`), and a `Book` tells which rows were handed over and which of them failed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import groupby
+from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -23,11 +25,11 @@ from inorder.model.errors import TransientError
 from inorder.model.partition import Partitioner, partition_of
 from inorder.ports.outbox_store import OutboxRow
 
+Item = TypeVar("Item")
+Group = TypeVar("Group", bound=Hashable)
+
 BY_THE_CLIENT = -1
 """The partition that lets the client choose one by the key."""
-
-NOW = 0
-"""The timestamp that lets the client take the time."""
 
 
 @dataclass(slots=True)
@@ -51,11 +53,17 @@ class Sender:
     """Sends rows with one producer. `partitioners` names the topics whose partitions we choose ourselves."""
 
     def __init__(
-        self, partitioners: Mapping[str, Partitioner], topics: KnownTopics, *, noun: str = "outbox row"
+        self,
+        partitioners: Mapping[str, Partitioner],
+        topics: KnownTopics,
+        *,
+        together_bytes: int | None = None,
+        noun: str = "outbox row",
     ) -> None:
         """`noun` is what errors call a row."""
         self._partitioners = partitioners
         self._topics = topics
+        self._together_bytes = together_bytes
         self._noun = noun
 
     def send(self, producer: Producer, rows: Sequence[OutboxRow], book: Book | None = None) -> None:
@@ -63,15 +71,39 @@ class Sender:
 
         Any other `InorderError` names the row that could not be queued, and the rest must not be committed.
         """
-        self._topics.require(producer, rows, dict.fromkeys([row.topic for row in rows]))
-        produce, partition_of_row, report = producer.produce, self._partition, None
-        for row in rows:
+        topics = _grouped(rows, _topic)
+        self._topics.require(producer, rows, topics)
+        for topic, of_topic in topics.items():
+            placed = [(row, self._partition(row)) for row in of_topic]
+            for (is_plain, _), run in groupby(placed, key=self._form):
+                if is_plain:
+                    self._send_together(producer, topic, list(run), book)
+                else:
+                    self._send_each(producer, topic, run, book)
+
+    def _send_together(
+        self, producer: Producer, topic: str, run: list[tuple[OutboxRow, int]], book: Book | None
+    ) -> None:
+        for partition, placed in _grouped(run, _place).items():
+            messages = [_message(row, book) for row, _ in placed]
+            queued = producer.produce_batch(topic, messages, partition=partition)
             if book is not None:
-                report = partial(book.note, row.id)
-            headers: list[tuple[str, str | bytes | None]] | None = list(row.headers) if row.headers else None
-            at = row.timestamp_ms or NOW
+                book.queued += [row for (row, _), each in zip(placed, messages, strict=True) if "_error" not in each]
+            if queued != len(messages):
+                answered = zip(placed, messages, strict=True)
+                row, error = next((row, each["_error"]) for (row, _), each in answered if "_error" in each)
+                raise refusal(row, error, self._noun)
+
+    def _send_each(
+        self, producer: Producer, topic: str, run: Iterable[tuple[OutboxRow, int]], book: Book | None
+    ) -> None:
+        produce = producer.produce
+        for row, partition in run:
+            report = None if book is None else partial(book.note, row.id)
+            # The client takes 0 for "now". Names of arguments would cost it half of the call.
+            at = row.timestamp_ms or 0
             try:
-                produce(row.topic, row.value, row.key, partition_of_row(row), report, None, at, headers)
+                produce(topic, row.value, row.key, partition, report, None, at, list(row.headers))
             except KafkaException as exception:
                 raise refusal(row, error_of(exception), self._noun) from exception
             except BufferError as error:
@@ -87,3 +119,33 @@ class Sender:
         partitioner = self._partitioners.get(row.topic, Partitioner.MURMUR2)
         chosen = partition_of(row.routed_by, self._topics.count(row.topic), partitioner)
         return BY_THE_CLIENT if chosen is None else chosen
+
+    def _form(self, placed: tuple[OutboxRow, int]) -> tuple[bool, bool]:
+        """What keeps rows in one call: small, no headers or timestamp, and a partition chosen by us or the client."""
+        row, partition = placed
+        is_plain = not row.headers and row.timestamp_ms is None
+        if self._together_bytes is not None:
+            is_plain = is_plain and len(row.value or b"") + len(row.key or b"") <= self._together_bytes
+        return is_plain, partition == BY_THE_CLIENT
+
+
+def _message(row: OutboxRow, book: Book | None) -> dict[str, object]:
+    message: dict[str, object] = {"key": row.key, "value": row.value}
+    if book is not None:
+        message["callback"] = partial(book.note, row.id)
+    return message
+
+
+def _grouped(items: Iterable[Item], key: Callable[[Item], Group]) -> dict[Group, list[Item]]:
+    groups: dict[Group, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
+
+
+def _topic(row: OutboxRow) -> str:
+    return row.topic
+
+
+def _place(placed: tuple[OutboxRow, int]) -> int:
+    return placed[1]

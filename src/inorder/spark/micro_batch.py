@@ -5,7 +5,8 @@ pointers from the target database, begins there with a fresh checkpoint folder, 
 the end. So a batch that Spark believes done but that we did not apply (a stop, a failure) costs nothing.
 
     start      pointers and extents of the topics -> startingOffsets; refuse a pointer that cannot be reached
-    batch      foreachBatch -> mapInArrow (slice_task) -> collect a row per slice -> remember its pointer
+    batch      tell the tasks which pointers to expect -> run the plan of the query, which is made once: Kafka ->
+               mapInArrow (slice_task) -> a row per slice -> remember its pointer
     failure    of the environment: start again after a pause; any other: stop and raise it
     new topic  start again with it; new partitions of a topic are found by Spark itself
     stop       let the running batch end, within a budget; then stop the query
@@ -18,11 +19,13 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
+from typing import Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it ships no types
 from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from inorder.model.errors import TransientError
 from inorder.pipeline.progress import NOBODY, Listener, tell
@@ -30,9 +33,11 @@ from inorder.pipeline.survey import Survey, survey
 from inorder.ports.partition_reader import Place, TopicSource
 from inorder.ports.slice_work import SliceWork
 from inorder.spark.checkpoint import checkpoint_folder
+from inorder.spark.expected import tell_tasks, told_to_task
 from inorder.spark.faults import STOP_BUDGET_SECONDS, Pauses, environment, raise_gravest, raise_if_over, spark_errors
-from inorder.spark.outcome_rows import OUTCOME_SCHEMA, sorted_out
-from inorder.spark.query_progress import listening
+from inorder.spark.outcome_rows import sorted_out
+from inorder.spark.outcome_texts import TEXT_SCHEMA, as_texts, collected
+from inorder.spark.query_progress import QueryProgress
 from inorder.spark.slice_task import RECORD_COLUMNS, slice_task
 
 logger = logging.getLogger("inorder.pipeline")
@@ -42,6 +47,25 @@ LOOK_SECONDS = 2.0
 """How often topics that do not exist yet are looked for."""
 _WATCH_SECONDS = 0.1
 _EARLIEST = -2  # Spark's word for it in `startingOffsets`
+
+_READING: Final = {
+    "failOnDataLoss": "true",
+    "kafka.isolation.level": "read_committed",
+    # Spark asks the broker for both ends of a partition after each poll, behind the fetch that is under way. A fetch
+    # with nothing to bring would hold them up so long, and the usual 500 records a poll would make them the larger
+    # part of reading a backlog. How much a poll may bring is bounded in bytes, too (max.partition.fetch.bytes).
+    "kafka.fetch.max.wait.ms": "1",
+    "kafka.max.poll.records": "10000",
+}
+_UNLOGGED: Final = {
+    # Spark would write down what a batch will hold and that it is done, and wait for both: a third of a small batch, as
+    # Hadoop starts a process or more for each file. We never read these logs, because pointers decide. So one batch an
+    # hour is written, beside the work. Spark offers that for sinks that it knows, and for others to its own tests.
+    "asyncProgressTrackingEnabled": "true",
+    "asyncProgressTrackingCheckpointIntervalMs": str(60 * 60 * 1000),
+    "_asyncProgressTrackingOverrideSinkSupportCheck": "true",
+}
+"""Not for a run to the end of the topics, which Spark logs in any case."""
 
 
 class MicroBatch:
@@ -72,7 +96,7 @@ class MicroBatch:
         """
         pauses, expected, goes_on = Pauses(), dict[Place, int](), True
         while goes_on and not stop.is_set():
-            attempt = _Attempt(self._work, expected, listener)
+            attempt = _Attempt(expected, listener)
             try:
                 goes_on = self._run_query(attempt, stop, once)
             except TransientError as error:
@@ -84,23 +108,22 @@ class MicroBatch:
         """One start of the query; whether another one should follow."""
         found = self._where_to_start(attempt)
         with checkpoint_folder() as folder, spark_errors():
-            trigger = {"availableNow": True} if once else {"processingTime": "0 seconds"}
-            query = (
-                self._records(found)
-                .writeStream.foreachBatch(attempt.on_batch)
-                .option("checkpointLocation", folder)
-                .trigger(**trigger)
-                .start()
-            )
+            query = self._query(found, attempt, folder, once).start()
             try:
-                with listening(self._spark, query, attempt.listener):
-                    has_grown = self._watch(query, found, attempt, stop, once)
+                has_grown = self._watch(query, found, attempt, stop, once)
             finally:
                 attempt.finish()
                 query.stop()
         if attempt.failure is not None:
             raise attempt.failure
         return has_grown
+
+    def _query(self, found: Survey, attempt: _Attempt, folder: str, once: bool) -> DataStreamWriter:
+        outcomes = self._records(found).mapInArrow(as_texts(slice_task(self._work, told_to_task)), TEXT_SCHEMA)
+        writer = outcomes.writeStream.foreachBatch(attempt.on_batch).option("checkpointLocation", folder)
+        if once:
+            return writer.trigger(availableNow=True)
+        return writer.trigger(processingTime="0 seconds").options(**_UNLOGGED)
 
     def _where_to_start(self, attempt: _Attempt) -> Survey:
         found = survey(self._work, self._source)
@@ -112,30 +135,28 @@ class MicroBatch:
         options = {f"kafka.{key}": value for key, value in self._kafka.items()} | {
             "subscribe": ",".join(found.partitions),
             "startingOffsets": json.dumps(starting_offsets(found)),
-            "failOnDataLoss": "true",
             "maxOffsetsPerTrigger": str(self._max_offsets),
             "includeHeaders": str(self._work.needs_headers).lower(),
-            "kafka.isolation.level": "read_committed",
-            # Spark's reader waits this long whenever a partition has nothing more to give.
-            "kafka.fetch.max.wait.ms": "10",
         }
         columns = (*RECORD_COLUMNS, "headers") if self._work.needs_headers else RECORD_COLUMNS
-        return self._spark.readStream.format("kafka").options(**options).load().select(*columns)
+        return self._spark.readStream.format("kafka").options(**options, **_READING).load().select(*columns)
 
     def _watch(
         self, query: StreamingQuery, found: Survey, attempt: _Attempt, stop: threading.Event, once: bool
     ) -> bool:
         """Waits for the end of the attempt; whether it ended because a topic has come into being."""
-        look_at = time.monotonic() + LOOK_SECONDS
+        look_at, progress = time.monotonic() + LOOK_SECONDS, QueryProgress(query, attempt.listener)
         while query.isActive and not stop.is_set():
             if attempt.wait(_WATCH_SECONDS):
                 return False
+            progress.look()
             if found.missing and not once and time.monotonic() > look_at:
                 if found.has_grown(self._source):
                     return True
                 look_at = time.monotonic() + LOOK_SECONDS
         if not stop.is_set() and attempt.failure is None:
             raise_if_over()
+            progress.look()
             if (error := query.exception()) is not None:
                 attempt.failure = environment(error)
         return False
@@ -152,10 +173,9 @@ def starting_offsets(found: Survey) -> dict[str, dict[str, int]]:
 class _Attempt:
     """One start of the query: what it applied, what it expects to find, and how it failed."""
 
-    def __init__(self, work: SliceWork, expected: dict[Place, int], listener: Listener) -> None:
+    def __init__(self, expected: dict[Place, int], listener: Listener) -> None:
         """`expected` are the pointers seen committed in this run, by partition; attempts share them."""
         self.listener = listener
-        self._work = work
         self._expected = expected
         self._in_batch = threading.Lock()
         self._over = threading.Event()
@@ -167,13 +187,13 @@ class _Attempt:
         for place, pointer in pointers.items():
             self._expected[place] = max(pointer, self._expected.get(place, 0))
 
-    def on_batch(self, records: DataFrame, _batch_id: int) -> None:
+    def on_batch(self, batch: DataFrame, _batch_id: int) -> None:
         """Applies a micro-batch. It never raises: an error through Py4J would lose its type."""
         with self._in_batch:
             if self._over.is_set():
                 return
             try:
-                self._apply(records)
+                self._apply(batch)
             except (PySparkException, Py4JError) as error:
                 self._fail(error if isinstance(error, PythonException) else environment(error))
             except Exception as error:  # noqa: BLE001 whatever it is, `run` raises it on the caller's thread
@@ -190,9 +210,9 @@ class _Attempt:
         if in_time:
             self._in_batch.release()
 
-    def _apply(self, records: DataFrame) -> None:
-        task = slice_task(self._work, self._expected)
-        outcomes, errors = sorted_out(records.mapInArrow(task, OUTCOME_SCHEMA).collect())
+    def _apply(self, batch: DataFrame) -> None:
+        tell_tasks(batch, self._expected)
+        outcomes, errors = sorted_out(collected(batch))
         for outcome in outcomes:
             self.has_applied = True
             self._expected[outcome.topic, outcome.partition] = outcome.next_offset

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 
+from inorder.garbage import look_for_cycles_less_often
 from inorder.model.errors import InorderError
 from inorder.pipeline.attending import apply_all, starts
 from inorder.pipeline.progress import summed
 from inorder.ports.partition_reader import Place, TopicSource
 from inorder.ports.slice_work import SliceOutcome, SliceWork
-from inorder.spark.garbage import look_for_cycles_less_often
 from inorder.spark.outcome_rows import error_row
 from inorder.spark.resident_channel import Address, Line, Report
 from inorder.spark.slice_task import Task

@@ -10,11 +10,11 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 
+from inorder.garbage import look_for_cycles_less_often, set_aside_what_stays
 from inorder.model.errors import GuaranteeError, InorderError
 from inorder.model.message import RecordHeaders
 from inorder.ports.partition_reader import Place
 from inorder.ports.slice_work import Slice, SliceWork, SliceWorker, portions
-from inorder.spark.garbage import look_for_cycles_less_often, set_aside_what_stays
 from inorder.spark.outcome_rows import error_row, outcome_row
 
 RECORD_COLUMNS: Final = ("topic", "partition", "offset", "key", "value", "timestamp")

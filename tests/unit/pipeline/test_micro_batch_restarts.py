@@ -113,8 +113,8 @@ def test_an_error_of_sparks_keeps_its_first_line() -> None:
 
 def test_pointers_seen_committed_are_remembered_over_restarts() -> None:
     expected: dict[Place, int] = {}
-    _Attempt(NoWork(), expected, NOBODY).expect({("a", 0): 10, ("a", 1): 3})
-    _Attempt(NoWork(), expected, NOBODY).expect({("a", 0): 7, ("a", 1): 5})
+    _Attempt(expected, NOBODY).expect({("a", 0): 10, ("a", 1): 3})
+    _Attempt(expected, NOBODY).expect({("a", 0): 7, ("a", 1): 5})
     assert expected == {("a", 0): 10, ("a", 1): 5}
 
 

@@ -1,34 +1,51 @@
-"""What Spark tells of a batch becomes the phases of a run, for one query and no other."""
+"""What Spark tells of a batch becomes the phases of a run, once for each batch."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 from inorder.pipeline.progress import Progress
 from inorder.spark.query_progress import QueryProgress
 
+DURATIONS = {"addBatch": 250, "walCommit": 50, "triggerExecution": 320}
 
-def event(run_id: str) -> Any:
-    durations = {"addBatch": 250, "walCommit": 50, "triggerExecution": 320}
-    return SimpleNamespace(progress=SimpleNamespace(runId=run_id, batchId=3, numInputRows=9, durationMs=durations))
+
+def told(batch: int, **durations: int) -> Any:
+    return SimpleNamespace(batchId=batch, numInputRows=9, durationMs=durations)
+
+
+class Looks:
+    """A query that tells one progress after the other, one a look; we look as often as it has something to tell."""
+
+    def __init__(self, *tells: Any) -> None:
+        self._tells = list(tells)
+        self.progress = Progress()
+        looking = QueryProgress(self, self.progress)  # type: ignore[arg-type]  # all that is asked of a query
+        while self._tells:
+            looking.look()
+
+    @property
+    def lastProgress(self) -> Any:  # noqa: N802 - Spark's name
+        return self._tells.pop(0)
+
+    @property
+    def phases(self) -> Any:
+        return self.progress.as_dict()["phase_seconds"]
 
 
 def test_the_phases_of_a_batch_are_told_in_seconds_without_their_sum() -> None:
-    progress = Progress()
-    heard = QueryProgress("mine", progress)
-    heard.onQueryProgress(event("mine"))
-    heard.onQueryProgress(event("mine"))
-    assert progress.as_dict()["phase_seconds"] == {"addBatch": 0.5, "walCommit": 0.1}
+    assert Looks(told(3, **DURATIONS), told(4, **DURATIONS)).phases == {"addBatch": 0.5, "walCommit": 0.1}
 
 
-def test_other_queries_of_the_session_are_not_ours() -> None:
-    progress = Progress()
-    QueryProgress("mine", progress).onQueryProgress(event("other"))
-    assert progress.as_dict()["phase_seconds"] == {}
+def test_a_batch_that_is_seen_twice_is_told_once() -> None:
+    assert Looks(told(0, **DURATIONS), told(0, **DURATIONS)).phases == {"addBatch": 0.25, "walCommit": 0.05}
 
 
-def test_nothing_else_is_told() -> None:
-    heard = QueryProgress("mine", Progress())
-    for hook in (heard.onQueryStarted, heard.onQueryIdle, heard.onQueryTerminated):
-        cast("Any", hook)(event("mine"))
+def test_before_the_first_batch_there_is_nothing_to_tell() -> None:
+    assert Looks(None, None).phases == {}
+
+
+def test_a_look_of_sparks_that_found_no_records_is_no_batch() -> None:
+    idle = told(1, latestOffset=3, triggerExecution=3)
+    assert Looks(idle, told(1, **DURATIONS)).phases == {"addBatch": 0.25, "walCommit": 0.05}

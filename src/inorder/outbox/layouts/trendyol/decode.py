@@ -19,18 +19,17 @@ _new: Callable[[type[OutboxRow], tuple[Any, ...]], OutboxRow] = tuple.__new__
 def decode(row: Sequence[Any]) -> OutboxRow:
     """Columns: id, topic, key, value, header."""
     id, topic, key, value, header = row
-    if header is None and topic.__class__ is str and topic and key.__class__ is str and value.__class__ is str:
-        return _new(OutboxRow, (id, topic, key.encode(), value.encode(), (), None, None, "", None))
     flaws: list[str] = []
-    name = reading.topic(topic, "topic", flaws)
-    key_sent, value_sent = reading.text_bytes(key, "key", flaws), reading.text_bytes(value, "value", flaws)
-    return OutboxRow(id, name, key_sent, value_sent, _headers(header, flaws), None, None, "; ".join(flaws))
+    if topic.__class__ is not str or not topic:
+        topic = reading.topic(topic, "topic", flaws)
+    key = key.encode() if key.__class__ is str else reading.text_bytes(key, "key", flaws)
+    value = value.encode() if value.__class__ is str else reading.text_bytes(value, "value", flaws)
+    headers = _headers(header, flaws) if header else ()
+    return _new(OutboxRow, (id, topic, key, value, headers, None, None, "; ".join(flaws), None))
 
 
 def _headers(stored: Any, flaws: list[str]) -> RecordHeaders:
     """A JSON object of texts; where the original reads nothing out of it there are no headers."""
-    if not stored:
-        return ()
     try:
         found = orjson.loads(stored)
     except orjson.JSONDecodeError as error:
@@ -41,7 +40,9 @@ def _headers(stored: Any, flaws: list[str]) -> RecordHeaders:
     if not isinstance(found, dict):
         flaws.append("header is not a JSON object")
         return ()
-    if not all(value is None or isinstance(value, str) for value in found.values()):
+    try:
+        return tuple([(name, value.encode()) for name, value in found.items()])
+    except AttributeError:  # not all of them are texts
         found = _as_written(stored)
     if any(isinstance(value, dict | list) for value in found.values()):
         flaws.append("header is not a flat JSON object")

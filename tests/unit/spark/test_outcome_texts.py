@@ -1,0 +1,54 @@
+"""Outcomes and errors of tasks come back as texts, whole and in order, without a server for each batch."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from inorder.model.errors import GuaranteeError
+from inorder.ports.slice_work import SliceOutcome
+from inorder.spark.outcome_rows import error_row, outcome_row, sorted_out
+from inorder.spark.outcome_texts import TEXT_SCHEMA, as_texts, collected
+
+FIRST = SliceOutcome("orders", 3, next_offset=1 << 60, read=5, applied=2, rejected=3, measures={"events": 7})
+SECOND = SliceOutcome("a.b_c-d", 0, next_offset=1, read=1, replayed=1)
+ERROR = GuaranteeError('It went "back"\n to 7.', hint="Mend it: \u00fc.")
+
+
+def batch_of(*texts: str) -> Any:
+    """A batch as Spark hands it over: its rows are Java's."""
+    rows = [SimpleNamespace(getString=lambda _, text=text: text) for text in texts]
+    return SimpleNamespace(_jdf=SimpleNamespace(collectAsList=lambda: rows))
+
+
+def test_what_a_task_tells_is_what_the_driver_hears() -> None:
+    task = as_texts(lambda _: iter([outcome_row(FIRST), outcome_row(SECOND), error_row(ERROR)]))
+    told = [text for rows in task([]) for text in rows.column("outcome").to_pylist()]
+    outcomes, [error] = sorted_out(collected(batch_of(*told)))
+    assert outcomes == [FIRST, SECOND]
+    assert outcomes[0].measures == FIRST.measures
+    assert (type(error), str(error)) == (GuaranteeError, str(ERROR))
+
+
+def test_a_task_tells_each_slice_when_it_is_applied_and_not_at_its_end() -> None:
+    asked: list[int] = []
+
+    def applies(_: object) -> Any:
+        for number in range(2):
+            asked.append(number)
+            yield outcome_row(SECOND)
+
+    texts = as_texts(applies)([])
+    assert asked == []
+    next(texts)
+    assert asked == [0]
+
+
+def test_a_batch_without_slices_tells_nothing() -> None:
+    assert collected(batch_of()) == []
+    assert list(as_texts(lambda _: iter([]))([])) == []
+
+
+def test_the_column_has_the_name_that_spark_was_told() -> None:
+    [rows] = as_texts(lambda _: iter([outcome_row(FIRST)]))([])
+    assert f"{rows.schema.names[0]} string" == TEXT_SCHEMA
