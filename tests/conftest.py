@@ -38,14 +38,14 @@ def starts_spark(item: pytest.Item) -> bool:
 class Eventually(Protocol):
     """Polls a condition until it is truthy and returns its value; fails the test when the time is over."""
 
-    def __call__(self, condition: Callable[[], T], timeout: float = 30) -> T: ...
+    def __call__(self, condition: Callable[[], T], timeout: float = 60) -> T: ...
 
 
 @pytest.fixture(scope="session")
 def eventually() -> Eventually:
     """The one waiting function of our tests."""
 
-    def wait_until(condition: Callable[[], T], timeout: float = 30) -> T:
+    def wait_until(condition: Callable[[], T], timeout: float = 60) -> T:
         deadline = time.monotonic() + timeout
         pause = threading.Event()
         while not (value := condition()):

@@ -13,7 +13,7 @@ import pytest
 
 import inorder.cli
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(420)]
 
 SOURCE = Path(inorder.cli.__file__).parents[2]
 ROWS = 2_000
@@ -29,7 +29,7 @@ def bench(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTHONPATH": str(SOURCE)},
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=400,
         check=False,
     )
 

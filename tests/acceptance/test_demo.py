@@ -11,10 +11,10 @@ import pytest
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(420)
 def test_the_demo_carries_every_committed_update_and_prints_its_summary_last() -> None:
     command = [sys.executable, "-m", "inorder.cli", "demo", "--events", "1500", "--seed", "5", "--json"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
     assert ended.returncode == 0, ended.stderr
     summary = json.loads(ended.stdout.splitlines()[-1])
     assert list(summary) == [

@@ -37,7 +37,7 @@ def inorder_command(tmp_path: Path, environment: dict[str, str]) -> Inorder:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=180,
             check=False,
         )
 

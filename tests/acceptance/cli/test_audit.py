@@ -42,7 +42,7 @@ def test_the_exit_code_says_whether_the_store_equals_its_topics(
     record = append_record(Key("a", topic), events, START, Sender("host"), RecordMetadata(), {}, Limits())
     producer = Producer({"bootstrap.servers": kafka_bootstrap})
     producer.produce(topic, record.value, "a", headers=list(record.headers))
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     with closing(open_journal_store(postgres_url)) as store:
         store.install()
         with Replicator({"bootstrap.servers": kafka_bootstrap}, postgres_url, topic):

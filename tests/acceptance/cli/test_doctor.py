@@ -147,7 +147,7 @@ def test_topics_are_judged_by_their_settings(examined: Examined, kafka_bootstrap
         ]
     )
     for future in made.values():
-        future.result(timeout=30)
+        future.result(timeout=60)
     code, found = examined()
     assert code == 3
     assert found["marker topic"]["status"] == "fail"

@@ -49,7 +49,7 @@ def running(config: Path, environment: dict[str, str], tmp_path: Path) -> Iterat
         )
         yield process
         process.terminate()
-        process.wait(timeout=60)
+        process.wait(timeout=120)
 
 
 def test_a_running_replicator_serves_what_its_tasks_have_done(
@@ -64,14 +64,15 @@ def test_a_running_replicator_serves_what_its_tasks_have_done(
 
     def metrics() -> str:
         assert running.poll() is None, (tmp_path / "said.txt").read_text()
-        with urlopen(f"{address}/metrics", timeout=10) as answer:  # noqa: S310 - our own
+        with urlopen(f"{address}/metrics", timeout=60) as answer:  # noqa: S310 - our own
             return str(answer.read().decode())
 
-    eventually(lambda: f'inorder_replicator_events_total{{topic="{unique}"}} 8.0' in metrics(), STARTED_WITHIN)
-    text = metrics()
-    name = "inorder_replicator_replication_latency_seconds_count"
-    assert f'{name}{{topic="{unique}",type="append"}} 4.0' in text
-    assert f'inorder_pipeline_records_total{{job="replicate",outcome="applied",topic="{unique}"}} 4.0' in text
-    assert 'inorder_pipeline_running{job="replicate"} 1.0' in text
-    with urlopen(f"{address}/health", timeout=10) as answer:  # noqa: S310 - our own
+    wanted = [
+        f'inorder_replicator_events_total{{topic="{unique}"}} 8.0',
+        f'inorder_replicator_replication_latency_seconds_count{{topic="{unique}",type="append"}} 4.0',
+        f'inorder_pipeline_records_total{{job="replicate",outcome="applied",topic="{unique}"}} 4.0',
+        'inorder_pipeline_running{job="replicate"} 1.0',
+    ]
+    eventually(lambda: all(line in text for text in [metrics()] for line in wanted), STARTED_WITHIN)
+    with urlopen(f"{address}/health", timeout=60) as answer:  # noqa: S310 - our own
         assert (answer.status, answer.read()) == (200, b"Pong")

@@ -42,7 +42,7 @@ def test_journals_are_replicated_and_a_parked_one_is_listed(
     purge = action_record(Key("a", topic), Purge(), START, Limits())
     producer.produce(topic, None, "a", headers=list(purge.headers))
     producer.produce(topic, b"?", "b", headers=[(ACTION_HEADER, b"{")])
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     totals, said = run("pipeline", "run", "replicate", "--once", "--engine", "resident")
     assert (totals["applied"], totals["rejected"]) == (1, 1)
     assert f"The job replicate reads all topics that begin with {unique} with the engine resident." in said

@@ -43,7 +43,7 @@ def setup(project: Path, tmp_path: Path) -> Setup:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=240,
             check=False,
         )
 

@@ -40,7 +40,7 @@ def test_a_signal_stops_all_servers_and_ends_with_0(
             ports = [make_url(addresses["postgres"]).port or 0, int(addresses["kafka"].rpartition(":")[2])]
             assert all(listens(port) for port in ports)
             running.send_signal(number)
-            rest, messages = running.communicate(timeout=40)
+            rest, messages = running.communicate(timeout=120)
         finally:
             running.kill()
     assert running.returncode == 0, messages

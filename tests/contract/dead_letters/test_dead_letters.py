@@ -122,7 +122,7 @@ def test_of_two_who_settle_a_letter_at_once_one_does(databases: Databases, store
     together = threading.Barrier(2)
 
     def discard(database: Database) -> int:
-        together.wait(timeout=20)
+        together.wait(timeout=60)
         return SqlDeadLetters(database).discard(Filter(key=b"a"), "")
 
     with ThreadPoolExecutor(2) as threads:

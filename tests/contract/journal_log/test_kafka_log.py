@@ -44,10 +44,10 @@ def record(topic: str, key: str, value: bytes = b"v", headers: dict[str, str] | 
 
 
 def sent(log: KafkaJournalLog, *records: Record) -> list[PartitionOffset]:
-    return [future.result(30) for future in [log.send(each) for each in records]]
+    return [future.result(60) for future in [log.send(each) for each in records]]
 
 
-def deadline(seconds: float = 20) -> Deadline:
+def deadline(seconds: float = 60) -> Deadline:
     return Deadline(time.monotonic, seconds, "Reading")
 
 
@@ -98,14 +98,14 @@ def test_an_open_transaction_in_the_window_is_waited_for_and_its_abort_is_no_rec
     other.init_transactions(20)
     other.begin_transaction()
     other.produce(topic, b"never", b"a", partition=first.partition)
-    other.flush(20)
+    other.flush(60)
     (last,) = sent(log, record(topic, "a", b"2"))
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(read, log, window(topic, first, last), "a")
         with pytest.raises(TimeoutError):
             reading.result(0.5)
         other.abort_transaction(20)
-        assert [each.value for each in reading.result(20)] == [b"1", b"2"]
+        assert [each.value for each in reading.result(60)] == [b"1", b"2"]
 
 
 def test_a_reader_that_stops_early_gives_its_consumer_back(log: KafkaJournalLog, topic: str) -> None:
@@ -134,7 +134,7 @@ def test_records_that_retention_removed_are_an_error_before_anything_is_yielded(
     client = AdminClient(
         {"bootstrap.servers": str(properties["bootstrap.servers"])}
     )  # kept by name: its answers die with it
-    client.delete_records([start])[start].result(20)
+    client.delete_records([start])[start].result(60)
     with pytest.raises(RecordsLostError, match="is not there") as caught:
         read(log, window(topic, places[0], places[-1]), "a")
     assert (caught.value.wanted, caught.value.first) == (places[0].offset, places[5].offset)
@@ -161,17 +161,17 @@ def test_a_record_above_the_topics_limit_is_refused_and_takes_no_other_with_it(
     futures.insert(100, log.send(record(small, "b", b"x" * 30_000)))
     futures += [log.send(record(small, "a", b"x" * 300)) for _ in range(200)]
     with pytest.raises(RejectedError, match=r"has 30.* bytes; topic .* takes 20000"):
-        futures.pop(100).result(30)
-    assert len({future.result(30).offset for future in futures}) == 400
+        futures.pop(100).result(60)
+    assert len({future.result(60).offset for future in futures}) == 400
 
 
 def test_an_unknown_topic_is_named_at_once_and_is_found_when_it_is_there(
     log: KafkaJournalLog, properties: dict[str, object], unique: str
 ) -> None:
     with pytest.raises(TopicUnavailableError, match=f"{unique}-none"):
-        log.send(record(f"{unique}-none", "a")).result(10)
+        log.send(record(f"{unique}-none", "a")).result(60)
     ensure_topic(properties, f"{unique}-none", 1)
-    assert log.send(record(f"{unique}-none", "a")).result(30) == PartitionOffset(0, 0)
+    assert log.send(record(f"{unique}-none", "a")).result(60) == PartitionOffset(0, 0)
 
 
 def test_a_tail_follows_all_partitions_and_can_be_set_to_others(
@@ -203,7 +203,7 @@ def test_a_closed_log_says_so(properties: dict[str, object], topic: str) -> None
     log.close()
     log.close()
     with pytest.raises(TransientError, match="closed"):
-        log.send(record(topic, "a")).result(5)
+        log.send(record(topic, "a")).result(60)
     with pytest.raises(TransientError, match="closed"):
         list(log.records(Window(topic, 0, 0, 0), b"a", deadline()))
     assert not any(thread.name == "inorder-journal-producer" for thread in threading.enumerate())

@@ -41,7 +41,7 @@ class Leases:
     @contextmanager
     def holder_process(self) -> Iterator[subprocess.Popen[str]]:
         """Another process, which holds the lease when the block begins."""
-        command = [sys.executable, "-m", "tests.contract.lease.holder", self.kind, self.address, self.group, "1"]
+        command = [sys.executable, "-m", "tests.contract.lease.holder", self.kind, self.address, self.group, "3"]
         with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             assert process.stdout.readline().strip() == HELD

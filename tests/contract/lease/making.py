@@ -12,8 +12,8 @@ from inorder.stores.redis.lease import RedisLease
 
 Kind = Literal["postgres", "mariadb", "sqlite", "redis", "kafka"]
 
-# Milliseconds; about as short as the embedded broker allows, so that nobody waits long for the dead.
-QUICK_SESSION = 1500
+# Milliseconds; so that nobody waits long for the dead, and a busy machine buries nobody who is alive.
+QUICK_SESSION = 3000
 
 
 def make_lease(kind: Kind, address: str, group: str, owner: str, seconds: float) -> Lease:

@@ -19,24 +19,27 @@ from tests.contract.lease.making import Kind
 
 ALL = "all"
 PAUSE_SECONDS = 0.05
+MORTAL_SECONDS = 3.0
+"""How long one that is killed is missed; it must live through any pause of a busy machine, too."""
 
 
-def make_leases(kind: Kind, address: str, group: str, owner: str, shards: int) -> list[Lease]:
-    """A lease for each shard, as one instance holds them."""
+def make_leases(kind: Kind, address: str, group: str, owner: str, shards: int, *, seconds: float = 30.0) -> list[Lease]:
+    """A lease for each shard, as one instance holds them; `seconds` is how long it may be silent, where it says so."""
     match kind:
         case "kafka":
             kafka = KafkaLeases({"bootstrap.servers": address}, group=group, owner=owner, shards=shards)
             return [kafka.lease(shard) for shard in range(shards)]
         case "postgres" | "mariadb" | "sqlite":
-            membership = SqlMembership(open_database(address, "test"), group=group, instance=owner)
+            membership = SqlMembership(open_database(address, "test"), group=group, instance=owner, seconds=seconds)
+            databases = [open_database(address, "test") for _ in range(shards)]
             return _shared(
                 Share(shards, membership),
-                [SqlLease(open_database(address, "test"), name=f"{group}.{n}", owner=owner) for n in range(shards)],
+                [SqlLease(each, name=f"{group}.{n}", owner=owner, seconds=seconds) for n, each in enumerate(databases)],
             )
         case "redis":
             return _shared(
-                Share(shards, RedisMembership(address, group=group, instance=owner)),
-                [RedisLease(address, name=f"{group}.{shard}", owner=owner) for shard in range(shards)],
+                Share(shards, RedisMembership(address, group=group, instance=owner, seconds=seconds)),
+                [RedisLease(address, name=f"{group}.{n}", owner=owner, seconds=seconds) for n in range(shards)],
             )
 
 
@@ -96,8 +99,8 @@ def main(kind: str, address: str, group: str, shards: str) -> None:
             sys.stdout.write(f"{ALL}\n")
             sys.stdout.flush()
 
-    leases = make_leases(kind, address, group, "process", int(shards))  # type: ignore[arg-type]  # from a test
-    instance = Instance(leases, say)
+    known: Kind = kind  # type: ignore[assignment]  # from a test
+    instance = Instance(make_leases(known, address, group, "process", int(shards), seconds=MORTAL_SECONDS), say)
     sys.stdin.read()
     instance.release()
 

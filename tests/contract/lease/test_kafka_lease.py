@@ -47,7 +47,7 @@ def join_all(unique: str, request: pytest.FixtureRequest) -> Iterator[JoinAll]:
         *,
         shards: int,
         bootstrap: str | None = None,
-        session: int = QUICK_SESSION,
+        session: int = 6000,
         clock: Clock | None = None,
     ) -> list[KafkaLease]:
         servers = bootstrap or request.getfixturevalue("kafka_bootstrap")
@@ -98,7 +98,7 @@ def only_leader(members: list[KafkaLease]) -> KafkaLease | None:
 def members_of(bootstrap: str, group: str) -> int:
     """How many members a settled consumer group has; 0 while it is settling."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    found = admin.describe_consumer_groups([leader_topic(group)])[leader_topic(group)].result(10)
+    found = admin.describe_consumer_groups([leader_topic(group)])[leader_topic(group)].result(60)
     return len(found.members) if found.state.name == "STABLE" else 0
 
 
@@ -171,9 +171,9 @@ def test_a_partition_goes_to_another_when_the_loop_of_its_shard_has_stopped(
 def test_a_loop_that_does_not_stop_holds_nobody_up_for_long(
     join_all: JoinAll, eventually: Eventually, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stuck = join_all("stuck", shards=2)
+    stuck = join_all("stuck", shards=2, session=QUICK_SESSION)
     eventually(lambda: all_lead(stuck))
-    quick = join_all("quick", shards=2)
+    quick = join_all("quick", shards=2, session=QUICK_SESSION)
     eventually(lambda: leads(quick[0]) or leads(quick[1]))
     assert "leadership.hand_over_late" in caplog.messages
 
@@ -216,7 +216,7 @@ def test_a_deleted_leader_topic_is_made_again(
     lease = join()
     eventually(lease.acquire)
     admin = AdminClient({"bootstrap.servers": kafka_bootstrap})
-    admin.delete_topics([leader_topic(unique)])[leader_topic(unique)].result(10)
+    admin.delete_topics([leader_topic(unique)])[leader_topic(unique)].result(60)
     eventually(lambda: list(read_back({"bootstrap.servers": kafka_bootstrap}, leader_topic(unique))))
     eventually(lambda: leads(lease))
 
@@ -225,7 +225,7 @@ def test_a_leader_whose_heartbeats_stop_fences_itself_and_leads_again_when_they_
     join: Join, tmp_path: Path, eventually: Eventually, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Kafka(tmp_path) as broker:
-        lease = join(bootstrap=broker.bootstrap)
+        lease = join(bootstrap=broker.bootstrap, session=QUICK_SESSION)
         eventually(lease.acquire)
         os.kill(broker.pids[0], signal.SIGSTOP)
         try:

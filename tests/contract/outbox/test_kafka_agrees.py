@@ -21,7 +21,7 @@ def produce(bootstrap: str, topic: str, records: list[Sent]) -> list[int]:
     """Sends with librdkafka's defaults but for the partitioner, and says where each record went."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     [created] = admin.create_topics([NewTopic(topic, PARTITIONS)]).values()
-    created.result(timeout=30)
+    created.result(timeout=60)
     producer = Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2_random"})
     places: list[int] = [-1] * len(records)
 
@@ -34,7 +34,7 @@ def produce(bootstrap: str, topic: str, records: list[Sent]) -> list[int]:
 
     for number, (key, value, headers) in enumerate(records):
         producer.produce(topic, value, key, headers=headers, on_delivery=noting(number))
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     return places
 
 

@@ -224,7 +224,7 @@ def test_a_read_that_is_killed_is_an_error_of_the_environment_and_the_next_one_w
         reading = pool.submit(store.read, Scan(0), 10)
         eventually(lambda: kill(place, what, "state LIKE 'Waiting for table metadata lock%'"))
         with pytest.raises(error):
-            reading.result(30)
+            reading.result(60)
     blocker.execute("UNLOCK TABLES")
     assert place.values(store.read(Scan(0), 10).rows) == ["a"]
 

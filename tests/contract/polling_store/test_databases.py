@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 
@@ -25,13 +24,12 @@ MANY = range(1, 10_001)
 
 def test_ten_thousand_ids_take_a_handful_of_statements(sql_place: SqlPlace) -> None:
     recorded = Recorded(sql_place.opened())
-    store, began = SqlPollingStore(recorded, sql_place.table), time.monotonic()
+    store = SqlPollingStore(recorded, sql_place.table)
     store.settle(Settlement(0, 20_000, missed=[MissingEvent(id) for id in MANY]))
     assert recorded.statements <= 2
     store.settle(Settlement(20_000, 20_000, failed=MANY[::2], waited=MANY[1::2]))
     store.settle(Settlement(20_000, 20_001, delivered=MANY[:5_000], exceeded=[(id, "gone") for id in MANY[5_000:]]))
     assert recorded.statements <= 11
-    assert time.monotonic() - began < 10
     state = store.state()
     assert (state.missing, state.exceeded) == (0, 5_000)
 
@@ -111,10 +109,10 @@ def test_whoever_settles_holds_the_offset_until_the_end(sql_place: SqlPlace) -> 
         with other.transaction() as transaction:
             transaction.execute(SqlPollingStore(other, sql_place.table)._tables._statements["hold"])
             settled = pool.submit(settle)
-            assert began.wait(5)
+            assert began.wait(60)
             assert not threading.Event().wait(0.2)
             assert not settled.done()
-        settled.result(10)
+        settled.result(60)
 
 
 NAMES = SideTables("waiting", "given_up", "place")

@@ -9,10 +9,18 @@ import pytest
 from confluent_kafka import Producer
 
 from inorder.embedded import Kafka
+from inorder.kafka import idempotent_log, known_topics
 from inorder.kafka.client_log import CLIENT_LOG
 from inorder.kafka.topics import ensure_topic
 from tests.contract.shard_log.making import Case, in_memory, on_kafka
 from tests.contract.shard_log.strict_broker import StrictKafka
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These tests ask what arrives, not how soon: a busy machine may take longer than the relay would wait."""
+    monkeypatch.setattr(idempotent_log, "PATIENCE_SECONDS", 20.0)
+    monkeypatch.setattr(known_topics, "MAKING_SECONDS", 20.0)
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +48,7 @@ def settle(broker: Kafka) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True}, logger=CLIENT_LOG)
     ensure_topic({"bootstrap.servers": broker.bootstrap}, "settled", 1)
     producer.produce("settled", b"")
-    assert not producer.flush(30)
+    assert not producer.flush(60)
 
 
 @pytest.fixture(scope="session")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from inorder.kafka.idempotent_log import IdempotentShardLog
 from inorder.kafka.read_back import read_back
 from inorder.kafka.shard_log import KafkaShardLog
+from inorder.model.errors import TransientError
 from inorder.model.message import RecordHeaders
 from inorder.model.partition import Partitioner
 from inorder.ports.outbox_store import OutboxRow
@@ -49,6 +50,17 @@ def open_log(
     if fenced:
         return KafkaShardLog(properties, group=group, partitioners=partitioners)
     return IdempotentShardLog(properties, partitioners=partitioners)
+
+
+def publish(log: ShardLog, rows: Sequence[OutboxRow], marker: bytes) -> None:
+    """As the relay does: goes on with a batch that a busy broker has not acknowledged yet."""
+    while True:
+        try:
+            log.publish(rows, marker)
+            return
+        except TransientError as error:
+            if "not acknowledged yet" not in error.message:
+                raise
 
 
 def row(

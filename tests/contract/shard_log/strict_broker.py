@@ -63,19 +63,19 @@ class StrictKafka(Kafka):
         for operation, permission in rules or [(AclOperation.ALL, AclPermissionType.DENY)]:
             name = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL)
             binding = AclBinding(*name, "User:relay", "*", operation, permission)
-            admin.create_acls([binding])[binding].result(15)
+            admin.create_acls([binding])[binding].result(60)
 
     def allow_all(self, topic: str) -> None:
         """No rules for a topic any more."""
         name = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL)
         rules = AclBindingFilter(*name, "User:relay", "*", AclOperation.ANY, AclPermissionType.ANY)
         admin = self._admin()  # kept by name: its answers die with it
-        admin.delete_acls([rules])[rules].result(15)
+        admin.delete_acls([rules])[rules].result(60)
 
     def delete(self, topic: str) -> None:
         """Deletes a topic with all that is in it."""
         admin = self._admin()
-        admin.delete_topics([topic])[topic].result(15)
+        admin.delete_topics([topic])[topic].result(60)
 
     def _admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap})

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from inorder.embedded import Kafka
+from inorder.kafka import idempotent_log
 from inorder.kafka.idempotent_log import IdempotentShardLog
 from inorder.kafka.read_back import read_back
 from inorder.kafka.topics import ensure_topic
@@ -63,7 +64,7 @@ def test_none_of_many_records_in_flight_overtakes_a_refused_one(
 
 def test_rows_of_other_partitions_may_arrive_and_are_named(properties: dict[str, object], unique: str) -> None:
     ensure_topic(properties, unique, 2, {"max.message.bytes": str(LIMIT)})
-    log = IdempotentShardLog(properties)
+    log = IdempotentShardLog(properties, grace_seconds=30)  # so that every answer is waited for
     log.take_over()
     rows = [row(unique, id, value=LARGE if id == 4 else None)._replace(partition=id % 2) for id in range(1, 9)]
     try:
@@ -115,9 +116,14 @@ def arrives(log: IdempotentShardLog, rows: list[OutboxRow]) -> bool:
 
 
 def test_an_outage_is_waited_out_without_repeating_anything(
-    own_broker: Kafka, fragile: IdempotentShardLog, unique: str, eventually: Eventually
+    own_broker: Kafka,
+    fragile: IdempotentShardLog,
+    unique: str,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rows = [row(unique, id) for id in range(1, 100)]
+    monkeypatch.setattr(idempotent_log, "PATIENCE_SECONDS", 1.0)
     os.kill(own_broker.pids[0], signal.SIGSTOP)
     try:
         with pytest.raises(TransientError, match="Of 99 records 99 are not acknowledged yet") as caught:
@@ -132,8 +138,13 @@ def test_an_outage_is_waited_out_without_repeating_anything(
 
 
 def test_a_closed_log_sends_nothing_of_what_it_had_in_its_queue(
-    own_broker: Kafka, fragile: IdempotentShardLog, unique: str, eventually: Eventually
+    own_broker: Kafka,
+    fragile: IdempotentShardLog,
+    unique: str,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(idempotent_log, "PATIENCE_SECONDS", 1.0)
     own_broker.kill()
     with pytest.raises(TransientError):
         fragile.publish([row(unique, 1)], b"")

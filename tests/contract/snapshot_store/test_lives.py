@@ -161,5 +161,5 @@ def _running(work: Callable[[], None], done: threading.Event) -> Iterator[None]:
         yield
     finally:
         done.set()
-        thread.join(30)
+        thread.join(60)
         assert not thread.is_alive()

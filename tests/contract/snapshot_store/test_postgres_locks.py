@@ -62,7 +62,7 @@ def test_a_purge_that_comes_while_one_is_saved_finds_it(
 
     monkeypatch.setattr(postgres_snapshots_module, "placement", interrupted)
     stored.save(1)
-    purging.join(30)
+    purging.join(60)
     assert (stored.kept(), stored.saved()) == ([], [])
 
 

@@ -86,7 +86,7 @@ def test_two_appliers_of_one_slice_at_once_apply_it_once(database: Place) -> Non
     together = threading.Barrier(4)
 
     def apply(store: TableStore) -> SliceOutcome:
-        together.wait(timeout=20)
+        together.wait(timeout=60)
         return apply_slice(store, MAPPING, batch)
 
     with ThreadPoolExecutor(4) as threads:

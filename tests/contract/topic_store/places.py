@@ -86,6 +86,12 @@ _OLDER = {
 }
 
 
+def age_lock(database: Database, topic: str, seconds: float) -> None:
+    """Makes a lock older than it is."""
+    statement = f"UPDATE kafka_topic_info SET locked_at = {_OLDER[database.dialect]} WHERE topic = %(topic)s"
+    database.execute(statement, {"topic": topic, "seconds": seconds})
+
+
 class SqlPlace(Place):
     """Tables in a database."""
 
@@ -114,8 +120,7 @@ class SqlPlace(Place):
         )
 
     def age_lock(self, topic: str, seconds: float) -> None:
-        statement = f"UPDATE kafka_topic_info SET locked_at = {_OLDER[self.database.dialect]} WHERE topic = %(topic)s"
-        self.database.execute(statement, {"topic": topic, "seconds": seconds})
+        age_lock(self.database, topic, seconds)
 
     def exceed(self, exceeding: Exceeding) -> None:
         self._exceeded.exceed(exceeding)

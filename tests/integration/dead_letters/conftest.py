@@ -58,7 +58,7 @@ class Job:
         self.producer.produce(
             self.topic, value, str(key), on_delivery=lambda _error, message: offsets.append(message.offset())
         )
-        assert self.producer.flush(20) == 0
+        assert self.producer.flush(60) == 0
         return offsets[0] or 0
 
     def consume(self, fields: dict[str, str] | None = None) -> None:

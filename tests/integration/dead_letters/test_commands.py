@@ -24,7 +24,7 @@ def test_the_commands_list_show_retry_and_discard_letters(postgres_job: Job, tmp
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "inorder.cli", "dead-letters", *arguments, "--config", str(config)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
 
     first, second = job.send(1, n="one"), job.send(2, n="two")
     job.consume()
@@ -54,7 +54,7 @@ def test_a_publisher_refuses_with_the_code_and_detail_of_the_dead_letter(postgre
     assert job.records() == []
     for value in bad:
         job.producer.produce(job.topic, json.dumps(value))
-    job.producer.flush(20)
+    job.producer.flush(60)
     job.apply(settings)
     letters = list_dead_letters(settings, 10)
     assert [(letter.code, f"value: {letter.detail} ({letter.code})") for letter in letters] == refused

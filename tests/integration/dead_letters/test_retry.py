@@ -120,7 +120,7 @@ def test_of_two_retries_at_once_one_applies_each_letter(job: Job) -> None:
     together = threading.Barrier(2)
 
     def retry() -> dict[int, Fate]:
-        together.wait(20)
+        together.wait(60)
         return job.retry()
 
     with ThreadPoolExecutor(2) as threads:
@@ -142,7 +142,7 @@ def test_records_that_retention_has_removed_prove_nothing(postgres_job: Job) -> 
     job.consume()
     admin = AdminClient({"bootstrap.servers": job.bootstrap})
     for future in admin.delete_records([TopicPartition(job.topic, 0, last)]).values():
-        future.result(20)
+        future.result(60)
     assert job.retry() == {offset: Fate.UNPROVEN}
     assert (job.left(), job.rows()[1][1]) == ([offset], "a")
 
@@ -207,7 +207,7 @@ def test_a_transaction_of_somebody_else_before_ours_is_waited_for_and_looked_thr
     other.init_transactions(20)
     other.begin_transaction()
     other.produce(job.topic, b'{"id": 1, "data": "new"}', b"1")
-    other.flush(20)
+    other.flush(60)
     with ThreadPoolExecutor(1) as threads:
         retrying = threads.submit(job.retry, through="topic")
         eventually(lambda: _is_written(job, offset + 2))
@@ -237,7 +237,7 @@ def test_what_a_killed_retry_left_open_is_ended_by_the_next_one(postgres_job: Jo
     killed.init_transactions(20)
     killed.begin_transaction()
     killed.produce(job.topic, b'{"id": 1, "n": "x"}', b"1")
-    killed.flush(20)
+    killed.flush(60)
     assert job.retry(through="topic") == {offset: Fate.SENT}
     assert [record.value for record in job.records()] == [b'{"id": 1, "n": "x"}'] * 2
 

@@ -41,7 +41,7 @@ def test_postgres_listens_on_the_loopback_address_only(postgres_url: str) -> Non
 def test_kafka_takes_a_record_and_shows_its_topic(kafka_bootstrap: str, unique: str) -> None:
     producer = Producer({"bootstrap.servers": kafka_bootstrap, "acks": "all"})
     producer.produce(unique, key=b"k", value=b"v")
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     topics = AdminClient({"bootstrap.servers": kafka_bootstrap}).list_topics(timeout=10).topics
     assert len(topics[unique].partitions) == 4
 

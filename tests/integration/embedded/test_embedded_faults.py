@@ -77,7 +77,7 @@ def test_kafka_keeps_acknowledged_records_and_its_address_over_kill_and_stop(tmp
 def produce(bootstrap: str, topic: str, value: bytes) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True})
     producer.produce(topic, partition=0, value=value)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def values(bootstrap: str, topic: str, wanted: int) -> list[bytes | None]:

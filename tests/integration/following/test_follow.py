@@ -95,7 +95,7 @@ def test_a_rejected_and_a_deleted_key_are_told(job: Job) -> None:
     assert hops(follow_key(settings, "1")) == ["dead letters"]
     job.send(2, data="x")
     job.producer.produce(job.topic, None, "2")
-    assert job.producer.flush(20) == 0
+    assert job.producer.flush(60) == 0
     job.consume()
     [table] = follow_key(settings, "2").tables
     assert (table.is_deleted, table.row, hops(follow_key(settings, "2"))) == (True, None, [])
@@ -153,7 +153,7 @@ def test_the_command_prints_every_hop_and_exits_4_where_one_is_away(
             f'[journal]\ntopic_prefixes = ["{unique}.none"]\n'
         )
         command = [sys.executable, "-m", "inorder.cli", "key", "follow", "5", *arguments, "--config", str(config)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
 
     told = run(kafka_bootstrap)
     assert told.returncode == 0, told.stderr

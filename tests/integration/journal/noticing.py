@@ -39,4 +39,4 @@ def publish(properties: dict[str, object], topic: str, *notices: Notice) -> None
     producer = Producer(dict(properties))
     for notice in notices:
         producer.produce(topic, notice.value(), notice.key(), partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0

@@ -146,7 +146,7 @@ def write(world: World) -> None:
     producer = Producer({"bootstrap.servers": world.settings.kafka.properties["bootstrap.servers"]})
     for id in ("bad", "worse"):
         producer.produce(world.topic, b"?", id, partition=0, headers=[(ACTION_HEADER, b"{")])
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def event(world: World, id: str, seq_nr: int) -> str:
@@ -222,11 +222,11 @@ def test_neither_a_running_replicator_nor_retention_makes_a_difference(world: Wo
             assert world.differences() == []
         finally:
             over.set()
-        writing.result(30)
+        writing.result(60)
         world.eventually(world.is_replicated, 60)
     admin = AdminClient({"bootstrap.servers": world.settings.kafka.properties["bootstrap.servers"]})
     for future in admin.delete_records([TopicPartition(world.topic, partition, 9) for partition in (0, 1)]).values():
-        future.result(timeout=30)
+        future.result(timeout=60)
     assert world.differences() == []
     assert world.totals.older > 0
     assert world.totals.events > 0

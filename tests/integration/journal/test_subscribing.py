@@ -81,7 +81,7 @@ def test_a_life_that_is_purged_and_a_journal_that_is_parked_are_no_silence(
         journals.journal(Key("short", unique)).append([Event(number) for number in range(1, 6)])
         journals.journal(Key("short", unique)).delete(4)
         producer.produce(unique, b"", "damaged", headers=[(ACTION_HEADER, b"{")])
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
         with Replicator({"bootstrap.servers": kafka_bootstrap}, store_url, unique):
             eventually(lambda: sorted(journals.ids(unique)) == ["again", "damaged", "short"])
         journals.journal(Key("again", unique)).append([Event(3)])

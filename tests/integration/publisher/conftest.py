@@ -15,6 +15,7 @@ from inorder.kafka.read_back import read_back
 from tests.contract.outbox.conftest import client as client
 from tests.contract.outbox.conftest import database_url as database_url
 from tests.contract.outbox.conftest import sqlite_url as sqlite_url
+from tests.contract.shard_log.conftest import settle
 from tests.integration.relay.conftest import Bench
 
 LIMIT = 20_000
@@ -27,6 +28,7 @@ Make = Callable[..., inorder.Publisher]
 def own_broker(tmp_path: Path) -> Iterator[Kafka]:
     """A broker that a test may stop."""
     with Kafka(tmp_path) as broker:
+        settle(broker)
         yield broker
 
 

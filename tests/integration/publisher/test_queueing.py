@@ -109,7 +109,7 @@ def test_with_nobody_to_take_it_a_full_queue_blocks_and_closing_returns_every_me
     blocked.thread.join(0.5)
     assert blocked.thread.is_alive()
     left = publisher.close(0)
-    blocked.thread.join(30)
+    blocked.thread.join(60)
     assert isinstance(blocked.error, PublishUnfinishedError)
     assert list(blocked.error.sent) == left == messages[:10]
     assert list(blocked.error.unsent) == messages[10:]
@@ -124,7 +124,7 @@ def test_the_queue_is_bounded_in_bytes_too(make: Make, unique: str, eventually: 
     blocked.thread.join(0.3)
     assert blocked.thread.is_alive()
     assert publisher.close(0) == messages[:2]
-    blocked.thread.join(30)
+    blocked.thread.join(60)
     assert blocked.error is not None
     assert list(blocked.error.unsent) == messages[2:]
 
@@ -156,13 +156,12 @@ def test_a_callback_that_raises_or_publishes_harms_nobody(
 
     publisher = make(backend="kafka_async", queue_messages=2, on_delivery=careless)
     publisher.publish_list([inorder.Message(unique, key="x", value="1"), inorder.Message(unique, key="x", value="2")])
-    assert publisher.close(30) == []
+    assert publisher.close(60) == []
     assert len(answered) == 7
     assert "publisher.callback_failed" in caplog.text
     assert sum(len(values) for values in values_by_key(kafka_bootstrap, unique).values()) == 7
 
 
-@pytest.mark.timeout(180)
 def test_an_outage_is_waited_out_and_everything_arrives_in_order(
     make: Make, own_broker: Kafka, unique: str, eventually: Eventually
 ) -> None:
@@ -170,7 +169,7 @@ def test_an_outage_is_waited_out_and_everything_arrives_in_order(
     publisher = make(bootstrap=own_broker.bootstrap, backend="kafka_async")
     first, second = numbered(unique, 10), numbered(unique, 200)
     publisher.publish_list(first)
-    assert publisher.flush(30) == 0
+    assert publisher.flush(60) == 0
     own_broker.stop()
     publisher.publish_list(second)
     assert publisher.flush(3) == 200

@@ -46,7 +46,7 @@ class Commands:
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """A command that ends by itself."""
-        return subprocess.run(self._line(*arguments), capture_output=True, text=True, timeout=90, check=False)
+        return subprocess.run(self._line(*arguments), capture_output=True, text=True, timeout=180, check=False)
 
     @contextmanager
     def running(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:

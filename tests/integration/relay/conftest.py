@@ -42,7 +42,7 @@ def alter_topic(bootstrap: str, topic: str, config: dict[str, str]) -> None:
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.incremental_alter_configs([resource]).values():
-        future.result(30)
+        future.result(60)
 
 
 @dataclass
@@ -137,8 +137,8 @@ class Running:
 
     def stop(self) -> None:
         self.stopping.set()
-        self.thread.join(30)
-        assert not self.thread.is_alive(), "the relay did not stop within 30 s"
+        self.thread.join(60)
+        assert not self.thread.is_alive(), "the relay did not stop within 60 s"
         self.store.close()
         self.exceeded.close()
         self.shard.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
@@ -21,6 +22,9 @@ from inorder.wiring import install_schema
 from inorder.wiring.databases import polling_store
 
 TABLE = "outbox_events"
+
+TOO_LARGE = random.Random(1).randbytes(2500).hex()
+"""Text that compression does not make small enough for a topic that takes 2,000 bytes."""
 
 
 @dataclass

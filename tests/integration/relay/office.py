@@ -20,6 +20,7 @@ from inorder.relay.events import BatchProduced, RelayEvent
 from inorder.stores.opening import open_database
 from inorder.wiring import install_schema
 from inorder.wiring.topics import topic_states
+from tests.contract.topic_store.places import age_lock
 
 TABLE = "kafka_messages"
 
@@ -73,6 +74,11 @@ class Office:
     def execute(self, statement: str, **parameters: object) -> list[tuple[Any, ...]]:
         with closing(open_database(self.url, "test")) as database:
             return database.execute(statement, parameters).rows
+
+    def age_lock(self, topic: str, seconds: float) -> None:
+        """Makes the lock of a topic older than it is."""
+        with closing(open_database(self.url, "test")) as database:
+            age_lock(database, topic, seconds)
 
     def count(self) -> int:
         return int(self.execute(f"SELECT count(*) FROM {TABLE}")[0][0])

@@ -20,6 +20,7 @@ from inorder.outbox import Outbox
 from inorder.testing.checker import Verdict, check_delivery
 from inorder.wiring import exceeded_rows, settle_exceeded
 from tests.conftest import Eventually
+from tests.contract.shard_log.making import publish
 from tests.integration.relay.conftest import Bench
 
 LIMIT = 20_000
@@ -50,7 +51,7 @@ def test_rows_are_carried_in_order_over_many_batches_and_none_is_repeated(
         eventually(lambda: bench.count() == 0)
         bench.publish(*numbered(unique, 5000, 100))
         eventually(lambda: bench.count() == 0)
-        assert relay.published == 5100
+        eventually(lambda: relay.published == 5100)
     verdict = verdict_of(list(read_back(bench.properties, unique)), 5100)
     assert verdict.holds, verdict
 
@@ -74,7 +75,6 @@ def has_grown(count: Callable[[], int], above: int) -> bool:
     return count() > above
 
 
-@pytest.mark.timeout(180)
 def test_a_broker_killed_under_load_loses_nothing_and_keeps_the_order(
     bench: Bench, own_broker: Kafka, unique: str, eventually: Eventually
 ) -> None:
@@ -100,7 +100,7 @@ def test_a_broker_killed_under_load_loses_nothing_and_keeps_the_order(
             own_broker.start()
         stop.set()
         writer.join()
-        eventually(lambda: bench.count() == 0, 60)
+        eventually(lambda: bench.count() == 0, 120)
     verdict = verdict_of(list(read_back(properties, unique)), written[0])
     assert replace(verdict, duplicated=0).holds, verdict
     assert exceeded_rows(settings) == [], "an outage uses up no attempts"
@@ -116,7 +116,7 @@ def test_a_relay_that_dies_between_sending_and_purging_repeats_and_loses_nothing
     store, dying = bench.store(), IdempotentShardLog(bench.properties)
     ensure_topic(bench.properties, unique, 1)
     dying.take_over()
-    dying.publish(store.read(Scan(above=0), 20).rows, b"")
+    publish(dying, store.read(Scan(above=0), 20).rows, b"")
     dying.close()
     store.close()
     with inorder.Relay(settings_of(bench)):
@@ -148,7 +148,7 @@ def test_a_refused_record_parks_its_key_and_nothing_of_its_key_passes(
         assert (row.key, row.attempts, row.parks) == (b"bad", 2, True)
         eventually(lambda: bench.count() == 297)
         assert values(b"bad") == [b"1"]
-        assert relay.published == 301
+        eventually(lambda: relay.published == 301)
         bench.alter_topic(unique, {"max.message.bytes": "1000000"})
         settle_exceeded(settings, "retry", "the topic's limit was raised", id=row.id)
         eventually(lambda: bench.count() == 0)
@@ -169,6 +169,6 @@ def test_of_two_instances_the_second_goes_on_where_the_first_stopped(
             first.stop()
             bench.publish(*numbered(unique, 2000, 500))
             eventually(lambda: bench.count() == 0)
-            assert second.published > 0
+            eventually(lambda: second.published > 0)
     verdict = verdict_of(list(read_back(bench.properties, unique)), 2500)
     assert replace(verdict, duplicated=0).holds, verdict

@@ -91,7 +91,7 @@ def test_a_second_owner_fences_the_first_and_nothing_is_doubled(
     bench.publish(*(Message(unique, key="k", value=str(i)) for i in range(500, 700)))
     eventually(lambda: bench.count() == 0)
     assert [int(r.value or b"") for r in records(bench, unique)] == list(range(700))
-    first.thread.join(30)
+    first.thread.join(60)
     assert isinstance(first.error, FencedError)
 
 

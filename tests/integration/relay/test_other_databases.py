@@ -177,7 +177,7 @@ class Relays:
         self.stopping.set()
         try:
             for running in self._running:
-                running.result(30)
+                running.result(60)
         finally:
             self._pool.shutdown()
             for thing in self._closing:

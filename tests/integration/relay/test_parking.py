@@ -63,7 +63,7 @@ def test_a_record_too_large_for_its_topic_parks_its_key_and_a_retry_brings_it_ba
         bench.alter_topic(unique, {"max.message.bytes": "1000000"})
         settle_exceeded(settings, "retry", "the topic's limit was raised", id=row.id)
         eventually(lambda: bench.count() == 0)
-        assert relay.published == 305
+        eventually(lambda: relay.published == 305)
     assert by_key(bench, unique)[b"bad"] == [LARGE[:10], b"2", b"3", b"4"]
 
 
@@ -88,7 +88,7 @@ def test_many_small_records_that_are_too_large_only_together_all_go_through(
 ) -> None:
     bench.publish(*(inorder.Message(unique, key=f"k{number % 5}", value="x" * 500) for number in range(400)))
     with inorder.Relay(settings):
-        eventually(lambda: bench.count() == 0, 60)
+        eventually(lambda: bench.count() == 0)
     assert sum(len(values) for values in by_key(bench, unique).values()) == 400
     assert exceeded_rows(settings) == []
 
@@ -104,7 +104,7 @@ def test_the_commands_list_show_and_settle_exceeded_records(
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "inorder.cli", "exceeded", *arguments, "--config", str(config)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
 
     assert f'"id": {row.id}' in run("list", "--json").stdout
     assert "MSG_SIZE_TOO_LARGE" in run("show", str(row.id)).stdout

@@ -22,13 +22,10 @@ from inorder.wiring.reload import RelayService
 from tests.conftest import Eventually
 from tests.integration.relay.commands import COMMAND
 from tests.integration.relay.conftest import alter_topic
-from tests.integration.relay.depot import TABLE, Depot, numbered
+from tests.integration.relay.depot import TABLE, TOO_LARGE, Depot, numbered
 
 SMALL = {"max.message.bytes": "2000"}
 LARGE = {"max.message.bytes": "1000000"}
-
-TOO_LARGE = random.Random(1).randbytes(2500).hex()
-"""Text that compression does not make small enough."""
 
 
 def opened(url: str, bootstrap: str, unique: str) -> Iterator[Depot]:

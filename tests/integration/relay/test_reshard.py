@@ -51,7 +51,7 @@ def test_the_number_of_shards_is_changed_there_and_back_under_load(
             assert ran.returncode == 0, ran.stderr
             assert json.loads(ran.stdout)["shards"] == 1
             assert "Now set relay.shards = 1 in the settings of every instance." in ran.stderr
-            said = second.communicate(timeout=60)[1]
+            said = second.communicate(timeout=120)[1]
             assert second.returncode == 3
             assert "error CONFIG-001: The relay of table 'outbox'" in said
         with inorder.Relay(one) as third:

@@ -21,7 +21,7 @@ def test_one_signal_under_load_finishes_the_batch_in_hand_and_prints_what_is_lef
         with commands.running("relay", "run") as process:
             eventually(lambda: len(writers.committed) - bench.count() > 100)
             process.send_signal(signal.SIGTERM)
-            said = process.communicate(timeout=60)[1]
+            said = process.communicate(timeout=120)[1]
         assert process.returncode == 0, said
         assert "Stopping the relay (at most 10 s; a second signal ends it at once)." in said
         last = re.search(r"Stopped\. (\d+) records were published by this instance; (\d+) rows wait", said)
@@ -47,7 +47,7 @@ def test_a_second_signal_ends_at_once_and_the_next_instance_loses_and_doubles_no
             process.send_signal(signal.SIGTERM)
             heard(process, "Stopping the relay (at most 300 s; a second signal ends it at once).")
             process.send_signal(signal.SIGTERM)
-            said = process.communicate(timeout=60)[1]
+            said = process.communicate(timeout=120)[1]
             assert process.returncode == 1
             assert "error: the relay was ended by a second signal." in said
             assert "rows were on their way; they stay in the outbox until they are known to be sent." in said

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -66,7 +65,7 @@ def test_a_message_of_a_transaction_arrives_as_it_was_written(office: Office, ev
         (b"k", None),
         (None, b"no key"),
     ]
-    assert relay.published == 3
+    eventually(lambda: relay.published == 3)
     eventually(lambda: office.lock(topic).locked_by is None)
     row = office.lock(topic)
     assert (row.error, row.retries) == (False, 0)
@@ -77,7 +76,7 @@ def test_four_topics_of_many_messages_in_small_batches_keep_their_order(office: 
     topics = [office.topic(name) for name in "abcd"]
     for topic in topics:
         office.publish(*keyed(topic, 25))
-    office.relay(batch_size=4, topic_lock={"workers": 3, "delete_group_size": 3})
+    office.relay(batch_size=4, topic_lock={"workers": 3, "delete_group_size": 3, "lock_seconds": 60})
     eventually(lambda: office.count() == 0)
     for topic in topics:
         assert office.values(topic) == [b"%d" % number for number in range(25)]
@@ -89,15 +88,15 @@ def test_a_topic_that_another_worker_has_is_left_alone_until_its_lock_is_old(
     office: Office, eventually: Eventually
 ) -> None:
     mine, theirs = office.topic("mine"), office.topic("theirs")
-    settings = office.settings(topic_lock={"lock_seconds": 2})
+    settings = office.settings(topic_lock={"lock_seconds": 600})
     holder = topic_store(settings, "test")
     assert holder.lock(theirs, SOMEBODY)
-    taken_at = time.monotonic()
     office.publish(Message(theirs, value="late"), Message(mine, value="soon"))
-    office.relay(topic_lock={"lock_seconds": 2})
+    office.stack.enter_context(inorder.Relay(settings))
     eventually(lambda: office.count() == 1)
+    assert office.values(theirs) == []
+    office.age_lock(theirs, 601)
     eventually(lambda: office.count() == 0)
-    assert time.monotonic() - taken_at > 1.5
     assert not holder.heartbeat(theirs, SOMEBODY)
     holder.close()
 
@@ -131,7 +130,7 @@ def test_a_message_that_is_too_large_is_set_aside_alone_and_comes_back_in_order(
     assert office.values(topic) == numbers * 2, "the rest is neither lost nor reordered"
     [row] = exceeded_rows(office.settings())
     assert (row.key, row.attempts, row.parks) == (b"bad", 2, True)
-    assert relay.stop(20)
+    assert relay.stop(60)
     settle_exceeded(office.settings(), "retry", "the limit was raised")
     office.relay()
     eventually(lambda: office.count() == 0)
@@ -172,7 +171,7 @@ def test_several_relays_share_the_topics_and_double_nothing(office: Office, even
     eventually(lambda: office.count() == 0)
     for topic in topics:
         assert office.values(topic) == [b"%d" % number for number in range(50)]
-    assert sum(relay.published for relay in relays) == 300
+    eventually(lambda: sum(relay.published for relay in relays) == 300)
 
 
 def test_state_and_figures_of_a_relay(office: Office, eventually: Eventually) -> None:
@@ -186,7 +185,7 @@ def test_state_and_figures_of_a_relay(office: Office, eventually: Eventually) ->
         with pytest.raises(ConfigurationError):
             relay.on_event(print)
     assert relay.state == "stopped"
-    assert relay.wait(1)
+    assert relay.wait(60)
 
 
 def test_what_waits_is_told_by_topic(office: Office) -> None:
@@ -214,12 +213,12 @@ def test_a_missing_table_ends_the_relay_with_what_makes_it(office: Office) -> No
 
 def test_our_own_writers_wake_an_idle_relay_on_postgres(postgres_office: Office, eventually: Eventually) -> None:
     office, topic = postgres_office, postgres_office.topic()
-    relay = office.relay(topic_lock={"idle_ms": 20_000, "workers": 3})
+    relay = office.relay(topic_lock={"idle_ms": 60_000, "workers": 3})
     office.publish(Message(topic, value="0"))
     eventually(lambda: relay.published == 1)
     for number in range(1, 6):
         office.publish(Message(topic, value=str(number)))
-        eventually(lambda number=number: relay.published == number + 1, 5)  # type: ignore[misc]  # bound
+        eventually(lambda number=number: relay.published == number + 1, 40)  # type: ignore[misc]  # bound
 
 
 def test_a_sigterm_finishes_the_batch_releases_the_locks_and_tells_what_is_left(
@@ -241,7 +240,7 @@ def test_a_sigterm_finishes_the_batch_releases_the_locks_and_tells_what_is_left(
         try:
             eventually(lambda: len(office.values(topic)) > 100)
             process.send_signal(signal.SIGTERM)
-            said = process.communicate(timeout=60)[1]
+            said = process.communicate(timeout=120)[1]
         finally:
             stop.set()
             writer.join()

@@ -52,7 +52,7 @@ def test_a_part_that_is_away_says_so_and_the_others_are_told(
             f'[pipeline.upsert]\ntopic = "{unique}"\n'
         )
         command = [sys.executable, "-m", "inorder.cli", "status", "--json", "--config", str(config)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
         return done.returncode, json.loads(done.stdout)
 
     install_schema(inorder.Settings.load(None, database={"url": postgres_url}), "native")

@@ -86,7 +86,7 @@ def test_a_topic_is_planned_made_switched_and_copied_back(run: Run, unique: str,
     assert status["generations"][0]["late"] == 0, "copies are ours"
     stray = Producer({"bootstrap.servers": settings.kafka.properties["bootstrap.servers"]})
     stray.produce(unique, b"from somebody who knows no generations", b"0")
-    stray.flush(10)
+    stray.flush(60)
     _, [status], _ = run("status")
     assert status["generations"][0]["late"] > 0
     assert "find who writes there" in status["next"]

