@@ -151,13 +151,23 @@ def _listen_to_drivers(url: str, statements: _Statements) -> None:
         return
 
     def heard(self: Any, statement: Any, *given: Any, **named: Any) -> Any:
-        text = statement if isinstance(statement, str) else getattr(statement, "query_string", None) or ""
         for each in heard.listeners:  # type: ignore[attr-defined]  # put there below
-            each.hear(text)
+            each.hear(_text(self, statement))
         return plain(self, statement, *given, **named)
 
     heard.listeners = [statements]  # type: ignore[attr-defined]  # a function has room for it
     setattr(driver, name, heard)
+
+
+def _text(session: Any, statement: Any) -> str:
+    """The words of a statement, or of all that share a request."""
+    if isinstance(statement, str):
+        return statement
+    if (together := getattr(statement, "_statements_and_parameters", None)) is not None:
+        texts = {session.cluster._prepared_statements[id].query_string for _, id, _ in together}
+        return " ".join(texts)
+    statement = getattr(statement, "prepared_statement", statement)
+    return getattr(statement, "query_string", None) or ""
 
 
 def _driver(url: str) -> tuple[type, str]:

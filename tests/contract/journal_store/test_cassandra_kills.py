@@ -56,12 +56,12 @@ class _Counted:
 @pytest.fixture
 def dying(cassandra_journal: Store) -> Iterator[CassandraReplica]:
     replica = CassandraReplica("")
-    replica._session = DyingSession(_url_of(cassandra_journal))
+    replica._session = DyingSession(url_of(cassandra_journal))
     with closing(replica):
         yield replica
 
 
-def _url_of(store: Store) -> str:
+def url_of(store: Store) -> str:
     session: CassandraSession = store[1]._session  # type: ignore[union-attr]  # it is Cassandra's
     return f"cassandra://{session._hosts[0]}:{session._port}/{session.keyspace.strip(chr(34))}"
 

@@ -18,12 +18,13 @@ from cassandra.cqltypes import (
     UUIDType,
 )
 from cassandra.protocol import ColumnMetadata
-from cassandra.query import UNSET_VALUE, BatchStatement, PreparedStatement
+from cassandra.query import UNSET_VALUE, PreparedStatement
 
 from inorder.journal.replication.statements import InsertEvents
 from inorder.journal.replication.stored import event_columns
 from inorder.model.journal import Event, EventRecord, Key, PartitionOffset, Payload, RecordMetadata
 from inorder.stores.cassandra.event_batches import BASE_MICROS, BATCH_BYTES, BATCH_ROWS, batches
+from inorder.stores.cassandra.writes import Values, Write
 
 KEY = Key("id ü", "topic")
 LIFE = UUID(int=7)
@@ -41,8 +42,8 @@ TYPES = (
 """Of the statement `insert_event`, in its order."""
 
 
-def rows_of(*made: BatchStatement) -> list[list[Any]]:
-    return [values for batch in made for _, _, values in batch._statements_and_parameters]
+def rows_of(*made: Write) -> list[Values]:
+    return [values for batch in made for values in batch.rows]
 
 
 def bound(statement: InsertEvents, record: EventRecord) -> list[Any]:
@@ -86,9 +87,7 @@ def test_a_batch_ends_with_its_rows_or_its_bytes_and_what_is_larger_goes_alone()
     small = append(1, *[b"x"] * (BATCH_ROWS + 1))
     large = append(1000, b"x" * BATCH_BYTES, b"", b"x" * BATCH_BYTES * 2, "y" * BATCH_BYTES, b"x", b"x")
     made = list(batches(INSERT, KEY, InsertEvents(0, (*small, *large), LIFE)))
-    assert [len(batch) for batch in made] == [BATCH_ROWS, 1, 2, 1, 1, 2]
-    assert {batch.routing_key for batch in made} == {made[0].routing_key}
-    assert made[0].routing_key
+    assert [len(batch.rows) for batch in made] == [BATCH_ROWS, 1, 2, 1, 1, 2]
 
 
 def test_half_a_character_is_refused_before_anything_is_sent() -> None:

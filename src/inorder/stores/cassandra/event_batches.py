@@ -9,6 +9,7 @@ have more columns, if it had the same number and the same millisecond and a paus
 So the first append of a life, the one that a purge may be so close to, writes its nulls.
 
 All rows of a batch are of one partition of the store, so it is one mutation there, and limits of batches are not met.
+What shares a request with others is decided elsewhere (`writes`).
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from datetime import UTC, datetime, timedelta
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
-from cassandra.query import UNSET_VALUE, BatchStatement, BatchType, BoundStatement, PreparedStatement
+from cassandra.query import UNSET_VALUE, PreparedStatement
 
 from inorder.journal.codec.columns import to_columns
 from inorder.journal.codec.metadata import to_column
 from inorder.journal.replication.statements import InsertEvents
 from inorder.model.journal import Event, EventRecord, Key, PartitionOffset
+from inorder.stores.cassandra.writes import Values, Write
 
 BASE_MICROS: Final = 1 << 52
 """In the year 2112: no clock of today writes later."""
@@ -38,25 +40,20 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 _BINARY: Final = b"binary"
 
 
-def batches(
-    insert: PreparedStatement, key: Key, statement: InsertEvents, *, begins: bool = False
-) -> Iterator[BatchStatement]:
+def batches(insert: PreparedStatement, key: Key, statement: InsertEvents, *, begins: bool = False) -> Iterator[Write]:
     """The rows of one segment; `UnicodeEncodeError` for half a character, which Cassandra could not hold.
 
     `begins`: the first append of them is the first of a journal's life.
     """
-    bound = BoundStatement(insert)
-    batch, size = BatchStatement(BatchType.UNLOGGED), 0
+    batch, size = list[Values](), 0
     first = statement.events[0].partition_offset if begins else None
     for values, length, place in _rows(key, statement):
-        if len(batch) and (size + length > BATCH_BYTES or len(batch) == BATCH_ROWS):
-            yield batch
-            batch, size = BatchStatement(BatchType.UNLOGGED), 0
-        # The batch takes the values, not the statement around them.
-        bound.values = _with_nulls(values) if place is first else values
-        batch.add(bound)
+        if batch and (size + length > BATCH_BYTES or len(batch) == BATCH_ROWS):
+            yield Write(insert, batch)
+            batch, size = [], 0
+        batch.append(_with_nulls(values) if place is first else values)
         size += length
-    yield batch
+    yield Write(insert, batch)
 
 
 def _with_nulls(values: list[Any]) -> list[Any]:

@@ -9,8 +9,11 @@ There is no transaction over several rows. So the order of writes and the time o
   of an append cannot bring a journal back that was purged meanwhile: its rows are older than the purge's tombstones.
   (They are kept for `gc_grace_seconds`, ten days if nobody changes it.)
 - **Repeating** a slice after a crash writes the same cells at the same times.
+- **Memory**: heads need not be asked for while the offset is where we have moved it (`head_memory`).
 
 The times lie beyond those of today's clocks, so that rows of other replicators, written by a clock, are older.
+
+What a slice waits for: one round of questions, one of events, one of heads, and the compare-and-set.
 """
 
 from __future__ import annotations
@@ -22,11 +25,12 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final, assert_never
 
-from cassandra.cluster import ResponseFuture
+from cassandra.cluster import ResponseFuture, ResultSet
 from cassandra.query import UNSET_VALUE
 from cassandra.util import Duration
 
 from inorder.journal.expiry import RemoveExpiry, SetExpiry
+from inorder.journal.replication.head_memory import HeadMemory
 from inorder.journal.replication.quarantine import Quarantined
 from inorder.journal.replication.replica import Dated, JournalChange, ReplicaSlice
 from inorder.journal.replication.statements import (
@@ -45,6 +49,7 @@ from inorder.ports.journal_store import Expiry, JournalHead
 from inorder.stores.cassandra.event_batches import BASE_MICROS, batches
 from inorder.stores.cassandra.journal import head_of
 from inorder.stores.cassandra.session import CassandraSession, our_errors
+from inorder.stores.cassandra.writes import Write, together, write
 
 AT_ONCE: Final = 32
 """Statements on their way: enough to keep a node at work, and not more than it takes."""
@@ -55,8 +60,7 @@ class CassandraReplica:
 
     def __init__(self, url: str) -> None:
         self._session = CassandraSession(url)
-        self._moved: dict[tuple[str, int], int] = {}
-        """Offsets that the last slice has moved, by topic and partition."""
+        self._memory = HeadMemory()
 
     def offsets(self, topic: str) -> Mapping[int, int]:
         """What is replicated, by partition."""
@@ -66,10 +70,11 @@ class CassandraReplica:
     @contextmanager
     def slice(self, topic: str, partition: int) -> Iterator[ReplicaSlice]:
         """Writes as it goes; what is broken off is begun again."""
-        writing = _Slice(self._session, topic, partition, self._moved.pop((topic, partition), None))
-        yield writing
-        if writing.moved_to is not None:
-            self._moved[topic, partition] = writing.moved_to
+        moved = self._memory.moved_to(topic, partition)
+        writing = _Slice(self._session, topic, partition, moved)
+        with self._memory.over(writing, topic, partition) as remembering:
+            yield remembering
+        self._memory.forget(writing.old_segments)  # where these are is asked with the head
 
     def quarantined(self, topic: str | None = None, id: str | None = None) -> list[Quarantined]:
         """What is in quarantine."""
@@ -95,32 +100,35 @@ class _Slice:
     """The verbs of one slice."""
 
     def __init__(self, session: CassandraSession, topic: str, partition: int, moved: int | None) -> None:
-        self.moved_to: int | None = None
+        self.old_segments: dict[Key, int] = {}
+        """Of heads that are where old versions have placed them."""
         self._session = session
         self._moved = moved
         self._topic = topic
         self._partition = partition
         self._offset: int | None = None
-        self._segments: dict[Key, int] = {}
+        self._parked: list[Any] | None = None
 
     def lock_offset(self) -> int | None:
-        """Remembers the offset; `move_offset` finds out whether anybody else has moved it."""
-        self._offset = self._asked_offset(serial=False) if self._moved is not None else None
-        if self._moved is None or self._offset != self._moved:
-            self._offset = self._asked_offset(serial=True)
-        return self._offset
+        """Remembers the offset; `move_offset` finds out whether anybody else has moved it.
 
-    def _asked_offset(self, *, serial: bool) -> int | None:
-        """A serial read also ends what a compare-and-set has left undone, and costs as much as one.
-
-        It is not needed behind one of our own that is done: every plain read finds that, or that the store went back.
+        A serial read also ends what a compare-and-set has left undone, and costs as much as one. It is not needed
+        behind one of our own that is done: every plain read finds that, or that the store went back. Nor need the
+        question after it, who is parked, wait for the answer then: whoever was parked up to this offset was before it.
         """
-        row = self._session.execute("offset", self._topic, self._partition, serial=serial).one()
-        return None if row is None else int(row[0])
+        place = self._topic, self._partition
+        if self._moved is not None:
+            found, parked = self._send([self._later("offset", *place), self._later("parked", self._topic)])
+            self._offset, self._parked = _offset_of(found), list(parked)
+        if self._moved is None or self._offset != self._moved:
+            self._parked = None
+            self._offset = _offset_of(self._session.execute("offset", *place, serial=True))
+        return self._offset
 
     def parked(self, keys: Sequence[Key]) -> set[Key]:
         # One read a slice, and next to always of an empty partition.
-        found = {id for (id,) in self._session.execute("parked", self._topic)}
+        rows = self._session.execute("parked", self._topic) if self._parked is None else self._parked
+        found = {id for (id,) in rows}
         return {key for key in keys if key.id in found}
 
     def heads(self, keys: Sequence[Key]) -> Mapping[Key, JournalHead]:
@@ -132,7 +140,9 @@ class _Slice:
             answers = self._all("head", [(key.topic, segment, key.id) for key, segment in asked])
             for (key, segment), rows in zip(asked, answers, strict=True):
                 if rows:
-                    found[key], self._segments[key] = head_of(rows[0]), segment
+                    found[key] = head_of(rows[0])
+                if rows and age:
+                    self.old_segments[key] = segment
         return found
 
     def carry_out(self, changes: Sequence[JournalChange]) -> None:
@@ -142,7 +152,8 @@ class _Slice:
         except UnicodeEncodeError as error:
             raise RejectedError(f"Cassandra cannot hold text that is not Unicode: {error}.") from error
         for number in range(max(map(len, steps), default=0)):
-            self._send([step[number] for step in steps if number < len(step)])
+            requests = together(step[number] for step in steps if number < len(step))
+            self._send([partial(self._session.session.execute_async, each) for each in requests])
 
     def attempt(self) -> AbstractContextManager[None]:
         """Rows that no head shows are seen by nobody."""
@@ -174,43 +185,42 @@ class _Slice:
                 f"Another replicator has moved {self._topic}[{self._partition}] on from {self._offset}.",
                 hint="What this one wrote is the same; it goes on from the new offset.",
             )
-        self.moved_to = offset
 
-    def _steps(self, change: JournalChange) -> Iterator[Any]:
+    def _steps(self, change: JournalChange) -> Iterator[Write]:
         begins = any(_begins(dated.statement) for dated in change.statements)
         for dated in change.statements:
             yield from self._writes(change.key, dated, begins)
 
-    def _writes(self, key: Key, dated: Dated, begins: bool) -> Iterator[Any]:
-        """What sends each of the statements that one of ours comes to; none is sent before the last is answered."""
+    def _writes(self, key: Key, dated: Dated, begins: bool) -> Iterator[Write]:
+        """The writes that one of our statements comes to; none is sent before the last is answered."""
         statement, micros = dated.statement, BASE_MICROS + dated.offset
         match statement:
             case InsertEvents():
-                for batch in batches(self._session.prepared("insert_event"), key, statement, begins=begins):
-                    yield lambda batch=batch: self._session.session.execute_async(batch)
+                yield from batches(self._session.prepared("insert_event"), key, statement, begins=begins)
             case DeleteEvents():
-                yield from (self._later(*each) for each in _deletes(key, statement, micros))
+                yield from (self._write(*each) for each in _deletes(key, statement, micros))
             case InsertHead():
-                yield self._later("insert_head", *_new_head(key, statement), micros)
+                self.old_segments.pop(key, None)
+                yield self._write("insert_head", *_new_head(key, statement), micros)
             case UpdateHead():
-                yield self._later("update_head", micros, *_changed_head(statement), *self._place(key))
+                yield self._write("update_head", micros, *_changed_head(statement), *self._place(key))
             case DeleteHead():
-                yield self._later("void_snapshots", micros, key.id, key.topic)
-                yield self._later("delete_head", micros, *self._place(key))
+                yield self._write("void_snapshots", micros, key.id, key.topic)
+                yield self._write("delete_head", micros, *self._place(key))
             case _:
                 assert_never(statement)
 
-    def _later(self, name: str, *bound: Any) -> Any:
-        statement = self._session.prepared(name)
-        return lambda: self._session.session.execute_async(statement, bound)
+    def _write(self, name: str, *bound: Any) -> Write:
+        return write(self._session.prepared(name), *bound)
+
+    def _later(self, name: str, *bound: Any) -> Callable[[], ResponseFuture]:
+        return partial(self._session.session.execute_async, self._session.prepared(name), bound)
 
     def _place(self, key: Key) -> tuple[str, int, str]:
-        return key.topic, self._segments.get(key, metajournal_segment(key.id)), key.id
+        return key.topic, self.old_segments.get(key, metajournal_segment(key.id)), key.id
 
     def _all(self, name: str, bound: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
-        statement = self._session.prepared(name)
-        sends = [partial(self._session.session.execute_async, statement, each) for each in bound]
-        return [list(rows) for rows in self._send(sends)]
+        return [list(rows) for rows in self._send([self._later(name, *each) for each in bound])]
 
     def _send(self, sends: Sequence[Callable[[], ResponseFuture]]) -> list[Any]:
         """Sends all, some at once, and waits for every answer; in the same order."""
@@ -223,6 +233,11 @@ class _Slice:
                 waiting.append(send())
             answers += [each.result() for each in waiting]
         return answers
+
+
+def _offset_of(answer: ResultSet) -> int | None:
+    row = answer.one()
+    return None if row is None else int(row[0])
 
 
 def _begins(statement: Statement) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,6 +36,9 @@ CONNECT_SECONDS: Final = 10.0
 ANSWER_SECONDS: Final = 10.0
 DEFAULT_PORT: Final = 9042
 DEFAULT_KEYSPACE: Final = "journal"
+# Statements that are on their way together are a packet each. With Nagle's delay the second would wait until the node
+# has answered the first, and with it for the disk.
+_AT_ONCE: Final = ((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),)
 _STATEMENTS = sql.load("inorder.stores.cassandra", "journal.cql")
 
 # The first that fits.
@@ -105,7 +109,8 @@ class CassandraSession:
         label = f"{name}, serial" if serial else name
         found = self._prepared.get(label)
         if found is None:
-            found = self.session.prepare(self.rendered(name))
+            with our_errors():
+                found = self.session.prepare(self.rendered(name))
             found.is_idempotent = True
             if serial:
                 found.consistency_level = ConsistencyLevel.LOCAL_SERIAL
@@ -147,6 +152,7 @@ class CassandraSession:
             execution_profiles={EXEC_PROFILE_DEFAULT: profile},
             protocol_version=5,
             connect_timeout=CONNECT_SECONDS,
+            sockopts=_AT_ONCE,
         )
 
 
