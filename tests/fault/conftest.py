@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from inorder.demo.load import plan_load
@@ -138,3 +139,15 @@ def stage(kafka_bootstrap: str, postgres_url: str, unique: str, eventually: Even
     """A topic and a database of the test's own."""
     ensure_topic({"bootstrap.servers": kafka_bootstrap}, unique, PARTITIONS)
     return Stage(kafka_bootstrap, unique, postgres_url, eventually)
+
+
+@pytest.fixture
+def spark_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Spark as installed, in a folder of the test's own: a cluster on this machine keeps its work beside its jars."""
+    home = tmp_path / "spark"
+    home.mkdir()
+    for entry in Path(pyspark.__file__).parent.iterdir():
+        if entry.name != "work":
+            (home / entry.name).symlink_to(entry)
+    monkeypatch.setenv("SPARK_HOME", str(home))
+    return home

@@ -7,12 +7,10 @@ of its key below the pointer. A row behind that was passed by the pointer; a row
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from sqlalchemy.engine import make_url
 from inorder.testing.slices import message
 from inorder.wiring.pipeline import Engine
 from tests.conftest import Eventually
+from tests.fault.processes import kill, python_workers
 from tests.integration.pipeline.engines import SPARK_WAIT
 
 PARTITIONS = 2
@@ -32,6 +31,17 @@ KEYS = 20
 PER_PARTITION = KEYS // PARTITIONS
 TOPIC_PAUSE_SECONDS = 0.02
 
+_SETTINGS = """\
+[kafka]
+"bootstrap.servers" = "{bootstrap}"
+[database]
+url = "{url}"
+[pipeline]
+engine = "{engine}"
+master = "{master}"
+[pipeline.upsert]
+topic = "{topic}"
+"""
 _VERSIONS = "SELECT id, version_offset, data FROM messages"
 _POINTERS = 'SELECT "partition", next_offset FROM inorder_pointer'
 _FIGURES = """
@@ -52,6 +62,13 @@ class Stage:
     rounds: int = 0
     findings: list[str] = field(default_factory=list)
     looks: int = 0
+
+    def settings(self, folder: Path, engine: str = "micro-batch", master: str = "local[2,4]") -> Path:
+        """A file with the settings of a service that fills the table."""
+        config = folder / "inorder.toml"
+        words = {"bootstrap": self.bootstrap, "url": self.url, "topic": self.topic}
+        config.write_text(_SETTINGS.format(engine=engine, master=master, **words))
+        return config
 
     def send(self, rounds: int, producer: Producer | None = None) -> None:
         """Sends so many records of each key."""
@@ -190,23 +207,9 @@ def running(*engines: Engine) -> Iterator[list[Future[None]]]:
             stop.set()
 
 
-def python_workers(jvm: int) -> list[int]:
-    """The worker processes that Spark's Python daemon has forked."""
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has just ended
-            if b"pyspark.daemon" in (entry / "cmdline").read_bytes():
-                stat = (entry / "stat").read_text().rpartition(")")[2].split()
-                parents[int(entry.name)] = int(stat[1])
-    daemons = {pid for pid, parent in parents.items() if parent == jvm}
-    return [pid for pid, parent in parents.items() if parent in daemons]
-
-
 def kill_worker(jvm: int, number: int) -> bool:
     """Ends one of Spark's Python workers as `kill -9` does; whether there was one."""
-    workers = sorted(python_workers(jvm))
-    if not workers:
-        return False
-    with suppress(ProcessLookupError):
-        os.kill(workers[number % len(workers)], signal.SIGKILL)
-    return True
+    workers = python_workers(jvm)
+    if workers:
+        kill(workers[number % len(workers)])
+    return bool(workers)

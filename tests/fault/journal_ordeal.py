@@ -24,6 +24,7 @@ from inorder.stores.journal_opening import JournalStore, open_journal_store
 from tests.conftest import Eventually
 from tests.fault import halting_replicator
 from tests.fault.journal_writing import Ledger, Watcher, Writer, watching
+from tests.fault.processes import executor_of, executors, is_alive, is_stopped, kill
 
 PARTITIONS = 2
 SEGMENT_SIZE = 3
@@ -40,7 +41,7 @@ store = "{store}"
 topic_prefixes = ["{topic}"]
 segment_size = {segment_size}
 [pipeline]
-master = "local[2,4]"
+master = "{master}"
 """
 
 
@@ -59,7 +60,7 @@ class Replicator(Program):
 
     def kill_worker(self, worker: int) -> None:
         """Ends a worker as `kill -9` does; Spark begins another one, and without Spark the test does."""
-        os.kill(worker, signal.SIGKILL)
+        kill(worker)
         if self._is_alone:
             self._eventually(self.has_ended)
             self.kill()
@@ -80,11 +81,6 @@ class Replicator(Program):
         return any(self._halts.glob("halted.*"))
 
 
-def is_stopped(process: int) -> bool:
-    """Whether it stands still."""
-    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-
-
 def wake(process: int) -> None:
     """Lets it go on as if nothing had happened."""
     with suppress(ProcessLookupError):  # its driver was killed, and the kernel has woken it to its end
@@ -101,6 +97,7 @@ class JournalStage:
     folder: Path
     eventually: Eventually
     seed: int = 1
+    master: str = "local[2,4]"
     ledger: Ledger = field(default_factory=Ledger)
     replicators: list[Replicator] = field(default_factory=list)
     history: list[str] = field(default_factory=list)
@@ -110,7 +107,7 @@ class JournalStage:
         self.store: JournalStore = open_journal_store(self.store_url)
         self.store.install()
         self.config = self.folder / "replicate.toml"
-        words = {"bootstrap": self.bootstrap, "store": self.store_url, "topic": self.topic}
+        words = {"bootstrap": self.bootstrap, "store": self.store_url, "topic": self.topic, "master": self.master}
         self.config.write_text(_SETTINGS.format(segment_size=SEGMENT_SIZE, **words))
 
     @property
@@ -230,6 +227,19 @@ def kill_driver(stage: JournalStage, replicator: Replicator, step: str) -> None:
     stage.history.append(f"driver killed {step} with {stage.replicated()} replicated")
     replicator.start()
     stage.wait_for_progress()
+
+
+def kill_executors(stage: JournalStage, replicator: Replicator, steps: Sequence[str]) -> None:
+    """Kills the JVM above the worker that comes to each step; the worker must go with it."""
+    for step in steps:
+        worker = replicator.halt_at(step)
+        executor = executor_of(worker)
+        assert replicator.pid is not None
+        assert executor in executors(replicator.pid)
+        kill(executor)
+        stage.eventually(lambda worker=worker: not is_alive(worker), WAIT_SECONDS)  # type: ignore[misc]  # bound at once
+        stage.history.append(f"executor killed {step} with {stage.replicated()} replicated")
+        stage.wait_for_others(1)
 
 
 def pause_workers(stage: JournalStage, paused: Replicator, steps: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ def new_stage(
     """Makes stages, and clears them."""
     with ExitStack() as stack:
 
-        def make(store: str, seed: int = 1) -> JournalStage:
+        def make(store: str, **more: Any) -> JournalStage:
             if store == "postgres":
                 url = request.getfixturevalue("postgres_url")
             elif store == "cassandra":
@@ -46,6 +47,6 @@ def new_stage(
                 url = f"{server.url}/{unique}"
             else:
                 url = store
-            return stack.enter_context(journal_stage(kafka_bootstrap, unique, url, tmp_path, eventually, seed=seed))
+            return stack.enter_context(journal_stage(kafka_bootstrap, unique, url, tmp_path, eventually, **more))
 
         yield make

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pyspark
 import pytest
 from confluent_kafka import Producer
 from psycopg import Connection
@@ -30,6 +29,7 @@ def test_tasks_on_two_executors_drain_a_topic_once(
     unique: str,
     direct: Connection[Any],
     tmp_path: Path,
+    spark_home: Path,
 ) -> None:
     ensure_topic({"bootstrap.servers": kafka_bootstrap}, unique, 4)
     producer = Producer({"bootstrap.servers": kafka_bootstrap})
@@ -41,11 +41,10 @@ def test_tasks_on_two_executors_drain_a_topic_once(
         f'[kafka]\n"bootstrap.servers" = "{kafka_bootstrap}"\n[database]\nurl = "{postgres_url}"\n'
         f'[pipeline]\nengine = "resident"\nmaster = "local-cluster[2,1,1024]"\n[pipeline.upsert]\ntopic = "{unique}"\n'
     )
-    home = Path(pyspark.__file__).parent
     ran = subprocess.run(
         [sys.executable, "-m", "inorder.cli", "pipeline", "run", "upsert", "--once", "--json", "--config", str(config)],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(SOURCE), "SPARK_HOME": str(home)},
+        env={**os.environ, "PYTHONPATH": str(SOURCE), "SPARK_HOME": str(spark_home)},
         capture_output=True,
         text=True,
         timeout=300,

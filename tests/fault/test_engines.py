@@ -241,11 +241,7 @@ def test_a_broker_that_is_killed_and_comes_back_is_waited_for(
 def test_a_driver_killed_by_nine_leaves_no_task_behind_and_the_next_one_goes_on(
     stage: Stage, tmp_path: Path, kind: str
 ) -> None:
-    config = tmp_path / "inorder.toml"
-    config.write_text(
-        f'[kafka]\n"bootstrap.servers" = "{stage.bootstrap}"\n[database]\nurl = "{stage.url}"\n'
-        f'[pipeline]\nengine = "{kind}"\nmaster = "local[2,4]"\n[pipeline.upsert]\ntopic = "{stage.topic}"\n'
-    )
+    config = stage.settings(tmp_path, kind)
     own = TableMapping("upsert:messages", stage.topic, "messages")
     upsert_work(PostgresTableStores(stage.url, own), own)
     driver = Service("driver", ["pipeline", "run", "upsert", "--config", str(config)], tmp_path)

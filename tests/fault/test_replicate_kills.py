@@ -72,7 +72,7 @@ def test_workers_and_drivers_of_spark_killed_at_every_step(new_stage: NewStage, 
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("seed", range(2, 5))
 def test_a_process_killed_at_every_step_ten_times(new_stage: NewStage, store: str, seed: int) -> None:
-    stage = new_stage(store, seed)
+    stage = new_stage(store, seed=seed)
     replicator = stage.start()
     stage.wait_for_start()
     with stage.load():
