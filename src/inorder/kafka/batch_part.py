@@ -10,7 +10,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer, Topic
 from inorder.kafka.batch_progress import Digest, Progress, progress_of
 from inorder.kafka.client_log import CLIENT_LOG
 from inorder.kafka.committed import committed_consumer
-from inorder.kafka.copy_lane import ABORT_SECONDS, ANSWER_SECONDS, COMMIT_SECONDS, ask_committed, commit
+from inorder.kafka.committing import commit
+from inorder.kafka.copy_lane import ABORT_SECONDS, ANSWER_SECONDS, COMMIT_SECONDS, ask_committed
 from inorder.kafka.errors import OF_THE_RECORD, error_of, meaning, words
 from inorder.kafka.known_topics import KnownTopics
 from inorder.kafka.sender import Sender
@@ -90,7 +91,7 @@ class BatchPart:
         try:
             if self._batch is not None:
                 self._note(Progress(self._batch, self._digest))
-            commit(self._producer)
+            commit(self._producer, COMMIT_SECONDS, ANSWER_SECONDS)
         except KafkaException as exception:
             raise self._given_up(error_of(exception)) from exception
         return Sent(self._digest.records)

@@ -19,6 +19,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from inorder.kafka.client_log import CLIENT_LOG
+from inorder.kafka.committing import commit
 from inorder.kafka.errors import FENCED, error_of, meaning, words
 from inorder.kafka.shard_log import ABORT_SECONDS, ANSWER_SECONDS, COMMIT_SECONDS, INIT_SECONDS, OURS
 from inorder.model.errors import TransientError, UnreachableError
@@ -113,17 +114,11 @@ class KafkaConditionalLog:
             time.sleep(_POLL_SECONDS)
 
     def _commit(self, producer: Producer, letter: StoredLetter) -> None:
-        deadline = time.monotonic() + COMMIT_SECONDS
-        while True:
-            try:
-                producer.commit_transaction(ANSWER_SECONDS)
-                return
-            except KafkaException as exception:
-                error = error_of(exception)
-                if error.retriable() and time.monotonic() < deadline:
-                    continue
-                self._producer = None
-                raise self._unsure(letter, error) from exception
+        try:
+            commit(producer, COMMIT_SECONDS, ANSWER_SECONDS)
+        except KafkaException as exception:
+            self._producer = None
+            raise self._unsure(letter, error_of(exception)) from exception
 
     def _abort(self, producer: Producer) -> None:
         try:

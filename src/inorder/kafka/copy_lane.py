@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from inorder.kafka.client_log import CLIENT_LOG
 from inorder.kafka.committed import committed_consumer
+from inorder.kafka.committing import commit
 from inorder.kafka.errors import OF_THE_RECORD, error_of, meaning, words
 from inorder.kafka.shard_log import DEFAULTS, OURS
 from inorder.kafka.topic_limits import TopicLimits
@@ -76,7 +77,7 @@ class Lane:
                     self._producer.poll(0)
             moved = TopicPartition(batch.topic, batch.partition, batch.next_offset)
             self._producer.send_offsets_to_transaction([moved], self._group_metadata, COMMIT_SECONDS)
-            commit(self._producer)
+            commit(self._producer, COMMIT_SECONDS, ANSWER_SECONDS)
         except KafkaException as exception:
             raise self._given_up(batch, error_of(exception)) from exception
         self.pointer = batch.next_offset
@@ -130,18 +131,6 @@ class Lane:
             f"{self._destination!r} refuses the copy of {place} with key {message.key()!r}: {words(error)}",
             hint="Give the destination the max.message.bytes that the source has, and run it again.",
         )
-
-
-def commit(producer: Producer) -> None:
-    """Asks until there is an answer; a commit that timed out may be asked for again."""
-    deadline = time.monotonic() + COMMIT_SECONDS
-    while True:
-        try:
-            producer.commit_transaction(ANSWER_SECONDS)
-            return
-        except KafkaException as exception:
-            if not error_of(exception).retriable() or time.monotonic() > deadline:
-                raise
 
 
 def partitions_of(consumer: Consumer, topic: str) -> int:

@@ -29,13 +29,13 @@ minutes, and it may be mistaken about sequence numbers or about who coordinates.
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Mapping, Sequence
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from inorder.kafka.client_log import CLIENT_LOG
+from inorder.kafka.committing import commit
 from inorder.kafka.errors import OF_THE_RECORD, error_of, meaning, words
 from inorder.kafka.known_topics import KnownTopics
 from inorder.kafka.marker import BATCH_NAME, Marker, read_last_marker
@@ -216,19 +216,15 @@ class KafkaShardLog:
             self._refused.append((error, message))
 
     def _commit(self, producer: Producer, rows: Sequence[OutboxRow]) -> None:
-        """Asks until there is an answer; a commit that timed out may be asked for again."""
-        deadline = time.monotonic() + COMMIT_SECONDS
-        while True:
-            try:
-                producer.commit_transaction(ANSWER_SECONDS)
-                return
-            except KafkaException as exception:
-                error = error_of(exception)
-                if not error.retriable() or time.monotonic() > deadline:
-                    raise self._after_commit(producer, rows, error) from exception
-                if self._topics.blame(producer, rows):
-                    # The client would wait for such a topic much longer. Without its records the commit fails.
-                    producer.purge(in_flight=False)
+        def look_for_lost_topics() -> None:
+            if self._topics.blame(producer, rows):
+                # The client would wait for such a topic much longer. Without its records the commit fails.
+                producer.purge(in_flight=False)
+
+        try:
+            commit(producer, COMMIT_SECONDS, ANSWER_SECONDS, meanwhile=look_for_lost_topics)
+        except KafkaException as exception:
+            raise self._after_commit(producer, rows, error_of(exception)) from exception
 
     def _after_commit(self, producer: Producer, rows: Sequence[OutboxRow], error: KafkaError) -> InorderError:
         """What a commit that did not succeed means: aborted for sure, fenced, or unknown."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from inorder.kafka import shard_log
+from inorder.kafka import committing, shard_log
 from inorder.kafka.marker import BATCH_NAME, Marker
 from inorder.kafka.shard_log import LETTERS, MOST_FAILURES, KafkaShardLog
 from inorder.model.errors import FencedError, TopicUnavailableError, TransientError, UnknownOutcomeError
@@ -91,7 +91,7 @@ class Client:
 def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     made = Broker()
     monkeypatch.setattr(shard_log, "Producer", made.made)
-    monkeypatch.setattr(shard_log, "time", made)
+    monkeypatch.setattr(committing, "time", made)
     monkeypatch.setattr(shard_log, "ensure_compacted_topic", lambda *_: None)
     monkeypatch.setattr(shard_log, "read_last_marker", lambda *_: made.committed)
     return made

@@ -24,11 +24,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from inorder.journal.replication.quarantine import Quarantined
 from inorder.journal.replication.replica import JournalChange, ReplicaSlice
+from inorder.journal.replication.slice_around import SliceAround
 from inorder.model.journal import Key
 from inorder.ports.journal_store import JournalHead
 
@@ -90,16 +91,16 @@ class HeadMemory:
             self._heads.pop(key, None)
 
 
-class _RememberingSlice:
+class _RememberingSlice(SliceAround):
     """A slice that asks the store only for heads which are not known."""
 
     def __init__(
         self, memory: HeadMemory, writing: ReplicaSlice, fresh: _Term, before: tuple[_Term, int] | None
     ) -> None:
+        super().__init__(writing)
         self.term = fresh
         self.moved_to: int | None = None
         self._memory = memory
-        self._slice = writing
         self._before = before
         self._offset: int | None = None
         self._parked: Collection[Key] = ()
@@ -128,17 +129,8 @@ class _RememberingSlice:
         for change in changes:
             self._remember(change.key, change.head)
 
-    def attempt(self) -> AbstractContextManager[None]:
-        return self._slice.attempt()
-
-    def free(self, purged: Mapping[Key, int]) -> None:
-        self._slice.free(purged)
-
-    def lift(self, key: Key, partition: int, offset: int) -> None:
-        self._slice.lift(key, partition, offset)
-
     def quarantine(self, records: Sequence[Quarantined]) -> None:
-        self._slice.quarantine(records)
+        super().quarantine(records)
         self._memory.forget({each.key for each in records})
 
     def move_offset(self, offset: int) -> None:

@@ -33,6 +33,7 @@ from inorder.journal.action import Append, Delete, Mark, Purge
 from inorder.journal.replication.quarantine import Quarantined
 from inorder.journal.replication.replica import JournalChange, JournalReplica, ReplicaSlice
 from inorder.journal.replication.replicate import Grouped, Replicated
+from inorder.journal.replication.slice_around import SliceAround
 from inorder.journal.replication.tally import Tally
 from inorder.model.journal import Key
 from inorder.ports.journal_store import JournalHead
@@ -130,11 +131,11 @@ class MeasuredReplica:
         self._tally.took("store/commit", _micros(time.perf_counter() - began))
 
 
-class MeasuredSlice:
-    """A slice whose every verb is timed."""
+class MeasuredSlice(SliceAround):
+    """A slice whose verbs that take time are timed."""
 
     def __init__(self, writing: ReplicaSlice, tally: Tally) -> None:
-        self._slice = writing
+        super().__init__(writing)
         self._tally = tally
 
     def lock_offset(self) -> int | None:
@@ -152,22 +153,6 @@ class MeasuredSlice:
     def carry_out(self, changes: Sequence[JournalChange]) -> None:
         """Times it."""
         timed(self._tally, "carry_out", self._slice.carry_out, changes)
-
-    def attempt(self) -> AbstractContextManager[None]:
-        """Passed on."""
-        return self._slice.attempt()
-
-    def free(self, purged: Mapping[Key, int]) -> None:
-        """Passed on."""
-        self._slice.free(purged)
-
-    def lift(self, key: Key, partition: int, offset: int) -> None:
-        """Passed on."""
-        self._slice.lift(key, partition, offset)
-
-    def quarantine(self, records: Sequence[Quarantined]) -> None:
-        """Passed on."""
-        self._slice.quarantine(records)
 
     def move_offset(self, offset: int) -> None:
         """Times it."""
