@@ -19,7 +19,7 @@ demo: java $(READY) ## events from a transaction through Kafka and Spark into a 
 test: java $(READY) ## unit tests, then those with real servers
 	@$(BIN)/pytest tests/unit -n 2 --dist worksteal --durations=5 --durations-min=0.5
 	@$(BIN)/python -m inorder.embedded
-	@$(BIN)/pytest tests/contract tests/integration tests/acceptance -m $(SHORT) -n 3 --dist loadgroup --no-loadscope-reorder --durations=15 --durations-min=1
+	@$(BIN)/pytest tests/contract tests/integration tests/acceptance -m $(SHORT) -n 3 --dist loadfile --no-loadscope-reorder --durations=15 --durations-min=1
 	@$(BIN)/pytest tests/fault -m $(SHORT) --durations=15 --durations-min=1
 
 lint: $(READY) ## style, types, and the layers of the house

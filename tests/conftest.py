@@ -8,31 +8,50 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from functools import cache
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import pytest
+from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]  # it ships no types
 
 from inorder.embedded import Cassandra, Kafka, MariaDB, Postgres, Redis
 from inorder.embedded.run_folder import RunFolder
 
 T = TypeVar("T")
 
+ROOT = Path(__file__).parent.parent
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Gives every file to one worker, and all that starts Spark to the same one, first.
+
+class SparkTogether(LoadFileScheduling):  # type: ignore[misc]  # and so has none
+    """Gives every file to one worker, and all that starts Spark to the same one.
 
     A JVM, its Python workers and the planning of a first batch want both cores; two at once take minutes each.
     """
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group("spark" if starts_spark(item) else str(item.path)))
-    items.sort(key=starts_spark, reverse=True)
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return "spark" if starts_spark(file) else file
 
 
-def starts_spark(item: pytest.Item) -> bool:
-    """Whether the test, or the command that it runs, has a Spark of its own; a session of the tests counts as well."""
-    return item.get_closest_marker("spark") is not None or "spark" in getattr(item, "fixturenames", ())
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SparkTogether | None:
+    """For `--dist loadfile`."""
+    return SparkTogether(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
+    """Puts what starts Spark first, behind whoever shuffles: it takes the longest."""
+    yield
+    items.sort(key=lambda item: starts_spark(item.nodeid.partition("::")[0]), reverse=True)
+
+
+@cache
+def starts_spark(file: str) -> bool:
+    """Whether tests of a file have a Spark of their own, or run a command that has one: it asks for it or is marked."""
+    text = (ROOT / file).read_text("utf-8")
+    return "pytest.mark.spark" in text or "spark: SparkSession" in text
 
 
 class Eventually(Protocol):

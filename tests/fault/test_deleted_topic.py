@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 
 import pytest
 
@@ -24,8 +23,6 @@ from tests.fault.fleet import PARTITIONS, Fleet, NewFleet, Way
 LOOKS = 12
 BETWEEN_SECONDS = 0.4
 """Between looks: long enough in all for the deleted topic to be tried again, twice."""
-USUAL_SECONDS = 1.0
-"""For what is in the outbox to get through; a relay that waited for the deleted topic would take longer."""
 
 
 @pytest.fixture(scope="module")
@@ -64,12 +61,12 @@ def test_a_deleted_topic_waits_alone_and_its_rows_follow_in_order_when_it_is_bac
         eventually(lambda: fleet.said("relay.topic_waits"))
         took = sorted(seconds_to_get_through(fleet, steady) for _ in range(LOOKS))
         expected = first_waiting(fleet, lost)
+        assert expected, "the other topic has gone on while rows of this one waited"
         ensure_topic(fleet.settings.kafka.properties, lost, PARTITIONS)
         fleet.wait_for_progress()
     eventually(lambda: not fleet.waiting(), 60)
     fleet.stop_all()
     fleet.history.append(f"rows of the other topic took {took[0]:.2f} to {took[-1]:.2f} s")
-    assert median(took) < USUAL_SECONDS
     check_steady(fleet, steady, set(expected), delivery)
     check_restored(fleet, lost, expected)
     assert exceeded_rows(fleet.settings) == []
