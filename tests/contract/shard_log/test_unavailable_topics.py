@@ -19,9 +19,6 @@ from tests.conftest import Eventually
 from tests.contract.shard_log.making import open_log, publish, row
 from tests.contract.shard_log.strict_broker import StrictKafka
 
-ENDLESS: dict[str, object] = {"topic.metadata.propagation.max.ms": 3_600_000}
-"""The client's own patience with a topic that is not there outlasts every test: whoever counts on it never ends."""
-
 
 @pytest.fixture(autouse=True)
 def patience() -> None:
@@ -106,7 +103,7 @@ def stage(request: pytest.FixtureRequest, unique: str, eventually: Eventually) -
     ensure_topic(broker.as_nobody, unique, 1)
     ensure_topic(broker.as_nobody, shaky.name, 1)
     return Stage(
-        lambda: open_log({**broker.as_relay, **ENDLESS}, unique, fenced=not unfenced),
+        lambda: open_log(broker.as_relay, unique, fenced=not unfenced),
         unique,
         shaky.name,
         shaky.shut,

@@ -24,8 +24,9 @@ from tests.conftest import Eventually
 HOLD = """
 import json, signal, sys
 from inorder.embedded import Stack
-# Whoever runs the tests under nohup hands an ignored SIGHUP down.
+# Whoever runs the tests under nohup, or in the background of a shell, hands ignored signals down.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 parts, folder = sys.argv[1].split(","), (sys.argv[2] if len(sys.argv) > 2 else None)
 stack = Stack(parts, folder, durable=False)
 try:
