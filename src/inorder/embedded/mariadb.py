@@ -45,7 +45,8 @@ class MariaDB(Server):
     def initialise(self) -> None:
         """Make the system tables."""
         script = self._base / "scripts" / "mariadb-install-db"
-        places = [f"--basedir={self._base}", f"--datadir={self.data}"]
+        # A server that starts removes old tables from its temporary folder, also those that another one has just made.
+        places = [f"--basedir={self._base}", f"--datadir={self.data}", f"--tmpdir={self.folder}"]
         options = ["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]
         self.run_tool([str(script), "--no-defaults", *places, *options, *_user()])
 
@@ -54,6 +55,7 @@ class MariaDB(Server):
         options = {
             "basedir": str(self._base),
             "datadir": str(self.data),
+            "tmpdir": str(self.folder),
             "bind-address": HOST,
             "port": str(self.port),
             # In the data folder: a full path may be longer than the name of a socket may be.
