@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 
@@ -12,6 +13,7 @@ from inorder.kafka.client_log import CLIENT_LOG
 from inorder.kafka.committed import committed_consumer
 from inorder.kafka.committing import commit
 from inorder.kafka.errors import OF_THE_RECORD, error_of, meaning, words
+from inorder.kafka.sender import BY_THE_CLIENT
 from inorder.kafka.shard_log import DEFAULTS, OURS
 from inorder.kafka.topic_limits import TopicLimits
 from inorder.model.errors import ConfigurationError, FencedError, InorderError, RejectedError, TransientError
@@ -27,7 +29,6 @@ ABORT_SECONDS = 5.0
 ASK_AGAIN_SECONDS = 0.05
 SERVE_EVERY = 1_000
 """After so many records the client is given time to tell what became of those before."""
-BY_THE_CLIENT = -1
 
 
 class Lane:
@@ -67,7 +68,7 @@ class Lane:
 
     def copy(self, batch: Slice, from_offset: int) -> int:
         """Copies the records from an offset on, in one transaction; how many there were."""
-        first = next(index for index, offset in enumerate(batch.offsets) if offset >= from_offset)
+        first = bisect_left(batch.offsets, from_offset)
         self._refused.clear()
         try:
             self._producer.begin_transaction()

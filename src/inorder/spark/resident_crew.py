@@ -99,7 +99,6 @@ class Crew:
         on_totals: OnTotals = lambda _seat, _totals: None,
     ) -> None:
         self.failures: list[InorderError] = []
-        self.has_applied = False
         self._spark = spark
         self._duty = duty
         self._expected = expected
@@ -187,7 +186,6 @@ class Crew:
 
     def _on_report(self, seat: int, report: Report) -> None:
         with self._lock:
-            self.has_applied = True
             self._reports[seat] += 1
             for outcome in report.outcomes:
                 place = outcome.topic, outcome.partition

@@ -25,15 +25,13 @@ from inorder.stores.pointers import SqlPointers
 from inorder.stores.topic_generations import SqlTopicGenerations
 from inorder.topics.ended_work import EndedWork
 from inorder.topics.gate import may_apply
+from inorder.wiring.pipeline import RunEngine
 from inorder.wiring.until_changed import until_changed
 
 log = logging.getLogger("inorder.pipeline")
 
 LOOK_SECONDS = 0.5
 RETRY_SECONDS = 1.0
-
-RunEngine = Callable[[SliceWork, threading.Event], None]
-"""Runs an engine on a work until the event is set, or to the end of what the topics hold."""
 
 
 class GenerationGate:
