@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from inorder.stores.database import Database
-from inorder.stores.opening import open_database
+from inorder.database.database import Database, open_database
 
 Databases = Callable[[], Database]
 DatabaseOf = Callable[[str], Database]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inorder.pipeline.field_types import FIELD_TYPES, Refused
+from inorder.pipeline.mapping import FIELD_TYPES, Refused
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text(),
