@@ -18,6 +18,7 @@ from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]  
 
 from inorder.embedded import Cassandra, Kafka, MariaDB, Postgres, Redis
 from inorder.embedded.run_folder import RunFolder
+from tests import selection as selection  # it registers the profile of Hypothesis, which is looked up next
 from tests.shared_servers import LentServers, OwnServers, Servers
 
 T = TypeVar("T")

@@ -56,6 +56,7 @@ def test_postgres_killed_in_mid_slice_is_waited_for(new_stage: NewStage, own_pos
     verify(stage)
 
 
+@pytest.mark.full
 def test_cassandra_killed_in_mid_slice_is_waited_for(
     new_stage: NewStage, own_cassandra: Cassandra, unique: str
 ) -> None:
@@ -67,6 +68,7 @@ def test_cassandra_killed_in_mid_slice_is_waited_for(
     verify(stage)
 
 
+@pytest.mark.full
 def test_answers_to_commits_that_are_lost_are_settled_by_the_pointer(new_stage: NewStage, postgres_url: str) -> None:
     with CuttingProxy(postgres_url) as proxy:
         stage = new_stage(proxy.url)

@@ -15,6 +15,7 @@ from inorder.stores.opening import open_database
 from inorder.testing.memory_exceeded import MemoryExceeded
 from inorder.testing.memory_outbox import MemoryOutbox
 from tests.contract.exceeded_store.rows import exactly, exceeding, insert, make_table
+from tests.selection import few
 
 ROWS = (b"a", b"1"), (b"a", b"2"), (b"a", b"3"), (b"b", b"4")
 
@@ -38,7 +39,7 @@ def in_memory() -> Case:
     return Case(lambda: [row.value for row in outbox.read(Scan(0), 10).rows], memory, memory.retry, memory.discard)
 
 
-@pytest.fixture(params=["memory", "postgres", "mariadb", "sqlite"])
+@pytest.fixture(params=few(["memory", "postgres", "mariadb", "sqlite"], "memory", "mariadb", "sqlite"))
 def case(request: pytest.FixtureRequest) -> Iterator[Case]:
     if request.param == "memory":
         yield in_memory()

@@ -13,6 +13,7 @@ from inorder.stores.membership import SqlMembership
 from inorder.stores.opening import open_database
 from inorder.stores.redis.membership import RedisMembership
 from inorder.testing.memory_membership import MemoryGroup, MemoryMembership
+from tests.selection import few
 
 Make = Callable[[str, str, float], Membership]
 
@@ -47,7 +48,7 @@ def in_database(url: str) -> Make:
     )
 
 
-@pytest.fixture(params=["memory", "postgres", "mariadb", "sqlite", "redis"])
+@pytest.fixture(params=few(["memory", "postgres", "mariadb", "sqlite", "redis"], "memory", "postgres", "redis"))
 def members(request: pytest.FixtureRequest, unique: str, tmp_path: Path) -> Iterator[Members]:
     """Of every kind."""
     match request.param:

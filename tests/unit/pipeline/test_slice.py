@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.model.errors import GuaranteeError, UnknownOutcomeError
@@ -17,6 +17,7 @@ from inorder.ports.slice_work import Slice, SliceOutcome
 from inorder.ports.table_store import Value
 from inorder.testing.memory_table_store import MemoryTableStore
 from inorder.testing.slices import message, slice_of
+from tests.selection import examples
 
 MAPPING = TableMapping("demo", "upsert", "messages")
 
@@ -143,7 +144,7 @@ def apply_all(store: MemoryTableStore, log: list[tuple[int, bytes | None]], size
         apply_slice(store, MAPPING, batch)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(RECORDS, HOLES, RANGES, st.lists(st.integers(1, 9), max_size=6))
 def test_replays_of_any_range_in_any_chunking_change_nothing(
     records: list[bytes | None], holes: list[int], ranges: list[tuple[int, int]], sizes: list[int]
@@ -163,7 +164,7 @@ def test_replays_of_any_range_in_any_chunking_change_nothing(
     assert counted + others == len(log)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(RECORDS, HOLES, st.lists(st.integers(1, 9), max_size=6), st.lists(st.integers(1, 9), max_size=6))
 def test_a_full_replay_after_lost_pointers_moves_no_value_even_for_a_moment(
     records: list[bytes | None], holes: list[int], sizes: list[int], other_sizes: list[int]
