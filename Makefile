@@ -3,24 +3,34 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-SHORT := "not fault and not soak and not matrix"
+WITH_SERVERS := tests/contract tests/integration tests/acceptance
+TOGETHER := -n 3 --dist loadfile --no-loadscope-reorder
+FAST := --hypothesis-profile=fast
+SHORT := "short or not (full or fault or soak or matrix)"
+REST := "(full or hypothesis) and not (fault or soak or matrix)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test lint fault matrix soak bench docs lock clean
+.PHONY: help setup java demo test test-all lint fault matrix soak bench docs lock clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: java $(READY) ## events from a transaction through Kafka and Spark into a table, verified (ARGS="--events 1000")
 	@$(BIN)/inorder demo $(ARGS)
 
-# Contract, integration and acceptance tests mostly wait for servers, so three at a time share two cores well; each worker has
-# servers of its own, and one has all that starts Spark. Those that kill run alone.
-test: java $(READY) ## unit tests, then those with real servers
-	@$(BIN)/pytest tests/unit -n 2 --dist worksteal --durations=5 --durations-min=0.5
+# Tests with real servers mostly wait for them, so three at a time share two cores well. They share one server of each
+# kind; one worker has all that starts Spark.
+test: java $(READY) ## unit tests, then those with real servers: every guarantee at least once
+	@$(BIN)/pytest tests/unit $(FAST) -n 2 --dist worksteal --durations=5 --durations-min=0.5
 	@$(BIN)/python -m inorder.embedded
-	@$(BIN)/pytest tests/contract tests/integration tests/acceptance -m $(SHORT) -n 3 --dist loadfile --no-loadscope-reorder --durations=15 --durations-min=1
-	@$(BIN)/pytest tests/fault -m $(SHORT) --durations=15 --durations-min=1
+	@$(BIN)/pytest $(WITH_SERVERS) tests/fault -m $(SHORT) $(FAST) $(TOGETHER) --durations=15 --durations-min=1
+
+# Many of those that kill need both cores, so they run alone.
+test-all: java $(READY) ## the rest: all combinations, both engines, more kills, more examples
+	@$(BIN)/pytest tests/unit -m hypothesis -n 2 --dist worksteal --durations=5 --durations-min=0.5
+	@$(BIN)/python -m inorder.embedded
+	@$(BIN)/pytest $(WITH_SERVERS) -m $(REST) $(TOGETHER) --durations=15 --durations-min=1
+	@$(BIN)/pytest tests/fault -m $(REST) --durations=15 --durations-min=1
 
 lint: $(READY) ## style, types, and the layers of the house
 	@$(BIN)/ruff check .

@@ -18,10 +18,31 @@ from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]  
 
 from inorder.embedded import Cassandra, Kafka, MariaDB, Postgres, Redis
 from inorder.embedded.folders import RunFolder
+from tests import selection as selection  # it registers the profile of Hypothesis, which is looked up next
+from tests.shared_servers import LentServers, OwnServers, Servers
 
 T = TypeVar("T")
 
+SERVERS = pytest.StashKey[Servers]()
+
 ROOT = Path(__file__).parent.parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A worker borrows its servers from the process that was started."""
+    address = getattr(config, "workerinput", {}).get("servers")
+    config.stash[SERVERS] = LentServers(address) if address else OwnServers()
+
+
+def pytest_configure_node(node: Any) -> None:
+    """Tells a worker of xdist where the servers are."""
+    node.workerinput["servers"] = node.config.stash[SERVERS].serve()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """The end of the session is the end of its servers."""
+    if isinstance(servers := config.stash.get(SERVERS, None), OwnServers):
+        servers.close()
 
 
 class SparkTogether(LoadFileScheduling):  # type: ignore[misc]  # and so has none
@@ -85,45 +106,46 @@ def unique() -> str:
 
 @pytest.fixture(scope="session")
 def servers_folder() -> Iterator[Path]:
-    """Where the session's servers keep data and logs; what a killed session leaves, the next one removes."""
+    """Where servers of one worker alone keep data and logs; what a killed session leaves, the next one removes."""
     run = RunFolder.fresh()
     yield run.path
     run.close()
 
 
 @pytest.fixture(scope="session")
-def postgres(servers_folder: Path) -> Iterator[Postgres]:
-    """The session's PostgreSQL; without fsync, since no test pulls the plug of the machine."""
-    with Postgres(servers_folder / "postgres", durable=False) as server:
-        yield server
+def servers(pytestconfig: pytest.Config) -> Servers:
+    """The servers that all workers share."""
+    return pytestconfig.stash[SERVERS]
 
 
 @pytest.fixture(scope="session")
-def kafka(servers_folder: Path) -> Iterator[Kafka]:
+def postgres(servers: Servers) -> Postgres:
+    """The session's PostgreSQL."""
+    return servers.get(Postgres)
+
+
+@pytest.fixture(scope="session")
+def kafka(servers: Servers) -> Kafka:
     """The session's broker."""
-    with Kafka(servers_folder / "kafka") as server:
-        yield server
+    return servers.get(Kafka)
 
 
 @pytest.fixture(scope="session")
-def mariadb(servers_folder: Path) -> Iterator[MariaDB]:
+def mariadb(servers: Servers) -> MariaDB:
     """The session's MariaDB."""
-    with MariaDB(servers_folder / "mariadb") as server:
-        yield server
+    return servers.get(MariaDB)
 
 
 @pytest.fixture(scope="session")
-def redis_server(servers_folder: Path) -> Iterator[Redis]:
+def redis_server(servers: Servers) -> Redis:
     """The session's Redis."""
-    with Redis(servers_folder / "redis") as server:
-        yield server
+    return servers.get(Redis)
 
 
 @pytest.fixture(scope="session")
-def cassandra(servers_folder: Path) -> Iterator[Cassandra]:
+def cassandra(servers: Servers) -> Cassandra:
     """The session's Cassandra node."""
-    with Cassandra(servers_folder / "cassandra") as server:
-        yield server
+    return servers.get(Cassandra)
 
 
 @pytest.fixture

@@ -96,6 +96,7 @@ def test_a_strategy_that_is_not_there_is_a_wrong_setting(tmp_path: Path) -> None
     assert "guess" in ran.stderr
 
 
+@pytest.mark.full
 def test_a_small_run_of_the_journal_reads_back_all_that_was_appended(tmp_path: Path) -> None:
     small = ("--events", "2000", "--seconds", "0.3", "--foreign", "500", "--reads", "3", "--repeats", "1")
     report = report_of(bench(tmp_path, "journal", *small, "--json"))
@@ -105,6 +106,7 @@ def test_a_small_run_of_the_journal_reads_back_all_that_was_appended(tmp_path: P
     assert min(report["ours"]["consumer"].values()) > 0
 
 
+@pytest.mark.full
 def test_a_small_run_of_replication_has_every_event_in_the_store_once(tmp_path: Path) -> None:
     small = ("--replicate", "--store", "postgres", "--engine", "resident", "--events", "4000", "--seconds", "0.5")
     report = report_of(bench(tmp_path, "journal", *small, "--json"))

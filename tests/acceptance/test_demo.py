@@ -11,6 +11,7 @@ import pytest
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.full
 @pytest.mark.timeout(420)
 def test_the_demo_carries_every_committed_update_and_prints_its_summary_last() -> None:
     command = [sys.executable, "-m", "inorder.cli", "demo", "--events", "1500", "--seed", "5", "--json"]

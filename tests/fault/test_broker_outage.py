@@ -16,6 +16,8 @@ OUTAGES = 2
 LONG_OUTAGE_SECONDS = 60.0
 
 
+@pytest.mark.spark
+@pytest.mark.short
 @pytest.mark.fault
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("ordeal", [1], indirect=True)

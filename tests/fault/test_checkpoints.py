@@ -106,6 +106,7 @@ def die(moment: str, stage: Stage, folder: Path, parent: Path) -> None:
     stage.eventually(lambda: stage.sessions() == 0, 30)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(400)
 def test_a_driver_killed_around_a_batch_that_sparks_logs_do_not_have_costs_nothing(
     stage: Stage, engine: Engine, tmp_path: Path, parent: Path
@@ -122,6 +123,7 @@ def test_a_driver_killed_around_a_batch_that_sparks_logs_do_not_have_costs_nothi
     assert list(parent.iterdir()) == [], "what the dead left behind is gone, unread"
 
 
+@pytest.mark.full
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("damage", [lose, *(pytest.param(each, marks=pytest.mark.fault) for each in DAMAGES[1:])])
 def test_spark_logs_damaged_under_a_running_query_change_nothing(

@@ -31,8 +31,8 @@ WHERE datname = current_database() AND application_name LIKE 'inorder%'
     ("way", "command"),
     [
         (Way("drain", leadership="none"), "DELETE"),
-        (Way("mark-purge", leadership="none"), "DELETE"),
-        (Way("mark-purge", leadership="none"), "UPDATE"),
+        pytest.param(Way("mark-purge", leadership="none"), "DELETE", marks=pytest.mark.full),
+        pytest.param(Way("mark-purge", leadership="none"), "UPDATE", marks=pytest.mark.full),
     ],
     ids=["drain, purge", "mark-purge, purge", "mark-purge, mark"],
 )
@@ -52,6 +52,7 @@ def test_a_connection_cut_exactly_after_the_commit_costs_nothing(
     assert proxy.cuts == CUTS
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", [pytest.param(DRAIN, marks=pytest.mark.fault), MARK_PURGE], ids=str)
 def test_sessions_ended_at_random_moments_cost_nothing(new_fleet: NewFleet, way: Way) -> None:
     fleet, chance, ended = new_fleet(way), random.Random(11), 0
@@ -89,6 +90,7 @@ def lose(server: Postgres, fleet: Fleet, *, crash: bool) -> None:
     fleet.wait_for_progress()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", [DRAIN, pytest.param(MARK_PURGE, marks=pytest.mark.fault)], ids=str)
 def test_a_database_that_crashes_and_restarts_under_load_costs_time_and_nothing_else(
     new_fleet: NewFleet, durable_postgres: Postgres, unique: str, way: Way

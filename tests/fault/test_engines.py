@@ -69,6 +69,7 @@ def kill_workers_under_load(stage: Stage, engine: Engine, kills: int) -> None:
     run.result(timeout=SPARK_WAIT)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["resident", pytest.param("micro-batch", marks=LONG)])
 def test_python_workers_killed_under_load_cost_nothing(stage: Stage, new: NewEngine, kind: str) -> None:
     engine = new(kind)
@@ -98,6 +99,7 @@ def rivals_apply_each_record_once(stage: Stage, engines: list[Engine], records: 
     stage.verify()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kinds", [("resident", "resident"), ("micro-batch", "resident")], ids=" and ".join)
 def test_two_drivers_at_once_apply_each_record_once(stage: Stage, new: NewEngine, kinds: tuple[str, str]) -> None:
     rivals_apply_each_record_once(stage, [new(kind) for kind in kinds], 1_000)
@@ -124,6 +126,7 @@ def test_two_drivers_for_long_and_sessions_that_end(stage: Stage, new: NewEngine
         thread.join()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["resident", pytest.param("micro-batch", marks=LONG)])
 def test_an_answer_to_commit_that_is_lost_is_settled_by_the_pointer(
     stage: Stage, new: NewEngine, mapping: TableMapping, kind: str
@@ -175,6 +178,7 @@ class TerminatedStores:
         return TerminatedStore(self.url, self.mapping, self.marker)
 
 
+@pytest.mark.full
 @BOTH
 def test_a_session_that_the_server_ends_at_commit_costs_a_second_try(
     stage: Stage, new: NewEngine, mapping: TableMapping, tmp_path: Path, kind: str
@@ -188,6 +192,7 @@ def test_a_session_that_the_server_ends_at_commit_costs_a_second_try(
     stage.verify()
 
 
+@pytest.mark.full
 @BOTH
 def test_a_database_restored_behind_a_running_driver_stops_it_loudly_and_a_new_start_replays(
     stage: Stage, new: NewEngine, kind: str

@@ -23,6 +23,8 @@ CLUSTER = "local-cluster[2,1,1024]"
 EXECUTORS = 2
 KILLS = 10
 """Five a seat: more failures of one task than Spark has patience with, so that its job is given up and begun anew."""
+FEW_KILLS = 2
+"""One a seat, for `make test`."""
 _WAITING = """
 SELECT count(*)::int FROM pg_stat_activity
 WHERE application_name = 'inorder pipeline' AND datname = current_database() AND wait_event_type = 'Lock'
@@ -69,13 +71,16 @@ def test_one_executor_with_one_core_serves_all_partitions(stage: Stage, tmp_path
         stage.verify()
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("engine", "kills"),
+    [*((engine, KILLS) for engine in ENGINES), pytest.param("resident", FEW_KILLS, marks=pytest.mark.short)],
+)
 def test_executors_killed_one_after_the_other_and_both_at_once_cost_a_table_nothing(
-    stage: Stage, tmp_path: Path, engine: str
+    stage: Stage, tmp_path: Path, engine: str, kills: int
 ) -> None:
     with filling(stage, tmp_path, engine, master=CLUSTER) as service:
         with stage.load(), stage.witness():
-            for number in range(KILLS):
+            for number in range(kills):
                 kill_in_mid_slice(stage, service, [number % EXECUTORS])
             kill_in_mid_slice(stage, service, range(EXECUTORS))
         stage.verify()

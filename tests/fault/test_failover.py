@@ -101,6 +101,7 @@ def die_at_every_step(move: Move, *arguments: str) -> int:
         assert ran.returncode == -9, ran.stderr
 
 
+@pytest.mark.full
 def test_four_partitions_become_eight_under_load_with_a_kill_at_every_step(move: Move, eventually: Eventually) -> None:
     with move.under_load(eventually):
         assert die_at_every_step(move, "--partitions", "8") == STEPS

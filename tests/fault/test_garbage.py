@@ -49,6 +49,7 @@ def send(stage: Stage, topic: str, partition: int, value: Callable[[int], bytes]
     assert producer.flush(60) == 0
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("kind", "records"),

@@ -52,6 +52,7 @@ def test_four_instances_keep_every_promise_through_errors_kills_and_freezes(new_
     start_and_stop(fleet, 4, 0.5, SHORT_FREEZE_SECONDS)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(240)
 def test_eight_instances_share_four_shards_and_hand_them_on_in_order(new_fleet: NewFleet) -> None:
     way = Way("mark-purge", "goharvest", "at-least-once", "database", 4, error_rate=ERROR_RATE)

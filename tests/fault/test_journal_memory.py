@@ -72,6 +72,7 @@ def _fill(journals: inorder.Journals, key: Key, events: int) -> None:
     wait(sent)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("events", "replicated"), [(20_000, True), (100_000, False)], ids=["store", "Kafka alone"])
 def test_a_large_journal_is_streamed(read_large: ReadLarge, events: int, replicated: bool) -> None:
     told = read_large(events, replicated)

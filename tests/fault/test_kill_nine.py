@@ -19,6 +19,7 @@ def survive(ordeal: Ordeal, kills: int) -> None:
     assert len(ordeal.history) == kills
 
 
+@pytest.mark.spark
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("ordeal", [20261], indirect=True)
 def test_relay_and_driver_may_be_killed_ten_times_and_every_guarantee_holds(ordeal: Ordeal) -> None:

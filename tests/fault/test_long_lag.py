@@ -164,6 +164,7 @@ def check_long_lag(place: Place, store: JournalStore, actions: int) -> None:
         check_store(store, each)
 
 
+@pytest.mark.full
 def test_a_backlog_of_20_000_actions_is_read_rightly_and_caught_up_with(place: Place, store: JournalStore) -> None:
     check_long_lag(place, store, 20_000)
 

@@ -59,6 +59,7 @@ class Watched:
         return self.loop.progress.breakers["outbox"]
 
 
+@pytest.mark.full
 def test_a_database_that_is_away_for_five_minutes_is_left_alone_and_found_again(
     depot: Depot, eventually: Eventually
 ) -> None:
@@ -89,6 +90,7 @@ def through(depot: Depot, gate: Gate) -> object:
     return Settings.load(database={"url": gate.url}, relay={"group": depot.group}).database
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "command",
     [pytest.param("UPDATE", marks=pytest.mark.fault), "COMMIT"],

@@ -29,6 +29,7 @@ def test_a_process_killed_in_mid_slice_on_postgres(new_stage: NewStage, fresh_ur
     verify_rows(stage, fresh_url)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "steps",
     [
@@ -55,6 +56,7 @@ def workers_and_drivers_are_killed(stage: JournalStage, engine: str, steps: tupl
     verify(stage)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("drivers", [pytest.param(0, id="worker"), pytest.param(1, id="driver too", marks=LONG)])
 def test_a_worker_and_a_driver_of_spark_killed_between_events_and_pointer(new_stage: NewStage, drivers: int) -> None:
     steps = "before-pointer", "after-events"

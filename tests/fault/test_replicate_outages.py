@@ -25,6 +25,13 @@ def own_postgres(tmp_path: Path) -> Iterator[Postgres]:
         yield server
 
 
+@pytest.fixture
+def own_cassandra(tmp_path: Path) -> Iterator[Cassandra]:
+    """A node that may be killed."""
+    with Cassandra(tmp_path / "cassandra") as server:
+        yield server
+
+
 def restart_in_mid_slice(
     stage: JournalStage, server: Postgres | Cassandra, replicator: Replicator, steps: tuple[str, ...]
 ) -> None:
@@ -49,15 +56,19 @@ def test_postgres_killed_in_mid_slice_is_waited_for(new_stage: NewStage, own_pos
     verify(stage)
 
 
-def test_cassandra_killed_in_mid_slice_is_waited_for(new_stage: NewStage, cassandra: Cassandra) -> None:
-    stage = new_stage("cassandra")
+@pytest.mark.full
+def test_cassandra_killed_in_mid_slice_is_waited_for(
+    new_stage: NewStage, own_cassandra: Cassandra, unique: str
+) -> None:
+    stage = new_stage(f"{own_cassandra.url}/{unique}")
     replicator = stage.start()
     stage.wait_for_start()
     with stage.load(TransientError):
-        restart_in_mid_slice(stage, cassandra, replicator, ("after-events",))
+        restart_in_mid_slice(stage, own_cassandra, replicator, ("after-events",))
     verify(stage)
 
 
+@pytest.mark.full
 def test_answers_to_commits_that_are_lost_are_settled_by_the_pointer(new_stage: NewStage, postgres_url: str) -> None:
     with CuttingProxy(postgres_url) as proxy:
         stage = new_stage(proxy.url)
@@ -86,10 +97,12 @@ def test_postgres_killed_at_every_step_under_spark(new_stage: NewStage, own_post
 
 @LONG
 @pytest.mark.parametrize("engine", ENGINES)
-def test_cassandra_killed_at_every_step_under_spark(new_stage: NewStage, cassandra: Cassandra, engine: str) -> None:
-    stage = new_stage("cassandra")
+def test_cassandra_killed_at_every_step_under_spark(
+    new_stage: NewStage, own_cassandra: Cassandra, unique: str, engine: str
+) -> None:
+    stage = new_stage(f"{own_cassandra.url}/{unique}")
     replicator = stage.start(engine)
     stage.wait_for_start()
     with stage.load(TransientError):
-        restart_in_mid_slice(stage, cassandra, replicator, STEPS)
+        restart_in_mid_slice(stage, own_cassandra, replicator, STEPS)
     verify(stage)

@@ -21,6 +21,7 @@ def rivals_share_the_work(stage: JournalStage, engines: tuple[str, str], steps: 
     verify(stage)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "steps",
     [

@@ -23,6 +23,7 @@ def second_relay(ordeal: Ordeal) -> Iterator[Service]:
         service.stop()
 
 
+@pytest.mark.spark
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("ordeal", [3], indirect=True)
 def test_a_paused_relay_that_was_overtaken_wakes_up_and_doubles_nothing(ordeal: Ordeal) -> None:

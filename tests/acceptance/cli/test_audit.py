@@ -21,7 +21,7 @@ from tests.acceptance.cli.conftest import Inorder
 from tests.conftest import Eventually
 from tests.integration.journal.replicator import Replicator
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.full]
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

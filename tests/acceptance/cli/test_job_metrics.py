@@ -16,7 +16,7 @@ from inorder.model.journal import Event, Key
 from tests.acceptance.cli.conftest import COMMAND
 from tests.conftest import Eventually
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.full]
 
 STARTED_WITHIN = 150.0
 """Seconds; Spark starts in five, or in a hundred on a machine that has much else to do."""

@@ -18,9 +18,10 @@ from inorder.model.message import Message
 from inorder.outbox import Outbox
 from tests.acceptance.cli.conftest import COMMAND, Inorder
 from tests.conftest import Eventually
+from tests.selection import few
 
 
-@pytest.fixture(params=["mariadb", "sqlite"])
+@pytest.fixture(params=few(["mariadb", "sqlite"], "sqlite"))
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A database without tables."""
     if request.param == "sqlite":

@@ -17,7 +17,7 @@ from inorder.model.journal import Key
 from inorder.model.message import Limits
 from tests.acceptance.cli.conftest import Inorder
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.full]
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -126,6 +126,7 @@ def test_a_full_disk_is_one_sentence_and_4(setup: Setup, program: Program, proje
     assert not (project / ".venv").exists()
 
 
+@pytest.mark.full
 def test_an_unreachable_registry_is_4_and_the_next_run_begins_anew(setup: Setup, project: Path) -> None:
     (project / "requirements.lock").write_text(f"nothing==1.0 --hash=sha256:{'0' * 64}\n", "utf-8")
     ran = setup()

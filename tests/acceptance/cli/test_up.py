@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from tests.acceptance.cli.conftest import COMMAND
+from tests.selection import few
 
 
 def listens(port: int) -> bool:
@@ -21,7 +22,7 @@ def listens(port: int) -> bool:
         return client.connect_ex(("127.0.0.1", port)) == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
+@pytest.mark.parametrize("number", few([signal.SIGTERM, signal.SIGINT], signal.SIGTERM), ids=["SIGTERM", "Ctrl-C"])
 def test_a_signal_stops_all_servers_and_ends_with_0(
     tmp_path: Path, environment: dict[str, str], number: signal.Signals
 ) -> None:

@@ -13,6 +13,7 @@ from inorder.relay.stores.exceeded import Filter, SqlExceededStore
 from inorder.relay.stores.ports import ExceededStore, Scan
 from tests.contract.exceeded_store.rows import exactly, exceeding, insert, make_table
 from tests.fakes.outbox import MemoryExceeded, MemoryOutbox
+from tests.selection import few
 
 ROWS = (b"a", b"1"), (b"a", b"2"), (b"a", b"3"), (b"b", b"4")
 
@@ -36,7 +37,7 @@ def in_memory() -> Case:
     return Case(lambda: [row.value for row in outbox.read(Scan(0), 10).rows], memory, memory.retry, memory.discard)
 
 
-@pytest.fixture(params=["memory", "postgres", "mariadb", "sqlite"])
+@pytest.fixture(params=few(["memory", "postgres", "mariadb", "sqlite"], "memory", "mariadb", "sqlite"))
 def case(request: pytest.FixtureRequest) -> Iterator[Case]:
     if request.param == "memory":
         yield in_memory()

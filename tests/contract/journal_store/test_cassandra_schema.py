@@ -106,6 +106,7 @@ def test_a_fresh_keyspace_begins_with_the_last_version_and_no_migration(session:
     assert session.ran == ["setting"]
 
 
+@pytest.mark.full
 def test_one_without_a_version_gets_every_step_each_followed_by_its_number(old: Watched) -> None:
     install(old)
     assert steps(old) == migrations(old, *range(9))
@@ -115,6 +116,7 @@ def test_one_without_a_version_gets_every_step_each_followed_by_its_number(old: 
     assert old.columns("snapshot")
 
 
+@pytest.mark.full
 def test_one_of_version_6_gets_the_two_that_it_lacks(old: Watched) -> None:
     for number in (0, 1, 3, 4, 5):
         old.execute_ddl(old.rendered(f"migrate_{number}"))
@@ -125,12 +127,14 @@ def test_one_of_version_6_gets_the_two_that_it_lacks(old: Watched) -> None:
     assert (old.columns("metadata"), old.columns("pointer")) == (None, None)
 
 
+@pytest.mark.full
 def test_a_step_that_was_done_before_its_number_was_written_is_no_error(old: Watched) -> None:
     old.execute_ddl(old.rendered("migrate_0"))
     install(old)
     assert old.version() == "8"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("version", ["8", "9"])
 def test_one_that_is_as_new_or_newer_gets_our_own_tables_and_is_left_alone_then(old: Watched, version: str) -> None:
     old.execute("set_setting", "schema-version", version, None, "test")
@@ -149,6 +153,7 @@ def test_two_installers_at_once_make_one_schema(url: str, session: Watched) -> N
     assert session.version() == "8"
 
 
+@pytest.mark.full
 def test_snapshots_of_our_first_version_get_their_columns_and_no_number(session: Watched) -> None:
     install(session)
     for column in ("partition", "offset", "meta_record_id"):

@@ -77,6 +77,7 @@ def test_a_hundred_events_of_one_append_then_a_delete_an_append_and_a_purge(new_
     assert (journal.seen(), journal.pointer()) == ([], None)
 
 
+@pytest.mark.full
 def test_ten_thousand_events_in_a_thousand_segments_are_recovered(new_replicating: NewReplicating) -> None:
     journal = new_replicating(10)
     for first in range(1, 10_001, 100):

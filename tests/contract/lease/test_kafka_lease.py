@@ -154,6 +154,7 @@ def test_the_election_of_a_shard_that_stays_goes_on_while_others_move(
     ]
 
 
+@pytest.mark.full
 def test_a_partition_goes_to_another_when_the_loop_of_its_shard_has_stopped(
     join_all: JoinAll, eventually: Eventually
 ) -> None:
@@ -221,6 +222,7 @@ def test_a_deleted_leader_topic_is_made_again(
     eventually(lambda: leads(lease))
 
 
+@pytest.mark.full
 def test_a_leader_whose_heartbeats_stop_fences_itself_and_leads_again_when_they_come_back(
     join: Join, tmp_path: Path, eventually: Eventually, caplog: pytest.LogCaptureFixture
 ) -> None:

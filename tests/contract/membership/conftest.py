@@ -13,6 +13,7 @@ from inorder.relay.leadership.share import Membership
 from inorder.relay.stores.redis_lease import RedisMembership
 from inorder.relay.stores.sql_lease import SqlMembership
 from tests.fakes.outbox import MemoryGroup, MemoryMembership
+from tests.selection import few
 
 Make = Callable[[str, str, float], Membership]
 
@@ -47,7 +48,7 @@ def in_database(url: str) -> Make:
     )
 
 
-@pytest.fixture(params=["memory", "postgres", "mariadb", "sqlite", "redis"])
+@pytest.fixture(params=few(["memory", "postgres", "mariadb", "sqlite", "redis"], "memory", "postgres", "redis"))
 def members(request: pytest.FixtureRequest, unique: str, tmp_path: Path) -> Iterator[Members]:
     """Of every kind."""
     match request.param:

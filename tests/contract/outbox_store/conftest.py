@@ -9,10 +9,13 @@ import pytest
 
 from inorder.outbox.layouts import LAYOUTS
 from tests.contract.outbox_store.making import MAKERS, MemoryPlace, Place, SqlPlace
+from tests.selection import few
 
 # The tables of Deimos are read by topic and under locks: `tests/contract/topic_store`.
 READ_ON = [layout for layout in LAYOUTS if layout != "deimos"]
 SQL_PLACES = [f"{name} {layout}" for name in MAKERS for layout in READ_ON]
+FEW_PLACES = ["postgres native", "postgres trendyol", "mariadb goharvest", "sqlite debezium"]
+"""Each database once, and each layout once."""
 
 
 def made(request: pytest.FixtureRequest, stack: ExitStack) -> SqlPlace:
@@ -20,7 +23,7 @@ def made(request: pytest.FixtureRequest, stack: ExitStack) -> SqlPlace:
     return MAKERS[name](request, layout, stack)
 
 
-@pytest.fixture(params=["memory", *SQL_PLACES])
+@pytest.fixture(params=few(["memory", *SQL_PLACES], "memory", *FEW_PLACES))
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     """An empty outbox table."""
     with ExitStack() as stack:
@@ -30,14 +33,14 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
 MARKABLE = [name for name in SQL_PLACES if name.endswith((" native", " goharvest"))]
 
 
-@pytest.fixture(params=["memory", *MARKABLE])
+@pytest.fixture(params=few(["memory", *MARKABLE], "memory", "postgres native", "mariadb goharvest", "sqlite native"))
 def markable(request: pytest.FixtureRequest) -> Iterator[Place]:
     """One whose layout has a `leader_id`."""
     with ExitStack() as stack:
         yield MemoryPlace() if request.param == "memory" else made(request, stack)
 
 
-@pytest.fixture(params=SQL_PLACES)
+@pytest.fixture(params=few(SQL_PLACES, *FEW_PLACES))
 def sql_place(request: pytest.FixtureRequest) -> Iterator[SqlPlace]:
     """One in a database."""
     with ExitStack() as stack:

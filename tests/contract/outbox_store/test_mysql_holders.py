@@ -111,22 +111,37 @@ def test_a_writer_of_another_table_of_that_name_is_not_named(
     mariadb.drop_database(elsewhere)
 
 
-def test_a_prepared_transaction_whose_connection_is_gone_leaves_nobody_sure(
-    place: SqlPlace, store: MySQLOutboxStore, mariadb_url: str, unique: str
-) -> None:
-    with closing(connect(mariadb_url, "test", autocommit=True)) as writer:
+@pytest.fixture
+def own_url(tmp_path: Path) -> Iterator[str]:
+    """A server of the test's own: a prepared transaction makes every relay of a server unsure."""
+    with MariaDB(tmp_path) as server:
+        url = server.create_database("shop")
+        with closing(connect(url, "test")) as connection:
+            for statement in install_statements("native", "mysql", "outbox"):
+                connection.cursor().execute(statement)
+        yield url
+
+
+def test_a_prepared_transaction_whose_connection_is_gone_leaves_nobody_sure(own_url: str, unique: str) -> None:
+    with closing(MySQLOutboxStore(own_url, "outbox")) as store:
+        leave_in_doubt(own_url, store, unique)
+        assert store.holders() is None
+        with closing(connect(own_url, "test", autocommit=True)) as other:
+            other.cursor().execute(f"XA COMMIT '{unique}'")
+        assert known(store) == frozenset()
+        assert seen(store) == [b"in doubt"]
+
+
+def leave_in_doubt(url: str, store: MySQLOutboxStore, name: str) -> None:
+    """Prepares a transaction and goes away."""
+    with closing(connect(url, "test", autocommit=True)) as writer:
         cursor = writer.cursor()
-        cursor.execute(f"XA START '{unique}'")
+        cursor.execute(f"XA START '{name}'")
         Outbox().publish(writer, Message("t", key="k", value="in doubt"))
         assert len(known(store)) == 1
-        cursor.execute(f"XA END '{unique}'")
-        cursor.execute(f"XA PREPARE '{unique}'")
+        cursor.execute(f"XA END '{name}'")
+        cursor.execute(f"XA PREPARE '{name}'")
         assert store.holders() is None
-    assert store.holders() is None
-    with closing(connect(mariadb_url, "test", autocommit=True)) as other:
-        other.cursor().execute(f"XA COMMIT '{unique}'")
-    assert known(store) == frozenset()
-    assert seen(store) == [b"in doubt"]
 
 
 def test_without_the_right_to_look_nobody_is_named_and_rows_are_read(

@@ -10,7 +10,10 @@ from inorder.model.partitioning import Shard
 from inorder.relay.stores.ports import Scan
 from tests.contract.outbox_store.making import SqlPlace, Store
 
-HOLDERS = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock' AND granted"
+HOLDERS = """
+SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock' AND granted
+AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
 
 
 @pytest.fixture

@@ -9,11 +9,12 @@ import pytest
 
 from inorder.relay.stores.ports import PollingStore
 from tests.contract.polling_store.places import MemoryPlace, Place, SqlPlace
+from tests.selection import few
 
 KINDS = ["memory", "postgres", "mariadb", "sqlite"]
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=few(KINDS, "memory", "postgres", "sqlite"))
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     """In memory, and in each database."""
     with ExitStack() as stack:

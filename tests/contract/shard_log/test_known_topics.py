@@ -61,6 +61,7 @@ def test_an_invalid_name_is_the_fault_of_the_first_row_that_has_it(properties: d
     assert caught.value.row_id == 2
 
 
+@pytest.mark.full
 def test_what_is_known_is_kept_while_nobody_answers(own_broker: Kafka, unique: str) -> None:
     properties: dict[str, object] = {"bootstrap.servers": own_broker.bootstrap}
     clock, client = Clock(), client_of(properties)

@@ -164,6 +164,7 @@ def secretive(strict_kafka: StrictKafka, unique: str) -> str:
     return unique
 
 
+@pytest.mark.full
 def test_where_limits_may_not_be_read_the_guilty_one_is_found_by_sending_singly(
     strict_kafka: StrictKafka, secretive: str
 ) -> None:

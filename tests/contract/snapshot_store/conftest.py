@@ -20,6 +20,7 @@ from inorder.journal.stores.postgres_replica import PostgresReplica
 from inorder.journal.stores.postgres_snapshots import PostgresSnapshots
 from tests.contract.snapshot_store.stored import Stored
 from tests.fakes.replica import MemoryReplica
+from tests.selection import few
 
 Store = tuple[EventualJournal, JournalReplica, SnapshotStore]
 NewStored = Callable[..., Stored]
@@ -67,7 +68,7 @@ def cassandra_snapshots(cassandra_snapshots_url: str) -> Iterator[Store]:
         yield store, replica, snapshots
 
 
-@pytest.fixture(params=["memory", "postgres", "cassandra"])
+@pytest.fixture(params=few(["memory", "postgres", "cassandra"], "memory", "postgres"))
 def new_stored(request: pytest.FixtureRequest, unique: str) -> NewStored:
     store, replica, snapshots = request.getfixturevalue(f"{request.param}_snapshots")
     return lambda segment_size=2: Stored(store, replica, snapshots, unique, segment_size)

@@ -51,7 +51,10 @@ def test_a_purge_that_comes_while_one_is_saved_finds_it(
     purging = threading.Thread(target=stored.replicate, daemon=True)
 
     def is_waiting() -> bool:
-        row = look_on.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted").fetchone()
+        row = look_on.execute(
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+        ).fetchone()
         return row is not None and row[0] == 1
 
     def interrupted(*arguments: object) -> object:

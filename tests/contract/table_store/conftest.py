@@ -8,9 +8,10 @@ from contextlib import closing
 import pytest
 
 from tests.contract.table_store.places import Memory, Place, Sql
+from tests.selection import few
 
 
-@pytest.fixture(params=["memory", "postgres", "mariadb", "sqlite"])
+@pytest.fixture(params=few(["memory", "postgres", "mariadb", "sqlite"], "memory", "postgres", "sqlite"))
 def database(request: pytest.FixtureRequest) -> Iterator[Place]:
     """Each store in turn."""
     if request.param == "memory":

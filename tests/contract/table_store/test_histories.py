@@ -14,11 +14,10 @@ from inorder.pipeline.slice import apply_slice
 from tests.contract.table_store.histories import HISTORIES, History, check
 from tests.contract.table_store.places import MAPPING, Memory, Place, Sql
 from tests.fakes.table_store import message, slice_of
+from tests.selection import examples
 
 # Examples of a real server share a database, which is emptied before each.
-_ON_SERVERS = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
-)
+_ON_SERVERS = settings(examples(60), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture
@@ -47,7 +46,7 @@ def test_the_table_equals_the_model_on_mariadb(mariadb_place: Sql, history: Hist
     check(mariadb_place, history)
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(HISTORIES)
 def test_the_table_equals_the_model_in_memory(history: History) -> None:
     check(Memory(), history)

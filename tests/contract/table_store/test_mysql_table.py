@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from inorder.database.mysql import Connection, connect, mysql_errors
+from inorder.embedded import MariaDB
 from inorder.engines.slice_work import SliceOutcome
 from inorder.model.errors import ConfigurationError, RejectedError, TransientError
 from inorder.pipeline.slice import REFUSED, apply_slice
@@ -89,17 +91,22 @@ def test_a_commit_whose_answer_is_lost_is_settled_by_the_pointer(
     assert ask(direct, "SELECT records_applied, records_rejected FROM inorder_pointer") == [(2, 1)]
 
 
-def test_a_text_that_is_too_long_is_refused_though_the_server_would_cut_it(place: Sql, direct: Connection) -> None:
-    store = place.open()
-    ask(direct, "ALTER TABLE messages MODIFY data VARCHAR(3)")
-    ask(direct, "SET GLOBAL sql_mode = ''")
-    try:
+@pytest.fixture
+def own_url(tmp_path: Path) -> Iterator[str]:
+    """A server of the test's own, because settings of a whole server reach everybody."""
+    with MariaDB(tmp_path) as server:
+        yield server.create_database("shop")
+
+
+def test_a_text_that_is_too_long_is_refused_though_the_server_would_cut_it(own_url: str) -> None:
+    with closing(Sql(own_url)) as place, closing(connect(own_url, "test", autocommit=True)) as direct:
+        store = place.open()
+        ask(direct, "ALTER TABLE messages MODIFY data VARCHAR(3)")
+        ask(direct, "SET GLOBAL sql_mode = ''")
         store.close()
         outcome = apply_slice(store, MAPPING, slice_of((0, message(1, data="abcd")), (1, message(2, data="abc"))))
-    finally:
-        ask(direct, "SET GLOBAL sql_mode = DEFAULT")
-    assert (outcome.applied, outcome.rejected) == (1, 1)
-    assert [letter[:2] for letter in place.letters()] == [(0, REFUSED)]
+        assert (outcome.applied, outcome.rejected) == (1, 1)
+        assert [letter[:2] for letter in place.letters()] == [(0, REFUSED)]
 
 
 def test_a_statement_that_no_packet_holds_is_refused_before_it_is_sent(place: Sql, direct: Connection) -> None:

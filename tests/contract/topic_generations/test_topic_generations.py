@@ -12,6 +12,7 @@ import pytest
 from inorder.topics.generations import Generation, Phase, Target, TopicGenerations, TopicState
 from inorder.topics.stores.generations import SqlTopicGenerations
 from tests.fakes.log import MemoryGenerations
+from tests.selection import few
 
 BEGUN = TopicState("orders", (Generation(0, "orders", 4),), Phase.PREPARING, Target("orders.g1", 8), epoch=1)
 CLOSING = replace(BEGUN, phase=Phase.CLOSING, epoch=2)
@@ -21,7 +22,7 @@ OPERATORS = 6
 Opens = Callable[[], TopicGenerations]
 
 
-@pytest.fixture(params=["postgres", "mariadb", "sqlite", "memory"])
+@pytest.fixture(params=few(["postgres", "mariadb", "sqlite", "memory"], "mariadb", "sqlite", "memory"))
 def opens(request: pytest.FixtureRequest) -> Opens:
     """Opens the same authority as often as a test has operators."""
     if request.param == "memory":

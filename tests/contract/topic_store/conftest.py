@@ -8,9 +8,10 @@ from contextlib import ExitStack
 import pytest
 
 from tests.contract.topic_store.places import MemoryPlace, Place, SqlPlace
+from tests.selection import few
 
 
-@pytest.fixture(params=["memory", "postgres", "mariadb", "sqlite"])
+@pytest.fixture(params=few(["memory", "postgres", "mariadb", "sqlite"], "memory", "postgres", "sqlite"))
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     """In memory, and in each database."""
     if request.param == "memory":

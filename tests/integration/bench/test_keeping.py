@@ -34,6 +34,7 @@ def kept(place: BenchPlace) -> tuple[object, ...]:
     return tuple(row)
 
 
+@pytest.mark.full
 def test_a_backlog_is_carried_to_its_end_and_read_back_trial_after_trial(place: BenchPlace) -> None:
     ours = our_side(place, OPTIONS)
     assert isinstance(ours, OursKeeping)
@@ -47,6 +48,7 @@ def test_a_backlog_is_carried_to_its_end_and_read_back_trial_after_trial(place: 
         assert len(first.headers) == headers
 
 
+@pytest.mark.full
 def test_live_rows_are_timed_from_their_commit(place: BenchPlace) -> None:
     trial = our_side(place, OPTIONS).live(1)
     assert trial.check.verdict.holds, trial.check

@@ -26,10 +26,12 @@ def place() -> Iterator[BenchPlace]:
         yield servers
 
 
+@pytest.mark.full
 def test_the_database_has_the_settings_that_a_peer_asks_for(place: BenchPlace) -> None:
     assert place.watching.execute("SHOW wal_level").fetchone() == ("logical",)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("load", [Load(ROWS, 100), Load(ROWS, 1), Load(ROWS, 10, headers=1)])
 def test_a_backlog_is_drained_to_its_end_and_read_back(place: BenchPlace, load: Load) -> None:
     number = 1_000 * load.headers + load.keys
@@ -42,6 +44,7 @@ def test_a_backlog_is_drained_to_its_end_and_read_back(place: BenchPlace, load: 
     assert len(first.headers) == load.headers
 
 
+@pytest.mark.full
 def test_live_rows_are_timed_from_their_commit_and_their_cost_is_known(place: BenchPlace) -> None:
     trial = Ours(place, OPTIONS).live(1)
     assert trial.check.verdict.holds, trial.check
@@ -51,6 +54,7 @@ def test_live_rows_are_timed_from_their_commit_and_their_cost_is_known(place: Be
     assert trial.cpu.database is not None
 
 
+@pytest.mark.full
 def test_what_writers_commit_flat_out_arrives_once_and_in_order(place: BenchPlace) -> None:
     trials = bench_wake_up(place, WakeUpOptions(writers=3, seconds=0.5, repeats=1))
     assert trials.check.verdict.holds, trials.check

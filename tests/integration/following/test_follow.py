@@ -23,9 +23,10 @@ from inorder.operate.schema import install_schema
 from tests.conftest import Eventually
 from tests.integration.dead_letters.conftest import Job
 from tests.integration.journal.replicator import Replicator
+from tests.selection import few
 
 
-@pytest.fixture(params=["postgres", "mariadb", "sqlite"])
+@pytest.fixture(params=few(["postgres", "mariadb", "sqlite"], "postgres", "sqlite"))
 def job(request: pytest.FixtureRequest, kafka_bootstrap: str, unique: str, tmp_path: Path) -> Job:
     """A table of each database, the outbox beside it."""
     url = f"sqlite:///{tmp_path / 'test.db'}" if request.param == "sqlite" else None
@@ -137,6 +138,7 @@ def test_a_journal_is_followed_into_its_store_without_writing_to_its_topic(
     assert [hop.records for hop in everywhere.topics] == [int(number == place.partition) for number in range(3)]
 
 
+@pytest.mark.full
 def test_the_command_prints_every_hop_and_exits_4_where_one_is_away(
     postgres_url: str, kafka_bootstrap: str, unique: str, tmp_path: Path
 ) -> None:

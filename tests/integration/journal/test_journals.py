@@ -22,6 +22,7 @@ from inorder.model.errors import (
 from inorder.model.journal import Event, Json, Key, Payload
 from tests.conftest import Eventually
 from tests.integration.journal.replicator import Replicator
+from tests.selection import few
 
 Replicating = Callable[[], AbstractContextManager[object]]
 
@@ -32,7 +33,7 @@ def topic(kafka_bootstrap: str, unique: str) -> str:
     return unique
 
 
-@pytest.fixture(params=[True, False], ids=["head cache", "no head cache"])
+@pytest.fixture(params=few([True, False], True), ids=["head cache", "no head cache"])
 def journals(
     request: pytest.FixtureRequest, kafka_bootstrap: str, postgres_url: str, topic: str
 ) -> Iterator[inorder.Journals]:

@@ -13,6 +13,7 @@ from inorder.journal.stores.opening import open_journal_store
 from inorder.kafka.admin import ensure_topic
 from tests.conftest import Eventually
 from tests.integration.journal.replicator import Replicator
+from tests.selection import few
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def store_url(request: pytest.FixtureRequest, unique: str) -> str:
     return str(url)
 
 
-@pytest.fixture(params=[True, False], ids=["head cache", "no head cache"])
+@pytest.fixture(params=few([True, False], True), ids=["head cache", "no head cache"])
 def journals(
     request: pytest.FixtureRequest, kafka_bootstrap: str, store_url: str, topic: str
 ) -> Iterator[inorder.Journals]:

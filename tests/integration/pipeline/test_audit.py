@@ -22,6 +22,7 @@ from tests.conftest import Eventually
 from tests.integration.journal.replicator import Replicator
 
 
+@pytest.mark.full
 def test_an_audit_on_spark_finds_what_differs_and_nothing_else(
     spark: SparkSession,
     kafka_bootstrap: str,

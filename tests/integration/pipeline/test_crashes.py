@@ -28,6 +28,7 @@ from inorder.pipeline.stores.postgres_table import PostgresTableStore, PostgresT
 from tests.conftest import Eventually
 from tests.fakes.table_store import message
 from tests.integration.pipeline.engines import ENGINES, SPARK_WAIT, new_engine, upsert_work
+from tests.selection import few
 
 Start = Callable[[TableStores], Engine]
 
@@ -77,7 +78,7 @@ def mapping(unique: str) -> TableMapping:
     return TableMapping("test", unique, "messages")
 
 
-@pytest.fixture(params=ENGINES)
+@pytest.fixture(params=few(ENGINES, "resident"))
 def engine(request: pytest.FixtureRequest, spark: SparkSession, mapping: TableMapping, kafka_bootstrap: str) -> Start:
     def start(stores: TableStores) -> Engine:
         return new_engine(request.param, spark, upsert_work(stores, mapping), kafka_bootstrap, batch=300)
@@ -94,7 +95,7 @@ def produce(bootstrap: str, topic: str, rounds: range, partitions: int = 2) -> N
     assert producer.flush(30) == 0
 
 
-@pytest.mark.parametrize("moment", ["before commit", "after commit"])
+@pytest.mark.parametrize("moment", few(["before commit", "after commit"], "after commit"))
 def test_a_worker_killed_around_its_commit_applies_each_record_once(
     moment: str,
     engine: Start,

@@ -158,6 +158,7 @@ def test_a_stream_into_kafka_is_sent_once_however_often_its_batch_is_run(
         assert [value for key, value in found if key == str(partition)] == expected, "in order per key"
 
 
+@pytest.mark.full
 def test_a_batch_into_kafka_with_a_name_is_sent_once(shop: Shop) -> None:
     rows = [(shop.topic, f"k{number}", f"{number}") for number in range(6)]
     frame = inorder.spark.by_key(shop.spark.createDataFrame(rows).toDF("topic", "key", "value"), 2)
@@ -167,6 +168,7 @@ def test_a_batch_into_kafka_with_a_name_is_sent_once(shop: Shop) -> None:
     assert sorted(shop.read(shop.topic)) == [(f"k{number}", f"{number}") for number in range(6)]
 
 
+@pytest.mark.full
 def test_events_reach_their_journals_once(shop: Shop) -> None:
     install_schema(shop.settings, "journal")
     rows = [(f"account-{id}", number, f"{number}") for number in (2, 1, 3) for id in range(3)]
@@ -179,6 +181,7 @@ def test_events_reach_their_journals_once(shop: Shop) -> None:
             assert [(record.seq_nr, record.event.payload) for record in read] == [(1, "1"), (2, "2"), (3, "3")]
 
 
+@pytest.mark.full
 def test_an_outbox_can_be_looked_at_and_not_be_streamed(shop: Shop, postgres_url: str) -> None:
     install_schema(shop.settings, "native")
     engine = sa.create_engine(postgres_url, poolclass=sa.NullPool)

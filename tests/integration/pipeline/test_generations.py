@@ -19,6 +19,7 @@ from inorder.pipeline.job import follow_generations, upsert_work
 from tests.conftest import Eventually
 from tests.integration.pipeline.conftest import CreateTopic
 from tests.integration.pipeline.engines import ENGINES, SPARK_WAIT, Heard, new_engine
+from tests.selection import few
 
 KEYS = 20
 
@@ -49,7 +50,7 @@ class Rounds:
         return f"{self.done:06}"
 
 
-@pytest.mark.parametrize("kind", ENGINES)
+@pytest.mark.parametrize("kind", few(ENGINES))
 def test_a_switch_reaches_the_table_in_order(
     kind: str,
     spark: SparkSession,

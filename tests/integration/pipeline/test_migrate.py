@@ -20,6 +20,7 @@ from inorder.testing.checker import check_delivery, check_placement
 from inorder.topics.migration import Migration, copies_behind, migrate_topic
 from tests.conftest import Eventually
 from tests.integration.pipeline.engines import ENGINES, new_engine
+from tests.selection import few
 
 KEYS = 15
 PLACES = 6
@@ -53,7 +54,7 @@ def copied(settings: inorder.Settings, destination: str, places: range) -> list[
     return found if verdict.holds else []
 
 
-@pytest.mark.parametrize("kind", ENGINES)
+@pytest.mark.parametrize("kind", few(ENGINES))
 def test_generations_are_copied_one_after_the_other_and_never_twice(
     kind: str,
     spark: SparkSession,
@@ -79,6 +80,7 @@ def test_generations_are_copied_one_after_the_other_and_never_twice(
     eventually(partial(copied, settings, destination, range(PLACES)))
 
 
+@pytest.mark.full
 def test_a_copy_that_is_followed_goes_on_with_the_next_generation(
     settings: inorder.Settings, unique: str, eventually: Eventually
 ) -> None:

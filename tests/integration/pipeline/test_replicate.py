@@ -22,6 +22,7 @@ from inorder.model.errors import DamagedRecordError
 from inorder.model.journal import Event, Key
 from tests.conftest import Eventually
 from tests.integration.pipeline.engines import ENGINES, SPARK_WAIT, Heard, new_engine
+from tests.selection import few
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ def write(journals: inorder.Journals, topic: str) -> dict[str, list[int]]:
     return left | {"id0": []}
 
 
-@pytest.mark.parametrize("kind", ENGINES)
+@pytest.mark.parametrize("kind", few(ENGINES, "resident"))
 def test_every_journal_arrives_once_and_a_damaged_one_is_parked(
     kind: str,
     spark: SparkSession,
@@ -80,6 +81,7 @@ def test_every_journal_arrives_once_and_a_damaged_one_is_parked(
             store.pointer(Key("damaged", unique))
 
 
+@pytest.mark.full
 def test_cassandra_is_filled_by_resident_tasks(
     spark: SparkSession,
     journals: inorder.Journals,
@@ -97,6 +99,7 @@ def test_cassandra_is_filled_by_resident_tasks(
         assert {id: numbers(store, Key(id, unique)) for id in left} == left
 
 
+@pytest.mark.full
 def test_topics_that_come_later_are_followed_and_two_jobs_at_once_do_no_harm(
     spark: SparkSession,
     journals: inorder.Journals,
@@ -136,7 +139,7 @@ def test_topics_that_come_later_are_followed_and_two_jobs_at_once_do_no_harm(
     assert heard.sum("applied") == 3
 
 
-@pytest.mark.parametrize("kind", ENGINES)
+@pytest.mark.parametrize("kind", few(ENGINES))
 def test_partitions_that_are_added_to_a_topic_are_followed_by_a_running_job(
     kind: str,
     spark: SparkSession,

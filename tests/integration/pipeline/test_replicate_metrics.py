@@ -23,6 +23,7 @@ from inorder.journal.service import journal_lag, journal_store
 from inorder.model.journal import Event, Key
 from tests.conftest import Eventually
 from tests.integration.pipeline.engines import ENGINES, new_engine
+from tests.selection import few
 
 Samples = dict[frozenset[str], float]
 
@@ -56,7 +57,7 @@ def scrape(service: JobService) -> Samples:
     }
 
 
-@pytest.mark.parametrize("kind", ENGINES)
+@pytest.mark.parametrize("kind", few(ENGINES))
 def test_the_figures_of_tasks_reach_the_endpoint_and_are_exact(
     kind: str,
     spark: SparkSession,

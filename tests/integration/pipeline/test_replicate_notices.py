@@ -17,9 +17,10 @@ from inorder.model.journal import Event, Key
 from tests.conftest import Eventually
 from tests.integration.journal.noticing import all_notices, newest
 from tests.integration.pipeline.engines import ENGINES, SPARK_WAIT, new_engine
+from tests.selection import few
 
 
-@pytest.mark.parametrize("kind", ENGINES)
+@pytest.mark.parametrize("kind", few(ENGINES, "resident"))
 def test_an_engine_announces_where_the_store_ends(
     kind: str,
     spark: SparkSession,

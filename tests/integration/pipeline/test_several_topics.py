@@ -21,6 +21,7 @@ from inorder.settings import Settings
 from tests.conftest import Eventually
 from tests.fakes.table_store import message
 from tests.integration.pipeline.engines import ENGINES, SPARK_WAIT, Heard, new_engine, upsert_work
+from tests.selection import few
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def filled(direct: Connection[Any], table: str, column: str) -> list[tuple[objec
     return direct.execute(f"SELECT {column}, count(*)::int FROM {table} GROUP BY 1 ORDER BY 1").fetchall()
 
 
-@pytest.mark.parametrize("kind", ENGINES)
+@pytest.mark.parametrize("kind", few(ENGINES, "micro-batch"))
 def test_a_topic_that_comes_later_joins_those_that_are_read(
     kind: str,
     spark: SparkSession,

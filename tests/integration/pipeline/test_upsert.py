@@ -21,6 +21,7 @@ from inorder.pipeline.stores.postgres_table import PostgresTableStores
 from tests.conftest import Eventually
 from tests.fakes.table_store import message
 from tests.integration.pipeline.engines import ENGINES, SPARK_WAIT, Heard, new_engine, upsert_work
+from tests.selection import few
 
 PARTITIONS = 4
 PHYSICAL = "SELECT id, ctid::text, xmin::text, updated_at, data FROM messages ORDER BY id"
@@ -63,7 +64,7 @@ class Pipeline:
         assert producer.flush(30) == 0
 
 
-@pytest.fixture(params=ENGINES)
+@pytest.fixture(params=few(ENGINES, "micro-batch"))
 def pipeline(
     request: pytest.FixtureRequest, spark: SparkSession, kafka_bootstrap: str, postgres_url: str, unique: str
 ) -> Pipeline:

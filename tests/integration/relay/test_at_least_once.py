@@ -75,6 +75,7 @@ def has_grown(count: Callable[[], int], above: int) -> bool:
     return count() > above
 
 
+@pytest.mark.full
 def test_a_broker_killed_under_load_loses_nothing_and_keeps_the_order(
     bench: Bench, own_broker: Kafka, unique: str, eventually: Eventually
 ) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +14,16 @@ from inorder.embedded import Kafka
 from inorder.model.errors import ConfigurationError
 from inorder.relay.events import LeaderAcquired, LeaderRevoked, MeterRead, RelayEvent
 from tests.conftest import Eventually
+from tests.contract.shard_log.conftest import settle
 from tests.integration.relay.conftest import Bench
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[Kafka]:
+    """A broker to be paused."""
+    with Kafka(tmp_path) as broker:
+        settle(broker)
+        yield broker
 
 
 def state_of(relay: inorder.Relay) -> str:
@@ -101,19 +112,20 @@ def test_the_state_of_each_of_two_instances_is_its_own(bench: Bench, unique: str
 
 @pytest.mark.parametrize("strategy", ["drain", "mark-purge"])
 def test_rows_on_their_way_are_told_by_key(
-    bench: Bench, kafka: Kafka, unique: str, eventually: Eventually, strategy: str
+    bench: Bench, own_broker: Kafka, unique: str, eventually: Eventually, strategy: str
 ) -> None:
+    bench.bootstrap = own_broker.bootstrap
     with inorder.Relay(bench.settings(leadership="none", strategy=strategy)) as relay:
         bench.publish(inorder.Message(unique, key="0", value="x"))
         eventually(lambda: relay.published == 1)
-        os.kill(kafka.pids[0], signal.SIGSTOP)  # it acknowledges nothing meanwhile
+        os.kill(own_broker.pids[0], signal.SIGSTOP)  # it acknowledges nothing meanwhile
         try:
             bench.publish(*(inorder.Message(unique, key=str(number % 2), value="x") for number in range(6)))
             eventually(lambda: relay.in_flight == 6)
             assert relay.in_flight_keys == {(unique, b"0"), (unique, b"1")}
             assert relay.published == 1
         finally:
-            os.kill(kafka.pids[0], signal.SIGCONT)
+            os.kill(own_broker.pids[0], signal.SIGCONT)
         eventually(lambda: relay.published == 7)
         assert (relay.in_flight, relay.in_flight_keys) == (0, frozenset())
 

@@ -24,6 +24,7 @@ from tests.conftest import Eventually
 from tests.integration.relay.commands import COMMAND
 from tests.integration.relay.conftest import alter_topic
 from tests.integration.relay.depot import TABLE, TOO_LARGE, Depot, numbered
+from tests.selection import few
 
 SMALL = {"max.message.bytes": "2000"}
 LARGE = {"max.message.bytes": "1000000"}
@@ -39,13 +40,13 @@ def sqlite_url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'test.db'}"
 
 
-@pytest.fixture(params=["postgres", "mariadb", "sqlite"])
+@pytest.fixture(params=few(["postgres", "mariadb", "sqlite"], "postgres", "sqlite"))
 def depot(request: pytest.FixtureRequest, kafka_bootstrap: str, unique: str) -> Iterator[Depot]:
     """On each database."""
     yield from opened(request.getfixturevalue(f"{request.param}_url"), kafka_bootstrap, unique)
 
 
-@pytest.fixture(params=["postgres", "mariadb"])
+@pytest.fixture(params=few(["postgres", "mariadb"], "postgres"))
 def busy_depot(request: pytest.FixtureRequest, kafka_bootstrap: str, unique: str) -> Iterator[Depot]:
     """On each database in which several transactions write at once."""
     yield from opened(request.getfixturevalue(f"{request.param}_url"), kafka_bootstrap, unique)

@@ -83,6 +83,7 @@ def test_a_replay_is_published_in_order_behind_what_waits(
     assert found[6].timestamp_ms == 1_700_000_000_000
 
 
+@pytest.mark.full
 def test_a_replay_names_what_it_wants_and_a_later_time_finds_nothing(
     bench: Bench, published: str, tmp_path: Path
 ) -> None:

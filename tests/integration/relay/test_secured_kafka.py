@@ -112,6 +112,7 @@ def test_the_relay_ends_with_one_clear_error_and_exit_code_4(
     assert "geheim" not in done.stderr
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("properties", "key"), REFUSED)
 def test_the_doctor_names_it_once_with_exit_code_4(
     bench: Bench, broker: SecuredKafka, tmp_path: Path, properties: Any, key: str

@@ -23,6 +23,7 @@ from inorder.relay.status import exceeded_rows, relay_status, settle_exceeded
 from tests.conftest import Eventually
 from tests.integration.relay.commands import COMMAND
 from tests.integration.relay.office import TABLE, Office
+from tests.selection import few
 
 SOMEBODY = uuid4()
 
@@ -37,7 +38,7 @@ def opened(url: str, bootstrap: str, unique: str) -> Iterator[Office]:
         yield Office(url, bootstrap, unique, stack)
 
 
-@pytest.fixture(params=["postgres", "mariadb", "sqlite"])
+@pytest.fixture(params=few(["postgres", "mariadb", "sqlite"], "postgres", "sqlite"))
 def office(request: pytest.FixtureRequest, kafka_bootstrap: str, unique: str) -> Iterator[Office]:
     """On each database."""
     yield from opened(request.getfixturevalue(f"{request.param}_url"), kafka_bootstrap, unique)
@@ -221,6 +222,7 @@ def test_our_own_writers_wake_an_idle_relay_on_postgres(postgres_office: Office,
         eventually(lambda number=number: relay.published == number + 1, 40)  # type: ignore[misc]  # bound
 
 
+@pytest.mark.full
 def test_a_sigterm_finishes_the_batch_releases_the_locks_and_tells_what_is_left(
     postgres_office: Office, tmp_path: Path, eventually: Eventually
 ) -> None:

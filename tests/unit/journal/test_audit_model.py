@@ -5,12 +5,13 @@ from __future__ import annotations
 from itertools import chain, repeat
 from typing import TypeAlias
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.journal.audit.findings import Kind, StoredRow
 from inorder.journal.replication.replicating import ReplicateWorker
 from tests.fakes.replica import KilledError
+from tests.selection import examples
 from tests.unit.journal.audited import Audited
 from tests.unit.journal.replicated_topic import key
 from tests.unit.journal.test_replicating_kills import SEGMENTS, due, sizes, steps, topic_of
@@ -18,7 +19,7 @@ from tests.unit.journal.test_replicating_kills import SEGMENTS, due, sizes, step
 Steps: TypeAlias = list[tuple[str, str, list[int]]]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(steps, sizes, SEGMENTS, st.integers(1, 5))
 def test_a_replicated_store_has_no_difference(chosen: Steps, cuts: list[int], size: int, batch: int) -> None:
     world = Audited(topic_of(chosen), segment_size=size, batch=batch)
@@ -26,7 +27,7 @@ def test_a_replicated_store_has_no_difference(chosen: Steps, cuts: list[int], si
     assert world.differences() == []
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(steps, sizes, SEGMENTS, st.integers(0, 14))
 def test_retention_makes_no_difference(chosen: Steps, cuts: list[int], size: int, first: int) -> None:
     world = Audited(topic_of(chosen), segment_size=size)
@@ -35,7 +36,7 @@ def test_retention_makes_no_difference(chosen: Steps, cuts: list[int], size: int
     assert world.differences() == []
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(steps, steps, sizes)
 def test_a_replicator_that_goes_on_makes_no_difference(early: Steps, late: Steps, cuts: list[int]) -> None:
     world = Audited(topic_of(early))
@@ -52,7 +53,7 @@ def test_a_replicator_that_goes_on_makes_no_difference(early: Steps, late: Steps
     assert world.differences() == []
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(steps, st.lists(st.integers(0, 5), max_size=4), st.lists(sizes, max_size=4))
 def test_a_replicator_that_died_makes_no_difference_once_it_is_back(
     chosen: Steps, deaths: list[int], cuts: list[list[int]]
@@ -69,7 +70,7 @@ def test_a_replicator_that_died_makes_no_difference_once_it_is_back(
     assert world.differences() == []
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(steps, sizes, SEGMENTS, st.data())
 def test_an_event_that_is_taken_away_is_found_and_nothing_else(
     chosen: Steps, cuts: list[int], size: int, data: st.DataObject

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.journal.action import Action, Append, Delete, Mark, Purge
@@ -24,6 +24,7 @@ from inorder.journal.replication.transition import (
     purge,
 )
 from inorder.journal.stores.ports import JournalHead
+from tests.selection import examples
 from tests.unit.journal.acting import LIFE, appended, at, record
 
 _RECORD = re.compile(r"(?P<kind>[ADPM])(?P<offset>\d+)(?:[:>](?P<first>\d+)(?:-(?P<last>\d+))?)?")
@@ -154,7 +155,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(steps)
 def test_what_is_collapsed_leads_to_the_same_journal(chosen: list[tuple[str, int]]) -> None:
     log, end = [], 0

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.journal.replication.replica import HeadMemory, JournalChange, ReplicaSlice
@@ -16,6 +16,7 @@ from inorder.journal.stores.ports import JournalHead
 from inorder.model.errors import GuaranteeError, RejectedError, TransientError
 from inorder.model.journal import Key
 from tests.fakes.replica import KilledError, MemoryReplica
+from tests.selection import examples
 from tests.unit.journal.replicated_topic import TOPIC, Topic, key, shows
 from tests.unit.journal.test_replicating_kills import SEGMENTS, Watching, assert_equal, due, sizes, steps, topic_of
 
@@ -72,7 +73,7 @@ turns = st.lists(
 how far behind the offset its slice begins."""
 
 
-@settings(max_examples=500, deadline=None)
+@examples(500)
 @given(steps, turns, sizes, SEGMENTS, st.sampled_from([1, 100]))
 def test_rivals_with_memories_that_fail_anywhere_lead_to_what_the_topic_says(
     chosen: list[tuple[str, str, list[int]]],
@@ -98,7 +99,7 @@ def test_rivals_with_memories_that_fail_anywhere_lead_to_what_the_topic_says(
     assert_equal(topic, store)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(steps, st.integers(0, 6), st.integers(1, 6), sizes, sizes, SEGMENTS)
 def test_one_that_goes_on_from_its_memory_after_a_pause_changes_nothing(
     chosen: list[tuple[str, str, list[int]]],

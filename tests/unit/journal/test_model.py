@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.journal.codec.records import Sender, append_record
@@ -21,6 +21,7 @@ from inorder.model.errors import JournalChangedError
 from inorder.model.journal import Key, RecordMetadata
 from inorder.model.message import Limits
 from inorder.testing.memory_journal import MemoryJournalStore
+from tests.selection import examples
 from tests.unit.journal.world import KEY, NOON, World, event
 
 
@@ -141,7 +142,7 @@ worlds = st.builds(
 )
 
 
-@settings(max_examples=250, deadline=None)
+@examples(250)
 @given(
     worlds,
     st.lists(st.one_of(appends, appends, removals, noise, steps_of_the_offset, forgetting), min_size=8, max_size=30),
@@ -181,7 +182,7 @@ class RacingStore(MemoryJournalStore):
             self._is_busy = False
 
 
-@settings(max_examples=250, deadline=None)
+@examples(250)
 @given(
     st.builds(
         World,

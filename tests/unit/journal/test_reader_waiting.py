@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.kafka.admin import Place
 from inorder.model.errors import DeadlineError, RecordsLostError
 from inorder.testing.memory_journal import MemoryHeads, MemoryJournalLog, MemoryJournalStore
+from tests.selection import examples
 from tests.unit.journal.world import KEY, WAIT_SECONDS, World, event
 
 CACHES = pytest.mark.parametrize("cached", [True, False], ids=["head cache", "no head cache"])
@@ -249,7 +250,7 @@ def write(world: World, chosen: list[tuple[str, int]]) -> None:
                 world.replicate(behind=number)
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(steps, happenings, st.booleans(), st.sampled_from([1, 4, 1_000_000]))
 def test_whatever_happens_while_it_waits_a_reader_shows_the_journal_at_its_mark(
     chosen: list[tuple[str, int]], happening: list[tuple[int, bool]], cached: bool, buffer_bytes: int

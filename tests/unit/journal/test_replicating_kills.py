@@ -6,12 +6,13 @@ from collections.abc import Callable
 from functools import partial
 from itertools import chain, repeat
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.journal.replication.replicating import ReplicateWorker
 from inorder.model.errors import DamagedRecordError
 from tests.fakes.replica import KilledError, MemoryReplica
+from tests.selection import examples
 from tests.unit.journal.replicated_topic import TOPIC, Seen, Topic, shows
 
 IDS = ("a", "b")
@@ -87,7 +88,7 @@ class Watching:
             self._last[id] = now
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(steps, sizes, SEGMENTS)
 def test_any_chunking_leads_to_what_the_topic_says(
     chosen: list[tuple[str, str, list[int]]], cuts: list[int], segment_size: int
@@ -102,7 +103,7 @@ def test_any_chunking_leads_to_what_the_topic_says(
     assert_equal(topic, store)
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(steps, st.lists(st.integers(0, 5), max_size=5), st.lists(sizes, max_size=5), SEGMENTS)
 def test_a_replicator_may_die_between_any_two_writes(
     chosen: list[tuple[str, str, list[int]]], deaths: list[int], cuts: list[list[int]], segment_size: int
@@ -122,7 +123,7 @@ def test_a_replicator_may_die_between_any_two_writes(
     assert_equal(topic, store)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(steps, st.integers(0, 6), st.integers(1, 6), sizes, SEGMENTS)
 def test_one_that_wakes_up_late_changes_nothing(
     chosen: list[tuple[str, str, list[int]]], first: int, length: int, cuts: list[int], segment_size: int

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.journal.action import Delete, Mark, Purge
+from tests.selection import examples
 from tests.unit.journal.subscribing import IDS, Subscriber, Topic
 from tests.unit.journal.test_model import RacingStore
 
@@ -51,7 +52,7 @@ STEPS: st.SearchStrategy[Step] = st.one_of(
 CUTS: st.SearchStrategy[Step] = st.builds(lambda limit: lambda _, it, __: it.take(limit), st.integers(0, 4))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.lists(STEPS | STEPS | CUTS, min_size=5, max_size=40), st.sampled_from([1, 2, 100]))
 def test_cut_anywhere_and_taken_up_again_it_shows_the_whole(steps: list[Step], max_journals: int) -> None:
     topic, ends = Topic(2), dict[str, int]()
@@ -66,7 +67,7 @@ def test_cut_anywhere_and_taken_up_again_it_shows_the_whole(steps: list[Step], m
     whole.check()
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.lists(STEPS, min_size=2, max_size=15), st.lists(STEPS, min_size=3, max_size=25), st.sampled_from([1, 2, 100]))
 def test_whatever_happens_while_it_reads_it_shows_the_whole(
     before: list[Step], meanwhile: list[Step], max_journals: int

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.engines.slice_work import Slice
@@ -16,6 +16,7 @@ from inorder.pipeline import decoding
 from inorder.pipeline.decoding import Decoded, Decoder, changes_of, decode_from
 from inorder.pipeline.mapping import FIELD_TYPES, TableMapping
 from tests.fakes.table_store import message, slice_of
+from tests.selection import examples
 
 MESSAGES = TableMapping("demo", "upsert", "messages")
 BY_NAME = replace(MESSAGES, key="name", key_type="text")
@@ -53,7 +54,7 @@ def slices(draw: st.DrawFn, mapping: TableMapping) -> Slice:
 
 @pytest.mark.parametrize("mode", ["upsert", "insert", "update"])
 @pytest.mark.parametrize("mapping", [MESSAGES, BY_NAME, SEATS, EVERY_TYPE], ids=["plain", "text", "composite", "types"])
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data())
 def test_the_short_cut_gives_what_the_decoder_gives(mapping: TableMapping, mode: str, data: st.DataObject) -> None:
     mapping = replace(mapping, mode=mode)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.pipeline.mapping import FIELD_TYPES, Refused
+from tests.selection import examples
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text(),
@@ -77,7 +78,7 @@ def test_json_that_is_nested_too_deeply_is_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", list(FIELD_TYPES))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(column=st.lists(JSON.filter(lambda value: value is not None), max_size=4))
 def test_a_column_that_is_called_plain_is_stored_as_it_is(kind: str, column: list[Any]) -> None:
     field = FIELD_TYPES[kind]
@@ -86,7 +87,7 @@ def test_a_column_that_is_called_plain_is_stored_as_it_is(kind: str, column: lis
 
 
 @pytest.mark.parametrize("kind", list(FIELD_TYPES))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(value=JSON.filter(lambda value: value is not None))
 def test_no_value_makes_a_type_raise_anything_but_a_refusal(kind: str, value: Any) -> None:
     try:

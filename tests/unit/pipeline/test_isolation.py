@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.engines.slice_work import SliceOutcome
@@ -15,6 +15,7 @@ from inorder.model.errors import TransientError
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.slice import REFUSED, apply_slice
 from tests.fakes.table_store import MemoryTableStore, StoredRow, message, slice_of
+from tests.selection import examples
 
 MAPPING = TableMapping("demo", "upsert", "messages")
 
@@ -50,7 +51,7 @@ def test_of_a_refused_row_only_the_guilty_records_are_buried() -> None:
     assert store.contents.rows[1] == StoredRow((True, "ok"), (0, 4))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.sets(st.integers(0, 40)), st.integers(1, 3))
 def test_whichever_records_are_refused_exactly_they_are_buried(bad: set[int], attempts: int) -> None:
     store = MemoryTableStore(refuses=refuses_bad)

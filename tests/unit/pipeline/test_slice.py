@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.engines.slice_work import Apply, MovedBack, Skip, Slice, SliceOutcome, plan
@@ -16,6 +16,7 @@ from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.slice import apply_slice
 from inorder.pipeline.stores.ports import Value
 from tests.fakes.table_store import MemoryTableStore, message, slice_of
+from tests.selection import examples
 
 MAPPING = TableMapping("demo", "upsert", "messages")
 
@@ -142,7 +143,7 @@ def apply_all(store: MemoryTableStore, log: list[tuple[int, bytes | None]], size
         apply_slice(store, MAPPING, batch)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(RECORDS, HOLES, RANGES, st.lists(st.integers(1, 9), max_size=6))
 def test_replays_of_any_range_in_any_chunking_change_nothing(
     records: list[bytes | None], holes: list[int], ranges: list[tuple[int, int]], sizes: list[int]
@@ -162,7 +163,7 @@ def test_replays_of_any_range_in_any_chunking_change_nothing(
     assert counted + others == len(log)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(RECORDS, HOLES, st.lists(st.integers(1, 9), max_size=6), st.lists(st.integers(1, 9), max_size=6))
 def test_a_full_replay_after_lost_pointers_moves_no_value_even_for_a_moment(
     records: list[bytes | None], holes: list[int], sizes: list[int], other_sizes: list[int]

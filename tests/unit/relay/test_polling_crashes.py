@@ -12,12 +12,13 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.model.errors import FencedError, TransientError, UnknownOutcomeError
 from inorder.relay.stores.ports import MissingEvent
 from inorder.testing.checker import Verdict, check_delivery
+from tests.selection import examples
 from tests.unit.relay.polling_world import OPTIONS, Dying, Effect, World, deaths
 
 WANTED = [(b"a", 1), (b"a", 2), (b"b", 1), (b"c", 1), (b"c", 2), (b"d", 1), (b"e", 1), (b"e", 2)]
@@ -103,7 +104,7 @@ def test_without_transactions_a_death_repeats_and_loses_nothing() -> None:
         assert replace(verdict, duplicated=0).holds, (point, verdict)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.dictionaries(st.integers(0, 120), st.booleans(), max_size=8))
 def test_relays_may_die_one_after_the_other(plan: dict[int, bool]) -> None:
     """Each relay begins where the last one died; the plan counts the effects of all of them."""

@@ -22,6 +22,7 @@ from inorder.testing.checker import check_delivery
 from tests.conftest import Eventually
 from tests.fakes.log import MemoryBroker, MemoryShardLog
 from tests.fakes.outbox import MemoryExceeded, MemoryOutbox, MemoryRegistry
+from tests.selection import few
 from tests.unit.relay.test_simulation import HASTE, Patient, write
 
 ONE, THREE = Setup("g", "drain", 1), Setup("g", "drain", 3)
@@ -85,7 +86,7 @@ def published(world: World) -> list[tuple[bytes | None, int]]:
     return [(row.key, int(row.value or b"0")) for row in world.records]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", few(range(6), 0, 1))
 @pytest.mark.parametrize("setups", [(ONE, THREE), (THREE, ONE), (THREE, ONE, THREE)])
 def test_under_load_nothing_is_lost_doubled_or_reordered(
     setups: Sequence[Setup], seed: int, eventually: Eventually

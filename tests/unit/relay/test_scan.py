@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.model.outbox_row import OutboxRow
 from inorder.relay.scan import Horizon, Watch, after_scan, is_sweep_only, is_watching, next_scan, observe
 from inorder.relay.stores.ports import LAST_ID, Page, Scan
+from tests.selection import examples
 
 
 def row(id: int) -> OutboxRow:
@@ -212,7 +213,7 @@ steps_of_all = st.lists(
 
 
 @pytest.mark.parametrize("shards", [1, 2, 3])
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(steps=steps_of_all)
 def test_no_row_is_lost_doubled_or_overtaken_however_commits_cross(shards: int, steps: list[tuple[Any, ...]]) -> None:
     table = Table(shards)

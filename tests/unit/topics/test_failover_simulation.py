@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.model.errors import ConfigurationError, TransientError, UnreachableError
@@ -17,6 +17,7 @@ from inorder.topics.generations import Phase, TopicState
 from inorder.topics.routes import TRUSTED_SECONDS, RouteTable, routes_of
 from inorder.topics.switch import EndWriters, Step, Wanted
 from tests.fakes.log import MemoryGenerations, MemoryMirror, MemoryTopics
+from tests.selection import examples
 
 TOPIC = "orders"
 SHARDS = 2
@@ -139,7 +140,7 @@ def attempt(operator: Failover, wanted: Wanted) -> bool:
     return True
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.data())
 def test_any_crash_and_any_schedule_keeps_every_record_in_order(data: st.DataObject) -> None:
     world = World(data)

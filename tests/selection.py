@@ -1,0 +1,32 @@
+"""Which of many cases run with `make test`, and which only with `make test-all`.
+
+A suite that holds for every database and every layout shows with a few combinations that it holds at all, and needs
+the rest to find the one that differs. `make test` runs the few, `make test-all` the rest: the marker `full`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+FAST = "fast"
+FEW_EXAMPLES = 30
+
+settings.register_profile(FAST, max_examples=FEW_EXAMPLES)
+
+
+def few(cases: Iterable[Any], *kept: object) -> list[Any]:
+    """Parameters for a fixture or a test: those named run with `make test`, the others only with `make test-all`."""
+    found = list(cases)
+    if unknown := [case for case in kept if case not in found]:
+        raise ValueError(f"There are no such cases: {unknown}. There are: {found}.")
+    return [case if case in kept else pytest.param(case, marks=pytest.mark.full) for case in found]
+
+
+def examples(count: int) -> settings:
+    """So many examples of a property, or the few of the profile `fast`, which `make test` runs with."""
+    is_fast = settings.get_current_profile_name() == FAST
+    return settings(max_examples=min(count, FEW_EXAMPLES) if is_fast else count, deadline=None)
