@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from inorder import spark
+    from inorder.app import Publisher
     from inorder.journal.service import AsyncJournals, Journals
     from inorder.model.errors import (
         ConfigurationError,
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from inorder.model.message import Limits, Message
     from inorder.outbox import Outbox
     from inorder.pipeline.checks import message_checks
-    from inorder.publisher import Publisher
     from inorder.relay.service import Relay
     from inorder.settings import Settings
 
@@ -40,7 +40,7 @@ _HOMES = {
     "Outbox": "inorder.outbox",
     "PermanentError": "inorder.model.errors",
     "PublishError": "inorder.model.errors",
-    "Publisher": "inorder.publisher",
+    "Publisher": "inorder.app",
     "Relay": "inorder.relay.service",
     "Settings": "inorder.settings",
     "Snapshot": "inorder.model.journal",

@@ -26,8 +26,8 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 import inorder.kafka.idempotent_producer
+import inorder.relay.parts
 import inorder.relay.stores.kafka_log
-import inorder.relay.stores.opening
 from inorder.cli.main import main
 from inorder.model.outbox_row import OutboxRow
 from inorder.relay.stores.kafka_log import KafkaShardLog
@@ -103,5 +103,5 @@ if __name__ == "__main__":
         module.Producer = FaultyProducer  # type: ignore[attr-defined]  # the one place where it is put in
     if sys.argv[1] == TAGGED:
         sys.argv.pop(1)
-        inorder.relay.stores.opening.KafkaShardLog = TaggedShardLog  # type: ignore[attr-defined]  # and this one
+        inorder.relay.parts.KafkaShardLog = TaggedShardLog  # type: ignore[attr-defined]  # and this one
     sys.exit(main())

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import orjson
 from rich.console import Console
 
+from inorder.app import App
 from inorder.bench.journal import JournalOptions, bench_journal
 from inorder.bench.journal_replicate import ReplicateOptions, ReplicateReport, bench_replicate, show_replicate
 from inorder.bench.journal_report import JournalReport, show_journal
@@ -23,7 +24,6 @@ from inorder.bench.report import Report, show
 from inorder.bench.wake_up import WakeUpOptions, WakeUpReport, bench_wake_up, show_wake_up
 from inorder.embedded import Stack
 from inorder.model.errors import GuaranteeError
-from inorder.operate.schema import install_schema
 from inorder.settings import Settings
 
 # Room for the backlog, and no checkpoint in the middle of a drain because the log was full.
@@ -107,7 +107,8 @@ def journal_report(options: JournalOptions, say: Say) -> JournalReport:
     """Starts servers and measures the journal and, where it is installed, its peer on the same PostgreSQL."""
     before = _load_average()
     with _place(say, RelaySetting(), {}) as place:
-        install_schema(place.settings, "journal")
+        with App(place.settings) as app:
+            app.install_schema("journal")
         figures = bench_journal(place, options)
         peer = eventsourcing.measure(place.url, options) if eventsourcing.is_installed() else None
     return JournalReport(options, figures, peer, _machine(before))

@@ -1,4 +1,4 @@
-"""inorder schema: the tables inorder needs, made or printed."""
+"""inorder schema: creates or prints the tables that inorder needs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from inorder.cli.output import AsJson, ConfigFile, load, say, show_json
+from inorder.cli.output import AsJson, ConfigFile, open_app, say, show_json
 
-app = typer.Typer(help="Make or print the tables.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Create or print the tables.", no_args_is_help=True, rich_markup_mode=None)
 
 
 class Layout(StrEnum):
@@ -47,14 +47,13 @@ WhichLayout = Annotated[
 
 @app.command()
 def install(config: ConfigFile = None, layout: WhichLayout = Layout.native, as_json: AsJson = False) -> None:
-    """Make the tables where they are missing; running it again changes nothing."""
-    from inorder.operate.schema import install_schema
-
-    made = install_schema(load(config), layout.value)
+    """Create the tables where they are missing; running it again changes nothing."""
+    with open_app(config) as app:
+        made = app.install_schema(layout.value)
     if as_json:
         show_json({"layout": layout.value, "made": made})
     else:
-        say("\n".join(made) if made else "Everything is there already.")
+        say("\n".join(made) if made else "All tables exist already.")
 
 
 @app.command()
@@ -67,12 +66,10 @@ def sql(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the DDL, for your own migrations; no connection is made."""
-    from inorder.operate.schema import schema_sql
-
+    """Print the DDL, for your own migrations; connects to nothing."""
     if dialect is None and layout is not Layout.journal:
         dialect = Dialect.postgresql
-    text = schema_sql(load(config), layout.value, dialect and dialect.value)
+    text = open_app(config).schema_sql(layout.value, dialect and dialect.value)
     if as_json:
         show_json({"layout": layout.value, "dialect": dialect and dialect.value, "sql": text})
     else:

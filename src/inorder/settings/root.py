@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field, PrivateAttr, SecretStr, model_validator
 from pydantic import ValidationError as PydanticError
 from pydantic_core import PydanticCustomError
 
+from inorder.model.partitioning import Partitioner
 from inorder.settings.contradictions import contradictions
 from inorder.settings.journal import JournalSettings
 from inorder.settings.outbox import OutboxSettings, PublisherSettings, TopicSettings
@@ -85,6 +86,11 @@ class Settings(Section):
     def producer_properties(self, topic: str) -> dict[str, Property]:
         """The client's properties for a producer of this topic, secrets in clear: never print them."""
         return {**self.kafka.properties, **self.topic(topic).kafka.properties}
+
+    def partitioners(self) -> dict[str, Partitioner]:
+        """Topics whose partitions we choose ourselves; the client chooses those of all others."""
+        chosen = {name: Partitioner(topic.partitioner) for name, topic in self.topics.items()}
+        return {name: each for name, each in chosen.items() if each is not Partitioner.MURMUR2}
 
     def schema_file(self, topic: str) -> File | None:
         """The file with the JSON Schema of a topic: beside the settings file that names it, else from where we are."""

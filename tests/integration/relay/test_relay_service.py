@@ -10,9 +10,9 @@ import inorder
 from inorder.embedded.process import free_port
 from inorder.kafka.readers import read_back
 from inorder.model.errors import ConfigurationError
-from inorder.relay.status import relay_status
 from tests.conftest import Eventually
 from tests.integration.relay.conftest import Bench
+from tests.operating import relay_status
 
 
 def test_a_relay_in_your_process_carries_what_you_commit(bench: Bench, unique: str, eventually: Eventually) -> None:

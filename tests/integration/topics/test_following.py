@@ -13,14 +13,13 @@ import inorder
 from inorder.database.postgres import connect
 from inorder.kafka.readers import read_back
 from inorder.model.errors import PublishError
-from inorder.operate.schema import install_schema
-from inorder.operate.topics import fail_over, generations_status
 from inorder.relay.batch import Pace
 from inorder.testing.checker import Verdict, check_delivery
 from inorder.topics.generations import Phase
 from inorder.topics.switch import Commit, Step
 from tests.conftest import Eventually
 from tests.integration.topics.conftest import SettingsOf
+from tests.operating import fail_over, generations_status, install_schema
 
 KEYS = 6
 

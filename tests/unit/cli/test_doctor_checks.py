@@ -32,11 +32,11 @@ from inorder.operate.doctor import (
     unreachable,
     warn,
 )
-from inorder.operate.schema import install_schema
 from inorder.outbox.layouts import LAYOUTS, install_statements
 from inorder.relay.stores.ports import Setup
 from inorder.relay.stores.registry import SqlRegistry
 from inorder.settings import Settings
+from tests.operating import install_schema
 
 OK, WARN = ok("a", "fine"), warn("b", "hm", "look")
 EACH_LAYOUT = pytest.mark.parametrize(

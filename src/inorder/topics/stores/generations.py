@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from inorder.database.database import Database, Dialect, Installed, open_database, statements_of
-from inorder.settings import Settings
+from inorder.database.database import Database, Dialect, Installed, statements_of
 from inorder.topics.generations import Generation, Pointers, TopicState, decode, encode
 
 
@@ -80,13 +79,3 @@ class SqlPointers:
     def close(self) -> None:
         """Gives the connection back; may be called twice."""
         self._database.close()
-
-
-# Split from inorder.operate.topics.
-
-NAME = "inorder topics"
-
-
-def open_generations(settings: Settings) -> SqlTopicGenerations:
-    """The authority, in the database of the outbox."""
-    return SqlTopicGenerations(open_database(settings.database.require_url(), NAME))

@@ -1,4 +1,4 @@
-"""`Publisher`: one call for applications; the settings say where messages go."""
+"""One call for applications; the settings choose where messages go. `inorder.Publisher` adds the message checks."""
 
 from __future__ import annotations
 
@@ -31,11 +31,9 @@ from inorder.outbox.direct import (
 )
 from inorder.outbox.lane import Bounds
 from inorder.outbox.memory import Published
-from inorder.outbox.outbox import Rules, encoded, encoded_list, listed, table_errors
+from inorder.outbox.outbox import Checks, Rules, encoded, encoded_list, listed, table_errors
 from inorder.outbox.pending import Call, OnDelivery
 from inorder.outbox.stores.table import require_outbox_table
-from inorder.pipeline.checks import message_checks
-from inorder.relay.stores.opening import partitioners_of
 from inorder.settings import Settings
 from inorder.topics.routes import Routes
 from inorder.topics.stores.kafka_topics import QUICK_SECONDS, MirrorReader
@@ -50,7 +48,7 @@ _ANY_OTHER = ""
 """A topic without a section of its own."""
 
 
-class Publisher:
+class MessagePublisher:
     """Publishes messages to where `publisher.backend` or `[topics.NAME] backend` says. Any thread may call it.
 
     ```
@@ -58,26 +56,25 @@ class Publisher:
     publisher.publish_list([Message("orders", key=42, value={"id": 42})], session)
     ```
 
-    `db` writes in your transaction and needs it; for the other backends the connection does not matter, so the call can
-    be the same for all. With an async session or connection the calls return an awaitable, whatever the backend.
+    `db` writes in your transaction and needs it; the other backends ignore the connection, so the call can be the same
+    for all. With an async session or connection the calls return an awaitable, whatever the backend.
 
-    Make one for the process, and close it at the end; `with` does. Nothing is connected before the first message, so a
-    publisher that was made before a fork is fine as long as it was not used.
+    Create one for the process, and close it at the end, or use `with`. It connects with the first message, so a
+    publisher may be created before a fork as long as it is used only after it.
     """
 
-    def __init__(self, settings: Settings, *, on_delivery: OnDelivery | None = None) -> None:
-        """`on_delivery(message, error)` hears of each message of `kafka_async`, on the thread that sends: be quick."""
+    def __init__(self, settings: Settings, checks: Checks, *, on_delivery: OnDelivery | None = None) -> None:
+        """`on_delivery(message, error)` gets each message of `kafka_async`, on the thread that sends: be quick."""
         self._settings = settings
-        checks = message_checks(settings) if settings.publisher.checks_messages else {}
         self._rules = Rules(Limits(max_value_bytes=settings.outbox.max_value_bytes), checks)
         self.published = Published()
-        """What the backend `memory` has kept, with assertions for tests."""
-        partitioners, bound = partitioners_of(settings), settings.publisher
-        # A publisher may have no database at hand, and what goes to Kafka must not depend on one.
+        """The messages of the backend `memory`, with assertions for tests."""
+        partitioners, bound = settings.partitioners(), settings.publisher
+        # A publisher may have no database, and what goes to Kafka must not depend on one.
         routes = Routes(MirrorReader(settings.kafka.properties, answer_seconds=QUICK_SECONDS))
         self._waiting = Lanes(settings.producer_properties, partitioners, routes=routes)
         bounds = Bounds(bound.queue_messages, bound.queue_megabytes * _MEBIBYTE)
-        # The program's end keeps us alive from the first queued message on, whoever else has forgotten us.
+        # From the first queued message on, the exit of the program flushes us, even if nothing else refers to us.
         flush_at_exit = partial(atexit.register, self.close)
         self._queueing = Lanes(
             settings.producer_properties, partitioners, bounds, routes=routes, on_first=flush_at_exit
@@ -101,19 +98,19 @@ class Publisher:
     @overload
     def publish_list(self, messages: Iterable[Message], connection: Handle | None = None) -> None: ...
     def publish_list(self, messages: Iterable[Message], connection: Any = None) -> Outcome:
-        """Publishes messages in the order of the list; all are checked before anything is done.
+        """Publishes messages in the order of the list; all are checked before anything is sent or written.
 
         Raises `ValidationError` for a message that cannot be sent, or that the pipeline of its topic would reject, and
-        `ConfigurationError` where the database is to be written and `connection` is missing or its table is; nothing is
-        done then. Backend `kafka` raises `PublishError` at the first failure, with what was sent and what was not.
+        `ConfigurationError` where the backend is `db` and `connection` or the table is missing; nothing is done then.
+        Backend `kafka` raises `PublishError` at the first failure, with what was sent and what was not.
         """
         kept = listed(messages)
         return self._send(kept, encoded_list(kept, self._rules), connection)
 
     def check(self) -> None:
-        """Raises what would hinder the backends in use: brokers that do not answer, a table that is not there.
+        """Raises what would stop the backends in use: brokers that do not answer, a missing table.
 
-        The database is looked at through `database.url`, if that is set.
+        The database is checked through `database.url`, if that is set.
         """
         topics = [_ANY_OTHER, *self._settings.topics]
         for topic in topics:
@@ -130,9 +127,9 @@ class Publisher:
         return self._queueing.flush(self._settings.publisher.flush_seconds if seconds is None else seconds)
 
     def close(self, seconds: float | None = None) -> list[Message]:
-        """Flushes, then ends; returns the messages of `kafka_async` that are not known to be sent, in order per topic.
+        """Flushes and closes; returns the messages of `kafka_async` not known to be sent, in order per topic.
 
-        It takes `seconds`, or `publisher.flush_seconds`, and a few more to give up what is under way. May be called
+        It takes `seconds`, or `publisher.flush_seconds`, and a few more to abandon what is under way. May be called
         twice.
         """
         atexit.unregister(self.close)
@@ -193,5 +190,5 @@ class Publisher:
 
 
 def _is_awaited(connection: object) -> bool:
-    """Whether it belongs to an event loop: then its commit is awaited, and so are we."""
+    """Whether it belongs to an event loop: then its commit is awaited, and our calls are too."""
     return inspect.iscoroutinefunction(getattr(type(connection), "commit", None))
