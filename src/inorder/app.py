@@ -40,9 +40,6 @@ from inorder.operate.key_lookup import DatabaseHops, KeyLookup
 from inorder.operate.key_trace import KeyTrace
 from inorder.operate.schema import JOURNAL, schema_sql, schema_statements
 from inorder.operate.topics import TopicAdmin
-from inorder.outbox.pending import OnDelivery
-from inorder.outbox.publisher import MessagePublisher
-from inorder.pipeline.checks import message_checks
 from inorder.pipeline.dead_letters_admin import DeadLetterAdmin
 from inorder.pipeline.job import GenerationGate, UpsertWork, run_upsert, table_mappings, upsert_work
 from inorder.pipeline.mapping import TableMapping
@@ -57,14 +54,6 @@ from inorder.relay.stores.ports import Registration
 from inorder.settings import Settings
 from inorder.topics.migration import Migration, migrate_here, run_migrate
 from inorder.topics.stores.generations import SqlPointers, SqlTopicGenerations
-
-
-class Publisher(MessagePublisher):
-    """A `MessagePublisher` that refuses what the pipeline of a topic would reject, by `publisher.checks_messages`."""
-
-    def __init__(self, settings: Settings, *, on_delivery: OnDelivery | None = None) -> None:
-        checks = message_checks(settings) if settings.publisher.checks_messages else {}
-        super().__init__(settings, checks, on_delivery=on_delivery)
 
 
 class Closable(Protocol):

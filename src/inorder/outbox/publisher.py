@@ -1,4 +1,4 @@
-"""One call for applications; the settings choose where messages go. `inorder.Publisher` adds the message checks."""
+"""One call for applications; the settings choose where messages go. `pipeline.checks.Publisher` adds the checks."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a publisher refuses before it sends: by the code that makes a dead letter of the same record at the consumer.
+"""What a publisher refuses before it sends, by the code that makes a dead letter of the same record at the consumer.
 
-A check is a pure function of a record's bytes, made once for a topic. So the two ends cannot disagree about a message:
+A check is a pure function of a record's bytes, built once for a topic. So the two ends cannot disagree about a message:
 the error of the one and the dead letter of the other have the same code and the same detail.
 """
 
@@ -12,6 +12,8 @@ from typing import TypeAlias
 import orjson
 
 from inorder.outbox.outbox import Checks
+from inorder.outbox.pending import OnDelivery
+from inorder.outbox.publisher import MessagePublisher
 from inorder.pipeline.decoding import Decoder, Rejected, schema_check, shortened
 from inorder.pipeline.job import schema_text, table_mappings
 from inorder.pipeline.mapping import TableMapping
@@ -48,7 +50,12 @@ def document_check(schema: str) -> RecordCheck:
     return check
 
 
-# What publishers check before they send, from the settings of the pipeline and of the topics.
+class Publisher(MessagePublisher):
+    """A `MessagePublisher` that refuses what the pipeline of a topic would reject (`publisher.checks_messages`)."""
+
+    def __init__(self, settings: Settings, *, on_delivery: OnDelivery | None = None) -> None:
+        checks = message_checks(settings) if settings.publisher.checks_messages else {}
+        super().__init__(settings, checks, on_delivery=on_delivery)
 
 
 def message_checks(settings: Settings) -> Checks:
