@@ -18,7 +18,7 @@ from inorder.bench.options import DRAIN_CAP_SECONDS, FILL_CAP_SECONDS, START_CAP
 from inorder.bench.place import PARTITIONS, BenchPlace
 from inorder.bench.report import Cpu, DrainTrial, LiveTrial, check_begun, check_live, check_values
 from inorder.bench.tables import LAYOUTS, TableLayout
-from inorder.bench.watching import Seen, VisibleEnd, counted_of, see_records, watch
+from inorder.bench.watching import SeenRecord, VisibleEnd, counted_of, see_records, watch
 from inorder.database import sql
 from inorder.embedded.stack import Program
 from inorder.kafka.readers import read_back
@@ -127,7 +127,7 @@ class TableReader(ABC):
         return live_trial(seen, schedule, committed, cpu)
 
 
-def live_trial(seen: list[Seen], schedule: Schedule, committed: list[int] | None, cpu: Cpu) -> LiveTrial:
+def live_trial(seen: list[SeenRecord], schedule: Schedule, committed: list[int] | None, cpu: Cpu) -> LiveTrial:
     """What was seen of live records, in figures."""
     counted = counted_of(seen, schedule.warm)
     since_commit = [(one.seen_ns - committed[one.number]) / 1e6 for one in counted] if committed else []

@@ -14,7 +14,7 @@ QUANTILES = (0.5, 0.95, 0.99)
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Sample:
     """How far something had come at a moment of the monotonic clock."""
 
     at: float
@@ -22,7 +22,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Drain:
+class DrainRate:
     """A backlog carried from its first visible record to its last."""
 
     records_per_second: float | None
@@ -40,31 +40,33 @@ class Drain:
         }
 
 
-def drain_of(looks: Sequence[Look], rows: int, started: float) -> Drain:
+def drain_of(looks: Sequence[Sample], rows: int, started: float) -> DrainRate:
     """Rates the looks at a drain of `rows` records that was started at a moment.
 
     What the first look shows was carried before it, at an unknown pace, so it does not count. A transactional topic
     counts the markers of its transactions too; the last look shows how many, and they are taken out evenly.
     """
-    moved = [look for before, look in zip((Look(started, 0), *looks), looks, strict=False) if look.count > before.count]
+    moved = [
+        look for before, look in zip((Sample(started, 0), *looks), looks, strict=False) if look.count > before.count
+    ]
     if not moved:
-        return Drain(None, 0.0, 0.0)
+        return DrainRate(None, 0.0, 0.0)
     first, last = moved[0], moved[-1]
     seconds = last.at - first.at
     records = (last.count - first.count) * rows / last.count
-    return Drain(records / seconds if seconds > 0 else None, seconds, first.at - started)
+    return DrainRate(records / seconds if seconds > 0 else None, seconds, first.at - started)
 
 
-def sent_of(rows: int, started: float, began: float, ended: float) -> Drain:
+def sent_of(rows: int, started: float, began: float, ended: float) -> DrainRate:
     """Rates a sender by its own clock, from its first call to its last acknowledgement.
 
     It is done in a fraction of a second: looks from outside would be too coarse, and would take the cores from it.
     """
-    return Drain(rows / (ended - began), ended - began, began - started)
+    return DrainRate(rows / (ended - began), ended - began, began - started)
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class TrialSpread:
     """The same figure out of several trials."""
 
     median: float
@@ -78,18 +80,18 @@ class Spread:
         return {**{name: round(value, 3) for name, value in told.items()}, "trials": self.trials}
 
 
-def spread_of(values: Iterable[float | None]) -> Spread | None:
+def spread_of(values: Iterable[float | None]) -> TrialSpread | None:
     """Median, least and greatest of what could be measured; None where nothing could."""
     known = [value for value in values if value is not None]
-    return Spread(median(known), min(known), max(known), len(known)) if known else None
+    return TrialSpread(median(known), min(known), max(known), len(known)) if known else None
 
 
-def told_of(spread: Spread | None) -> dict[str, float | int] | None:
+def spread_dict(spread: TrialSpread | None) -> dict[str, float | int] | None:
     """A spread as JSON has it."""
     return None if spread is None else spread.as_dict()
 
 
-def words_of(spread: Spread | None, digits: int) -> str:
+def spread_text(spread: TrialSpread | None, digits: int) -> str:
     """A spread as a person reads it: median (least..greatest)."""
     if spread is None:
         return "-"
@@ -121,7 +123,7 @@ def ratio_of(ours: float | None, peer: float | None) -> float | None:
     return round(ours / peer, 3) if ours is not None and peer else None
 
 
-def ratio_of_medians(ours: Spread | None, peer: Spread | None) -> float | None:
+def ratio_of_medians(ours: TrialSpread | None, peer: TrialSpread | None) -> float | None:
     """Our median over the peer's; None where one of them could not be measured."""
     return ratio_of(ours.median if ours else None, peer.median if peer else None)
 

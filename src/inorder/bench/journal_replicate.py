@@ -22,11 +22,11 @@ from rich.console import Console
 from rich.table import Table
 
 from inorder.bench.appending import number_of
-from inorder.bench.figures import Drain, cpu_seconds, difference, drain_of, latency_of
+from inorder.bench.figures import DrainRate, cpu_seconds, difference, drain_of, latency_of
 from inorder.bench.load import Schedule
 from inorder.bench.options import DRAIN_CAP_SECONDS, FILL_CAP_SECONDS, LIVE_SLACK_SECONDS
 from inorder.bench.place import BenchPlace
-from inorder.bench.report import Check, machine_line, show_verdict
+from inorder.bench.report import ReadBackCheck, machine_line, show_verdict
 from inorder.bench.watching import watch
 from inorder.embedded.stack import Service
 from inorder.journal.replication.replica import JournalReplica
@@ -78,11 +78,11 @@ class ReplicateTrial:
     store: str
     engine: str
     events: int
-    backlog: Drain
+    backlog: DrainRate
     cpu_us: Mapping[str, float | None]
     """Processor time for one event, of the job with all its processes and of the store."""
     latency_ms: Sequence[float]
-    check: Check
+    check: ReadBackCheck
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def latencies(appended: Iterable[Sequence[int]], looks: Sequence[Covered]) -> li
     return [(looks[bisect_left(reached[partition], offset)].at_ns - due) / 1e6 for partition, offset, due in appended]
 
 
-def check_store(store: EventualJournal, topic: str, expected: Mapping[str, int]) -> Check:
+def check_store(store: EventualJournal, topic: str, expected: Mapping[str, int]) -> ReadBackCheck:
     """Reads journals of so many events back and compares them, event by event."""
     found: list[Event] = []
     for id in expected:
@@ -114,7 +114,7 @@ def check_store(store: EventualJournal, topic: str, expected: Mapping[str, int])
         head = store.pointer(key)
         found += [(id, number_of(each.event.payload)) for each in store.read(key, head, 1)] if head else []
     wanted = ((id, number) for id, last in expected.items() for number in range(1, last + 1))
-    return Check(len(found), len(set(found)), check_delivery(wanted, found))
+    return ReadBackCheck(len(found), len(set(found)), check_delivery(wanted, found))
 
 
 class _Trial:
@@ -157,7 +157,7 @@ class _Trial:
             appender.result(FILL_CAP_SECONDS)
         self._place.watching.execute("CHECKPOINT")
 
-    def _catch_up(self, job: Service, replica: JournalReplica) -> tuple[Drain, dict[str, float | None]]:
+    def _catch_up(self, job: Service, replica: JournalReplica) -> tuple[DrainRate, dict[str, float | None]]:
         """Processor time counts from the first step, too, and without what came before it."""
         started, begun = time.monotonic(), dict[str, float | None]()
 
@@ -243,7 +243,7 @@ class ReplicateReport:
         return all(trial.check.verdict.holds for trial in self.trials)
 
     @property
-    def checks(self) -> dict[str, Check]:
+    def checks(self) -> dict[str, ReadBackCheck]:
         """What was read back, by store and engine."""
         return {f"{trial.store}, {trial.engine}": trial.check for trial in self.trials}
 

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from inorder.bench.figures import latency_of, spread_of, told_of
+from inorder.bench.figures import latency_of, spread_dict, spread_of
 from inorder.bench.journal import JournalFigures, JournalOptions
 from inorder.bench.peers import eventsourcing
 from inorder.bench.peers.eventsourcing import PeerFigures
@@ -41,8 +41,8 @@ class JournalReport:
         """Our figures by name."""
         figures = self.figures
         return {
-            "batched_events_per_second": told_of(spread_of(figures.batched_per_second)),
-            "single_appends_per_second": told_of(spread_of(figures.singles_per_second)),
+            "batched_events_per_second": spread_dict(spread_of(figures.batched_per_second)),
+            "single_appends_per_second": spread_dict(spread_of(figures.singles_per_second)),
             "recovery_warm_ms": latency_of(figures.warm_ms),
             "recovery_from_kafka_ms": latency_of(figures.kafka_ms),
             "subscribed_events_per_second": round(figures.subscribed_per_second, 1),

@@ -17,7 +17,7 @@ HEADERS = (0, 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class BenchOptions:
     """The size of the backlog and the schedule of the live records."""
 
     rows: int = 200_000
@@ -36,7 +36,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class PipelineOptions(Options):
+class PipelineOptions(BenchOptions):
     """Which engine runs the job, and how many keys the messages have."""
 
     rows: int = 400_000
@@ -70,7 +70,7 @@ class RelaySetting:
 
 
 @dataclass(frozen=True, slots=True)
-class RelayOptions(Options):
+class RelayOptions(BenchOptions):
     """Which backlogs are drained, how often, and by what kind of relay."""
 
     keys: tuple[int, ...] = KEYS

@@ -15,11 +15,11 @@ from typing import Any
 import orjson
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 
-from inorder.bench.figures import Drain, drain_of, latency_of
+from inorder.bench.figures import DrainRate, drain_of, latency_of
 from inorder.bench.load import LIVE_FIRST, Load
 from inorder.bench.options import DRAIN_CAP_SECONDS, FILL_CAP_SECONDS, PipelineOptions
 from inorder.bench.place import TOPIC, BenchPlace
-from inorder.bench.report import Check, Side, check_live, check_table
+from inorder.bench.report import ReadBackCheck, Side, check_live, check_table
 from inorder.bench.watching import counted_of, see_rows, watch
 from inorder.database.postgres import connect
 from inorder.database.sql import quoted
@@ -27,7 +27,7 @@ from inorder.embedded.stack import Service
 from inorder.kafka.errors import CLIENT_LOG
 from inorder.testing.checker import Row
 
-Checks = dict[str, Check]
+Checks = dict[str, ReadBackCheck]
 PeerSide = Callable[[BenchPlace, PipelineOptions, Load, Checks], Side]
 """Measures a peer; the load is both backlogs, of which the first half is the cold one."""
 
@@ -67,17 +67,19 @@ def backlog_task(place: BenchPlace, topic: str, load: Load, first: int, rows: in
 
 def warm_drain(
     place: BenchPlace, task: dict[str, Any], rows: int, count: Callable[[], int], goal: int, check: Callable[[], None]
-) -> Drain:
+) -> DrainRate:
     """Lets a backlog appear at once, and rates how it is caught up with until `count` reaches its goal."""
     place.say(f"Letting {rows:,} messages more appear at once …")
     with place.worker("send-backlog", **task) as sender:
         looks = watch(count, lambda found: found >= goal, check, FILL_CAP_SECONDS + DRAIN_CAP_SECONDS)
         visible = sender.result(FILL_CAP_SECONDS)["visible"]
     seconds = looks[-1].at - visible
-    return Drain(rows / seconds, seconds, 0.0)
+    return DrainRate(rows / seconds, seconds, 0.0)
 
 
-def live_latency(place: BenchPlace, options: PipelineOptions, topic: str, table: str, **more: Any) -> tuple[Any, Check]:
+def live_latency(
+    place: BenchPlace, options: PipelineOptions, topic: str, table: str, **more: Any
+) -> tuple[Any, ReadBackCheck]:
     """Times live messages from due to visible."""
     schedule = options.schedule
     place.say(f"Sending {schedule.rate} messages a second for {schedule.lasts:.0f} s …")
@@ -109,14 +111,14 @@ def _ours(place: BenchPlace, options: PipelineOptions, load: Load, checks: Check
 
 def _catch_up(
     place: BenchPlace, pipeline: Service, load: Load, options: PipelineOptions, checks: Checks
-) -> tuple[Drain, Drain]:
+) -> tuple[DrainRate, DrainRate]:
     started, rows = time.monotonic(), load.rows // 2
     place.say(f"Catching up with the job upsert on Spark, engine {options.engine} …")
 
     def moved() -> int:
         return _number(place, _MOVED)
 
-    def checked(part: Load) -> Check:
+    def checked(part: Load) -> ReadBackCheck:
         return check_table(part, stored_rows(place, place.settings.pipeline.upsert.table), _number(place, _COUNTED))
 
     looks = watch(moved, lambda found: found >= rows, pipeline.check, DRAIN_CAP_SECONDS)

@@ -14,12 +14,12 @@ from rich.console import Console
 from rich.table import Table
 
 from inorder.bench.contender import Contender, our_side
-from inorder.bench.figures import Spread, ratio_of, ratio_of_medians, spread_of, told_of, words_of
+from inorder.bench.figures import TrialSpread, ratio_of, ratio_of_medians, spread_dict, spread_of, spread_text
 from inorder.bench.load import Load
 from inorder.bench.options import FILL_CAP_SECONDS, RelayOptions, RelaySetting
 from inorder.bench.peers.choice import PEERS
 from inorder.bench.place import BenchPlace
-from inorder.bench.report import Check, Cpu, DrainTrial, LiveTrial, checked, machine_line, show_verdict
+from inorder.bench.report import Cpu, DrainTrial, LiveTrial, ReadBackCheck, checked, machine_line, show_verdict
 
 WARM_ROWS = 100_000
 WARM_KEYS = 1_000
@@ -100,8 +100,8 @@ QUANTILES = ("p50", "p95", "p99", "max")
 class CpuSpread:
     """Processor seconds for a million records."""
 
-    relay: Spread | None
-    database: Spread | None
+    relay: TrialSpread | None
+    database: TrialSpread | None
 
     @classmethod
     def of(cls, readings: Sequence[Cpu]) -> CpuSpread:
@@ -119,7 +119,7 @@ class CpuSpread:
 
     def as_dict(self) -> dict[str, Any]:
         """The figures by name."""
-        return {"relay": told_of(self.relay), "database": told_of(self.database)}
+        return {"relay": spread_dict(self.relay), "database": spread_dict(self.database)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ class RelayReport:
     machine: Mapping[str, Any]
 
     @property
-    def checks(self) -> dict[str, Check]:
+    def checks(self) -> dict[str, ReadBackCheck]:
         """What was read back of each side, over all cases."""
         return {
             "ours": checked([trial for case in self.cases for trial in case.ours]),
@@ -220,17 +220,17 @@ class RelayReport:
         }
 
 
-def rate_of(trials: Sequence[DrainTrial]) -> Spread | None:
+def rate_of(trials: Sequence[DrainTrial]) -> TrialSpread | None:
     """Records a second."""
     return spread_of(trial.drain.records_per_second for trial in trials)
 
 
-def startup_of(trials: Sequence[DrainTrial]) -> Spread | None:
+def startup_of(trials: Sequence[DrainTrial]) -> TrialSpread | None:
     """Seconds from the start of the process to its first visible record."""
     return spread_of(trial.drain.startup_seconds for trial in trials)
 
 
-def latency_spread(trials: Sequence[LiveTrial], quantile: str) -> Spread | None:
+def latency_spread(trials: Sequence[LiveTrial], quantile: str) -> TrialSpread | None:
     """One quantile of the latency, in milliseconds, over several trials."""
     return spread_of(trial.latency.get(quantile) for trial in trials)
 
@@ -242,8 +242,8 @@ def cpu_of(trials: Sequence[DrainTrial | LiveTrial]) -> CpuSpread:
 
 def _drained(trials: Sequence[DrainTrial]) -> dict[str, Any]:
     return {
-        "records_per_second": told_of(rate_of(trials)),
-        "startup_seconds": told_of(startup_of(trials)),
+        "records_per_second": spread_dict(rate_of(trials)),
+        "startup_seconds": spread_dict(startup_of(trials)),
         "cpu_seconds_per_million": cpu_of(trials).as_dict(),
         "is_whole": all(trial.is_whole for trial in trials),
         "checks": checked(trials).as_dict(),
@@ -253,10 +253,10 @@ def _drained(trials: Sequence[DrainTrial]) -> dict[str, Any]:
 
 def _carried(trials: Sequence[LiveTrial]) -> dict[str, Any]:
     return {
-        "latency_ms": {quantile: told_of(latency_spread(trials, quantile)) for quantile in QUANTILES},
+        "latency_ms": {quantile: spread_dict(latency_spread(trials, quantile)) for quantile in QUANTILES},
         "cpu_seconds": {
-            "relay": told_of(spread_of(trial.cpu.relay for trial in trials)),
-            "database": told_of(spread_of(trial.cpu.database for trial in trials)),
+            "relay": spread_dict(spread_of(trial.cpu.relay for trial in trials)),
+            "database": spread_dict(spread_of(trial.cpu.database for trial in trials)),
         },
         "checks": checked(trials).as_dict(),
         "trials": [trial.as_dict() for trial in trials],
@@ -310,10 +310,10 @@ def _drain_rows(case: DrainCase, peer: str) -> list[list[str]]:
 def _drain_cells(trials: Sequence[DrainTrial]) -> list[str]:
     cpu = cpu_of(trials)
     return [
-        words_of(rate_of(trials), 0),
-        words_of(startup_of(trials), 1),
-        words_of(cpu.relay, 1),
-        words_of(cpu.database, 1),
+        spread_text(rate_of(trials), 0),
+        spread_text(startup_of(trials), 1),
+        spread_text(cpu.relay, 1),
+        spread_text(cpu.database, 1),
     ]
 
 
@@ -335,13 +335,13 @@ def _live_rows(case: LiveCase, peer: str) -> list[list[str]]:
 
 def _live_cells(trials: Sequence[LiveTrial]) -> list[str]:
     return [
-        *(words_of(latency_spread(trials, quantile), 1) for quantile in ("p50", "p95", "p99")),
-        words_of(spread_of(trial.cpu.relay for trial in trials), 1),
-        words_of(spread_of(trial.cpu.database for trial in trials), 1),
+        *(spread_text(latency_spread(trials, quantile), 1) for quantile in ("p50", "p95", "p99")),
+        spread_text(spread_of(trial.cpu.relay for trial in trials), 1),
+        spread_text(spread_of(trial.cpu.database for trial in trials), 1),
     ]
 
 
-def read_back_line(name: str, check: Check) -> str:
+def read_back_line(name: str, check: ReadBackCheck) -> str:
     """How many records of a side were found in the topics, and what was wrong with them."""
     figures = check.as_dict()
     faults = ", ".join(f"{figures[fault]:,} {fault.replace('_', ' ')}" for fault in _FAULTS)

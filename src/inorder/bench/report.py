@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from inorder.bench.figures import Drain, ratio_of
+from inorder.bench.figures import DrainRate, ratio_of
 from inorder.bench.load import Load, event_of
 from inorder.testing.checker import Event, Row, Verdict, check_delivery, check_rows
 
@@ -18,7 +18,7 @@ from inorder.testing.checker import Event, Row, Verdict, check_delivery, check_r
 class Side:
     """One of the two that are compared."""
 
-    drain: Drain
+    drain: DrainRate
     latency_ms: Mapping[str, float | int]
     """From the moment a record was due to the moment it was seen."""
     more: Mapping[str, Any]
@@ -30,16 +30,16 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class ReadBackCheck:
     """What was read back after a phase."""
 
     records: int
     distinct: int
     verdict: Verdict
 
-    def __add__(self, other: Check) -> Check:
+    def __add__(self, other: ReadBackCheck) -> ReadBackCheck:
         """Both as one."""
-        return Check(self.records + other.records, self.distinct + other.distinct, self.verdict + other.verdict)
+        return ReadBackCheck(self.records + other.records, self.distinct + other.distinct, self.verdict + other.verdict)
 
     def as_dict(self) -> dict[str, int]:
         """The figures by name."""
@@ -54,7 +54,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class PipelineReport:
     """The object that `--json` prints."""
 
     bench: str
@@ -62,7 +62,7 @@ class Report:
     peer: str
     ours: Side
     peer_result: Side
-    checks: Mapping[str, Check]
+    checks: Mapping[str, ReadBackCheck]
     machine: Mapping[str, Any]
 
     @property
@@ -99,7 +99,7 @@ class Report:
 # The report as a person reads it, on stderr.
 
 
-def show(console: Console, report: Report) -> None:
+def show(console: Console, report: PipelineReport) -> None:
     """Both sides beside each other, the ratio, the checks and the machine."""
     table = Table(box=None, pad_edge=False)
     for heading in ("", "cold per second", "seconds", "startup s", "warm per second", "p50 ms", "p95 ms", "p99 ms"):
@@ -112,7 +112,7 @@ def show(console: Console, report: Report) -> None:
     show_verdict(console, report.checks, report.holds)
 
 
-def show_verdict(console: Console, checks: Mapping[str, Check], holds: bool) -> None:
+def show_verdict(console: Console, checks: Mapping[str, ReadBackCheck], holds: bool) -> None:
     """Whether what was read back is whole, with examples of what is not."""
     for name, check in checks.items():
         for example in check.verdict.examples:
@@ -143,7 +143,7 @@ def _rate(rate: float | None) -> str:
     return "-" if rate is None else f"{rate:,.0f}"
 
 
-def _ratio(report: Report) -> str:
+def _ratio(report: PipelineReport) -> str:
     if report.ratio is None:
         return "Too few rows to give a rate; use more --rows."
     warm = "" if report.warm_ratio is None else f" Warm it is {report.warm_ratio:.2f} times."
@@ -177,10 +177,10 @@ class Cpu:
 class DrainTrial:
     """A backlog, carried to its end or for as long as the window was open."""
 
-    drain: Drain
+    drain: DrainRate
     is_whole: bool
     cpu: Cpu
-    check: Check
+    check: ReadBackCheck
 
     def as_dict(self) -> dict[str, Any]:
         """The figures by name."""
@@ -195,7 +195,7 @@ class LiveTrial:
     since_commit: Mapping[str, float | int]
     """Empty where nothing is committed."""
     cpu: Cpu
-    check: Check
+    check: ReadBackCheck
 
     @property
     def latency(self) -> Mapping[str, float | int]:
@@ -211,7 +211,7 @@ class LiveTrial:
         }
 
 
-def checked(trials: Sequence[DrainTrial | LiveTrial]) -> Check:
+def checked(trials: Sequence[DrainTrial | LiveTrial]) -> ReadBackCheck:
     """Everything that was read back after these trials, as one."""
     first, *rest = (trial.check for trial in trials)
     for check in rest:
@@ -224,17 +224,17 @@ def checked(trials: Sequence[DrainTrial | LiveTrial]) -> Check:
 Value = bytes | None
 
 
-def check_values(load: Load, values: Iterable[Value]) -> Check:
+def check_values(load: Load, values: Iterable[Value]) -> ReadBackCheck:
     """Compares a load with the values of a topic, in the order of each partition."""
     return _compared(load.events(), events_in(values))
 
 
-def check_counts(counts: Mapping[int, int], values: Iterable[Value]) -> Check:
+def check_counts(counts: Mapping[int, int], values: Iterable[Value]) -> ReadBackCheck:
     """Compares how many events each key had with the values of a topic."""
     return _compared(_first_places(counts), events_in(values))
 
 
-def check_begun(values: Iterable[Value]) -> Check:
+def check_begun(values: Iterable[Value]) -> ReadBackCheck:
     """Looks for holes, doubles and disorder in what was carried of a load that was not carried to its end."""
     found = events_in(values)
     reached: dict[int, int] = {}
@@ -248,22 +248,22 @@ def events_in(values: Iterable[Value]) -> list[tuple[int, int]]:
     return [event_of(value or b"{}") for value in values]
 
 
-def _compared(expected: Iterable[Event], found: list[tuple[int, int]]) -> Check:
-    return Check(len(found), len(set(found)), check_delivery(expected, found))
+def _compared(expected: Iterable[Event], found: list[tuple[int, int]]) -> ReadBackCheck:
+    return ReadBackCheck(len(found), len(set(found)), check_delivery(expected, found))
 
 
 def _first_places(counts: Mapping[int, int]) -> Iterator[Event]:
     return ((key, place) for key, last in counts.items() for place in range(1, last + 1))
 
 
-def check_table(load: Load, rows: Mapping[int, Row], counted: int) -> Check:
+def check_table(load: Load, rows: Mapping[int, Row], counted: int) -> ReadBackCheck:
     """Compares the rows that a load leads to with a table, and its size with what the pipeline counted."""
     verdict = check_rows(load.final_rows(), rows)
     sums = Verdict(lost=max(0, load.rows - counted), duplicated=max(0, counted - load.rows))
-    return Check(counted, len(rows), verdict + sums)
+    return ReadBackCheck(counted, len(rows), verdict + sums)
 
 
-def check_live(total: int, numbers: Sequence[int]) -> Check:
+def check_live(total: int, numbers: Sequence[int]) -> ReadBackCheck:
     """Compares how many live records there were with those that were seen."""
     distinct = len(set(numbers))
-    return Check(len(numbers), distinct, Verdict(lost=total - distinct, duplicated=len(numbers) - distinct))
+    return ReadBackCheck(len(numbers), distinct, Verdict(lost=total - distinct, duplicated=len(numbers) - distinct))

@@ -20,7 +20,7 @@ from inorder.bench.peers.choice import PEERS, PIPELINE_PEERS
 from inorder.bench.pipeline import bench_pipeline
 from inorder.bench.place import BenchPlace, Say
 from inorder.bench.relay import RelayReport, bench_relay, show_relay
-from inorder.bench.report import Report, show
+from inorder.bench.report import PipelineReport, show
 from inorder.bench.wake_up import WakeUpOptions, WakeUpReport, bench_wake_up, show_wake_up
 from inorder.embedded import Stack
 from inorder.model.errors import GuaranteeError
@@ -30,7 +30,7 @@ from inorder.settings import Settings
 POSTGRES = {"shared_buffers": "512MB", "max_wal_size": "4GB"}
 
 
-class Told(Protocol):
+class AnyReport(Protocol):
     """A report."""
 
     @property
@@ -84,7 +84,7 @@ def relay_report(peer: str, options: RelayOptions, say: Say) -> RelayReport:
     return RelayReport(peer, options.setting, options.repeats, drains, lives, notes, _machine(before))
 
 
-def pipeline_report(peer: str, options: PipelineOptions, say: Say) -> Report:
+def pipeline_report(peer: str, options: PipelineOptions, say: Say) -> PipelineReport:
     """Starts servers and measures both sides on them."""
     Settings.load(pipeline={"engine": options.engine})  # what is not built is refused before anything is started
     chosen = PIPELINE_PEERS[peer]
@@ -92,7 +92,7 @@ def pipeline_report(peer: str, options: PipelineOptions, say: Say) -> Report:
     before = _load_average()
     with _place(say, RelaySetting(), {}) as place:
         ours, peer_result, checks = bench_pipeline(place, options, chosen.measure)
-    return Report("pipeline", options.rows, peer, ours, peer_result, checks, _machine(before))
+    return PipelineReport("pipeline", options.rows, peer, ours, peer_result, checks, _machine(before))
 
 
 def wake_up_report(options: WakeUpOptions, say: Say) -> WakeUpReport:
@@ -129,7 +129,7 @@ def _place(say: Say, setting: RelaySetting, postgres: Mapping[str, str], more: S
     return BenchPlace(Stack(("postgres", "kafka", *more), postgres={**POSTGRES, **postgres}), say, setting)
 
 
-def _tell(report: Told, as_json: bool, show_it: Callable[[], None]) -> int:
+def _tell(report: AnyReport, as_json: bool, show_it: Callable[[], None]) -> int:
     show_it()
     if as_json:
         sys.stdout.write(orjson.dumps(report.as_dict()).decode() + "\n")

@@ -17,7 +17,7 @@ _ALWAYS = ("postgres", "kafka")
 _BUDGET_SECONDS = 30.0
 
 
-class Part(StrEnum):
+class ExtraServer(StrEnum):
     """A server that may join PostgreSQL and Kafka."""
 
     cassandra = "cassandra"
@@ -29,7 +29,7 @@ def up(
     config: ConfigFile = None,
     as_json: AsJson = False,
     extra: Annotated[
-        list[Part] | None, typer.Option("--with", help="Start this server too; may be given again.")
+        list[ExtraServer] | None, typer.Option("--with", help="Start this server too; may be given again.")
     ] = None,
     folder: Annotated[
         Path | None,

@@ -12,7 +12,7 @@ from inorder.cli.output import AsJson, ConfigFile, open_app, say, show_json
 app = typer.Typer(help="Create or print the tables.", no_args_is_help=True, rich_markup_mode=None)
 
 
-class Layout(StrEnum):
+class SchemaLayout(StrEnum):
     """The tables of this version: the outbox in its layouts, the pipeline's target, and the journal's store."""
 
     native = "native"
@@ -24,7 +24,7 @@ class Layout(StrEnum):
     journal = "journal"
 
 
-class Dialect(StrEnum):
+class SqlDialect(StrEnum):
     """The databases whose DDL can be printed."""
 
     postgresql = "postgresql"
@@ -34,7 +34,7 @@ class Dialect(StrEnum):
 
 
 WhichLayout = Annotated[
-    Layout,
+    SchemaLayout,
     typer.Option(
         "--layout",
         help=(
@@ -46,7 +46,7 @@ WhichLayout = Annotated[
 
 
 @app.command()
-def install(config: ConfigFile = None, layout: WhichLayout = Layout.native, as_json: AsJson = False) -> None:
+def install(config: ConfigFile = None, layout: WhichLayout = SchemaLayout.native, as_json: AsJson = False) -> None:
     """Create the tables where they are missing; running it again changes nothing."""
     with open_app(config) as app:
         made = app.install_schema(layout.value)
@@ -59,16 +59,16 @@ def install(config: ConfigFile = None, layout: WhichLayout = Layout.native, as_j
 @app.command()
 def sql(
     config: ConfigFile = None,
-    layout: WhichLayout = Layout.native,
+    layout: WhichLayout = SchemaLayout.native,
     dialect: Annotated[
-        Dialect | None,
+        SqlDialect | None,
         typer.Option(help="The database the DDL is for. [default: postgresql; with journal, that of journal.store]"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the DDL, for your own migrations; connects to nothing."""
-    if dialect is None and layout is not Layout.journal:
-        dialect = Dialect.postgresql
+    if dialect is None and layout is not SchemaLayout.journal:
+        dialect = SqlDialect.postgresql
     text = open_app(config).schema_sql(layout.value, dialect and dialect.value)
     if as_json:
         show_json({"layout": layout.value, "dialect": dialect and dialect.value, "sql": text})

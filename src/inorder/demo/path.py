@@ -104,7 +104,7 @@ FROM inorder_pointer
 # What the demo has to say at the end: figures, and whether each guarantee held.
 
 
-class Found(Protocol):
+class RunResult(Protocol):
     """What is there to be read after a run."""
 
     def records(self) -> list[ReadRecord]:
@@ -118,7 +118,7 @@ class Found(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class DemoSummary:
     """The object that `--json` prints, and the words behind it."""
 
     committed: int
@@ -147,7 +147,7 @@ class Summary:
         }
 
 
-def summarise(path: Found, entries: Sequence[Committed], seconds: Mapping[str, float]) -> Summary:
+def summarise(path: RunResult, entries: Sequence[Committed], seconds: Mapping[str, float]) -> DemoSummary:
     """Reads topic and table back and compares them with what the writers committed."""
     records = path.records()
     position = path.position()
@@ -156,7 +156,7 @@ def summarise(path: Found, entries: Sequence[Committed], seconds: Mapping[str, f
     verdict += check_placement((record.key, record.partition) for record in records)
     verdict += check_rows(_expected_rows(entries), path.rows())
     verdict += _check_figures(len(records), position.processed, position.rejected, entries)
-    return Summary(len(entries), len(records), position.applied, position.rejected, verdict, seconds)
+    return DemoSummary(len(entries), len(records), position.applied, position.rejected, verdict, seconds)
 
 
 def _event(entry: Committed) -> Event:

@@ -19,7 +19,7 @@ from rich.live import Live
 from rich.table import Table
 
 from inorder.demo.load import Ledger, plan_load, write
-from inorder.demo.path import TOPIC, DemoPath, Position, Summary, summarise
+from inorder.demo.path import TOPIC, DemoPath, DemoSummary, Position, summarise
 from inorder.embedded import Stack, spark_jars
 from inorder.model.errors import GuaranteeError, TransientError
 
@@ -53,7 +53,7 @@ def run(events: int, as_json: bool, seed: int | None = None) -> int:
 OnLook = Callable[[float, int, Position], None]
 
 
-def carry(path: DemoPath, events: int, seed: int, on_look: OnLook) -> tuple[Summary, Ledger]:
+def carry(path: DemoPath, events: int, seed: int, on_look: OnLook) -> tuple[DemoSummary, Ledger]:
     """Starts relay and pipeline, writes the load, waits until all of it has arrived, and checks it."""
     ledger, stop = Ledger(), threading.Event()
     path.pipeline.start()
@@ -110,7 +110,7 @@ def _stuck(path: DemoPath, committed: int, position: Position) -> TransientError
     )
 
 
-def _with_times(summary: Summary, **more: float) -> Summary:
+def _with_times(summary: DemoSummary, **more: float) -> DemoSummary:
     return replace(summary, seconds={**summary.seconds, **more})
 
 
@@ -165,7 +165,7 @@ class Display:
         return (last[place] - first[place]) / (ended - began) if ended > began else 0.0
 
 
-def show(console: Console, summary: Summary, rolled_back: int) -> None:
+def show(console: Console, summary: DemoSummary, rolled_back: int) -> None:
     """The end, in words."""
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(justify="right")

@@ -33,7 +33,7 @@ OLDEST = 120_000
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class PostgresServer:
     """Who answers, and whether it takes writes."""
 
     version: str
@@ -45,7 +45,7 @@ class Server:
     may_create: bool
 
 
-class Postgres:
+class PostgresQuestions:
     """Asks the named questions of `postgres.sql`."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
@@ -66,16 +66,16 @@ def examine_postgres(url: URL, shown: str, settings: Settings) -> Iterator[Check
     """What outbox, relay and pipeline need."""
     conninfo = url.set(drivername="postgresql").render_as_string(hide_password=False)
     with postgres_errors(), psycopg.connect(conninfo, autocommit=True, connect_timeout=CONNECT_SECONDS) as connection:
-        database = Postgres(connection)
+        database = PostgresQuestions(connection)
         database.ask("limits")
-        server = Server(*database.ask("server")[0])
+        server = PostgresServer(*database.ask("server")[0])
         yield _server(shown, server)
         yield _notifications(database, settings.relay)
         yield from _outbox(database, settings.relay, server)
         yield from doctor.pipeline_tables(settings, database.has)
 
 
-def _server(shown: str, server: Server) -> Check:
+def _server(shown: str, server: PostgresServer) -> Check:
     detail = f"PostgreSQL {server.version} at {shown} as {server.user}"
     if server.number < OLDEST:
         return fail("database", detail, "Use PostgreSQL 12 or newer.")
@@ -84,7 +84,7 @@ def _server(shown: str, server: Server) -> Check:
     return ok("database", detail)
 
 
-def _notifications(database: Postgres, relay: RelaySettings) -> Check:
+def _notifications(database: PostgresQuestions, relay: RelaySettings) -> Check:
     if not layout(relay.layout, "postgresql").wakes_us:
         detail = f"not used: writers of the layout {relay.layout} send none, and the relay looks for itself"
         return ok("database notifications", detail)
@@ -99,7 +99,7 @@ def _notifications(database: Postgres, relay: RelaySettings) -> Check:
     )
 
 
-def _outbox(database: Postgres, relay: RelaySettings, server: Server) -> Iterator[Check]:
+def _outbox(database: PostgresQuestions, relay: RelaySettings, server: PostgresServer) -> Iterator[Check]:
     if not database.has(relay.table):
         yield doctor.missing_table(relay, _how_to_make(relay, server))
         return
@@ -118,14 +118,14 @@ def _outbox(database: Postgres, relay: RelaySettings, server: Server) -> Iterato
     yield _own_tables(database, server)
 
 
-def _how_to_make(relay: RelaySettings, server: Server) -> str:
+def _how_to_make(relay: RelaySettings, server: PostgresServer) -> str:
     if server.may_create:
         return ""
     command = f"inorder schema sql --layout {relay.layout}"
     return f"{server.user} may not create tables: give the output of `{command}` to someone who may."
 
 
-def _ids(database: Postgres, table: str, layout: Layout) -> Check:
+def _ids(database: PostgresQuestions, table: str, layout: Layout) -> Check:
     """Whether ids follow the order of the transactions, as the relay's scan takes them to."""
     found = database.ask("sequence", table=sql.quoted(table), column=layout.id)
     if not found:
@@ -139,14 +139,14 @@ def _ids(database: Postgres, table: str, layout: Layout) -> Check:
     return fail("outbox ids", f"{table}.{layout.id} has {detail}", hint)
 
 
-def _vacuum(database: Postgres, table: str, server: Server) -> Check:
+def _vacuum(database: PostgresQuestions, table: str, server: PostgresServer) -> Check:
     if server.autovacuum and not database.ask("vacuum_off", table=sql.quoted(table))[0][0]:
         return ok("outbox vacuum", "autovacuum is on")
     hint = "Switch autovacuum on: dead rows of a queue slow it down within hours."
     return warn("outbox vacuum", f"autovacuum is off for {table}", hint)
 
 
-def _own_tables(database: Postgres, server: Server) -> Check:
+def _own_tables(database: PostgresQuestions, server: PostgresServer) -> Check:
     """The relay makes what it misses, if it may."""
     missing = [table for table in doctor.OWN_TABLES if not database.has(table)]
     if not missing:
@@ -169,7 +169,7 @@ _DENIED: Final = (1142, 1143)
 _STATEMENTS = sql.load("inorder.operate", "sql/mysql/doctor.sql")
 
 
-class MySQL:
+class MySQLQuestions:
     """Asks the named questions of `mysql.sql` about one table."""
 
     def __init__(self, transaction: Transaction, relay: RelaySettings) -> None:
@@ -200,7 +200,7 @@ def examine_mysql(shown: str, settings: Settings) -> Iterator[Check]:
     """What outbox, relay and pipeline need."""
     url = settings.database.require_url()
     with closing(MySQLDatabase(url, "inorder doctor")) as database, database.transaction() as transaction:
-        questions = MySQL(transaction, settings.relay)
+        questions = MySQLQuestions(transaction, settings.relay)
         version, user, read_only = questions.ask("server")[0]
         yield _mysql_server(f"{version} at {shown} as {user}", version, read_only=bool(read_only))
         yield from _mysql_outbox(questions, settings, _account(user))
@@ -230,7 +230,7 @@ def _account(user: str) -> str:
     return f"'{name}'@'{host}'"
 
 
-def _mysql_outbox(questions: MySQL, settings: Settings, user: str) -> Iterator[Check]:
+def _mysql_outbox(questions: MySQLQuestions, settings: Settings, user: str) -> Iterator[Check]:
     relay = settings.relay
     engine = questions.ask("engine")
     if not engine:
@@ -290,7 +290,7 @@ BUSY_SECONDS = 5.0
 _SQLITE_STATEMENTS = sql.load("inorder.operate", "sql/sqlite/doctor.sql")
 
 
-class SQLite:
+class SQLiteQuestions:
     """Asks the named questions of `sqlite.sql`."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -310,7 +310,7 @@ def examine_sqlite(shown: str, settings: Settings) -> Iterator[Check]:
         yield unreachable("database", f"{shown}: there is no such file", hint)
         return
     with sqlite_errors(), closing(_opened(place)) as connection:
-        questions = SQLite(connection)
+        questions = SQLiteQuestions(connection)
         yield _file(f"SQLite {questions.ask('version')[0][0]} at {shown}", place)
         yield from _sqlite_outbox(questions, settings.relay)
         yield from doctor.pipeline_tables(settings, lambda table: bool(questions.ask("table", table=table)))
@@ -328,7 +328,7 @@ def _file(detail: str, place: Path) -> Check:
     return ok("database", detail)
 
 
-def _sqlite_outbox(questions: SQLite, relay: RelaySettings) -> Iterator[Check]:
+def _sqlite_outbox(questions: SQLiteQuestions, relay: RelaySettings) -> Iterator[Check]:
     name = relay.table.rpartition(".")[2]
     made = questions.ask("table", table=name)
     if not made:
