@@ -1,7 +1,7 @@
 """The composition root: everything that the settings describe, created on first use and closed together.
 
-Commands and front ends ask an `App` for services and know nothing of how these are put together. What an operator asks
-shares one connection to the database of the outbox. Loops and jobs that run for long get connections of their own:
+Commands and front ends ask an `App` for services and know nothing of how these are put together. Operator services
+share one connection to the database of the outbox. Loops and jobs that run for long get connections of their own:
 a statement of one must never wait for another.
 
 A product builds its own parts from its settings (`relay.parts`, `journal.service`, `pipeline.job`); this is the only

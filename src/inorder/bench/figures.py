@@ -1,4 +1,4 @@
-"""From looks and latencies to the few figures that are told."""
+"""From samples and latencies to the few figures of a report."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ QUANTILES = (0.5, 0.95, 0.99)
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """How far something had come at a moment of the monotonic clock."""
+    """A count at a moment of the monotonic clock."""
 
     at: float
     count: int
@@ -26,12 +26,11 @@ class DrainRate:
     """A backlog carried from its first visible record to its last."""
 
     records_per_second: float | None
-    """None where everything became visible between two looks: too little to rate."""
+    """None where everything became visible between two samples: too little to rate."""
     seconds: float
     startup_seconds: float
 
     def as_dict(self) -> dict[str, float | None]:
-        """The figures by name."""
         rate = self.records_per_second
         return {
             "records_per_second": None if rate is None else round(rate, 1),
@@ -41,10 +40,10 @@ class DrainRate:
 
 
 def drain_of(looks: Sequence[Sample], rows: int, started: float) -> DrainRate:
-    """Rates the looks at a drain of `rows` records that was started at a moment.
+    """The rate of a drain of `rows` records that started at a moment, from samples.
 
-    What the first look shows was carried before it, at an unknown pace, so it does not count. A transactional topic
-    counts the markers of its transactions too; the last look shows how many, and they are taken out evenly.
+    What the first sample shows was carried before it, at an unknown pace, so it does not count. A transactional topic
+    counts the markers of its transactions too; the last sample shows how many, and they are subtracted evenly.
     """
     moved = [
         look for before, look in zip((Sample(started, 0), *looks), looks, strict=False) if look.count > before.count
@@ -58,9 +57,9 @@ def drain_of(looks: Sequence[Sample], rows: int, started: float) -> DrainRate:
 
 
 def sent_of(rows: int, started: float, began: float, ended: float) -> DrainRate:
-    """Rates a sender by its own clock, from its first call to its last acknowledgement.
+    """The rate of a sender by its own clock, from its first call to its last acknowledgement.
 
-    It is done in a fraction of a second: looks from outside would be too coarse, and would take the cores from it.
+    It takes a fraction of a second: samples from outside would be too coarse, and would take cores from it.
     """
     return DrainRate(rows / (ended - began), ended - began, began - started)
 
@@ -75,9 +74,8 @@ class TrialSpread:
     trials: int
 
     def as_dict(self) -> dict[str, float | int]:
-        """The figures by name."""
-        told = {"median": self.median, "min": self.low, "max": self.high}
-        return {**{name: round(value, 3) for name, value in told.items()}, "trials": self.trials}
+        figures = {"median": self.median, "min": self.low, "max": self.high}
+        return {**{name: round(value, 3) for name, value in figures.items()}, "trials": self.trials}
 
 
 def spread_of(values: Iterable[float | None]) -> TrialSpread | None:
@@ -87,12 +85,11 @@ def spread_of(values: Iterable[float | None]) -> TrialSpread | None:
 
 
 def spread_dict(spread: TrialSpread | None) -> dict[str, float | int] | None:
-    """A spread as JSON has it."""
     return None if spread is None else spread.as_dict()
 
 
 def spread_text(spread: TrialSpread | None, digits: int) -> str:
-    """A spread as a person reads it: median (least..greatest)."""
+    """A spread as text: median (least..greatest)."""
     if spread is None:
         return "-"
     middle = f"{spread.median:,.{digits}f}"
@@ -100,7 +97,7 @@ def spread_text(spread: TrialSpread | None, digits: int) -> str:
 
 
 def difference(now: float | None, before: float | None) -> float | None:
-    """What has been added since; None where one of them is not known."""
+    """What was added since; None where one of them is unknown."""
     return None if now is None or before is None else now - before
 
 
@@ -166,7 +163,7 @@ def tree_seconds(processes: list[Process], root: int) -> float:
 
 
 def cpu_seconds(pid: int | None) -> float | None:
-    """What a process and its descendants have used so far; None where the system does not tell."""
+    """What a process and its descendants have used so far; None where the system does not report it."""
     processes = list(_running()) if pid is not None else []
     return tree_seconds(processes, pid) if pid is not None and processes else None
 

@@ -1,9 +1,9 @@
 """`inorder bench journal --replicate`: how fast the job `replicate` fills a store, and how soon an append is in it.
 
 Two phases for each store and engine, on a topic of their own. *Backlog*: all of it is there when the process starts;
-its rate counts from the first step of `pointer2` to the last, and the start is told apart. *Live*: one event an append
-at a steady rate, each timed from the moment it was due until `pointer2` covers it. The offset moves last in every
-store, so by then a reader has the event.
+its rate counts from the first step of `pointer2` to the last; the start is reported separately. *Live*: one event an
+append at a steady rate, each timed from the moment it was due until `pointer2` covers it. The offset moves last in
+every store, so by then a reader has the event.
 
 Afterwards every journal is read back from the store, by the code that serves readers.
 """
@@ -62,7 +62,7 @@ class ReplicateOptions:
 
     @classmethod
     def of(cls, store: str, engine: str, events: int | None, seconds: float) -> ReplicateOptions:
-        """As asked for; `both` is all that there are."""
+        """By the names of the command line; `both` is all of them."""
         stores, engines = tuple(EVENTS) if store == "both" else (store,), ENGINES if engine == "both" else (engine,)
         return cls(stores, engines, events, schedule=Schedule(500, seconds, warm_seconds=5.0))
 
@@ -195,7 +195,7 @@ class _Trial:
 
 
 def covered(offsets: Mapping[int, int]) -> int:
-    """How many records offsets stand for; no record of ours was sent in a transaction, so there are no holes."""
+    """How many records the offsets cover; none was sent in a transaction, so there are no holes."""
     return sum(offset + 1 for offset in offsets.values())
 
 
@@ -217,7 +217,7 @@ def see_offsets(
     return looks
 
 
-# What the benchmark of replication has to say: a line for each store and engine, with the aims beside the figures.
+# The report: a line for each store and engine, with the targets beside the figures.
 
 EVENTS_PER_SECOND: Mapping[tuple[str, str], float] = {
     ("postgres", "resident"): 60_000,
@@ -248,7 +248,6 @@ class ReplicateReport:
         return {f"{trial.store}, {trial.engine}": trial.check for trial in self.trials}
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as JSON has it."""
         return {
             "bench": "journal-replicate",
             "options": asdict(self.options),
@@ -295,12 +294,12 @@ def _told(trial: ReplicateTrial) -> dict[str, Any]:
     }
 
 
-def _cells(told: Mapping[str, Any]) -> list[str]:
-    cpu, latency, targets = told["cpu_us_per_event"], told["latency_ms"], told["targets"]
+def _cells(figures: Mapping[str, Any]) -> list[str]:
+    cpu, latency, targets = figures["cpu_us_per_event"], figures["latency_ms"], figures["targets"]
     return [
-        _cell(told["events_per_second"], 0),
+        _cell(figures["events_per_second"], 0),
         _cell(targets["events_per_second"], 0),
-        _cell(told["startup_seconds"], 1),
+        _cell(figures["startup_seconds"], 1),
         _cell(cpu.get("job"), 1),
         _cell(cpu.get("store"), 1),
         _cell(latency.get("p50"), 1),

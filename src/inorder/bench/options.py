@@ -30,7 +30,7 @@ class BenchOptions:
 
     @property
     def live_task(self) -> dict[str, float]:
-        """The schedule in the words of a worker's task."""
+        """The schedule as arguments of a worker's task."""
         schedule = self.schedule
         return {"rate": schedule.rate, "seconds": schedule.seconds, "warm_seconds": schedule.warm_seconds}
 
@@ -57,7 +57,7 @@ class RelaySetting:
 
     @staticmethod
     def of(strategy: str, delivery: str, layout: str) -> RelaySetting:
-        """As asked for; the strategies `topic-lock` and `polling` know one layout only, and the first one delivery."""
+        """The strategies `topic-lock` and `polling` have one layout only, and the first has one delivery."""
         if strategy == "topic-lock":
             return RelaySetting("at-least-once", strategy, "deimos")
         if strategy == "polling":

@@ -45,13 +45,13 @@ def bench_pipeline(place: BenchPlace, options: PipelineOptions, peer: PeerSide) 
     checks: Checks = {}
     place.topic(TOPIC)
     fill(place, TOPIC, load, 0, load.rows // 2)
-    # The peer goes first: our later messages will stand behind the backlog, in the topic that both must find the same.
+    # The peer goes first: our later messages are appended to the backlog, and both must find the same topic.
     measured = peer(place, options, load, checks)
     return _ours(place, options, load, checks), measured, checks
 
 
 def fill(place: BenchPlace, topic: str, load: Load, first: int, rows: int, **more: Any) -> None:
-    """Puts some records of a load into a topic before anybody reads it."""
+    """Sends some records of a load to a topic before it is read."""
     place.say(f"Filling the topic {topic} with {rows:,} messages of {load.keys:,} keys …")
     with place.worker("send-backlog", **backlog_task(place, topic, load, first, rows, **more)) as sender:
         sender.result(FILL_CAP_SECONDS)
@@ -59,7 +59,7 @@ def fill(place: BenchPlace, topic: str, load: Load, first: int, rows: int, **mor
 
 
 def backlog_task(place: BenchPlace, topic: str, load: Load, first: int, rows: int, **more: Any) -> dict[str, Any]:
-    """The task of whoever sends them."""
+    """The task of the worker that sends them."""
     sent = {"rows": first + rows, "keys": load.keys, "has_partials": load.has_partials}
     usual = {"has_schema": False, "at_once": False}
     return {"kafka": place.kafka, "topic": topic, "load": sent, "first": first, **usual, **more}
@@ -138,7 +138,7 @@ def _number(place: BenchPlace, statement: str) -> int:
 # The peer of the pipeline: the least code that brings a topic into a table, without any guarantee.
 #
 # It keeps no pointer, checks nothing, and would lose or repeat records with its first crash. What it does per record is
-# what anybody must do: read, parse, fold to the newest of each key, write in bulk.
+# the least work possible: read, parse, fold to the newest of each key, write in bulk.
 
 CHUNK = 10_000
 GATHER_SECONDS = 0.02

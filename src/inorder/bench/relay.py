@@ -1,6 +1,6 @@
 """`inorder bench relay`: our relay and a peer take turns on the same broker and the same database.
 
-Every trial starts a new process on a new topic. Who goes first changes with each round, so that neither always finds
+Every trial starts a new process on a new topic. The first side alternates with each round, so that neither always finds
 the machine as the other left it.
 """
 
@@ -47,7 +47,7 @@ class Contest:
         self._number = 0
 
     def warm_broker(self) -> None:
-        """Large and small requests: the first ones of a broker's life are slow, and neither side shall pay for that."""
+        """Sends large and small requests: the first ones of a new broker are slow, whichever side sends them."""
         task = {"kafka": self._place.kafka, "topic": self._place.topic("bench-warm-up")}
         with self._place.worker("send-all", **task, rows=WARM_ROWS, keys=WARM_KEYS) as sender:
             sender.result(FILL_CAP_SECONDS)
@@ -55,20 +55,18 @@ class Contest:
             sender.result(FILL_CAP_SECONDS)
 
     def drain(self, load: Load) -> DrainCase:
-        """One backlog."""
         title = f"drain of {load.rows:,}, keys {load.keys:,}, headers {load.headers}"
         ours, peer = self._alternating(title, lambda side, number: side.drain(load, number), _drain_words)
         return DrainCase(load.rows, load.keys, load.headers, ours, peer)
 
     def live(self) -> LiveCase:
-        """Live records."""
         schedule = self._options.schedule
         title = f"live, {schedule.rate:,} a second for {schedule.seconds:g} s"
         ours, peer = self._alternating(title, lambda side, number: side.live(number), _live_words)
         return LiveCase(schedule.rate, schedule.seconds, ours, peer)
 
     def _alternating(
-        self, title: str, trial: Callable[[Contender, int], AnyTrial], words: Callable[[AnyTrial], str]
+        self, title: str, trial: Callable[[Contender, int], AnyTrial], describe: Callable[[AnyTrial], str]
     ) -> tuple[list[AnyTrial], list[AnyTrial]]:
         ours, peer = list[AnyTrial](), list[AnyTrial]()
         for turn in range(self._options.repeats):
@@ -76,7 +74,7 @@ class Contest:
             for side, trials in sides if turn % 2 == 0 else reversed(sides):
                 self._number += 1
                 trials.append(trial(side, self._number))
-                self._place.say(f"{title}: {side.name} {words(trials[-1])}")
+                self._place.say(f"{title}: {side.name} {describe(trials[-1])}")
         return ours, peer
 
 
@@ -91,7 +89,7 @@ def _live_words(trial: LiveTrial) -> str:
     return f"p50 {latency.get('p50', '-')} ms, p99 {latency.get('p99', '-')} ms"
 
 
-# What `inorder bench relay` has to say: both sides of every case, their ratios, and whether ours was whole.
+# The report: both sides of every case, their ratios, and whether ours was whole.
 
 QUANTILES = ("p50", "p95", "p99", "max")
 
@@ -118,13 +116,12 @@ class CpuSpread:
         return sum(known) if known else None
 
     def as_dict(self) -> dict[str, Any]:
-        """The figures by name."""
         return {"relay": spread_dict(self.relay), "database": spread_dict(self.database)}
 
 
 @dataclass(frozen=True, slots=True)
 class DrainCase:
-    """One backlog, drained by both sides as often as was asked."""
+    """One backlog, drained by both sides in every trial."""
 
     rows: int
     keys: int
@@ -138,7 +135,6 @@ class DrainCase:
         return ratio_of_medians(rate_of(self.ours), rate_of(self.peer))
 
     def as_dict(self) -> dict[str, Any]:
-        """The case as JSON has it."""
         return {
             "case": "drain",
             "rows": self.rows,
@@ -153,7 +149,7 @@ class DrainCase:
 
 @dataclass(frozen=True, slots=True)
 class LiveCase:
-    """Live records, carried by both sides as often as was asked."""
+    """Live records, carried by both sides in every trial."""
 
     rate: int
     seconds: float
@@ -165,7 +161,6 @@ class LiveCase:
         return ratio_of_medians(latency_spread(self.ours, quantile), latency_spread(self.peer, quantile))
 
     def as_dict(self) -> dict[str, Any]:
-        """The case as JSON has it."""
         return {
             "case": "latency",
             "rate": self.rate,
@@ -203,11 +198,10 @@ class RelayReport:
 
     @property
     def holds(self) -> bool:
-        """Whether all that we carried is whole and in order; what the peer did is told, and is not our promise."""
+        """Whether all that we carried is whole and in order; what the peer did is reported, and does not count."""
         return self.checks["ours"].verdict.holds
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as JSON has it."""
         return {
             "bench": "relay",
             "peer": self.peer,

@@ -1,4 +1,4 @@
-"""What a benchmark has to say: figures of both sides, their ratio, and whether what they carried is whole."""
+"""Reports: figures of both sides, their ratio, and whether what they carried is whole."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ class Side:
     """Figures that only this side has."""
 
     def as_dict(self) -> dict[str, Any]:
-        """The figures by name."""
         return {**self.drain.as_dict(), "latency_ms": dict(self.latency_ms), **self.more}
 
 
@@ -38,11 +37,9 @@ class ReadBackCheck:
     verdict: Verdict
 
     def __add__(self, other: ReadBackCheck) -> ReadBackCheck:
-        """Both as one."""
         return ReadBackCheck(self.records + other.records, self.distinct + other.distinct, self.verdict + other.verdict)
 
     def as_dict(self) -> dict[str, int]:
-        """The figures by name."""
         return {
             "records": self.records,
             "distinct": self.distinct,
@@ -82,7 +79,6 @@ class PipelineReport:
         return all(check.verdict.holds for check in self.checks.values())
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as JSON has it."""
         return {
             "bench": self.bench,
             "rows": self.rows,
@@ -96,7 +92,7 @@ class PipelineReport:
         }
 
 
-# The report as a person reads it, on stderr.
+# The report as text, on stderr.
 
 
 def show(console: Console, report: PipelineReport) -> None:
@@ -117,8 +113,8 @@ def show_verdict(console: Console, checks: Mapping[str, ReadBackCheck], holds: b
     for name, check in checks.items():
         for example in check.verdict.examples:
             console.print(f"  {name}: {example}", style="red", highlight=False)
-    words = "What was read back is whole and in order." if holds else "A guarantee was broken."
-    console.print(words, style="green" if holds else "bold red", highlight=False)
+    verdict = "What was read back is whole and in order." if holds else "A guarantee was broken."
+    console.print(verdict, style="green" if holds else "bold red", highlight=False)
 
 
 def machine_line(machine: Mapping[str, Any]) -> str:
@@ -157,7 +153,7 @@ MILLION = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """Processor seconds while so many records were carried; None where the system does not tell."""
+    """Processor seconds while so many records were carried; None where the system does not report it."""
 
     relay: float | None
     database: float | None
@@ -168,7 +164,6 @@ class Cpu:
         return None if seconds is None or self.records <= 0 else seconds / self.records * MILLION
 
     def as_dict(self) -> dict[str, float | None]:
-        """The figures by name."""
         named = {"relay": self.relay, "database": self.database}
         return {name: None if value is None else round(value, 2) for name, value in named.items()}
 
@@ -183,7 +178,6 @@ class DrainTrial:
     check: ReadBackCheck
 
     def as_dict(self) -> dict[str, Any]:
-        """The figures by name."""
         return {**self.drain.as_dict(), "is_whole": self.is_whole, "cpu_seconds": self.cpu.as_dict()}
 
 
@@ -203,7 +197,6 @@ class LiveTrial:
         return self.since_commit or self.since_due
 
     def as_dict(self) -> dict[str, Any]:
-        """The figures by name."""
         return {
             "due_to_visible_ms": dict(self.since_due),
             "commit_to_visible_ms": dict(self.since_commit),
@@ -244,7 +237,7 @@ def check_begun(values: Iterable[Value]) -> ReadBackCheck:
 
 
 def events_in(values: Iterable[Value]) -> list[tuple[int, int]]:
-    """The events that values tell of."""
+    """The events in the values."""
     return [event_of(value or b"{}") for value in values]
 
 

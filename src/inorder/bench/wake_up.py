@@ -55,7 +55,7 @@ class WakeUpOptions:
 class Writing:
     """One trial: commits a second of all writers together, and what the relay used meanwhile.
 
-    On few cores a relay that rests is the writers' gain, so its time is told too: both kinds should see it work alike.
+    On few cores a relay that rests is the writers' gain, so its time is reported too; it should be equal.
     """
 
     commits_per_second: float
@@ -100,7 +100,6 @@ class WakeUpReport:
         return self.trials.check.verdict.holds
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as JSON has it."""
         return {
             "bench": "wake-up",
             "writers": self.options.writers,

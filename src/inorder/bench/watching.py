@@ -1,4 +1,4 @@
-"""Eyes on a drain and on live records, each with a limit of time."""
+"""Watches a drain and live records, each with a time limit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ UNSETTLED = frozenset(
 def watch(
     count: Callable[[], int], is_done: Callable[[int], bool], check: Callable[[], None], cap: float
 ) -> list[Sample]:
-    """Looks every 20 ms until it is done; `check` may raise, and so does the end of the time allowed."""
+    """Samples every 20 ms until it is done; `check` may raise, and so does the time limit."""
     looks: list[Sample] = []
     deadline = time.monotonic() + cap
     while True:
@@ -84,7 +84,6 @@ class SeenRecord:
 
     @property
     def milliseconds(self) -> float:
-        """How long it took."""
         return (self.seen_ns - self.due_ns) / 1e6
 
 
@@ -97,7 +96,7 @@ def see_records(
 ) -> list[SeenRecord]:
     """Reads live records as a `read_committed` consumer, until there are all or the time is over.
 
-    `warmed` is called when the first record after the warm-up is seen. Others than live records are passed over.
+    `warmed` is called when the first record after the warm-up is seen. Other records are skipped.
     """
     consumer = _reader(kafka, topic)
     seen: list[SeenRecord] = []

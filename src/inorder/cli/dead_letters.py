@@ -171,8 +171,8 @@ def _counted(counts: dict[str, int]) -> str:
     return f"{total} ({', '.join(f'{count} {name}' for name, count in counts.items())})" if total else "none"
 
 
-def _wanted(letter_id: str | None, *asked: Any) -> dict[str, Any]:
-    *filters, everything = asked
+def _wanted(letter_id: str | None, *given: Any) -> dict[str, Any]:
+    *filters, everything = given
     wanted = _filter(letter_id, *filters)
     if not wanted and not everything:
         raise typer.BadParameter("name a letter by its ID, filter with --pipeline, --topic, --code …, or give --all")

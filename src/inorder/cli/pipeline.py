@@ -268,8 +268,8 @@ class _Display:
 
 def line_of(totals: dict[str, int], rate: float, behind: str) -> str:
     """The line on a terminal."""
-    told = ", ".join(f"{count:,} {name}" for name, count in totals.items() if name != "read" and count)
-    return f"{totals['read']:,} records ({told or 'none yet'}), {rate:,.0f}/s, {behind} behind"
+    outcomes = ", ".join(f"{count:,} {name}" for name, count in totals.items() if name != "read" and count)
+    return f"{totals['read']:,} records ({outcomes or 'none yet'}), {rate:,.0f}/s, {behind} behind"
 
 
 # The job `audit`: prints each finding as it comes, then totals; a difference is exit code 5.

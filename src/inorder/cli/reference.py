@@ -19,9 +19,9 @@ _CLI_HEAD = """\
 
 This page is generated from the code by `make docs`.
 
-Data goes to stdout, messages go to stderr. `--config FILE` stands after any command, `--json` after every
+Data goes to stdout, messages go to stderr. `--config FILE` may follow any command, `--json` every
 command that prints data. SIGTERM and Ctrl-C stop a service gracefully: a relay or a job within 10 s, embedded
-servers within 30 s; one that does not make it says so and exits with 1. Ctrl-C ends other commands with 130.
+servers within 30 s; one that takes longer prints that and exits with 1. Ctrl-C ends other commands with 130.
 
 | exit code | meaning |
 |---|---|
@@ -32,7 +32,7 @@ servers within 30 s; one that does not make it says so and exits with 1. Ctrl-C 
 | 4 | a dependency is unreachable: a server, a download, Java, disk |
 | 5 | a guarantee was violated: loss, disorder or duplicates |
 
-`make` itself exits with 2 whenever a target fails; the command's own code stands in its last line, as in
+`make` itself exits with 2 whenever a target fails; the last line has the code of the command, as in
 `make: *** [Makefile:30: demo] Error 4`.
 `INORDER_TRACEBACK=1` shows the traceback of an error.
 """
@@ -59,7 +59,7 @@ def pages() -> dict[str, str]:
 
 def errors_page() -> str:
     """docs/errors.md: the tree of errors, a row each."""
-    # Some belong to two families; they are told once.
+    # Some belong to two families; they have one row.
     return _ERRORS_HEAD + "\n".join(_error_row(kind) for kind in dict.fromkeys(_tree(InorderError))) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""What the demo's writers will do, decided beforehand from a seed: a pure plan that can be repeated."""
+"""The load of the demo: a plan that follows from a seed alone, and the writers that carry it out."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class UpdateKind(Enum):
     ONLY_ENABLED = auto()
     ONLY_DATA = auto()
     INVALID = auto()
-    """A wrong type: the pipeline must set it aside and stop nothing."""
+    """A wrong type: the pipeline must make a dead letter of it and continue."""
 
 
 _KINDS = [UpdateKind.FULL] * 12 + [UpdateKind.ONLY_ENABLED] * 3 + [UpdateKind.ONLY_DATA] * 4 + [UpdateKind.INVALID]
@@ -39,16 +39,12 @@ _KINDS = [UpdateKind.FULL] * 12 + [UpdateKind.ONLY_ENABLED] * 3 + [UpdateKind.ON
 
 @dataclass(frozen=True, slots=True)
 class PlannedUpdate:
-    """One message to be written."""
-
     key: int
     kind: UpdateKind
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedTransaction:
-    """One transaction to be made."""
-
     updates: tuple[PlannedUpdate, ...]
     commits: bool = True
     is_late: bool = False
@@ -75,7 +71,7 @@ def _plans(events: int, chance: random.Random) -> Iterator[PlannedTransaction]:
 
 
 def body(update: PlannedUpdate, place: int) -> dict[str, object]:
-    """The message's value; `place` counts the events of its key and tells the checker which one this is."""
+    """The message's value; `place` counts the events of its key, so that the checker knows which one this is."""
     enabled, data = place % 3 != 0, f"event {place} of key {update.key}"
     fields: dict[UpdateKind, dict[str, object]] = {
         UpdateKind.FULL: {"enabled": enabled, "data": data},
@@ -112,7 +108,7 @@ class Committed:
 
 @dataclass
 class Ledger:
-    """What the writers know to be committed. The checker believes nobody else."""
+    """What the writers know to be committed: the only source of the checker."""
 
     entries: list[Committed] = field(default_factory=list)
     rolled_back: int = 0
@@ -126,7 +122,7 @@ class Ledger:
 
 
 def install(url: str) -> None:
-    """Makes the business table."""
+    """Creates the business table."""
     with connect(url, "inorder demo") as connection:
         connection.execute(_TABLE % KEYS)
 
@@ -140,7 +136,7 @@ def write(
     *,
     late_seconds: float = LATE_SECONDS,
 ) -> None:
-    """Carries the plans out from several threads; returns when all are done, or soon after `stop` is set."""
+    """Runs the planned transactions on several threads; returns when all are done, or soon after `stop` is set."""
     work: queue.SimpleQueue[PlannedTransaction] = queue.SimpleQueue()
     for plan in plans:
         if not plan.is_late:
@@ -169,7 +165,7 @@ def _write_all(
 def _write_late(
     url: str, topic: str, plans: Sequence[PlannedTransaction], ledger: Ledger, stop: threading.Event, seconds: float
 ) -> None:
-    """Publishes first and commits last: ids below those that went out long ago."""
+    """Publishes first and commits last: its ids are below those that were published long ago."""
     for plan in plans:
         with connect(url, "inorder demo") as connection:
             entries = _publish(connection, topic, plan)

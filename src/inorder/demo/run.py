@@ -25,7 +25,7 @@ from inorder.model.errors import GuaranteeError, TransientError
 
 LOOK_SECONDS = 0.25
 PATIENCE_SECONDS = 60.0
-"""Without any progress for so long, the demo gives up and says where it stands."""
+"""Without any progress for so long, the demo fails and prints the position of each hop."""
 
 FIRST_PATIENCE_SECONDS = 240.0
 """The same before the first record has arrived: a busy machine takes more than a minute to start Spark."""
@@ -37,7 +37,7 @@ def run(events: int, as_json: bool, seed: int | None = None) -> int:
     console = Console(stderr=True)
     with Display(console) as display:
         display.say("Starting PostgreSQL, Kafka and Spark …")
-        spark_jars()  # here, so that a first download shows its progress and is no part of the figures
+        spark_jars()  # here, so that a first download shows its progress and does not count
         began = time.monotonic()
         with DemoPath(Stack(("postgres", "kafka"))) as path:
             started = time.monotonic() - began
@@ -68,7 +68,7 @@ def carry(path: DemoPath, events: int, seed: int, on_look: OnLook) -> tuple[Demo
 
 
 def _watch(path: DemoPath, ledger: Ledger, writing: Future[None], on_look: OnLook) -> dict[str, float]:
-    """Looks at every hop until the last has caught up; returns when each was done, in seconds from the first write."""
+    """Polls every hop until the last has caught up; returns when each was done, in seconds from the first write."""
     began = moved = time.monotonic()
     seconds: dict[str, float] = {}
     before: tuple[int, Position] | None = None
@@ -114,10 +114,10 @@ def _with_times(summary: DemoSummary, **more: float) -> DemoSummary:
     return replace(summary, seconds={**summary.seconds, **more})
 
 
-# The live picture of the demo on stderr: a line a hop, with its rate and how far it is behind.
+# The display on stderr: a line for each hop, with its rate and its lag.
 
 _WINDOW = 12
-"""Looks that a rate is taken over."""
+"""Samples that a rate is taken over."""
 
 
 class Display:
@@ -139,11 +139,11 @@ class Display:
         self._live.stop()
 
     def say(self, text: str) -> None:
-        """A line above the picture."""
+        """Prints a line above the table."""
         self._console.print(text, highlight=False, soft_wrap=True)
 
     def update(self, now: float, committed: int, position: Position) -> None:
-        """Draws the picture anew."""
+        """Redraws the table."""
         published = max(committed - position.waiting, position.processed)
         hops = (committed, published, position.processed)
         self._looks.append((now, hops))
@@ -166,7 +166,7 @@ class Display:
 
 
 def show(console: Console, summary: DemoSummary, rolled_back: int) -> None:
-    """The end, in words."""
+    """Prints the summary."""
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(justify="right")
     table.add_column()

@@ -187,7 +187,7 @@ Labelled: TypeAlias = Iterable[tuple[tuple[str, ...], float]]
 
 @dataclass(frozen=True, slots=True)
 class LagReading:
-    """What waits in each partition, and how long ago that was asked."""
+    """What waits in each partition, and how long ago that was read."""
 
     age_seconds: float
     records: Mapping[Place, int]
@@ -208,7 +208,7 @@ class PipelineReading:
 
 
 class JobMetrics(Served):
-    """The metrics of a job; `read` is called at each scrape and must not wait for anybody."""
+    """The metrics of a job; `read` is called at each scrape and must not block."""
 
     def __init__(self, read: Callable[[], PipelineReading]) -> None:
         super().__init__(PipelineCollector(read))

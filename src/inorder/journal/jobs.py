@@ -116,7 +116,7 @@ def _found(topics: Topics, known: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class ExpireJob:
-    """Purges expired journals; what it works on is opened anew for each pass."""
+    """Purges expired journals; opens its connections for each pass."""
 
     def __init__(
         self,

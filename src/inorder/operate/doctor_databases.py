@@ -1,4 +1,7 @@
-"""PostgreSQL: reachable, notifications, the outbox table and its ids, rights, the pipeline's tables."""
+"""What each database must have for outbox, relay and pipeline.
+
+Drivers are extras, so `doctor` imports this module only for a database that is set.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ OLDEST = 120_000
 
 @dataclass(frozen=True, slots=True)
 class PostgresServer:
-    """Who answers, and whether it takes writes."""
+    """The server that answers, and what it allows."""
 
     version: str
     number: int
@@ -46,7 +49,7 @@ class PostgresServer:
 
 
 class PostgresQuestions:
-    """Asks the named questions of `postgres.sql`."""
+    """The queries of `postgres/doctor.sql`."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self.connection = connection
@@ -54,7 +57,6 @@ class PostgresQuestions:
         self._statements = sql.load("inorder.operate", "sql/postgres/doctor.sql")
 
     def ask(self, name: str, **bound: object) -> list[tuple[Any, ...]]:
-        """The rows of the answer."""
         return self.transaction.execute(self._statements[name], bound).rows
 
     def has(self, table: str) -> bool:
@@ -63,7 +65,6 @@ class PostgresQuestions:
 
 
 def examine_postgres(url: URL, shown: str, settings: Settings) -> Iterator[Check]:
-    """What outbox, relay and pipeline need."""
     conninfo = url.set(drivername="postgresql").render_as_string(hide_password=False)
     with postgres_errors(), psycopg.connect(conninfo, autocommit=True, connect_timeout=CONNECT_SECONDS) as connection:
         database = PostgresQuestions(connection)
@@ -86,7 +87,7 @@ def _server(shown: str, server: PostgresServer) -> Check:
 
 def _notifications(database: PostgresQuestions, relay: RelaySettings) -> Check:
     if not layout(relay.layout, "postgresql").wakes_us:
-        detail = f"not used: writers of the layout {relay.layout} send none, and the relay looks for itself"
+        detail = f"not used: writers of the layout {relay.layout} send none, and the relay polls"
         return ok("database notifications", detail)
     database.ask("listen")
     database.ask("notify")
@@ -94,7 +95,7 @@ def _notifications(database: PostgresQuestions, relay: RelaySettings) -> Check:
         return ok("database notifications", "LISTEN and NOTIFY work")
     return warn(
         "database notifications",
-        "a NOTIFY did not come back",
+        "a NOTIFY did not arrive",
         "A pooler in transaction mode loses them; the relay then polls. Connect it to the server directly.",
     )
 
@@ -126,7 +127,7 @@ def _how_to_make(relay: RelaySettings, server: PostgresServer) -> str:
 
 
 def _ids(database: PostgresQuestions, table: str, layout: Layout) -> Check:
-    """Whether ids follow the order of the transactions, as the relay's scan takes them to."""
+    """Whether ids follow the order of the transactions, as the relay's scan assumes."""
     found = database.ask("sequence", table=sql.quoted(table), column=layout.id)
     if not found:
         hint = f"Make it an identity, or let its sequence belong to it: ALTER SEQUENCE … OWNED BY {table}.{layout.id}."
@@ -147,12 +148,12 @@ def _vacuum(database: PostgresQuestions, table: str, server: PostgresServer) -> 
 
 
 def _own_tables(database: PostgresQuestions, server: PostgresServer) -> Check:
-    """The relay makes what it misses, if it may."""
+    """The relay creates missing tables, if it may."""
     missing = [table for table in doctor.OWN_TABLES if not database.has(table)]
     if not missing:
-        return ok("relay tables", "all are there")
+        return ok("relay tables", "all exist")
     if server.may_create:
-        return ok("relay tables", f"{server.user} may make them")
+        return ok("relay tables", f"{server.user} may create them")
     grant = f"GRANT CREATE ON SCHEMA {server.schema} TO {server.user}"
     hint = f"Run `inorder schema install` as a user who may, or {grant}."
     return fail("relay tables", f"{', '.join(missing)} missing, and {server.user} may not create tables", hint)
@@ -170,7 +171,7 @@ _STATEMENTS = sql.load("inorder.operate", "sql/mysql/doctor.sql")
 
 
 class MySQLQuestions:
-    """Asks the named questions of `mysql.sql` about one table."""
+    """The queries of `mysql/doctor.sql` about one table."""
 
     def __init__(self, transaction: Transaction, relay: RelaySettings) -> None:
         self.transaction = transaction
@@ -197,7 +198,6 @@ class MySQLQuestions:
 
 
 def examine_mysql(shown: str, settings: Settings) -> Iterator[Check]:
-    """What outbox, relay and pipeline need."""
     url = settings.database.require_url()
     with closing(MySQLDatabase(url, "inorder doctor")) as database, database.transaction() as transaction:
         questions = MySQLQuestions(transaction, settings.relay)
@@ -255,7 +255,7 @@ def _engine(table: str, engine: str) -> Check:
     if engine == "InnoDB":
         return ok("outbox engine", "InnoDB")
     hint = f"Run ALTER TABLE {table} ENGINE = InnoDB; without transactions there is no outbox."
-    return fail("outbox engine", f"{table} is kept by {engine}", hint)
+    return fail("outbox engine", f"{table} has the engine {engine}", hint)
 
 
 def _mysql_ids(table: str, id: str, *, is_numbered: bool) -> Check:
@@ -266,18 +266,18 @@ def _mysql_ids(table: str, id: str, *, is_numbered: bool) -> Check:
 
 
 def _locks(settings: Settings) -> Check:
-    """Asked as the relay asks it."""
+    """Read as the relay reads it."""
     relay = settings.relay
     with closing(MySQLOutboxStore(settings.database.require_url(), relay.table, layout=relay.layout)) as store:
         if store.holders() is not None:
             return ok("database locks", "performance_schema.metadata_locks lists who writes")
     if relay.strategy == "polling":
-        follows = "a row whose transaction stays open is given up after relay.polling.missing_max_retries attempts"
+        follows = "a row whose transaction stays open is abandoned after relay.polling.missing_max_retries attempts"
     else:
         follows = "the relay walks from the head of the table, which is right, only slower"
     return warn(
         "database locks",
-        f"performance_schema.metadata_locks does not tell who writes, so {follows}",
+        f"performance_schema.metadata_locks does not show who writes, so {follows}",
         "Switch performance_schema and its instrument wait/lock/metadata/sql/mdl on in the file of "
         "settings of the server, and grant SELECT on performance_schema.*; prepared XA transactions hinder it too.",
     )
@@ -291,22 +291,20 @@ _SQLITE_STATEMENTS = sql.load("inorder.operate", "sql/sqlite/doctor.sql")
 
 
 class SQLiteQuestions:
-    """Asks the named questions of `sqlite.sql`."""
+    """The queries of `sqlite/doctor.sql`."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.transaction = CursorTransaction(connection.cursor(), sql.named)
 
     def ask(self, name: str, **bound: object) -> list[tuple[Any, ...]]:
-        """The rows of the answer."""
         return self.transaction.execute(_SQLITE_STATEMENTS[name], bound).rows
 
 
 def examine_sqlite(shown: str, settings: Settings) -> Iterator[Check]:
-    """What outbox, relay and pipeline need."""
     path = path_of(settings.database.require_url())
     place = Path(path.removeprefix("file:"))
     if not place.is_file():
-        hint = "Correct database.url, or run `inorder schema install`, which makes the file."
+        hint = "Correct database.url, or run `inorder schema install`, which creates the file."
         yield unreachable("database", f"{shown}: there is no such file", hint)
         return
     with sqlite_errors(), closing(_opened(place)) as connection:
@@ -349,5 +347,5 @@ def _sqlite_outbox(questions: SQLiteQuestions, relay: RelaySettings) -> Iterator
 def _sqlite_ids(relay: RelaySettings, id: str, *, is_numbered: bool) -> Check:
     if is_numbered:
         return ok("outbox ids", "AUTOINCREMENT")
-    hint = f"Make the table anew: rename it and run `inorder schema install --layout {relay.layout}`."
-    return fail("outbox ids", f"{relay.table}.{id} is not AUTOINCREMENT, so ids of deleted rows are given again", hint)
+    hint = f"Create the table again: rename it and run `inorder schema install --layout {relay.layout}`."
+    return fail("outbox ids", f"{relay.table}.{id} is not AUTOINCREMENT, so ids of deleted rows are used again", hint)

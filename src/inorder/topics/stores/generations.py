@@ -39,7 +39,7 @@ class SqlTopicGenerations:
         return self._database.execute(statement, values).count == 1
 
     def close(self) -> None:
-        """Gives the connection back; may be called twice."""
+        """Closes the connection; may be called twice."""
         self._database.close()
 
 
@@ -48,7 +48,7 @@ def generation_tables(dialect: Dialect) -> list[str]:
     return statements_of("inorder.topics", dialect, "topic_generations.sql").starting_with("install")
 
 
-# The pointers of all pipelines: read for the gate of generations, and begun with a generation's number.
+# The pointers of all pipelines: the gate of generations reads them, and creates those of a new generation.
 
 
 class SqlPointers:
@@ -70,12 +70,12 @@ class SqlPointers:
         return dict(found)
 
     def begin(self, pipeline: str, generation: Generation) -> None:
-        """Makes the pointer rows of a generation, at its beginning, unless they are there; the table must be."""
+        """Creates the pointer rows of a generation, at its beginning, unless they exist; the table must exist."""
         values = {"pipeline": pipeline, "topic": generation.topic, "generation": generation.number}
         with self._database.transaction() as transaction:
             for partition in range(generation.partitions):
                 transaction.execute(self._statements["begin"], {**values, "partition": partition})
 
     def close(self) -> None:
-        """Gives the connection back; may be called twice."""
+        """Closes the connection; may be called twice."""
         self._database.close()
