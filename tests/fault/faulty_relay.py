@@ -25,8 +25,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+import inorder.kafka.fenced_producer
 import inorder.kafka.idempotent_producer
-import inorder.relay.stores.kafka_log
 import inorder.relay.stores.opening
 from inorder.cli.main import main
 from inorder.model.outbox_row import OutboxRow
@@ -99,7 +99,7 @@ class TaggedShardLog(KafkaShardLog):
 
 if __name__ == "__main__":
     FaultyProducer.rate = float(sys.argv.pop(1))
-    for module in (inorder.relay.stores.kafka_log, inorder.kafka.idempotent_producer):
+    for module in (inorder.kafka.fenced_producer, inorder.kafka.idempotent_producer):
         module.Producer = FaultyProducer  # type: ignore[attr-defined]  # the one place where it is put in
     if sys.argv[1] == TAGGED:
         sys.argv.pop(1)

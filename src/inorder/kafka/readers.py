@@ -11,7 +11,7 @@ from typing import cast
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from inorder.kafka.errors import CLIENT_LOG, error_of, meaning
-from inorder.model.errors import UnreachableError
+from inorder.model.errors import TransientError, UnreachableError
 from inorder.model.message import RecordHeaders
 
 NOTHING_MORE: Mapping[str, object] = MappingProxyType({})
@@ -138,3 +138,24 @@ def _last_from(consumer: Consumer, start: TopicPartition) -> Message | None:
         f"The end of {start.topic}/{start.partition} was not reached within {LAST_RECORD_SECONDS:.0f} s.",
         hint="Is the broker that leads this partition up?",
     )
+
+
+ANSWER_SECONDS = 30.0
+ASK_AGAIN_SECONDS = 0.05
+
+
+def read_committed_offsets(consumer: Consumer, places: list[TopicPartition]) -> list[TopicPartition]:
+    """The offsets that the consumer's group has committed; a negative offset means none.
+
+    The group coordinator moves when its broker stops, does not exist for a moment on a cluster that never had a group,
+    and gives no answer while the end of a transaction is being written. So the request is repeated.
+    """
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while True:
+        try:
+            return consumer.committed(places, timeout=ANSWER_SECONDS)
+        except KafkaException as exception:
+            is_passing = isinstance(meaning(error_of(exception), "Reading committed offsets"), TransientError)
+            if not is_passing or time.monotonic() > deadline:
+                raise
+            time.sleep(ASK_AGAIN_SECONDS)

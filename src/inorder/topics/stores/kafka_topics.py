@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs do not re-export all of them
     AlterConfigOpType,
     ConfigEntry,
@@ -17,8 +17,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs d
 )
 
 from inorder.kafka.admin import BROKERS_CHOICE, SECONDS, Cluster, ensure_compacted_topic, ensure_topic
-from inorder.kafka.errors import BEING_MADE, CLIENT_LOG, error_of, meaning
-from inorder.kafka.fenced_producer import OURS
+from inorder.kafka.errors import BEING_MADE, error_of, meaning
+from inorder.kafka.fenced_producer import NO_PROPERTIES, FencedProducer, Timeouts
 from inorder.kafka.readers import committed_consumer, read_last_record
 from inorder.model.errors import TransientError, UnreachableError
 from inorder.topics.generations import Target, TopicGenerations, TopicState, decode, encode
@@ -111,6 +111,8 @@ def _is_copy(message: Message | None) -> bool:
 
 TOPIC = "inorder.topics"
 MIRROR_SECONDS = 10.0
+MIRROR_TIMEOUTS = Timeouts(init=MIRROR_SECONDS, commit=0.0, answer=MIRROR_SECONDS)
+"""One attempt to commit: a writer that had no answer writes again."""
 STEP_SECONDS = 0.2
 VISIBLE_SECONDS = 0.01
 QUICK_SECONDS = 1.0
@@ -146,15 +148,19 @@ class KafkaTopicMirror:
             time.sleep(VISIBLE_SECONDS)
 
     def _write(self, authority: TopicGenerations, topic: str) -> int:
-        name = {"transactional.id": f"{self._topic}.mirror", "transaction.timeout.ms": 10_000}
-        producer = Producer({**self._properties, **OURS, **name}, logger=CLIENT_LOG)
-        producer.init_transactions(MIRROR_SECONDS)
+        producer = FencedProducer(
+            self._properties,
+            f"{self._topic}.mirror",
+            defaults=NO_PROPERTIES,
+            overrides={"transaction.timeout.ms": 10_000},
+            timeouts=MIRROR_TIMEOUTS,
+        )
         state = authority.read(topic)
         if state is None:
             return 0
-        producer.begin_transaction()
-        producer.produce(self._topic, encode(state), topic, partition=0)
-        producer.commit_transaction(MIRROR_SECONDS)
+        producer.begin()
+        producer.client.produce(self._topic, encode(state), topic, partition=0)
+        producer.commit()
         return state.epoch
 
     def close(self) -> None:
