@@ -82,14 +82,14 @@ def meaning(error: KafkaError, doing: str) -> InorderError:
     return TransientError(text)
 
 
-def unavailable(topic: str, error: KafkaError, delivered: frozenset[int] = frozenset()) -> TopicUnavailableError:
+def unavailable(topic: str, error: KafkaError) -> TopicUnavailableError:
     """The topic cannot be written to for now, for a reason out of `OF_THE_TOPIC`."""
     if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         hint = "Give the user of [kafka] the right to write to it."
     else:
         hint = "Create it, or let the broker do so (auto.create.topics.enable)."
     text = f"Topic {topic!r} cannot be written to: {words(error)}"
-    return TopicUnavailableError(topic, text, hint=hint, delivered_ids=delivered)
+    return TopicUnavailableError(topic, text, hint=hint)
 
 
 def refusal(row: OutboxRow, error: object, noun: str = "outbox row") -> InorderError:

@@ -72,8 +72,9 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from inorder.kafka.errors import CLIENT_LOG, IN_FLIGHT, OF_THE_RECORD, OF_THE_TOPIC, unavailable, words
 from inorder.kafka.fenced_producer import OURS
 from inorder.kafka.sender import Book, FirstContact, Sender
+from inorder.kafka.shard_log import Abandoned, Delivered, Delivery, Incomplete
 from inorder.kafka.topic_facts import KnownTopics, TopicLimits
-from inorder.model.errors import InorderError, RejectedError, TransientError, UnknownOutcomeError
+from inorder.model.errors import RejectedError, TransientError, UnknownOutcomeError
 from inorder.model.outbox_row import OutboxRow
 from inorder.model.partitioning import Partitioner
 
@@ -144,8 +145,6 @@ class IdempotentShardLog:
         self._under_way: _UnderWay | None = None
         self._suspects: set[int] = set()
         self._is_careful = False
-        self.in_doubt: frozenset[int] = frozenset()
-        """Rows of the last failure that may have arrived although they are not in its `delivered_ids`."""
 
     def take_over(self) -> bytes | None:
         """Begins with a fresh producer; there is no marker, and nobody is fenced."""
@@ -153,37 +152,29 @@ class IdempotentShardLog:
         self._is_owner = True
         return None
 
-    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:  # noqa: ARG002 - the port's signature
-        """Sends the rows, or goes on waiting for them; the marker is of no use here."""
+    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:  # noqa: ARG002 - there is no marker here
+        """Sends the rows, or continues to wait for them if they are under way."""
         if not self._is_owner:
             raise UnknownOutcomeError("The shard was not taken over.")
         if not rows:
-            return
+            return Delivered()
         ids = [row.id for row in rows]
         if self._under_way is not None and self._under_way.ids != ids:
             raise UnknownOutcomeError("Another batch is still under way.")
-        if self._under_way is None:
-            self.in_doubt = frozenset()
-            self._limits.require(rows)
-        producer = self._producer_for(ids)
-        under_way = self._under_way = self._under_way or self._begin(producer, rows)
-        self._finish(producer, under_way, self._clock() + PATIENCE_SECONDS)
-        self._under_way = None
-        self._suspects.difference_update(ids)
-        if under_way.refusal is not None:
-            under_way.refusal.delivered_ids = under_way.book.delivered()
-            raise under_way.refusal
+        try:
+            if self._under_way is None:
+                self._limits.require(rows)
+            producer = self._producer_for(ids)
+            under_way = self._under_way = self._under_way or self._begin(producer, rows)
+        except (RejectedError, TransientError) as error:
+            return Incomplete(error)
+        return self._finish(producer, under_way, self._clock() + PATIENCE_SECONDS)
 
-    @property
-    def is_under_way(self) -> bool:
-        """Whether the next `publish` goes on waiting for a batch that was sent."""
-        return self._under_way is not None
-
-    def give_up(self) -> frozenset[int]:
-        """Drops the batch that is under way, and returns the rows of it that have arrived; see also `in_doubt`."""
+    def give_up(self) -> Abandoned:
+        """Drops the batch that is under way, if there is one."""
         if self._producer is None or self._under_way is None:
-            return frozenset()
-        return self._arrived(self._producer, self._under_way)
+            return Abandoned()
+        return self._abandon(self._producer, self._under_way)
 
     def close(self) -> None:
         """Forgets the producer and whatever it has not sent yet."""
@@ -217,91 +208,95 @@ class IdempotentShardLog:
         waves = self._contact.waves(rows, self._topics.counts(topics))
         return _UnderWay(rows, [row.id for row in rows], waves)
 
-    def _finish(self, producer: Producer, under_way: _UnderWay, deadline: float) -> None:
+    def _finish(self, producer: Producer, under_way: _UnderWay, deadline: float) -> Delivery:
         """Sends wave after wave, each when the one before is acknowledged, until all are or one fails."""
         while True:
-            self._await(producer, under_way, deadline)
-            if under_way.book.failed:
-                raise self._failure(producer, under_way)
+            if failure := self._await(producer, under_way, deadline):
+                return failure
             self._contact.acknowledged(under_way.wave)
             if not under_way.waves or under_way.refusal is not None:
-                return
+                break
             if not self._holds():
-                raise self._lost_lease(producer, under_way)
+                return self._after_lost_lease(producer, under_way)
             under_way.wave = under_way.waves.pop(0)
             try:
                 self._sender.send(producer, under_way.wave, under_way.book)
             except (RejectedError, TransientError) as error:
                 # What was queued before it is on its way; nothing behind it is.
                 under_way.refusal, under_way.wave = error, []
+        self._under_way = None
+        self._suspects.difference_update(under_way.ids)
+        if under_way.refusal is not None:
+            return Incomplete(under_way.refusal, under_way.book.delivered())
+        return Delivered()
 
-    def _await(self, producer: Producer, under_way: _UnderWay, deadline: float) -> None:
-        """Returns when nothing is under way or something failed."""
+    def _await(self, producer: Producer, under_way: _UnderWay, deadline: float) -> Incomplete | None:
+        """Waits until nothing is under way; returns why it stopped waiting before."""
         while len(producer) and not under_way.book.failed:
             _poll(producer)
             if not self._holds():
-                raise self._lost_lease(producer, under_way)
+                return self._after_lost_lease(producer, under_way)
             if self._clock() > deadline:
-                raise self._out_of_patience(producer, under_way)
+                return self._after_timeout(producer, under_way)
+        return self._after_failure(producer, under_way) if under_way.book.failed else None
 
-    def _lost_lease(self, producer: Producer, under_way: _UnderWay) -> InorderError:
-        """Nothing of the batch is sent any more: another instance may have begun, and no fence would stop us."""
-        arrived = self._arrived(producer, under_way)
-        left = len(under_way.ids) - len(arrived)
-        return TransientError(f"The lease is gone; {left} records of the batch are given up.", delivered_ids=arrived)
+    def _after_lost_lease(self, producer: Producer, under_way: _UnderWay) -> Incomplete:
+        """Sends nothing more of the batch: another instance may have begun, and no fence would stop us."""
+        known = self._abandon(producer, under_way)
+        left = len(under_way.ids) - len(known.delivered)
+        return Incomplete(TransientError(f"The lease is gone; {left} records of the batch are given up."), *known)
 
-    def _out_of_patience(self, producer: Producer, under_way: _UnderWay) -> InorderError:
-        """The batch goes on, unless a topic of it is gone: the client would wait for that without end."""
+    def _after_timeout(self, producer: Producer, under_way: _UnderWay) -> Incomplete:
+        """The batch stays under way, unless a topic of it is gone: the client would wait for that without end."""
         under_way.is_late = True
         lost = self._topics.blame(producer, under_way.rows)
         if lost is not None:
-            lost.delivered_ids = self._arrived(producer, under_way)
-            return lost
+            return Incomplete(lost, *self._abandon(producer, under_way))
         all_rows = len(under_way.ids)
-        left = min(len(producer), all_rows)  # which also counts what the client has to say
-        return TransientError(f"Of {all_rows} records {left} are not acknowledged yet.")
+        left = min(len(producer), all_rows)  # the length also counts events of the client
+        return Incomplete(TransientError(f"Of {all_rows} records {left} are not acknowledged yet."), is_under_way=True)
 
-    def _failure(self, producer: Producer, under_way: _UnderWay) -> InorderError:
+    def _after_failure(self, producer: Producer, under_way: _UnderWay) -> Incomplete:
         """What the failed records mean, and which others arrived. The next batch gets a producer of its own."""
-        failed = under_way.book.failed
-        arrived = self._arrived(producer, under_way)
+        failed, rows = under_way.book.failed, under_way.rows
+        known = self._abandon(producer, under_way)
         refused = {id: error for id, error in failed.items() if error.code() in OF_THE_RECORD}
         if refused:
-            return self._after_refusal(under_way.rows, refused, arrived)
-        first = next(iter(failed.values()))
-        row = next((row for row in under_way.rows if row.id in failed and failed[row.id].code() in OF_THE_TOPIC), None)
+            return Incomplete(self._after_refusal(rows, refused, known.delivered), *known)
+        row = next((row for row in rows if row.id in failed and failed[row.id].code() in OF_THE_TOPIC), None)
         if row is not None:
             self._topics.suspect([row.topic], failed[row.id])
-            return unavailable(row.topic, failed[row.id], arrived)
-        return TransientError(f"{len(failed)} records: {words(first)}", delivered_ids=arrived)
+            return Incomplete(unavailable(row.topic, failed[row.id]), *known)
+        first = next(iter(failed.values()))
+        return Incomplete(TransientError(f"{len(failed)} records: {words(first)}"), *known)
 
     def _after_refusal(
         self, rows: Sequence[OutboxRow], refused: Mapping[int, KafkaError], arrived: frozenset[int]
-    ) -> InorderError:
-        """Names the guilty one of the refused records if it is known, or sees to smaller batches."""
+    ) -> RejectedError | TransientError:
+        """Names the refused row if it is known which one it is, or makes the next batches smaller."""
         row_id, error = next(iter(refused.items()))
         text = f"{len(refused)} records from outbox row {row_id} on were refused: {words(error)}"
         guilty, learnt = self._limits.judge([row for row in rows if row.id in refused], error)
         if guilty is None and learnt:
             text = f"{text} Batches have {self._limits.batch_size} bytes at most from now on."
-            return TransientError(text, delivered_ids=arrived)
+            return TransientError(text)
         self._suspects.update(refused if guilty is None else ())
         self._suspects -= arrived | ({guilty.id} if guilty else set())
-        return RejectedError(text, row_id=None if guilty is None else guilty.id, delivered_ids=arrived)
+        return RejectedError(text, row_id=None if guilty is None else guilty.id)
 
-    def _arrived(self, producer: Producer, under_way: _UnderWay) -> frozenset[int]:
-        """Gives the producer up, and says which rows it has delivered as far as that is known."""
-        book, is_accounted = under_way.book, self._abandon(producer)
-        arrived = book.delivered() if is_accounted else frozenset()
+    def _abandon(self, producer: Producer, under_way: _UnderWay) -> Abandoned:
+        """Drops the producer, and says which rows it has delivered as far as that is known."""
+        book, is_accounted = under_way.book, self._purge(producer)
+        self._drop()
+        if not is_accounted:
+            return Abandoned(in_doubt=frozenset(row.id for row in book.queued))
         # What waits in the queue was never sent, unless the client has put it back there for another try.
         unknown = IN_FLIGHT | ({KafkaError._PURGE_QUEUE} if under_way.is_late else set())
-        unanswered = [id for id, error in book.failed.items() if error.code() in unknown]
-        self.in_doubt = frozenset(unanswered if is_accounted else (row.id for row in book.queued))
-        self._drop()
-        return arrived
+        unanswered = frozenset(id for id, error in book.failed.items() if error.code() in unknown)
+        return Abandoned(book.delivered(), unanswered)
 
-    def _abandon(self, producer: Producer) -> bool:
-        """Waits for what is about to be answered, gives the rest up, and says whether all is accounted for."""
+    def _purge(self, producer: Producer) -> bool:
+        """Waits for answers that are about to come, drops the rest, and says whether all records are accounted for."""
         producer.purge(in_flight=False)
         self._drain(producer, self._grace_seconds)
         producer.purge()

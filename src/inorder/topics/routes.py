@@ -6,10 +6,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from inorder.kafka.shard_log_port import ShardLog
+from inorder.kafka.shard_log import Abandoned, Delivery, Incomplete, ShardLog, UnfencedLog
 from inorder.model.errors import TopicSwitchingError, TopicUnavailableError, TransientError
 from inorder.model.outbox_row import OutboxRow
 from inorder.model.partitioning import Partitioner
@@ -105,17 +105,6 @@ Partitioners = MutableMapping[str, Partitioner]
 """By Kafka topic: a generation gets the partitioner of its topic when it is first written to."""
 
 
-class UnfencedLog(ShardLog, Protocol):
-    """A log that may still have a batch under way when `publish` raises; see `kafka/idempotent_log.py`."""
-
-    in_doubt: frozenset[int]
-
-    @property
-    def is_under_way(self) -> bool: ...
-
-    def give_up(self) -> frozenset[int]: ...
-
-
 class RoutedShardLog:
     """A `ShardLog` around a fenced one."""
 
@@ -131,29 +120,36 @@ class RoutedShardLog:
         self._routes.fresh()
         return marker
 
-    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
+    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
         """Publishes the rows to where their topics are now."""
-        self._send(rows, marker, self._routes.for_topics(row.topic for row in rows))
+        try:
+            table = self._routes.for_topics(row.topic for row in rows)
+        except TransientError as error:
+            return Incomplete(error)
+        return self._send(rows, marker, table)
 
     def close(self) -> None:
         """Closes the log and the connection of the routes."""
         self._log.close()
         self._routes.close()
 
-    def _send(self, rows: Sequence[OutboxRow], marker: bytes, table: RouteTable) -> None:
+    def _send(self, rows: Sequence[OutboxRow], marker: bytes, table: RouteTable) -> Delivery:
         if not table.moved and not table.closed:
-            self._log.publish(rows, marker)
-            return
-        moved = routed(rows, table)
+            return self._log.publish(rows, marker)
+        try:
+            moved = routed(rows, table)
+        except TopicSwitchingError as error:
+            return Incomplete(error)
         for topic, target in moved.items():
             if topic in self._partitioners:
                 self._partitioners[target] = self._partitioners[topic]
         sent = [row._replace(topic=moved[row.topic]) for row in rows]
-        try:
-            self._log.publish(sent, marker)
-        except TopicUnavailableError as error:
-            error.topic = next((topic for topic, target in moved.items() if target == error.topic), error.topic)
-            raise
+        match delivery := self._log.publish(sent, marker):
+            case Incomplete(TopicUnavailableError() as away):
+                topic = next((topic for topic, target in moved.items() if target == away.topic), away.topic)
+                return replace(delivery, error=TopicUnavailableError(topic, away.message, hint=away.hint))
+            case _:
+                return delivery
 
 
 class RoutedUnfencedLog(RoutedShardLog):
@@ -164,42 +160,30 @@ class RoutedUnfencedLog(RoutedShardLog):
         self._unfenced = log
         self._under_way: RouteTable | None = None
 
-    @property
-    def in_doubt(self) -> frozenset[int]:
-        """Rows of the last failure that may have arrived all the same."""
-        return self._unfenced.in_doubt
-
-    @in_doubt.setter
-    def in_doubt(self, ids: frozenset[int]) -> None:
-        self._unfenced.in_doubt = ids
-
     def take_over(self) -> bytes | None:
         """Begins; without a fence there is nothing behind which to ask, so `publish` does."""
         return self._log.take_over()
 
-    def give_up(self) -> frozenset[int]:
-        """Drops the batch that is under way; returns what has arrived of it."""
+    def give_up(self) -> Abandoned:
+        """Drops the batch that is under way, if there is one."""
         return self._unfenced.give_up()
 
-    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
-        """Publishes the rows, or goes on waiting for them as long as their routes are what they were."""
-        table = self._table(rows)
+    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
+        """Publishes the rows, or continues to wait for them as long as their routes are what they were."""
         before, self._under_way = self._under_way, None
-        if before is not None and any(before.of(row.topic) != table.of(row.topic) for row in rows):
-            raise TransientError("A topic of the batch was switched meanwhile.", delivered_ids=self.give_up())
         try:
-            self._send(rows, marker, table)
-        finally:
-            self._under_way = table if self._unfenced.is_under_way else None
-
-    def _table(self, rows: Sequence[OutboxRow]) -> RouteTable:
-        try:
-            return self._routes.for_topics(row.topic for row in rows)
+            table = self._routes.for_topics(row.topic for row in rows)
         except TransientError as error:
-            if self._under_way is not None:
-                return self._under_way  # it was sent while that was true, and is only waited for
-            text = f"Where messages of topic {rows[0].topic!r} go is not known: {error.message}"
-            raise TransientError(text, hint=error.hint) from error
+            if before is None:
+                text = f"Where messages of topic {rows[0].topic!r} go is not known: {error.message}"
+                return Incomplete(TransientError(text, hint=error.hint))
+            table = before  # it was sent while that was true, and is only waited for
+        if before is not None and any(before.of(row.topic) != table.of(row.topic) for row in rows):
+            return Incomplete(TransientError("A topic of the batch was switched meanwhile."), *self.give_up())
+        delivery = self._send(rows, marker, table)
+        if isinstance(delivery, Incomplete) and delivery.is_under_way:
+            self._under_way = table
+        return delivery
 
 
 def routed(rows: Sequence[OutboxRow], table: RouteTable) -> Mapping[str, str]:

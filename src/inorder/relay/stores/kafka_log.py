@@ -44,6 +44,7 @@ from inorder.kafka.errors import error_of, meaning, words
 from inorder.kafka.fenced_producer import FencedProducer, RefusedRecord
 from inorder.kafka.readers import committed_consumer, read_last_record
 from inorder.kafka.sender import Sender
+from inorder.kafka.shard_log import Delivered, Delivery, Incomplete
 from inorder.kafka.topic_facts import KnownTopics, TopicLimits
 from inorder.model.errors import (
     FencedError,
@@ -99,20 +100,22 @@ class KafkaShardLog:
         self._term, self._last_batch = uuid.uuid4().hex, last.batch
         return last.value
 
-    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
-        """Sends rows and marker in one transaction, which is committed on return."""
+    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
+        """Sends rows and marker in one transaction, which is committed if they are delivered."""
         if not self._producers:
             raise UnknownOutcomeError("The shard was not taken over.")
-        self._limits.require(rows)
-        if self._must_renew:
-            self._renew()
         try:
+            self._limits.require(rows)
+            if self._must_renew:
+                self._renew()
             self._publish(self._producers[self._turn], rows, marker)
-        except TransientError as error:
-            self._note_failure(error)
+        except (FencedError, UnknownOutcomeError):
             raise
+        except (RejectedError, TransientError) as error:
+            return Incomplete(error)
         self._failures = 0
         self._turn = (self._turn + 1) % len(self._producers)
+        return Delivered()
 
     def close(self) -> None:
         """Drops the producers. The next owner's fence, or the time-out, ends a transaction that is open."""
@@ -125,6 +128,15 @@ class KafkaShardLog:
         self._batches += 1
         name = f"{self._term}.{self._batches}".encode()
         try:
+            self._send(producer, rows, marker, name)
+            self._commit(producer, rows)
+        except TransientError as error:
+            self._note_failure(error)
+            raise
+        self._last_batch = name
+
+    def _send(self, producer: FencedProducer, rows: Sequence[OutboxRow], marker: bytes, name: bytes) -> None:
+        try:
             producer.begin()
             self._sender.send(producer.client, rows)
             self._send_marker(producer, marker, name)
@@ -133,8 +145,6 @@ class KafkaShardLog:
         except InorderError:
             self._abort(producer)
             raise
-        self._commit(producer, rows)
-        self._last_batch = name
 
     def _send_marker(self, producer: FencedProducer, marker: bytes, name: bytes) -> None:
         produce, key = producer.client.produce, str(self._shard)
