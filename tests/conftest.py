@@ -17,7 +17,7 @@ import pytest
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]  # it ships no types
 
 from inorder.embedded import Cassandra, Kafka, MariaDB, Postgres, Redis
-from inorder.embedded.run_folder import RunFolder
+from inorder.embedded.folders import RunFolder
 from tests import selection as selection  # it registers the profile of Hypothesis, which is looked up next
 from tests.shared_servers import LentServers, OwnServers, Servers
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
 from inorder.embedded import Cassandra, Kafka, MariaDB, Postgres, Redis
-from inorder.embedded.run_folder import RunFolder
+from inorder.embedded.folders import RunFolder
 from inorder.embedded.server import Server
 
 S = TypeVar("S", bound=Server)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from inorder import spark
+    from inorder.journal.service import AsyncJournals, Journals
     from inorder.model.errors import (
         ConfigurationError,
         InorderError,
@@ -21,15 +22,17 @@ if TYPE_CHECKING:
     from inorder.model.journal import Event, Json, Key, Snapshot, SnapshotCriteria
     from inorder.model.message import Limits, Message
     from inorder.outbox import Outbox
+    from inorder.pipeline.checks import message_checks
+    from inorder.publisher import Publisher
+    from inorder.relay.service import Relay
     from inorder.settings import Settings
-    from inorder.wiring import AsyncJournals, Journals, Publisher, Relay, message_checks
 
 _HOMES = {
-    "AsyncJournals": "inorder.wiring",
+    "AsyncJournals": "inorder.journal.service",
     "ConfigurationError": "inorder.model.errors",
     "Event": "inorder.model.journal",
     "InorderError": "inorder.model.errors",
-    "Journals": "inorder.wiring",
+    "Journals": "inorder.journal.service",
     "Json": "inorder.model.journal",
     "Key": "inorder.model.journal",
     "Limits": "inorder.model.message",
@@ -37,14 +40,14 @@ _HOMES = {
     "Outbox": "inorder.outbox",
     "PermanentError": "inorder.model.errors",
     "PublishError": "inorder.model.errors",
-    "Publisher": "inorder.wiring",
-    "Relay": "inorder.wiring",
+    "Publisher": "inorder.publisher",
+    "Relay": "inorder.relay.service",
     "Settings": "inorder.settings",
     "Snapshot": "inorder.model.journal",
     "SnapshotCriteria": "inorder.model.journal",
     "TransientError": "inorder.model.errors",
     "ValidationError": "inorder.model.errors",
-    "message_checks": "inorder.wiring",
+    "message_checks": "inorder.pipeline.checks",
 }
 _ROOMS = ("spark",)
 """Whole modules that are public."""

@@ -8,12 +8,11 @@ from typing import Any, Self
 
 import psycopg
 
+from inorder.database.database import Database, open_database
+from inorder.database.postgres import connect
 from inorder.embedded import Stack
+from inorder.operate.schema import install_schema
 from inorder.settings import Settings
-from inorder.stores.database import Database
-from inorder.stores.opening import open_database
-from inorder.stores.postgres.connect import connect
-from inorder.wiring import install_schema
 
 _SERVERS = """\
 [kafka]

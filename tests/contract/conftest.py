@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from inorder.stores.database import Database
-from inorder.stores.opening import open_database
+from inorder.database.database import Database, open_database
 from tests.selection import few
 
 Databases = Callable[[], Database]

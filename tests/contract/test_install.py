@@ -9,12 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import inorder
-from inorder.ports.registry import Setup
-from inorder.stores.exceeded import Filter, SqlExceededStore
-from inorder.stores.lease import SqlLease
-from inorder.stores.opening import open_database
-from inorder.stores.registry import SqlRegistry
-from inorder.wiring import install_schema
+from inorder.database.database import open_database
+from inorder.operate.schema import install_schema
+from inorder.relay.stores.exceeded import Filter, SqlExceededStore
+from inorder.relay.stores.ports import Setup
+from inorder.relay.stores.registry import SqlRegistry
+from inorder.relay.stores.sql_lease import SqlLease
 
 INSTANCES = 8
 

@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from inorder.stores.sqlite.connect import connect
+from inorder.database.sqlite import connect
 
 OPENERS = 8
 FILES = 40

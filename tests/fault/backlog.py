@@ -17,10 +17,10 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from inorder.journal.action import Action, Delete, Mark, Purge
 from inorder.journal.codec.records import Sender, action_record, append_record
-from inorder.kafka.topics import ensure_topic
+from inorder.kafka.admin import ensure_topic
 from inorder.model.journal import Event, Key, PayloadMetadata, RecordMetadata
 from inorder.model.message import Limits, Record
-from inorder.model.partition import Partitioner, partition_of
+from inorder.model.partitioning import Partitioner, partition_of
 
 PARTITIONS = 4
 HOT = tuple(f"hot-{number}" for number in range(PARTITIONS))

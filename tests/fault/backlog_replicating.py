@@ -8,12 +8,12 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 
+from inorder.engines.in_process import SLICE_RECORDS
+from inorder.engines.partition_reader import KafkaSource
+from inorder.engines.slice_work import SliceOutcome, SliceWorker
 from inorder.journal.replication.replicating import ReplicateWork
-from inorder.kafka.partition_reader import KafkaSource
+from inorder.journal.stores.opening import JournalReplicas
 from inorder.model.errors import TransientError
-from inorder.pipeline.attending import SLICE_RECORDS
-from inorder.ports.slice_work import SliceOutcome, SliceWorker
-from inorder.stores.journal_opening import JournalReplicas
 from tests.fault.backlog_reading import memory
 
 

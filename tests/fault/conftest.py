@@ -14,12 +14,10 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from inorder.demo.load import plan_load
-from inorder.demo.path import TOPIC, DemoPath
-from inorder.demo.summary import Summary, summarise
-from inorder.demo.writers import Ledger, write
+from inorder.demo.load import Ledger, plan_load, write
+from inorder.demo.path import TOPIC, DemoPath, Summary, summarise
 from inorder.embedded import Stack
-from inorder.kafka.topics import ensure_topic
+from inorder.kafka.admin import ensure_topic
 from tests.conftest import Eventually
 from tests.fault.engine_ordeal import PARTITIONS, Stage
 from tests.fault.fleet import Fleet, NewFleet, Place, Way

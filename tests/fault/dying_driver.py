@@ -13,9 +13,9 @@ import sys
 
 from pyspark.sql import DataFrame
 
-import inorder.spark.micro_batch
+import inorder.engines.micro_batch
 from inorder.cli.main import main
-from inorder.spark.micro_batch import _Attempt
+from inorder.engines.micro_batch import _Attempt
 
 MOMENTS = ("planned", "applied")
 
@@ -37,5 +37,5 @@ class DyingAttempt(_Attempt):
 
 if __name__ == "__main__":
     DyingAttempt.moment = sys.argv.pop(1)
-    inorder.spark.micro_batch._Attempt = DyingAttempt  # type: ignore[misc]  # the one place where it is put in
+    inorder.engines.micro_batch._Attempt = DyingAttempt  # type: ignore[misc]  # the one place where it is put in
     sys.exit(main())

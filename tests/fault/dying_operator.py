@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 from inorder.cli.main import main
-from inorder.ports.topic_generations import TopicState
 from inorder.topics.failover import Failover
+from inorder.topics.generations import TopicState
 from inorder.topics.switch import Step
 
 
@@ -32,8 +32,8 @@ class DyingFailover(Failover):
 
 
 if __name__ == "__main__":
-    import inorder.wiring.topic_generations
+    import inorder.operate.topics
 
     DyingFailover.deaths = Path(sys.argv.pop(1))
-    inorder.wiring.topic_generations.Failover = DyingFailover  # type: ignore[attr-defined]  # the one place where it is put in
+    inorder.operate.topics.Failover = DyingFailover  # type: ignore[attr-defined]  # the one place where it is put in
     sys.exit(main())

@@ -20,9 +20,9 @@ from confluent_kafka import KafkaError, Message, Producer
 from psycopg import Connection, IsolationLevel
 from sqlalchemy.engine import make_url
 
-from inorder.testing.slices import message
-from inorder.wiring.pipeline import Engine
+from inorder.engines.running import Engine
 from tests.conftest import Eventually
+from tests.fakes.table_store import message
 from tests.fault.processes import kill, python_workers
 from tests.integration.pipeline.engines import SPARK_WAIT
 

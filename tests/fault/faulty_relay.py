@@ -25,12 +25,12 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-import inorder.kafka.idempotent_log
-import inorder.kafka.shard_log
-import inorder.wiring.logs
+import inorder.kafka.idempotent_producer
+import inorder.relay.stores.kafka_log
+import inorder.relay.stores.opening
 from inorder.cli.main import main
-from inorder.kafka.shard_log import KafkaShardLog
-from inorder.ports.outbox_store import OutboxRow
+from inorder.model.outbox_row import OutboxRow
+from inorder.relay.stores.kafka_log import KafkaShardLog
 
 log = logging.getLogger("inorder.faulty")
 
@@ -99,9 +99,9 @@ class TaggedShardLog(KafkaShardLog):
 
 if __name__ == "__main__":
     FaultyProducer.rate = float(sys.argv.pop(1))
-    for module in (inorder.kafka.shard_log, inorder.kafka.idempotent_log):
+    for module in (inorder.relay.stores.kafka_log, inorder.kafka.idempotent_producer):
         module.Producer = FaultyProducer  # type: ignore[attr-defined]  # the one place where it is put in
     if sys.argv[1] == TAGGED:
         sys.argv.pop(1)
-        inorder.wiring.logs.KafkaShardLog = TaggedShardLog  # type: ignore[attr-defined]  # and this one
+        inorder.relay.stores.opening.KafkaShardLog = TaggedShardLog  # type: ignore[attr-defined]  # and this one
     sys.exit(main())

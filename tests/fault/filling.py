@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from inorder.embedded.service import Program
+from inorder.embedded.stack import Program
 from inorder.pipeline.mapping import TableMapping
-from inorder.stores.postgres.table import PostgresTableStores
+from inorder.pipeline.stores.postgres_table import PostgresTableStores
 from tests.fault.engine_ordeal import PARTITIONS, Stage
 from tests.integration.pipeline.engines import upsert_work
 

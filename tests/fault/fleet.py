@@ -9,13 +9,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from inorder.embedded.service import Program
-from inorder.kafka.read_back import ReadRecord, read_back
-from inorder.kafka.topics import ensure_topic
+from inorder.database.postgres import connect
+from inorder.embedded.stack import Program
+from inorder.kafka.admin import ensure_topic
+from inorder.kafka.readers import ReadRecord, read_back
+from inorder.operate.schema import install_schema
+from inorder.relay.status import exceeded_rows
 from inorder.settings import Settings
-from inorder.stores.postgres.connect import connect
 from inorder.testing.checker import Verdict, check_delivery, check_placement
-from inorder.wiring import exceeded_rows, install_schema
 from tests.conftest import Eventually
 from tests.fault import faulty_relay
 from tests.fault.load import Load

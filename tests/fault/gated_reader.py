@@ -11,12 +11,12 @@ from typing import Self
 
 from confluent_kafka import TopicPartition
 
-from inorder.kafka.committed import committed_consumer
-from inorder.ports.topic_generations import Generation, TopicState
+from inorder.kafka.readers import committed_consumer
 from inorder.settings import Settings
 from inorder.testing.checker import Event
 from inorder.topics.gate import may_apply
-from inorder.wiring.topic_generations import open_generations
+from inorder.topics.generations import Generation, TopicState
+from inorder.topics.stores.generations import open_generations
 
 PARTITIONS = 4
 

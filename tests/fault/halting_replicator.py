@@ -24,17 +24,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import inorder.wiring.replicate
+import inorder.journal.jobs
 from inorder.cli.main import main
+from inorder.engines.partition_reader import KafkaSource
+from inorder.engines.slice_work import SliceWorker
+from inorder.engines.survey import survey
+from inorder.journal.jobs import journal_topics
 from inorder.journal.replication.replica import JournalChange, JournalReplica, ReplicaSlice
 from inorder.journal.replication.replicating import ReplicateWork
-from inorder.kafka.partition_reader import KafkaSource
+from inorder.journal.stores.opening import JournalReplicas
 from inorder.model.errors import TransientError
-from inorder.pipeline.survey import survey
-from inorder.ports.slice_work import SliceWorker
 from inorder.settings import Settings
-from inorder.stores.journal_opening import JournalReplicas
-from inorder.wiring.replicate import journal_topics
 
 STEPS = ("before-events", "after-events", "after-head", "before-pointer", "after-pointer", "after-commit")
 """Of a slice that changes something; a store with transactions makes nothing visible before the last."""
@@ -212,5 +212,5 @@ if __name__ == "__main__":
         replicate_plainly(loaded, HaltingReplicas(loaded.journal.store_url(loaded.database), given))
     else:
         # The one place where it is put in.
-        setattr(inorder.wiring.replicate, "JournalReplicas", partial(HaltingReplicas, folder=given))  # noqa: B010
+        setattr(inorder.journal.jobs, "JournalReplicas", partial(HaltingReplicas, folder=given))  # noqa: B010
         sys.exit(main())

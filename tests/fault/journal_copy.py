@@ -10,18 +10,17 @@ from typing import Any, TypeAlias
 import psycopg
 from sqlalchemy.engine import make_url
 
-from inorder.journal.replication.quarantine import Quarantined
-from inorder.journal.replication.replica import JournalReplica
+from inorder.engines.slice_work import Slice
+from inorder.journal.replication.replica import JournalReplica, Quarantined
 from inorder.journal.replication.replicating import ReplicateWorker
-from inorder.kafka.read_back import read_back
+from inorder.journal.stores.opening import JournalReplicas
+from inorder.journal.stores.ports import EventualJournal, JournalHead
+from inorder.journal.stores.postgres import PostgresJournal
+from inorder.journal.stores.postgres_replica import PostgresReplica
+from inorder.kafka.readers import read_back
 from inorder.model.errors import DamagedRecordError
 from inorder.model.journal import EventRecord, Key
-from inorder.ports.journal_store import EventualJournal, JournalHead
-from inorder.ports.slice_work import Slice
-from inorder.stores.journal_opening import JournalReplicas
-from inorder.stores.postgres.journal import PostgresJournal
-from inorder.stores.postgres.journal_replica import PostgresReplica
-from inorder.testing.memory_replica import MemoryReplica
+from tests.fakes.replica import MemoryReplica
 from tests.fault.journal_ordeal import SEGMENT_SIZE, JournalStage
 from tests.fault.journal_writing import DAMAGED, WATCHED, shown
 

@@ -15,12 +15,11 @@ from typing import Any
 from confluent_kafka import Producer
 
 import inorder
-from inorder.embedded.service import Program
-from inorder.kafka.admin import Cluster
-from inorder.kafka.topics import ensure_topic
+from inorder.embedded.stack import Program
+from inorder.journal.stores.opening import JournalStore, open_journal_store
+from inorder.kafka.admin import Cluster, ensure_topic
 from inorder.model.errors import InorderError, JournalChangedError, TransientError
 from inorder.settings import Settings
-from inorder.stores.journal_opening import JournalStore, open_journal_store
 from tests.conftest import Eventually
 from tests.fault import halting_replicator
 from tests.fault.journal_writing import Ledger, Watcher, Writer, watching

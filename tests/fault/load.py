@@ -15,10 +15,10 @@ from typing import Any, Self
 
 import psycopg
 
+from inorder.database.postgres import connect
 from inorder.model.errors import TransientError
 from inorder.model.message import Message
 from inorder.outbox import Outbox
-from inorder.stores.postgres.connect import connect
 from inorder.testing.checker import Event
 
 WRITERS = 3

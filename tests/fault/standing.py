@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from inorder.demo.path import PARTITIONS, TOPIC, DemoPath
-from inorder.embedded.service import Service
+from inorder.embedded.stack import Service
 from inorder.kafka.admin import Cluster
 from inorder.model.errors import InorderError
 

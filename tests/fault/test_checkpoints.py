@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from inorder.engines.micro_batch import remove_left_behind
+from inorder.engines.running import Engine
 from inorder.pipeline.mapping import TableMapping
-from inorder.spark.checkpoint import remove_left_behind
-from inorder.stores.postgres.table import PostgresTableStores
-from inorder.wiring.pipeline import Engine
+from inorder.pipeline.stores.postgres_table import PostgresTableStores
 from tests.fault import dying_driver
 from tests.fault.engine_ordeal import Stage, running
 from tests.integration.pipeline.engines import SPARK_WAIT, new_engine, upsert_work

@@ -14,8 +14,8 @@ from confluent_kafka import Producer
 from psycopg import Connection
 
 import inorder.cli
-from inorder.kafka.topics import ensure_topic
-from inorder.testing.slices import message
+from inorder.kafka.admin import ensure_topic
+from tests.fakes.table_store import message
 
 SOURCE = Path(inorder.cli.__file__).parents[2]
 RECORDS = 400

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from inorder.database.postgres import connect
 from inorder.embedded import Postgres
-from inorder.stores.postgres.connect import connect
 from tests.conftest import Eventually
 from tests.fault.cutting_proxy import CuttingProxy
 from tests.fault.fleet import Fleet, NewFleet, Way

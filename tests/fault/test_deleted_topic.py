@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from inorder.kafka.read_back import read_back
-from inorder.kafka.topics import ensure_topic
-from inorder.stores.postgres.connect import connect
+from inorder.database.postgres import connect
+from inorder.kafka.admin import ensure_topic
+from inorder.kafka.readers import read_back
+from inorder.relay.status import exceeded_rows
 from inorder.testing.checker import check_delivery
-from inorder.wiring import exceeded_rows
 from tests.conftest import Eventually
 from tests.contract.shard_log.strict_broker import StrictKafka
 from tests.fault.fleet import PARTITIONS, Fleet, NewFleet, Way

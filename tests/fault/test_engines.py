@@ -18,13 +18,13 @@ from pyspark.sql import SparkSession
 from sqlalchemy.engine import make_url
 
 from inorder.embedded import Kafka
-from inorder.embedded.service import Service
-from inorder.kafka.topics import ensure_topic
+from inorder.embedded.stack import Service
+from inorder.engines.running import Engine
+from inorder.kafka.admin import ensure_topic
 from inorder.model.errors import GuaranteeError
 from inorder.pipeline.mapping import TableMapping
-from inorder.ports.table_store import SliceTransaction, TableStore, TableStores
-from inorder.stores.postgres.table import PostgresTableStore, PostgresTableStores
-from inorder.wiring.pipeline import Engine
+from inorder.pipeline.stores.ports import SliceTransaction, TableStore, TableStores
+from inorder.pipeline.stores.postgres_table import PostgresTableStore, PostgresTableStores
 from tests.fault.cutting_proxy import CuttingProxy
 from tests.fault.engine_ordeal import PARTITIONS, Stage, kill_worker, running
 from tests.integration.pipeline.engines import ENGINES, SPARK_WAIT, new_engine, upsert_work

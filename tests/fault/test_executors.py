@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from inorder.embedded.service import Program
+from inorder.embedded.stack import Program
 from tests.fault.engine_ordeal import PARTITIONS, Stage
 from tests.fault.filling import WAIT_SECONDS, filling
 from tests.fault.halting_replicator import STEPS

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 import inorder
-from inorder.kafka.read_back import read_back
-from inorder.kafka.topics import ensure_topic
+from inorder.kafka.admin import ensure_topic
+from inorder.kafka.readers import read_back
+from inorder.operate.schema import install_schema
+from inorder.operate.topics import generations_status
 from inorder.testing.checker import Verdict, check_delivery, check_placement
-from inorder.wiring import generations_status, install_schema
 from tests.conftest import Eventually
 from tests.fault import dying_operator
 from tests.fault.gated_reader import PARTITIONS, GatedReader

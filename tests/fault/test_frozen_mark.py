@@ -6,9 +6,9 @@ from uuid import uuid4
 
 import pytest
 
+from inorder.database.postgres import PostgresReconnecting, connect
 from inorder.outbox.layouts import install_statements
-from inorder.stores.postgres.connect import Reconnecting, connect
-from inorder.stores.postgres.outbox import PostgresOutboxStore
+from inorder.relay.stores.postgres_outbox import PostgresOutboxStore
 from tests.conftest import Eventually
 
 ROWS = 200
@@ -30,7 +30,7 @@ def test_rows_that_a_paused_leader_was_about_to_read_are_free_for_the_next_one(
     with connect(postgres_url, "test", autocommit=True) as connection:
         for statement in (*install_statements("native", "postgresql", "outbox"), _FILL):
             connection.execute(statement)
-        paused = Reconnecting(postgres_url, unique)
+        paused = PostgresReconnecting(postgres_url, unique)
         paused.get()[0].pgconn.send_query(_MARK.encode())  # and nobody reads what it returns
         eventually(lambda: connection.execute(_IS_STUCK, [unique]).fetchone() == (1,))
         successor = PostgresOutboxStore(postgres_url, "outbox")

@@ -11,11 +11,11 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from inorder.kafka.topics import ensure_topic
+from inorder.engines.slice_work import SliceOutcome
+from inorder.kafka.admin import ensure_topic
 from inorder.pipeline.mapping import TableMapping
-from inorder.ports.slice_work import SliceOutcome
-from inorder.stores.postgres.table import PostgresTableStores
-from inorder.testing.slices import message
+from inorder.pipeline.stores.postgres_table import PostgresTableStores
+from tests.fakes.table_store import message
 from tests.fault.engine_ordeal import PARTITIONS, Stage
 from tests.integration.pipeline.engines import ENGINES, new_engine, upsert_work
 

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 import inorder
-from inorder.bench.journal_store import replicate_all
-from inorder.kafka.topics import ensure_topic
+from inorder.bench.journal import replicate_all
+from inorder.journal.stores.postgres import PostgresJournal
+from inorder.kafka.admin import ensure_topic
 from inorder.model.journal import Event, Key, PartitionOffset
-from inorder.stores.postgres.journal import PostgresJournal
 
 SOURCE = Path(inorder.__file__).parents[1]
 PAYLOAD = b"x" * 100

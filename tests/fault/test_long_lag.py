@@ -20,11 +20,11 @@ from typing import Any
 import pytest
 
 import inorder
-from inorder.kafka.topics import ensure_topic
+from inorder.journal.stores.opening import JournalStore
+from inorder.journal.stores.postgres import PostgresJournal
+from inorder.kafka.admin import ensure_topic
 from inorder.model.errors import JournalChangedError
 from inorder.model.journal import Event, Key
-from inorder.stores.journal_opening import JournalStore
-from inorder.stores.postgres.journal import PostgresJournal
 from tests.fault.backlog import Backlog
 
 SOURCE = Path(inorder.__file__).parents[1]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from inorder.embedded.service import Program
+from inorder.embedded.stack import Program
 from tests.fault import stopped_spark
 from tests.fault.engine_ordeal import Stage
 from tests.fault.filling import filling

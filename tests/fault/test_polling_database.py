@@ -8,16 +8,14 @@ from contextlib import ExitStack
 
 import pytest
 
-from inorder.leadership.unguarded import NoLease
 from inorder.model.message import Message
-from inorder.model.shard import Shard
-from inorder.relay.pace import Pace
-from inorder.relay.polling import PollingLoop
-from inorder.relay.polling_options import PollingTables
+from inorder.model.partitioning import Shard
+from inorder.relay.batch import Pace
+from inorder.relay.leadership.lease import NoLease
+from inorder.relay.polling import PollingLoop, PollingTables
+from inorder.relay.runners import polling_options
+from inorder.relay.stores.opening import outbox_store, polling_store, scanned_store, setup_of, shard_log
 from inorder.settings import Settings
-from inorder.wiring.databases import outbox_store, polling_store, scanned_store
-from inorder.wiring.logs import setup_of, shard_log
-from inorder.wiring.polling import polling_options
 from tests.conftest import Eventually
 from tests.fault.cutting_proxy import CuttingProxy
 from tests.fault.fleet import NewFleet, Way

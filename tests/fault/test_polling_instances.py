@@ -10,7 +10,7 @@ from itertools import groupby, pairwise
 
 import pytest
 
-from inorder.kafka.read_back import ReadRecord
+from inorder.kafka.readers import ReadRecord
 from tests.fault.faulty_relay import TAG
 from tests.fault.fleet import Fleet, NewFleet, Way
 

@@ -14,15 +14,16 @@ from typing import Any
 
 import pytest
 
-from inorder.embedded.service import Service
-from inorder.kafka.read_back import ReadRecord, read_back
-from inorder.kafka.topics import ensure_topic
+from inorder.database.postgres import connect
+from inorder.embedded.stack import Service
+from inorder.kafka.admin import ensure_topic
+from inorder.kafka.readers import ReadRecord, read_back
 from inorder.model.message import Message
+from inorder.operate.schema import install_schema
 from inorder.outbox import Outbox
+from inorder.relay.status import exceeded_rows
 from inorder.settings import Settings
-from inorder.stores.postgres.connect import connect
 from inorder.testing.checker import Event, check_delivery, check_placement
-from inorder.wiring import exceeded_rows, install_schema
 from tests.conftest import Eventually
 
 PARTITIONS = 3

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from inorder.embedded.service import Service
+from inorder.embedded.stack import Service
 from tests.fault.conftest import Ordeal
 
 TIMES = 2

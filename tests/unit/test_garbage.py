@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from inorder.garbage import OBJECTS, look_for_cycles_less_often
+from inorder.gc_tuning import OBJECTS, look_for_cycles_less_often
 
 TASKS = """
 import gc
-from inorder.garbage import set_aside_what_stays
+from inorder.gc_tuning import set_aside_what_stays
 class Circle:
     def __init__(self): self.me = self
     def __del__(self): print("found", flush=True)

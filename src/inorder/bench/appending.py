@@ -12,11 +12,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from inorder.bench.schedule import Schedule, when_due
+from inorder.bench.load import Schedule, when_due
 from inorder.journal.client import Journal
+from inorder.journal.service import Journals
 from inorder.model.journal import Event, Key, PartitionOffset
 from inorder.settings import Settings
-from inorder.wiring import Journals
 
 PAYLOAD_BYTES = 100
 HEAD_START_NS = 200_000_000

@@ -12,18 +12,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from inorder.bench.checking import check_begun, check_live, check_values
-from inorder.bench.cpu import cpu_seconds
-from inorder.bench.figures import difference, drain_of, latency_of
-from inorder.bench.load import Load
+from inorder.bench.figures import cpu_seconds, difference, drain_of, latency_of
+from inorder.bench.load import Load, Schedule
 from inorder.bench.options import DRAIN_CAP_SECONDS, FILL_CAP_SECONDS, START_CAP_SECONDS, RelayOptions
 from inorder.bench.place import PARTITIONS, BenchPlace
-from inorder.bench.schedule import Schedule
-from inorder.bench.tables import TableLayout
-from inorder.bench.trial import Cpu, DrainTrial, LiveTrial
+from inorder.bench.report import Cpu, DrainTrial, LiveTrial, check_begun, check_live, check_values
+from inorder.bench.tables import LAYOUTS, TableLayout
 from inorder.bench.watching import Seen, VisibleEnd, counted_of, see_records, watch
-from inorder.embedded.service import Program
-from inorder.kafka.read_back import read_back
+from inorder.database import sql
+from inorder.embedded.stack import Program
+from inorder.kafka.readers import read_back
 
 WARM_ROW = Load(rows=1, keys=1)
 
@@ -186,3 +184,54 @@ class _Watching:
         _, first, reading = self._first
         share = self.records(count) / count
         return self._read(round((count - first) * share), reading)
+
+
+# Our relay in the contest, as a user runs it: `inorder relay run` with a settings file.
+
+_KEEPING = sql.load("inorder.bench", "keeping.sql")
+
+
+class Ours(TableReader):
+    """Every drain is carried to its end, whatever it takes."""
+
+    name = "inorder"
+
+    def __init__(self, place: BenchPlace, options: RelayOptions) -> None:
+        super().__init__(place, options, LAYOUTS[options.setting.layout], place.settings.relay.table)
+
+    def empty(self) -> None:
+        """The table was made with the servers."""
+        self.place.watching.execute(f"TRUNCATE {sql.quoted(self.table)}")
+
+    def program(self, load: Load) -> Program:  # noqa: ARG002  ours is set the same way for all
+        """The same for every load."""
+        return self.place.service("relay", "run")
+
+
+class OursKeeping(Ours):
+    """The strategy `polling`, which leaves rows in their table: all is done when its offset has passed them."""
+
+    def empty(self) -> None:
+        """The offset begins where the ids of the next rows do."""
+        for statement in _KEEPING.starting_with("empty"):
+            self.place.watching.execute(statement.format(**self._tables))
+
+    def is_settled(self) -> bool:
+        """Whether the offset is at the end, and nothing is missing."""
+        statement = _KEEPING.render("is_settled", **self._tables)
+        return self.place.watching.execute(statement).fetchone() == (True,)
+
+    @property
+    def _tables(self) -> dict[str, str]:
+        sides = self.place.settings.relay.polling.side_tables.beside(self.table)
+        return {
+            "table": sql.quoted(self.table),
+            "missing": sql.quoted(sides.missing),
+            "exceeded": sql.quoted(sides.exceeded),
+            "offset": sql.quoted(sides.offset),
+        }
+
+
+def our_side(place: BenchPlace, options: RelayOptions) -> Ours:
+    """As the strategy settles its rows."""
+    return OursKeeping(place, options) if options.setting.strategy == "polling" else Ours(place, options)

@@ -14,22 +14,24 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from inorder.bench.journal_store import replicate_all
 from inorder.bench.place import BenchPlace
 from inorder.bench.report import Check
+from inorder.engines.partition_reader import KafkaSource
 from inorder.journal.client import Journal
-from inorder.kafka.journal_cost import ConsumerCost, consumer_cost
-from inorder.kafka.topics import ensure_topic
+from inorder.journal.replication.replicating import ReplicateWorker
+from inorder.journal.service import Journals
+from inorder.journal.stores.kafka_log import ConsumerCost, consumer_cost
+from inorder.journal.stores.postgres_replica import PostgresReplica
+from inorder.kafka.admin import ensure_topic
 from inorder.model.journal import Event, Key
 from inorder.settings import Settings
 from inorder.testing.checker import Verdict
-from inorder.wiring import Journals
 
 PAYLOAD: Final = b"x" * 100
 IDLE_SECONDS: Final = 2.0
@@ -190,3 +192,26 @@ def _read_times(place: BenchPlace, journal: Journal, options: JournalOptions, wh
         assert count == options.journal_events, f"{count} events were read"  # noqa: S101 - a figure of less is worth nothing
     place.say(f"recovery, {what}: {sorted(times[1:])[len(times) // 2]:,.1f} ms")
     return times[1:]
+
+
+# Brings the store of a journal topic up to the topic's end, so that reads of what is replicated can be measured.
+
+SEGMENT_SIZE = 10_000
+MOST = 200
+"""Records a transaction: each may have many events, and the server is not patient with long ones."""
+
+
+def replicate_all(properties: Mapping[str, Any], url: str, topic: str) -> None:
+    """Replicates every record that the topic has now."""
+    source = KafkaSource(dict(properties))
+    partitions = [(topic, number) for number in range(source.partitions(topic) or 0)]
+    left = set(partitions)
+    with (
+        closing(ReplicateWorker(PostgresReplica(url), SEGMENT_SIZE)) as worker,
+        closing(source.open(dict.fromkeys(partitions), headers=True, tells_ends=True)) as reader,
+    ):
+        while left:
+            slices, ended = reader.read(MOST, 1.0)
+            for batch in slices:
+                worker.apply(batch, expected=0)
+            left -= ended

@@ -9,11 +9,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from inorder.bench.display import machine_line, show_verdict
 from inorder.bench.figures import latency_of, spread_of, told_of
 from inorder.bench.journal import JournalFigures, JournalOptions
 from inorder.bench.peers import eventsourcing
 from inorder.bench.peers.eventsourcing import PeerFigures
+from inorder.bench.report import machine_line, show_verdict
 
 TARGETS: Mapping[str, float] = {
     "batched_events_per_second": 60_000,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from inorder.bench.load import Load
-from inorder.bench.schedule import Schedule
+from inorder.bench.load import Load, Schedule
 from inorder.model.errors import ConfigurationError
 
 FILL_CAP_SECONDS = 120.0

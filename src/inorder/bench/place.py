@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 from inorder.bench.options import RelaySetting
 from inorder.bench.worker import Worker
+from inorder.database.sql import quoted
 from inorder.embedded import Stack
-from inorder.embedded.service import Program, Service
-from inorder.kafka.topics import ensure_topic
+from inorder.embedded.stack import Program, Service
+from inorder.kafka.admin import ensure_topic
 from inorder.playground import Playground
-from inorder.sql import quoted
 
 TOPIC = "bench"
 LIVE_TOPIC = "bench-live"

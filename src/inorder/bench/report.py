@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rich.console import Console
+from rich.table import Table
+
 from inorder.bench.figures import Drain, ratio_of
-from inorder.testing.checker import Verdict
+from inorder.bench.load import Load, event_of
+from inorder.testing.checker import Event, Row, Verdict, check_delivery, check_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +94,176 @@ class Report:
             "checks": {name: check.as_dict() for name, check in self.checks.items()} | {"hold": self.holds},
             "machine": dict(self.machine),
         }
+
+
+# The report as a person reads it, on stderr.
+
+
+def show(console: Console, report: Report) -> None:
+    """Both sides beside each other, the ratio, the checks and the machine."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("", "cold per second", "seconds", "startup s", "warm per second", "p50 ms", "p95 ms", "p99 ms"):
+        table.add_column(heading, justify="right" if heading else "left")
+    table.add_row("inorder", *_cells(report.ours))
+    table.add_row(report.peer, *_cells(report.peer_result))
+    console.print(table, highlight=False)
+    console.print(_ratio(report), highlight=False)
+    console.print(f"{report.rows:,} rows. {machine_line(report.machine)}", highlight=False)
+    show_verdict(console, report.checks, report.holds)
+
+
+def show_verdict(console: Console, checks: Mapping[str, Check], holds: bool) -> None:
+    """Whether what was read back is whole, with examples of what is not."""
+    for name, check in checks.items():
+        for example in check.verdict.examples:
+            console.print(f"  {name}: {example}", style="red", highlight=False)
+    words = "What was read back is whole and in order." if holds else "A guarantee was broken."
+    console.print(words, style="green" if holds else "bold red", highlight=False)
+
+
+def machine_line(machine: Mapping[str, Any]) -> str:
+    """Where it was measured, and what else went on there."""
+    before, after = machine["load_average_before"], machine["load_average_after"]
+    return f"{machine['cores']} cores, load average {before} before and {after} after."
+
+
+def _cells(side: Side) -> list[str]:
+    rate, latency = side.drain.records_per_second, side.latency_ms
+    quantiles = [f"{latency[name]:,.1f}" if name in latency else "-" for name in ("p50", "p95", "p99")]
+    return [
+        _rate(rate),
+        f"{side.drain.seconds:.2f}",
+        f"{side.drain.startup_seconds:.2f}",
+        _rate(side.more.get("warm", {}).get("records_per_second")),
+        *quantiles,
+    ]
+
+
+def _rate(rate: float | None) -> str:
+    return "-" if rate is None else f"{rate:,.0f}"
+
+
+def _ratio(report: Report) -> str:
+    if report.ratio is None:
+        return "Too few rows to give a rate; use more --rows."
+    warm = "" if report.warm_ratio is None else f" Warm it is {report.warm_ratio:.2f} times."
+    return f"inorder carries {report.ratio:.2f} times what {report.peer} carries.{warm}"
+
+
+# One measurement of one side: what it carried, how fast, at what cost, and whether it was whole.
+
+MILLION = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Cpu:
+    """Processor seconds while so many records were carried; None where the system does not tell."""
+
+    relay: float | None
+    database: float | None
+    records: int
+
+    def per_million(self, seconds: float | None) -> float | None:
+        """The seconds that a million records would take."""
+        return None if seconds is None or self.records <= 0 else seconds / self.records * MILLION
+
+    def as_dict(self) -> dict[str, float | None]:
+        """The figures by name."""
+        named = {"relay": self.relay, "database": self.database}
+        return {name: None if value is None else round(value, 2) for name, value in named.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class DrainTrial:
+    """A backlog, carried to its end or for as long as the window was open."""
+
+    drain: Drain
+    is_whole: bool
+    cpu: Cpu
+    check: Check
+
+    def as_dict(self) -> dict[str, Any]:
+        """The figures by name."""
+        return {**self.drain.as_dict(), "is_whole": self.is_whole, "cpu_seconds": self.cpu.as_dict()}
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTrial:
+    """Live records at a steady rate."""
+
+    since_due: Mapping[str, float | int]
+    since_commit: Mapping[str, float | int]
+    """Empty where nothing is committed."""
+    cpu: Cpu
+    check: Check
+
+    @property
+    def latency(self) -> Mapping[str, float | int]:
+        """What is compared: from the return of COMMIT where there is one."""
+        return self.since_commit or self.since_due
+
+    def as_dict(self) -> dict[str, Any]:
+        """The figures by name."""
+        return {
+            "due_to_visible_ms": dict(self.since_due),
+            "commit_to_visible_ms": dict(self.since_commit),
+            "cpu_seconds": self.cpu.as_dict(),
+        }
+
+
+def checked(trials: Sequence[DrainTrial | LiveTrial]) -> Check:
+    """Everything that was read back after these trials, as one."""
+    first, *rest = (trial.check for trial in trials)
+    for check in rest:
+        first = first + check
+    return first
+
+
+# What was carried against what should have been, by the checker that knows nothing of us.
+
+Value = bytes | None
+
+
+def check_values(load: Load, values: Iterable[Value]) -> Check:
+    """Compares a load with the values of a topic, in the order of each partition."""
+    return _compared(load.events(), events_in(values))
+
+
+def check_counts(counts: Mapping[int, int], values: Iterable[Value]) -> Check:
+    """Compares how many events each key had with the values of a topic."""
+    return _compared(_first_places(counts), events_in(values))
+
+
+def check_begun(values: Iterable[Value]) -> Check:
+    """Looks for holes, doubles and disorder in what was carried of a load that was not carried to its end."""
+    found = events_in(values)
+    reached: dict[int, int] = {}
+    for key, place in found:
+        reached[key] = max(place, reached.get(key, 0))
+    return _compared(_first_places(reached), found)
+
+
+def events_in(values: Iterable[Value]) -> list[tuple[int, int]]:
+    """The events that values tell of."""
+    return [event_of(value or b"{}") for value in values]
+
+
+def _compared(expected: Iterable[Event], found: list[tuple[int, int]]) -> Check:
+    return Check(len(found), len(set(found)), check_delivery(expected, found))
+
+
+def _first_places(counts: Mapping[int, int]) -> Iterator[Event]:
+    return ((key, place) for key, last in counts.items() for place in range(1, last + 1))
+
+
+def check_table(load: Load, rows: Mapping[int, Row], counted: int) -> Check:
+    """Compares the rows that a load leads to with a table, and its size with what the pipeline counted."""
+    verdict = check_rows(load.final_rows(), rows)
+    sums = Verdict(lost=max(0, load.rows - counted), duplicated=max(0, counted - load.rows))
+    return Check(counted, len(rows), verdict + sums)
+
+
+def check_live(total: int, numbers: Sequence[int]) -> Check:
+    """Compares how many live records there were with those that were seen."""
+    distinct = len(set(numbers))
+    return Check(len(numbers), distinct, Verdict(lost=total - distinct, duplicated=len(numbers) - distinct))

@@ -11,15 +11,14 @@ import psycopg
 from confluent_kafka import Producer
 
 from inorder.bench.appending import append_backlog, append_live
-from inorder.bench.load import LIVE_FIRST, Load, chunks, value_of, with_schema
-from inorder.bench.raw_copy import raw_copy
-from inorder.bench.schedule import Schedule, when_due
+from inorder.bench.load import LIVE_FIRST, Load, Schedule, chunks, value_of, when_due, with_schema
+from inorder.bench.pipeline import raw_copy
 from inorder.bench.tables import LAYOUTS
-from inorder.bench.writers import publish_flat_out
-from inorder.kafka.client_log import CLIENT_LOG
-from inorder.kafka.shard_log import OURS
+from inorder.bench.wake_up import publish_flat_out
+from inorder.database.postgres import connect
+from inorder.kafka.errors import CLIENT_LOG
+from inorder.kafka.fenced_producer import OURS
 from inorder.model.errors import TransientError
-from inorder.stores.postgres.connect import connect
 
 WRITERS = 4
 CHUNK = 10_000

@@ -10,25 +10,21 @@ from typing import Any, Protocol
 import orjson
 from rich.console import Console
 
-from inorder.bench.display import show
 from inorder.bench.journal import JournalOptions, bench_journal
-from inorder.bench.journal_replicate import ReplicateOptions, bench_replicate
-from inorder.bench.journal_replicate_report import ReplicateReport, show_replicate
+from inorder.bench.journal_replicate import ReplicateOptions, ReplicateReport, bench_replicate, show_replicate
 from inorder.bench.journal_report import JournalReport, show_journal
 from inorder.bench.options import PipelineOptions, RelayOptions, RelaySetting
 from inorder.bench.peers import eventsourcing
 from inorder.bench.peers.choice import PEERS, PIPELINE_PEERS
 from inorder.bench.pipeline import bench_pipeline
 from inorder.bench.place import BenchPlace, Say
-from inorder.bench.relay import bench_relay
-from inorder.bench.relay_display import show_relay
-from inorder.bench.relay_report import RelayReport
-from inorder.bench.report import Report
+from inorder.bench.relay import RelayReport, bench_relay, show_relay
+from inorder.bench.report import Report, show
 from inorder.bench.wake_up import WakeUpOptions, WakeUpReport, bench_wake_up, show_wake_up
 from inorder.embedded import Stack
 from inorder.model.errors import GuaranteeError
+from inorder.operate.schema import install_schema
 from inorder.settings import Settings
-from inorder.wiring import install_schema
 
 # Room for the backlog, and no checkpoint in the middle of a drain because the log was full.
 POSTGRES = {"shared_buffers": "512MB", "max_wal_size": "4GB"}

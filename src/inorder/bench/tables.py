@@ -16,11 +16,10 @@ import orjson
 import psycopg
 
 from inorder.bench.load import Load, chunks
-from inorder.model.headers import to_text
-from inorder.model.message import Message
+from inorder.database.postgres import connect
+from inorder.database.sql import quoted
+from inorder.model.message import Message, to_text
 from inorder.outbox import Outbox
-from inorder.sql import quoted
-from inorder.stores.postgres.connect import connect
 
 ROWS_A_TRANSACTION = 1_000
 _CREATED = datetime(2026, 1, 1, tzinfo=UTC)

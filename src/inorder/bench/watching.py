@@ -16,12 +16,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs d
 )
 
 from inorder.bench.figures import Look
-from inorder.bench.load import LIVE_FIRST, event_of, mark_of
-from inorder.bench.schedule import Schedule
-from inorder.kafka.client_log import CLIENT_LOG
-from inorder.kafka.errors import error_of
+from inorder.bench.load import LIVE_FIRST, Schedule, event_of, mark_of
+from inorder.database.sql import quoted
+from inorder.kafka.errors import CLIENT_LOG, error_of
 from inorder.model.errors import TransientError
-from inorder.sql import quoted
 
 LOOK_SECONDS = 0.02
 ROW_LOOK_SECONDS = 0.002

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from inorder.embedded.service import Service
+from inorder.embedded.stack import Service
 from inorder.model.errors import TransientError
 
 _numbers = count(1)

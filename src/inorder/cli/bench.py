@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from inorder.cli.options import AsJson, ConfigFile, load
+from inorder.cli.output import AsJson, ConfigFile, load
 
 app = typer.Typer(help="Measure against a peer, here.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -106,9 +106,9 @@ def relay(
     Brings its own servers; of the settings only [log] is used. Reads every topic back: exit 5 on loss, disorder or
     duplicates on our side.
     """
+    from inorder.bench.load import Schedule
     from inorder.bench.options import HEADERS, KEYS, WITHOUT_HEADERS, RelayOptions, RelaySetting
     from inorder.bench.run import run_relay
-    from inorder.bench.schedule import Schedule
 
     load(config)
     cases, setting = set(case or Case), RelaySetting.of(strategy, delivery.value, layout)
@@ -172,9 +172,9 @@ def pipeline(
     Brings its own servers; of the settings only [log] is used. Compares the table with what was sent: exit 5 on loss,
     disorder or duplicates.
     """
+    from inorder.bench.load import Schedule
     from inorder.bench.options import PipelineOptions
     from inorder.bench.run import run_pipeline
-    from inorder.bench.schedule import Schedule
 
     load(config)
     options = PipelineOptions(rows, Schedule(rate, seconds, WARM_SECONDS), engine=engine, keys=keys)

@@ -9,12 +9,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from inorder.cli.options import AsJson, ConfigFile, DryRun, Reason, load
-from inorder.cli.output import readable, say, show_fields, show_json, show_table
+from inorder.cli.output import (
+    AsJson,
+    ConfigFile,
+    DryRun,
+    Reason,
+    load,
+    readable,
+    say,
+    show_fields,
+    show_json,
+    show_table,
+)
 from inorder.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from inorder.ports.dead_letters import StoredLetter
+    from inorder.pipeline.stores.ports import StoredLetter
 
 app = typer.Typer(
     help="Look at rejected records, retry them or give them up.", no_args_is_help=True, rich_markup_mode=None
@@ -64,7 +74,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Print one dead letter with its key and value."""
-    from inorder.wiring import list_dead_letters
+    from inorder.pipeline.dead_letters_admin import list_dead_letters
 
     found = list_dead_letters(load(config), 2, **_filter(letter_id, pipeline))
     if not found:
@@ -100,7 +110,7 @@ def retry(
     as_json: AsJson = False,
 ) -> None:
     """Apply records late; newer data is never overwritten. What cannot be applied stays."""
-    from inorder.wiring import retry_dead_letters
+    from inorder.pipeline.dead_letters_admin import retry_dead_letters
 
     wanted = _wanted(letter_id, pipeline, topic, partition, offset, code, key, everything)
     settings = load(config)
@@ -137,7 +147,7 @@ def discard(
     as_json: AsJson = False,
 ) -> None:
     """Give letters up. A reason is needed."""
-    from inorder.wiring import discard_dead_letters
+    from inorder.pipeline.dead_letters_admin import discard_dead_letters
 
     if not reason:
         raise typer.BadParameter("say why with --reason TEXT; the letters are gone afterwards")
@@ -154,7 +164,7 @@ def discard(
 
 
 def _list(settings: Any, wanted: dict[str, Any], limit: int, as_json: bool) -> None:
-    from inorder.wiring import count_dead_letters, list_dead_letters
+    from inorder.pipeline.dead_letters_admin import count_dead_letters, list_dead_letters
 
     letters, counts = list_dead_letters(settings, limit, **wanted), count_dead_letters(settings, **wanted)
     if as_json:

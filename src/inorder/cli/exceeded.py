@@ -6,12 +6,22 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from inorder.cli.options import AsJson, ConfigFile, DryRun, Reason, load
-from inorder.cli.output import readable, say, show_fields, show_json, show_table
+from inorder.cli.output import (
+    AsJson,
+    ConfigFile,
+    DryRun,
+    Reason,
+    load,
+    readable,
+    say,
+    show_fields,
+    show_json,
+    show_table,
+)
 from inorder.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from inorder.stores.exceeded import ExceededRow
+    from inorder.relay.stores.exceeded import ExceededRow
 
 app = typer.Typer(help="Look at refused records and let them go.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -27,7 +37,7 @@ def list_rows(
     config: ConfigFile = None, topic: Topic = None, key: Key = None, code: Code = None, as_json: AsJson = False
 ) -> None:
     """Print refused records, oldest first."""
-    from inorder.wiring import exceeded_rows
+    from inorder.relay.status import exceeded_rows
 
     _show(exceeded_rows(load(config), **_filter(None, topic, key, code)), as_json)
 
@@ -37,7 +47,7 @@ def show(
     row_id: Annotated[int, typer.Argument(metavar="ID")], config: ConfigFile = None, as_json: AsJson = False
 ) -> None:
     """Print one refused record with its headers and value."""
-    from inorder.wiring import exceeded_rows
+    from inorder.relay.status import exceeded_rows
 
     rows = exceeded_rows(load(config), id=row_id)
     if not rows:
@@ -87,7 +97,7 @@ def _settle(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    from inorder.wiring import exceeded_rows, settle_exceeded
+    from inorder.relay.status import exceeded_rows, settle_exceeded
 
     rows = exceeded_rows(settings, **wanted) if dry_run else settle_exceeded(settings, action, reason, **wanted)
     _show(rows, as_json)

@@ -2,30 +2,230 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
+import orjson
 import typer
 
-from inorder.cli import journal_snapshots, quarantine
-from inorder.cli.journal_lines import event_of_line, line_of_event, line_of_snapshot
-from inorder.cli.options import AsJson, ConfigFile, load
-from inorder.cli.output import say, show_fields, show_json, show_table
-from inorder.model.errors import ConfigurationError
+from inorder.cli.output import AsJson, ConfigFile, load, readable, say, show_fields, show_json, show_table
+from inorder.model.errors import ConfigurationError, ValidationError
+from inorder.model.journal import (
+    Event,
+    EventRecord,
+    Payload,
+    PayloadType,
+    SeqNr,
+    Snapshot,
+    checked_seq_nr,
+    json_payload,
+    json_value,
+    payload_type,
+)
+
+# inorder journal snapshot: what journals came to, kept beside their events; JSON in and out.
 
 if TYPE_CHECKING:
-    from inorder.journal.client import Journal
-    from inorder.journal.snapshots.snapshotting import Recovery
-    from inorder.model.journal import Event
-    from inorder.wiring import Journals
+    from collections.abc import Iterator
 
-app = typer.Typer(help="Append to journals and read them.", no_args_is_help=True, rich_markup_mode=None)
-app.add_typer(quarantine.app, name="quarantine")
-app.add_typer(journal_snapshots.app, name="snapshot")
+    from inorder.journal.client import Journal
+    from inorder.model.journal import SnapshotCriteria
+
+snapshot_app = typer.Typer(
+    help="Save, load, list and delete snapshots of journals.", no_args_is_help=True, rich_markup_mode=None
+)
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic of the journal.")]
 Id = Annotated[str, typer.Argument(metavar="ID", help="The journal.")]
+SnapshotFrom = Annotated[int | None, typer.Option("--from", metavar="N", help="Only those at this number or above.")]
+SnapshotTo = Annotated[int | None, typer.Option("--to", metavar="N", help="Only those at this number or below.")]
+After = Annotated[
+    datetime | None, typer.Option("--after", metavar="TIME", help="Only those saved at this time (UTC) or later.")
+]
+Before = Annotated[
+    datetime | None, typer.Option("--before", metavar="TIME", help="Only those saved at this time (UTC) or earlier.")
+]
+
+
+@snapshot_app.command()
+def save(topic: Topic, id: Id, config: ConfigFile = None, as_json: AsJson = False) -> None:
+    """Save a snapshot from stdin: {"seq_nr": 5, "payload": ..., "metadata": ...}."""
+    seq_nr, payload, metadata = snapshot_of_line(sys.stdin.read())
+    with _journal_snapshots_journal(config, topic, id) as journal:
+        saved = journal.save_snapshot(seq_nr, payload, metadata=metadata)
+    if saved is None:
+        say(f"The journal {topic}:{id} has newer snapshots, as many as it keeps; nothing was written.")
+    show_fields({"seq_nr": seq_nr, "saved": saved is not None}, as_json)
+
+
+@snapshot_app.command("load")
+def load_snapshot(
+    topic: Topic,
+    id: Id,
+    config: ConfigFile = None,
+    from_seq_nr: SnapshotFrom = None,
+    to: SnapshotTo = None,
+    after: After = None,
+    before: Before = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the latest snapshot that fits, as a line of JSON; nothing where there is none."""
+    del as_json  # a line of JSON is what there is
+    criteria = _criteria(from_seq_nr, to, after, before)
+    with _journal_snapshots_journal(config, topic, id) as journal:
+        found = journal.snapshot(criteria)
+    if found is not None:
+        show_json(line_of_snapshot(found))
+
+
+@snapshot_app.command("list")
+def list_snapshots(topic: Topic, id: Id, config: ConfigFile = None, as_json: AsJson = False) -> None:
+    """Print the snapshots of a journal, the latest first."""
+    with _journal_snapshots_journal(config, topic, id) as journal:
+        found = journal.snapshots()
+    if as_json:
+        show_json([line_of_snapshot(each) for each in found])
+    elif found:
+        rows = [(each.seq_nr, each.timestamp.isoformat(), each.origin or "") for each in found]
+        show_table([("seq_nr", "timestamp", "origin"), *rows])
+    else:
+        say(f"The journal {topic}:{id} has no snapshot.")
+
+
+@snapshot_app.command("delete")
+def delete_snapshots(
+    topic: Topic,
+    id: Id,
+    config: ConfigFile = None,
+    seq_nr: Annotated[int | None, typer.Option(metavar="N", help="Only the one at this number.")] = None,
+    from_seq_nr: SnapshotFrom = None,
+    to: SnapshotTo = None,
+    after: After = None,
+    before: Before = None,
+    everything: Annotated[bool, typer.Option("--all", help="All snapshots of the journal.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete the snapshots that fit; events stay as they are."""
+    bounds = (from_seq_nr, to, after, before)
+    if sum([seq_nr is not None, any(bound is not None for bound in bounds), everything]) != 1:
+        raise typer.BadParameter("name one with --seq-nr N, some with --from, --to, --after and --before, or say --all")
+    criteria = _criteria(*bounds) if seq_nr is None else _criteria(seq_nr, seq_nr, None, None)
+    with _journal_snapshots_journal(config, topic, id) as journal:
+        count = journal.delete_snapshots(criteria)
+    show_fields({"deleted": count}, as_json)
+
+
+@contextmanager
+def _journal_snapshots_journal(config: Any, topic: str, id: str) -> Iterator[Journal]:
+    from inorder.journal.service import Journals
+    from inorder.model.journal import Key
+
+    with Journals(load(config)) as journals:
+        yield journals.journal(Key(id, topic))
+
+
+def _criteria(
+    from_seq_nr: int | None, to: int | None, after: datetime | None, before: datetime | None
+) -> SnapshotCriteria:
+    from inorder.model.journal import MAX_SEQ_NR, MIN_SEQ_NR, SnapshotCriteria
+
+    return SnapshotCriteria(
+        MIN_SEQ_NR if from_seq_nr is None else from_seq_nr,
+        MAX_SEQ_NR if to is None else to,
+        None if after is None else after.replace(tzinfo=UTC),
+        None if before is None else before.replace(tzinfo=UTC),
+    )
+
+
+# inorder journal quarantine: journals that wait behind a record which cannot be read.
+
+if TYPE_CHECKING:
+    from inorder.journal.replication.replica import Quarantined
+
+quarantine_app = typer.Typer(
+    help="Look at records that could not be replicated, apply them or give them up.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+OfTopic = Annotated[str | None, typer.Option("--topic", metavar="NAME", help="Only journals of this topic.")]
+OfJournal = Annotated[str | None, typer.Option("--id", metavar="ID", help="Only this journal.")]
+
+
+@quarantine_app.command("list")
+def list_records(
+    config: ConfigFile = None, topic: OfTopic = None, id: OfJournal = None, as_json: AsJson = False
+) -> None:
+    """Print the records in quarantine, and why they are there."""
+    from inorder.journal.service import list_quarantine
+
+    found = list_quarantine(load(config), topic, id)
+    if as_json:
+        show_json([_fields(each) for each in found])
+    elif found:
+        show_table([list(_fields(found[0])), *(list(_fields(each).values()) for each in found)])
+    say(f"Quarantine: {len(found)} records of {len({each.key for each in found})} journals.")
+
+
+@quarantine_app.command()
+def release(topic: Topic, id: Id, config: ConfigFile = None, as_json: AsJson = False) -> None:
+    """Apply the records of a journal in their order, once they can be read: all of them or none."""
+    from inorder.journal.service import release_journal
+    from inorder.model.journal import Key
+
+    show_fields({"released": release_journal(load(config), Key(id, topic))}, as_json)
+
+
+@quarantine_app.command()
+def discard(
+    topic: Topic,
+    id: Id,
+    config: ConfigFile = None,
+    offset: Annotated[int | None, typer.Option(metavar="N", min=0, help="Only the record at this offset.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All records of the journal in quarantine.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Give up one record of a journal, or all that wait; the journal then goes on without them."""
+    from inorder.journal.service import discard_quarantined
+    from inorder.model.journal import Key
+
+    if (offset is None) != everything:
+        raise typer.BadParameter("name a record with --offset N, or say --all")
+    count = discard_quarantined(load(config), Key(id, topic), offset)
+    if not count:
+        raise ConfigurationError(
+            f"There is no such record of {topic}:{id} in quarantine.",
+            hint="`inorder journal quarantine list` has them.",
+        )
+    show_fields({"discarded": count}, as_json)
+
+
+def _fields(each: Quarantined) -> dict[str, object]:
+    return {
+        "topic": each.key.topic,
+        "id": each.key.id,
+        "partition": each.partition,
+        "offset": each.offset,
+        "value": (readable(each.record.value) or "")[:60],
+        "reason": each.reason,
+    }
+
+
+if TYPE_CHECKING:
+    from inorder.journal.client import Journal
+    from inorder.journal.service import Journals
+    from inorder.journal.snapshots import Recovery
+
+
+app = typer.Typer(help="Append to journals and read them.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(quarantine_app, name="quarantine")
+app.add_typer(snapshot_app, name="snapshot")
+
 From = Annotated[int, typer.Option("--from", metavar="N", help="The first sequence number.")]
 To = Annotated[int | None, typer.Option("--to", metavar="N", help="The last sequence number; all without it.")]
 FromSnapshot = Annotated[
@@ -52,12 +252,12 @@ def append(
     as_json: AsJson = False,
 ) -> None:
     """Append events from stdin, all or none: a line each, as {"seq_nr": 1, "payload": ..., "tags": [...]}."""
-    from inorder.journal.codec import durations
+    from inorder.journal import action
 
     events = list(_events(sys.stdin))
     if not events:
         raise ConfigurationError("There is no event on stdin.", hint='Give lines such as {"seq_nr": 1, "payload": {}}.')
-    after = None if expire_after is None else _duration(expire_after, durations.from_json)
+    after = None if expire_after is None else _duration(expire_after, action.from_json)
     with _journals(config) as journals:
         place = _journal(journals, topic, id).append(events, expected_seq_nr=expected, expire_after=after)
     show_fields({"partition": place.partition, "offset": place.offset}, as_json)
@@ -135,7 +335,7 @@ def ids(topic: Topic, config: ConfigFile = None, as_json: AsJson = False) -> Non
 @app.command()
 def lag(config: ConfigFile = None, as_json: AsJson = False) -> None:
     """Print how far the store is behind each partition of each journal topic."""
-    from inorder.wiring import journal_lag
+    from inorder.journal.service import journal_lag
 
     rows = journal_lag(load(config))
     if as_json:
@@ -147,7 +347,7 @@ def lag(config: ConfigFile = None, as_json: AsJson = False) -> None:
 
 
 def _journals(config: Any) -> Journals:
-    from inorder.wiring import Journals
+    from inorder.journal.service import Journals
 
     return Journals(load(config))
 
@@ -176,3 +376,110 @@ def _duration(text: str, parse: Any) -> Any:
         return parse(text)
     except ValueError as error:
         raise typer.BadParameter(f"{error}; write it as `30 days` or `90 minutes`") from error
+
+
+# Events and snapshots as lines of JSON: what `inorder journal append` reads and `inorder journal read` prints.
+#
+# Bytes are written as `{"base64": "..."}` beside `"payload_type": "binary"`; text needs `"payload_type": "text"`. All
+# else is JSON. So what was printed can be appended again.
+
+_KNOWN = frozenset({"seq_nr", "payload", "payload_type", "tags"})
+_KNOWN_OF_SNAPSHOT = frozenset({"seq_nr", "payload", "payload_type", "metadata"})
+_PRINTED = frozenset({"timestamp", "partition", "offset", "origin", "version", "metadata", "headers"})
+
+
+def event_of_line(line: str, number: int) -> Event:
+    """The event of a line; `ValidationError` names the line and what is wrong with it."""
+    place = f"line {number}"
+    fields = _journal_lines_fields(line, place, _KNOWN)
+    seq_nr = checked_seq_nr(fields.get("seq_nr"), f"{place}, seq_nr")
+    return Event(seq_nr, _payload(fields, place), frozenset(_tags(fields, place)))
+
+
+def line_of_event(record: EventRecord) -> dict[str, Any]:
+    """An event with everything that is known of it."""
+    event = record.event
+    return {
+        "seq_nr": event.seq_nr,
+        **_payload_fields(event.payload),
+        "tags": sorted(event.tags),
+        "timestamp": record.timestamp.isoformat(),
+        "partition": record.partition_offset.partition,
+        "offset": record.offset,
+        "origin": record.origin,
+        "version": record.version,
+        "metadata": {"header": record.metadata.header, "data": record.metadata.payload.data},
+        "headers": dict(record.headers),
+    }
+
+
+def snapshot_of_line(text: str) -> tuple[SeqNr, Payload, object]:
+    """Number, payload and metadata of a snapshot; `ValidationError` says what is wrong with it."""
+    fields = _journal_lines_fields(text, "stdin", _KNOWN_OF_SNAPSHOT)
+    return checked_seq_nr(fields.get("seq_nr")), _payload(fields, "stdin"), fields.get("metadata")
+
+
+def line_of_snapshot(snapshot: Snapshot) -> dict[str, Any]:
+    """A snapshot with everything that is known of it."""
+    return {
+        "seq_nr": snapshot.seq_nr,
+        **_payload_fields(snapshot.payload),
+        "metadata": snapshot.metadata,
+        "timestamp": snapshot.timestamp.isoformat(),
+        "origin": snapshot.origin,
+        "version": snapshot.version,
+    }
+
+
+def _journal_lines_fields(text: str, place: str, known: frozenset[str]) -> dict[str, Any]:
+    try:
+        fields = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise ValidationError(place, f"it is not JSON: {error}.", hint='Write {"seq_nr": 1, "payload": {}}.') from error
+    if not isinstance(fields, dict):
+        raise ValidationError(place, f"{text.strip()[:80]!r} is not an object.")
+    if unknown := sorted(set(fields) - known - _PRINTED):
+        raise ValidationError(place, f"{unknown[0]!r} is not known.", hint=f"Known are {', '.join(sorted(known))}.")
+    return fields
+
+
+def _payload_fields(payload: Payload) -> dict[str, Any]:
+    kind = payload_type(payload)
+    return {} if kind is None else {"payload_type": kind.value, "payload": _shown(payload)}
+
+
+def _shown(payload: Payload) -> object:
+    if isinstance(payload, bytes):
+        return {"base64": base64.b64encode(payload).decode()}
+    return payload if isinstance(payload, str) else json_value(payload)
+
+
+def _payload(fields: dict[str, Any], place: str) -> Payload:
+    if "payload" not in fields:
+        return None
+    value, kind = fields["payload"], fields.get("payload_type", PayloadType.JSON)
+    match kind:
+        case PayloadType.JSON:
+            return json_payload(value)
+        case PayloadType.TEXT if isinstance(value, str):
+            return value
+        case PayloadType.BINARY if isinstance(value, dict) and isinstance(value.get("base64"), str):
+            return _bytes(value["base64"], place)
+    expected = {PayloadType.TEXT: "a text", PayloadType.BINARY: 'an object {"base64": "..."}'}
+    if kind not in expected:
+        raise ValidationError(place, f"payload_type {kind!r} is not known.", hint="It is json, text or binary.")
+    raise ValidationError(place, f"its payload is not {expected[kind]}, as payload_type {kind!r} wants.")
+
+
+def _bytes(text: str, place: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ValidationError(place, f"its payload is not base64: {error}.") from error
+
+
+def _tags(fields: dict[str, Any], place: str) -> list[str]:
+    tags = fields.get("tags", [])
+    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+        raise ValidationError(place, f"tags {tags!r} is not a list of texts.")
+    return tags

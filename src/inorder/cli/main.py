@@ -11,23 +11,8 @@ from typing import Annotated
 
 import typer
 
-from inorder.cli import (
-    bench,
-    config,
-    dead_letters,
-    demo,
-    doctor,
-    exceeded,
-    journal,
-    key,
-    outbox,
-    pipeline,
-    relay,
-    schema,
-    status,
-    topics,
-    up,
-)
+from inorder.cli import bench, dead_letters, exceeded, inspect, journal, local, pipeline, relay, schema, topics
+from inorder.cli import relay as outbox
 from inorder.cli.output import say
 from inorder.model.errors import InorderError
 
@@ -43,21 +28,21 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.command("demo")(demo.demo)
-app.command("up")(up.up)
+app.command("demo")(local.demo)
+app.command("up")(local.up)
 app.add_typer(schema.app, name="schema")
 app.add_typer(relay.app, name="relay")
-app.add_typer(outbox.app, name="outbox")
+app.add_typer(outbox.outbox_app, name="outbox")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(topics.app, name="topics")
 app.add_typer(exceeded.app, name="exceeded")
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(journal.app, name="journal")
-app.add_typer(key.app, name="key")
+app.add_typer(inspect.key_app, name="key")
 app.add_typer(bench.app, name="bench")
-app.command("status")(status.status)
-app.command("doctor")(doctor.doctor)
-app.add_typer(config.app, name="config")
+app.command("status")(inspect.status)
+app.command("doctor")(inspect.doctor)
+app.add_typer(inspect.config_app, name="config")
 
 
 def _installed_version() -> str:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -9,17 +13,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
 
-from inorder.cli.audit import run_and_show
-from inorder.cli.options import AsJson, ConfigFile, load
-from inorder.cli.output import say, show_fields, show_table
+from inorder.cli.output import AsJson, ConfigFile, load, say, show_fields, show_json, show_table
 from inorder.cli.stopping import in_background, stop_on_signals
+from inorder.engines.progress import Progress
+from inorder.model.errors import GuaranteeError, InorderError
 
 if TYPE_CHECKING:
+    from inorder.engines.job_status import JobService
     from inorder.journal.replication.expiring import Expired
-    from inorder.ports.partition_reader import Place
+    from inorder.kafka.admin import Place
     from inorder.settings import Settings
-    from inorder.wiring.job_measuring import JobService
 
 app = typer.Typer(help="Carry Kafka records into tables, on Spark.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -85,9 +92,9 @@ def run(
     SIGTERM or Ctrl-C lets it finish the slice in hand, within 10 s. Prints totals at the end. `health.listen` says
     where health and metrics are told.
     """
-    from inorder.cli.pipeline_display import shown
-    from inorder.pipeline.progress import Progress, Several
-    from inorder.wiring.job_measuring import JobService
+
+    from inorder.engines.job_status import JobService
+    from inorder.engines.progress import Progress, Several
 
     given: dict[str, Any] = {name: value for name, value in (("engine", engine), ("master", master)) if value}
     settings = load(config, **({"pipeline": given} if given else {}))
@@ -115,7 +122,7 @@ def run(
 @app.command()
 def status(config: ConfigFile = None, as_json: AsJson = False) -> None:
     """Print what became of the records, how many offsets wait in each partition, and how old the last slice is."""
-    from inorder.wiring import pipeline_status
+    from inorder.pipeline.status import pipeline_status
 
     fields = pipeline_status(load(config))
     partitions = [] if as_json else fields.pop("partitions")
@@ -126,8 +133,8 @@ def status(config: ConfigFile = None, as_json: AsJson = False) -> None:
 
 def _expire(settings: Settings, once: bool, dry_run: bool, as_json: bool) -> None:
     """This one runs without Spark."""
-    from inorder.wiring import run_expire
-    from inorder.wiring.job_measuring import JobService
+    from inorder.engines.job_status import JobService
+    from inorder.journal.jobs import run_expire
 
     service = JobService(settings, Job.expire.value, dict)
     run = partial(run_expire, settings, once=once, dry_run=dry_run, tell=_say_expired, service=service)
@@ -137,7 +144,7 @@ def _expire(settings: Settings, once: bool, dry_run: bool, as_json: bool) -> Non
 
 
 def _relay(settings: Settings, once: bool, as_json: bool) -> None:
-    from inorder.wiring import run_relay
+    from inorder.relay.on_spark import run_relay
 
     say(f"The relay of group {settings.relay.group} runs on Spark. Ctrl-C stops it.")
     with stop_on_signals("the job relay", settings.relay.stop_seconds + SPARK_ENDS_SECONDS) as stop:
@@ -180,7 +187,7 @@ Parts = tuple[Callable[..., dict[str, Any]], str, Callable[[], dict["Place", int
 
 
 def _migration(settings: Settings, topic: str | None, to: str | None) -> Parts:
-    from inorder.wiring import copies_behind, run_migrate
+    from inorder.topics.migration import copies_behind, run_migrate
 
     name = topic or ""
     words = f"later generations of topic {name}"
@@ -189,11 +196,13 @@ def _migration(settings: Settings, topic: str | None, to: str | None) -> Parts:
 
 def _parts(job: Job, settings: Settings) -> Parts:
     if job is Job.replicate:
-        from inorder.wiring import journal_lag, run_replicate
+        from inorder.journal.jobs import run_replicate
+        from inorder.journal.service import journal_lag
 
         topics = "all topics that begin with " + " or ".join(settings.journal.topic_prefixes)
         return run_replicate, topics, lambda: {(row.topic, row.partition): row.behind for row in journal_lag(settings)}
-    from inorder.wiring import pipeline_status, run_upsert, upsert_work
+    from inorder.pipeline.job import run_upsert, upsert_work
+    from inorder.pipeline.status import pipeline_status
 
     topics = ", ".join(f"topic {topic}" for topic in upsert_work(settings).topics)
     return run_upsert, topics, lambda: _waiting(pipeline_status(settings)["partitions"])
@@ -201,3 +210,113 @@ def _parts(job: Job, settings: Settings) -> Parts:
 
 def _waiting(partitions: list[dict[str, Any]]) -> dict[Place, int]:
     return {(each["topic"], each["partition"]): each["behind"] for each in partitions if each["behind"] is not None}
+
+
+# A running pipeline in one line on stderr: how much, how fast, how far behind; in a log where it is no terminal.
+
+logger = logging.getLogger("inorder.pipeline")
+
+LOOK_SECONDS = 0.5
+LOG_SECONDS = 10.0
+BEHIND_SECONDS = 2.0
+_WINDOW = 6
+"""Looks that a rate is taken over."""
+
+Behind = Callable[[], int]
+
+
+@contextmanager
+def shown(progress: Progress, behind: Behind, console: Console | None = None) -> Iterator[None]:
+    """Shows a run for as long as the block lasts; `behind` asks the cluster and may fail."""
+    over = threading.Event()
+    display = _Display(progress, behind, console or Console(stderr=True))
+    thread = threading.Thread(target=display.run, args=(over,), name="pipeline-display", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+class _Display:
+    def __init__(self, progress: Progress, behind: Behind, console: Console) -> None:
+        self._progress = progress
+        self._behind = behind
+        self._console = console
+        self._looks: deque[tuple[float, int]] = deque([(time.monotonic(), 0)], maxlen=_WINDOW)
+        self._waiting: tuple[float, int | None] = (0.0, None)
+
+    def run(self, over: threading.Event) -> None:
+        """Draws on a terminal, logs elsewhere."""
+        if not self._console.is_terminal:
+            while not over.wait(LOG_SECONDS):
+                logger.info("pipeline.progress %s behind=%s", self._progress.as_dict(), self._ask())
+            return
+        with Live(console=self._console, refresh_per_second=4, transient=True) as live:
+            while not over.wait(LOOK_SECONDS):
+                live.update(Text(self._line()))
+
+    def _line(self) -> str:
+        totals = self._progress.totals()
+        self._looks.append((time.monotonic(), totals["read"]))
+        (began, first), (now, last) = self._looks[0], self._looks[-1]
+        rate = (last - first) / (now - began) if now > began else 0.0
+        if now - self._waiting[0] > BEHIND_SECONDS:
+            self._waiting = (now, self._ask())
+        waiting = "?" if self._waiting[1] is None else f"{self._waiting[1]:,}"
+        return line_of(totals, rate, waiting)
+
+    def _ask(self) -> int | None:
+        try:
+            return self._behind()
+        except InorderError as error:
+            logger.debug("pipeline.behind_unknown %s", error)
+            return None
+
+
+def line_of(totals: dict[str, int], rate: float, behind: str) -> str:
+    """What a person sees."""
+    told = ", ".join(f"{count:,} {name}" for name, count in totals.items() if name != "read" and count)
+    return f"{totals['read']:,} records ({told or 'none yet'}), {rate:,.0f}/s, {behind} behind"
+
+
+# The job `audit` on a terminal: a line for each finding as it comes, then totals; a difference is exit code 5.
+
+if TYPE_CHECKING:
+    from inorder.journal.audit.findings import Finding
+    from inorder.settings import Settings
+
+
+def run_and_show(settings: Settings, topic: str | None, id: str | None, as_json: bool) -> None:
+    """Runs the job; raises `GuaranteeError` where topics and store differ."""
+    from inorder.journal.audit.job import run_audit
+
+    def tell(finding: Finding) -> None:
+        if as_json:
+            show_json(finding.as_dict())
+        else:
+            typer.echo(audit_line(finding))
+
+    say("The job audit compares the store with its topics.")
+    with stop_on_signals("the job audit") as stop:
+        totals = in_background(lambda: run_audit(settings, stop=stop, tell=tell, topic=topic, id=id))
+    show_fields(totals, as_json)
+    if count := totals["differences"]:
+        raise GuaranteeError(
+            f"The store differs from its topics in {count:,} {'place' if count == 1 else 'places'}.",
+            hint="The topics decide. docs/operations.md has the steps that make a store right again.",
+        )
+
+
+def audit_line(finding: Finding) -> str:
+    """A finding in a line: what, where, what the topic has and what the store has."""
+    where = finding.topic if finding.id is None else f"{finding.topic}:{finding.id}"
+    parts = [f"{finding.kind}: {where}"]
+    if finding.seq_nr is not None:
+        parts.append(f"seq_nr {finding.seq_nr}")
+    if finding.partition is not None:
+        parts.append(f"at {finding.partition}:{'?' if finding.offset is None else finding.offset}")
+    parts += [f"topic: {finding.in_topic}"] if finding.in_topic else []
+    parts += [f"store: {finding.in_store}"] if finding.in_store else []
+    return "; ".join(parts)

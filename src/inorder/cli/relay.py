@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from inorder.cli.options import AsJson, ConfigFile, load
-from inorder.cli.output import say, show_fields, show_table
+from inorder.cli.output import AsJson, ConfigFile, load, say, show_fields, show_json, show_table
 from inorder.cli.stopping import stop_on_signals
 from inorder.model.errors import InorderError
 
@@ -28,9 +28,9 @@ def run(config: ConfigFile = None) -> None:
     Changes of the file are gone on with, unless `relay.reload_on_change` is false. `health.listen` says where health
     and metrics are told.
     """
-    from inorder.garbage import look_for_cycles_less_often
+    from inorder.gc_tuning import look_for_cycles_less_often
+    from inorder.relay.reloading import RelayService
     from inorder.settings.sources import FILE_DEFAULT
-    from inorder.wiring.reload import RelayService
 
     settings = load(config)
     look_for_cycles_less_often()
@@ -48,7 +48,7 @@ def run(config: ConfigFile = None) -> None:
 
 
 def _say_what_is_left(settings: Settings, published: int) -> None:
-    from inorder.wiring import relay_status
+    from inorder.relay.status import relay_status
 
     try:
         waiting = f"{relay_status(settings)['waiting']} rows wait in the outbox"
@@ -60,7 +60,7 @@ def _say_what_is_left(settings: Settings, published: int) -> None:
 @app.command()
 def status(config: ConfigFile = None, as_json: AsJson = False) -> None:
     """Print how much waits in the outbox and who owns it."""
-    from inorder.wiring import relay_status
+    from inorder.relay.status import relay_status
 
     fields = relay_status(load(config))
     topics = [] if as_json else fields.pop("topics", [])
@@ -86,7 +86,7 @@ def reshard(
     Running instances are stopped by it: start them again with the new settings. It may be broken off and run
     again; meanwhile nothing is published, and nothing is lost, doubled or reordered.
     """
-    from inorder.wiring import reshard as change
+    from inorder.relay.reshard import reshard as change
 
     settings = load(config)
     wanted = load(config, relay={"shards": shards}) if shards is not None else settings
@@ -95,3 +95,35 @@ def reshard(
     show_fields({**fields, "epoch": found.epoch}, as_json)
     if settings.relay.shards != found.shards:
         say(f"Now set relay.shards = {found.shards} in the settings of every instance.")
+
+
+# inorder outbox: rows that were published and kept.
+
+outbox_app = typer.Typer(help="Publish kept rows again.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@outbox_app.command()
+def replay(
+    config: ConfigFile = None,
+    key: Annotated[str | None, typer.Option(metavar="KEY", help="Only rows of this key.")] = None,
+    topic: Annotated[str | None, typer.Option(metavar="NAME", help="Only rows of this topic.")] = None,
+    since: Annotated[datetime | None, typer.Option(help="Only rows that were published then or later; UTC.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every row; needed where nothing else is said.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the rows, and do nothing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Put copies of published rows into the outbox, in their old order, behind all that waits.
+
+    Rows are kept where `relay.retention_days` is set. All of them or none are put back.
+    """
+    from inorder.operate.outbox import replay_outbox
+
+    if key is None and topic is None and since is None and not everything:
+        raise typer.BadParameter("say which with --key, --topic or --since, or say --all")
+    at = None if since is None else since.replace(tzinfo=UTC)
+    encoded = None if key is None else key.encode()
+    count = replay_outbox(load(config), key=encoded, topic=topic, since=at, dry_run=dry_run)
+    if as_json:
+        show_json({"rows": count, "dry_run": dry_run})
+    else:
+        say(f"{count} rows to replay; nothing was done." if dry_run else f"{count} rows wait to be published again.")

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from inorder.cli.options import AsJson, ConfigFile, load
-from inorder.cli.output import say, show_json
+from inorder.cli.output import AsJson, ConfigFile, load, say, show_json
 
 app = typer.Typer(help="Make or print the tables.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -49,7 +48,7 @@ WhichLayout = Annotated[
 @app.command()
 def install(config: ConfigFile = None, layout: WhichLayout = Layout.native, as_json: AsJson = False) -> None:
     """Make the tables where they are missing; running it again changes nothing."""
-    from inorder.wiring import install_schema
+    from inorder.operate.schema import install_schema
 
     made = install_schema(load(config), layout.value)
     if as_json:
@@ -69,7 +68,7 @@ def sql(
     as_json: AsJson = False,
 ) -> None:
     """Print the DDL, for your own migrations; no connection is made."""
-    from inorder.wiring import schema_sql
+    from inorder.operate.schema import schema_sql
 
     if dialect is None and layout is not Layout.journal:
         dialect = Dialect.postgresql

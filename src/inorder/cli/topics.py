@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from inorder.cli.options import AsJson, ConfigFile, load
-from inorder.cli.output import say, show_fields, show_json, show_table
+from inorder.cli.output import AsJson, ConfigFile, load, say, show_fields, show_json, show_table
 from inorder.cli.stopping import in_background, stop_on_signals
 
 if TYPE_CHECKING:
-    from inorder.ports.topic_generations import TopicState
-    from inorder.topics.desired import Action
+    from inorder.topics.failover import Action
+    from inorder.topics.generations import TopicState
     from inorder.topics.switch import Step
 
 app = typer.Typer(
@@ -28,7 +27,7 @@ STOP_SECONDS = 60.0
 @app.command()
 def plan(config: ConfigFile = None, as_json: AsJson = False) -> None:
     """Print what `topics apply` would do, and what only a switch can do. Nothing is changed."""
-    from inorder.wiring import plan_topics
+    from inorder.operate.topics import plan_topics
 
     _show_actions(plan_topics(load(config)), as_json, "Every topic is as the settings want it.")
 
@@ -39,7 +38,7 @@ def apply_plan(config: ConfigFile = None, as_json: AsJson = False) -> None:
 
     No partition is ever added to a topic or taken away: its keys would move and lose their order.
     """
-    from inorder.wiring import apply_topics
+    from inorder.operate.topics import apply_topics
 
     _show_actions(apply_topics(load(config)), as_json, "Every topic is as the settings want it.")
 
@@ -62,7 +61,7 @@ def failover(
     It may be broken off at any moment and run again: it goes on where it was. For about three seconds messages of
     this topic wait; everything else is untouched.
     """
-    from inorder.wiring import cancel_fail_over, fail_over
+    from inorder.operate.topics import cancel_fail_over, fail_over
 
     settings = load(config)
     if cancel:
@@ -82,7 +81,7 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Print the generations of topics, where a switch stands and what to do next."""
-    from inorder.wiring import generations_status
+    from inorder.operate.topics import generations_status
 
     found = generations_status(load(config), name)
     if as_json:
@@ -111,7 +110,7 @@ def migrate(
     Each record is copied exactly once, and each key keeps its order. It may be broken off and run again. `inorder
     pipeline run migrate` does the same on Spark.
     """
-    from inorder.wiring import migrate_topic
+    from inorder.topics.migration import migrate_topic
 
     settings = load(config)
     with stop_on_signals("the copy", STOP_SECONDS, lambda: "What is not copied stays where it is.") as stop:

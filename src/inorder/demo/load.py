@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import queue
 import random
-from collections.abc import Iterator
-from dataclasses import dataclass
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import Any
+
+import psycopg
+
+from inorder.database.postgres import connect
+from inorder.model.message import Message
+from inorder.outbox import Outbox
 
 KEYS = 500
 LATE_KEYS = 5
@@ -74,3 +84,115 @@ def body(update: Update, place: int) -> dict[str, object]:
         Kind.INVALID: {"enabled": "perhaps", "data": data},
     }
     return {"id": update.key, "place": place, **fields[update.kind]}
+
+
+# The demo's application: several connections that change a business table and publish in the same transaction.
+
+WRITERS = 4
+LATE_SECONDS = 5.0
+"""How long a late transaction stays open after its insert."""
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS demo_account (id bigint PRIMARY KEY, places bigint NOT NULL DEFAULT 0);
+INSERT INTO demo_account (id) SELECT generate_series(1, %d) ON CONFLICT DO NOTHING;
+"""
+_LOCK = "SELECT id FROM demo_account WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
+_COUNT = "UPDATE demo_account SET places = places + 1 WHERE id = ANY(%s) RETURNING id, places"
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """An event whose COMMIT has returned."""
+
+    key: int
+    place: int
+    fields: dict[str, object]
+    is_valid: bool
+
+
+@dataclass
+class Ledger:
+    """What the writers know to be committed. The checker believes nobody else."""
+
+    entries: list[Committed] = field(default_factory=list)
+    rolled_back: int = 0
+
+    def note(self, plan: Plan, entries: Sequence[Committed]) -> None:
+        """Takes the entries of one transaction; appending to a list is atomic, so writers share it."""
+        if plan.commits:
+            self.entries.extend(entries)
+        else:
+            self.rolled_back += len(entries)
+
+
+def install(url: str) -> None:
+    """Makes the business table."""
+    with connect(url, "inorder demo") as connection:
+        connection.execute(_TABLE % KEYS)
+
+
+def write(
+    url: str,
+    topic: str,
+    plans: Sequence[Plan],
+    ledger: Ledger,
+    stop: threading.Event,
+    *,
+    late_seconds: float = LATE_SECONDS,
+) -> None:
+    """Carries the plans out from several threads; returns when all are done, or soon after `stop` is set."""
+    work: queue.SimpleQueue[Plan] = queue.SimpleQueue()
+    for plan in plans:
+        if not plan.is_late:
+            work.put(plan)
+    late = [plan for plan in plans if plan.is_late]
+    with ThreadPoolExecutor(WRITERS + 1, thread_name_prefix="demo-writer") as pool:
+        jobs = [pool.submit(_write_all, url, topic, work, ledger, stop) for _ in range(WRITERS)]
+        jobs.append(pool.submit(_write_late, url, topic, late, ledger, stop, late_seconds))
+        for job in jobs:
+            job.result()
+
+
+def _write_all(url: str, topic: str, work: queue.SimpleQueue[Plan], ledger: Ledger, stop: threading.Event) -> None:
+    with connect(url, "inorder demo") as connection:
+        while not stop.is_set():
+            try:
+                plan = work.get_nowait()
+            except queue.Empty:
+                return
+            entries = _publish(connection, topic, plan)
+            _end(connection, plan, entries, ledger)
+
+
+def _write_late(
+    url: str, topic: str, plans: Sequence[Plan], ledger: Ledger, stop: threading.Event, seconds: float
+) -> None:
+    """Publishes first and commits last: ids below those that went out long ago."""
+    for plan in plans:
+        with connect(url, "inorder demo") as connection:
+            entries = _publish(connection, topic, plan)
+            stop.wait(seconds / max(len(plans), 1))
+            _end(connection, plan, entries, ledger)
+
+
+def _publish(connection: psycopg.Connection[Any], topic: str, plan: Plan) -> list[Committed]:
+    keys = [update.key for update in plan.updates]
+    connection.execute(_LOCK, (keys,))
+    places = dict(connection.execute(_COUNT, (keys,)).fetchall())
+    bodies = [body(update, places[update.key]) for update in plan.updates]
+    messages = [Message(topic, key=update.key, value=each) for update, each in zip(plan.updates, bodies, strict=True)]
+    Outbox().publish_list(connection, messages)
+    return [_entry(update.kind, each) for update, each in zip(plan.updates, bodies, strict=True)]
+
+
+def _entry(kind: Kind, message: dict[str, object]) -> Committed:
+    fields = {name: value for name, value in message.items() if name in ("enabled", "data")}
+    return Committed(int(str(message["id"])), int(str(message["place"])), fields, kind is not Kind.INVALID)
+
+
+def _end(connection: psycopg.Connection[Any], plan: Plan, entries: Sequence[Committed], ledger: Ledger) -> None:
+    if plan.commits:
+        connection.commit()
+    else:
+        connection.rollback()
+    ledger.note(plan, entries)

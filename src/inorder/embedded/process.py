@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
+import random
+import shutil
 import signal
+import socket
+import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -108,3 +115,113 @@ class GuardedProcess:
         if stdout := self._guardian.stdout:
             stdout.close()
         self._guardian.wait(self._grace_seconds + 10)
+
+
+# Servers that refuse to run as root: whom they run as instead, and where that user can reach.
+
+
+def unprivileged() -> Account | None:
+    """None for ordinary users, who run servers as themselves; `nobody` when we are root.
+
+    `nobody` is on every Unix, so we need not add a user to somebody's machine.
+    """
+    if os.geteuid() != 0:
+        return None
+    try:
+        entry = pwd.getpwnam("nobody")
+    except KeyError:
+        raise UnreachableError(
+            "PostgreSQL refuses to run as root, and there is no user nobody to run it as.",
+            hint="Run inorder as an ordinary user.",
+        ) from None
+    return Account(entry.pw_uid, entry.pw_gid)
+
+
+def is_open_to_all(path: Path) -> bool:
+    """True when every user may walk to `path`; root's home, for one, is closed to all others."""
+    return all(parent.stat().st_mode & stat.S_IXOTH for parent in (path, *path.parents))
+
+
+def reachable_copy(site: Path, folders: Sequence[str], name: str) -> Path:
+    """A copy of some folders of `site` where every user can read them, made once and owned by root."""
+    copy = Path(tempfile.gettempdir()) / f"inorder-{name}"
+    if not copy.exists():
+        fresh = Path(tempfile.mkdtemp(prefix="inorder-"))
+        for folder in folders:
+            shutil.copytree(site / folder, fresh / folder, symlinks=True)
+        _open_to_all(fresh)
+        try:
+            fresh.rename(copy)
+        except OSError:  # another process was faster; its copy is as good
+            shutil.rmtree(fresh)
+    if copy.stat().st_uid != os.geteuid():
+        raise UnreachableError(f"{copy} belongs to another user.", hint="Remove it, then try again.")
+    return copy
+
+
+def _open_to_all(folder: Path) -> None:
+    """What its owner may read and run, all may; a strict umask would otherwise travel with a copy."""
+    for path in (folder, *folder.rglob("*")):
+        if not path.is_symlink():
+            mode = stat.S_IMODE(path.stat().st_mode)
+            path.chmod(mode | (mode & 0o500) >> 3 | (mode & 0o500) >> 6)
+
+
+# Free ports on the loopback address.
+
+HOST = "127.0.0.1"
+# Below the range from which Linux and macOS number outgoing connections: a client that keeps knocking while
+# its server restarts would otherwise now and then be given that very port, connect to itself and keep the
+# server out.
+_RANGE = range(15_000, 32_000)
+
+
+def is_free(port: int) -> bool:
+    """True when a server could listen on this port now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+            probe.listen(1)
+        except OSError:
+            return False
+    return True
+
+
+def free_port() -> int:
+    """A port nobody listens on; random, so that neighbours who choose at the same moment seldom agree."""
+    for port in random.sample(_RANGE, 200):
+        if is_free(port):
+            return port
+    raise UnreachableError(f"No free port was found between {_RANGE.start} and {_RANGE.stop} on {HOST}.")
+
+
+def need_port(port: int, purpose: str) -> int:
+    """`port` itself when it is free."""
+    if not is_free(port):
+        raise UnreachableError(
+            f"{purpose}: port {port} is busy.", hint="Stop what listens there, or ask for another port."
+        )
+    return port
+
+
+def answers(port: int) -> bool:
+    """True when something accepts connections on this port."""
+    try:
+        socket.create_connection((HOST, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def ask(port: int, request: bytes) -> bytes:
+    """The first bytes a server says after `request`; none when it does not answer.
+
+    Enough to see by its protocol that a server is ready, without needing its driver installed.
+    """
+    try:
+        with socket.create_connection((HOST, port), timeout=2) as connection:
+            connection.sendall(request)
+            return connection.recv(64)
+    except OSError:
+        return b""

@@ -14,10 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
-from inorder.embedded.data_folder import DataFolder
-from inorder.embedded.places import need_disk
-from inorder.embedded.ports import answers, free_port, is_free, need_port
-from inorder.embedded.process import Account, GuardedProcess, Order
+from inorder.embedded.folders import DataFolder, need_disk
+from inorder.embedded.process import Account, GuardedProcess, Order, answers, free_port, is_free, need_port
 from inorder.model.errors import ConfigurationError, UnreachableError
 
 _PORT_TRIES = 3

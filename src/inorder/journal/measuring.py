@@ -2,25 +2,60 @@
 
 Who wants no figures does without the wrappers and pays nothing. The time of a stream is the time that its reader has
 waited for it, not what the reader did in between.
+
+What an application that uses journals, or the job `expire`, tells Prometheus about them.
+
+| name                                                 | meaning |
+|---|---|
+| `inorder_journal_latency_seconds{topic,type}`        | how long `append`, `read`, `pointer`, `delete`, `purge` and |
+|                                                      | `mark` took; of a read, what its reader waited |
+| `inorder_journal_events_total{topic,type}`           | events that were appended (`append`) and read (`read`) |
+| `inorder_journal_results_total{topic,type,result}`   | how often each of them was a `success` or a `failure` |
+| `inorder_journal_encode_seconds{payload_type}`       | how long events took to become a record, `json` or `binary` |
+| `inorder_journal_decode_seconds{payload_type}`       | how long an unreplicated record took to become events |
+| `inorder_journal_consumer_seconds{step}`             | consumers for reads of the log: to get one (`acquire`), and |
+|                                                      | for how long it was used (`use`) |
+| `inorder_journal_store_latency_seconds{topic,type}`  | how long the store took to `read`, for a `pointer`, for |
+|                                                      | `ids` and for the replicated `offset` |
+| `inorder_journal_store_events_total{topic}`          | events that were read from the store |
+| `inorder_head_cache_find_seconds{topic,result,when}` | questions to the head cache: the store was `ahead`, the |
+|                                                      | journal was `known`; `limited`: forgotten, `late`: not seen |
+|                                                      | in time, `absent`: no cache; at once (`now`) or `later` |
+| `inorder_head_cache_journals{topic}`                 | journals that it holds |
+| `inorder_head_cache_waiting{topic}`                  | readers that wait for it |
+| `inorder_head_cache_record_age_seconds{topic}`       | how old records are when they reach it |
+| `inorder_head_cache_offsets_total{topic,source}`     | offsets that it has moved on, by `kafka` and by the `store` |
+| `inorder_expire_pass_seconds`                        | how long the job `expire` took to look at all topics |
+| `inorder_expire_journals_total{topic,outcome}`       | expired journals that it `purged`, or `left` |
+
+No label ever holds a key or an id.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections import Counter as Counts
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from inorder.database.pool import OnLent, untold
+from inorder.engines.measures import BOUNDS, SILENT, Meter
 from inorder.journal.action import Append
-from inorder.journal.client import Journal
+from inorder.journal.client import Journal, Journals
 from inorder.journal.codec.records import append_record, events_of
+from inorder.journal.reading.topic_cache import HeadCache
+from inorder.journal.stores.ports import EventualJournal, JournalHead, LogRecord
 from inorder.model.journal import MAX_SEQ_NR, DeleteTo, Event, EventRecord, Key, PartitionOffset, SeqNr
 from inorder.model.message import Record
-from inorder.ports.journal_log import LogRecord
-from inorder.ports.journal_store import EventualJournal, JournalHead
-from inorder.ports.meter import Meter
-from inorder.ports.pool import OnLent
 
 if TYPE_CHECKING:
     from inorder.journal.client import Journals
@@ -214,3 +249,159 @@ def _streamed(source: Iterator[T], spent: float, told: Callable[[float, int, boo
         if close is not None:
             close()
         told(spent, items, failed)
+
+
+# Where the parts of journals meet the registry of an application; without one nothing is measured.
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+
+@dataclass(frozen=True, slots=True)
+class Instruments:
+    """What is put around the parts; as it stands, nothing."""
+
+    meter: Meter = SILENT
+    on_lent: OnLent = untold
+    encode: Callable[..., Record] = append_record
+    decode: Callable[..., list[EventRecord]] = events_of
+    metrics: JournalMetrics | None = None
+
+    def store(self, store: EventualJournal) -> EventualJournal:
+        """The store, measured where that is wanted."""
+        return store if self.metrics is None else MeasuredStore(store, self.metrics)
+
+    def journal(self, journals: Journals, key: Key) -> Journal:
+        """A journal, measured where that is wanted."""
+        return Journal(journals, key) if self.metrics is None else MeasuredJournal(journals, key, self.metrics)
+
+    def watch(self, heads: HeadCache | None) -> Callable[[], None]:
+        """Asks a head cache at each scrape; returns how to stop it."""
+        if self.metrics is None or heads is None:
+            return lambda: None
+        return self.metrics.watch(heads.readings)
+
+
+def instruments(registry: CollectorRegistry | None) -> Instruments:
+    """What to measure with; several users of one registry share its figures."""
+    if registry is None:
+        return Instruments()
+
+    metrics = journal_metrics(registry)
+    codec = MeasuredCodec(metrics)
+    return Instruments(metrics, lending(metrics), codec.encode, codec.decode, metrics)
+
+
+_TIMES: Final = {
+    "journal_latency": ("journal_latency", "How long a verb of a journal took.", ("topic", "type")),
+    "journal_encode": ("journal_encode", "How long events took to become a record.", ("payload_type",)),
+    "journal_decode": ("journal_decode", "How long a record took to become events.", ("payload_type",)),
+    "journal_consumer": ("journal_consumer", "Consumers for reads of the log.", ("step",)),
+    "store_latency": ("journal_store_latency", "How long the store took.", ("topic", "type")),
+    "head_cache_find": ("head_cache_find", "Questions to the head cache.", ("topic", "result", "when")),
+    "head_cache_record_age": ("head_cache_record_age", "How old records are when they reach it.", ("topic",)),
+    "expire_pass": ("expire_pass", "How long a pass over all topics took.", ()),
+}
+_COUNTS: Final = {
+    "journal_events": ("journal_events", "Events that were appended and read.", ("topic", "type")),
+    "journal_results": ("journal_results", "How often a verb succeeded or failed.", ("topic", "type", "result")),
+    "store_events": ("journal_store_events", "Events that were read from the store.", ("topic",)),
+    "head_cache_offsets": ("head_cache_offsets", "Offsets that the cache has moved on.", ("topic", "source")),
+    "expire_journals": ("expire_journals", "Expired journals.", ("topic", "outcome")),
+}
+# A read from memory, or the encoding of one event, takes microseconds.
+_BUCKETS: Final = (0.000_01, 0.000_1, *BOUNDS)
+
+
+class HeadReading(Protocol):
+    """What a head cache holds of one topic."""
+
+    @property
+    def journals(self) -> int: ...
+
+    @property
+    def waiting(self) -> int: ...
+
+
+ReadHeads = Callable[[], Mapping[str, HeadReading]]
+
+
+class JournalMetrics:
+    """The figures of all journals of a registry: a `Meter`."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._times = {
+            name: Histogram(f"inorder_{ours}_seconds", meaning, labels, buckets=_BUCKETS, registry=registry)
+            for name, (ours, meaning, labels) in _TIMES.items()
+        }
+        self._counts = {
+            name: Counter(f"inorder_{ours}", meaning, labels, registry=registry)
+            for name, (ours, meaning, labels) in _COUNTS.items()
+        }
+        self._heads = HeadCollector()
+        registry.register(self._heads)
+
+    def took(self, name: str, seconds: float, *labels: str) -> None:
+        """Adds a time."""
+        metric = self._times[name]
+        (metric.labels(*labels) if labels else metric).observe(seconds)
+
+    def add(self, name: str, number: float, *labels: str) -> None:
+        """Adds a number."""
+        self._counts[name].labels(*labels).inc(number)
+
+    def watch(self, read: ReadHeads) -> Callable[[], None]:
+        """Asks a head cache at each scrape; returns how to stop it."""
+        return self._heads.watch(read)
+
+
+class HeadCollector(Collector):
+    """What the head caches hold, together."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._reads: list[ReadHeads] = []
+
+    def watch(self, read: ReadHeads) -> Callable[[], None]:
+        """Asks one more; returns how to stop it."""
+        with self._lock:
+            self._reads.append(read)
+
+        def forget() -> None:
+            with self._lock:
+                if read in self._reads:
+                    self._reads.remove(read)
+
+        return forget
+
+    def collect(self) -> Iterator[Metric]:
+        """Called at each scrape."""
+        with self._lock:
+            reads = list(self._reads)
+        journals, waiting = Counts[str](), Counts[str]()
+        for read in reads:
+            for topic, reading in read().items():
+                journals[topic] += reading.journals
+                waiting[topic] += reading.waiting
+        yield _gauge("head_cache_journals", "Journals that it holds.", journals)
+        yield _gauge("head_cache_waiting", "Readers that wait for it.", waiting)
+
+
+_known: WeakKeyDictionary[CollectorRegistry, JournalMetrics] = WeakKeyDictionary()
+_known_lock = threading.Lock()
+
+
+def journal_metrics(registry: CollectorRegistry) -> JournalMetrics:
+    """The figures of a registry: the same for all journals that are given it, whenever they are opened."""
+    with _known_lock:
+        found = _known.get(registry)
+        if found is None:
+            found = _known[registry] = JournalMetrics(registry)
+        return found
+
+
+def _gauge(name: str, meaning: str, numbers: Mapping[str, int]) -> Metric:
+    family = GaugeMetricFamily(f"inorder_{name}", meaning, labels=("topic",))
+    for topic, number in sorted(numbers.items()):
+        family.add_metric((topic,), number)
+    return family

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
 from typing import Any
 
+from inorder.database.sql import family, load, named, quoted, quoted_table
 from inorder.model.errors import ConfigurationError, ValidationError
-from inorder.model.headers import to_text
-from inorder.model.message import Record
-from inorder.outbox.layouts import LAYOUTS, family, quoted_table, statements
-from inorder.outbox.layouts.trendyol import encode as trendyol
-from inorder.sql import load, named, quoted
+from inorder.model.message import Record, to_text
+from inorder.outbox.layouts import LAYOUTS, statements
+from inorder.outbox.layouts import trendyol_text as trendyol
 
 # Escaped text may be twice its size, and MySQL takes 16 MiB a statement by default; 4 MiB leaves room. It
 # also keeps a long list from becoming one enormous parameter.
@@ -109,7 +108,7 @@ def append_to(table: str, dialect: str, layout: str = "native") -> Append:
     names = {"table": quoted_table(dialect, table)}
     in_arrays = family(dialect) == "postgres"
     if in_arrays:
-        names["woken"] = load("inorder.outbox.layouts.waking", "postgres.sql").render("woken", **names)
+        names["woken"] = load("inorder.outbox.layouts", "waking/postgres.sql").render("woken", **names)
     pyformat = statements(layout, dialect).render("append", **names)
     return Append(pyformat, named(pyformat), in_arrays)
 
@@ -143,4 +142,178 @@ _COLUMNS: dict[str, Callable[[Record], str | bytes | int | None]] = {
     "text_key": lambda record: trendyol.text(record.key),
     "text_value": lambda record: trendyol.text(record.value),
     "header": trendyol.header,
+}
+
+
+# What `publish` accepts, and how a statement is run in the transaction of each.
+#
+# A connection is recognised by the names of the classes it descends from, so no driver is imported that the
+# application has not loaded itself. Each writer does two things: it refuses a connection on which every
+# statement commits on its own, because then the event would no longer stand or fall with the rows it tells
+# about, and it runs the append statements. None of them commits, rolls back or asks for anything to be
+# returned.
+#
+# | accepted                                         | refused when                                            |
+# |--------------------------------------------------|---------------------------------------------------------|
+# | SQLAlchemy Session, Connection, scoped and async | isolation level AUTOCOMMIT                              |
+# | psycopg Connection, AsyncConnection              | autocommit, and no transaction block is open            |
+# | PyMySQL Connection                               | autocommit, and no transaction was begun                |
+# | sqlite3 Connection                               | isolation_level None or autocommit True, none was begun |
+# | Django's connection                              | autocommit, outside atomic()                            |
+
+Outcome = Coroutine[Any, Any, None] | None
+Writer = Callable[[Any, Target, Sequence[Record]], Outcome]
+
+_ACCEPTED = (
+    "a SQLAlchemy Session, Connection, scoped_session, AsyncSession or AsyncConnection, a psycopg 3 "
+    "Connection or AsyncConnection, a PyMySQL Connection, a sqlite3 Connection, or django.db.connection"
+)
+
+
+def writer_of(connection: object) -> Writer:
+    """The function that writes records through a connection of this kind."""
+    names = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(connection).__mro__]
+    writer = next((_WRITERS[name] for name in names if name in _WRITERS), None)
+    if writer is None:
+        raise ConfigurationError(
+            f"Cannot publish through a {names[0]}.",
+            hint=f"Pass the object that holds your transaction: {_ACCEPTED}.",
+        )
+    return writer
+
+
+def _appends(target: Target, dialect: str, records: Sequence[Record]) -> Iterator[tuple[Append, Any]]:
+    append = append_to(target.table, dialect, target.layout)
+    for batch in batches(records):
+        yield append, append.parameters(batch)
+
+
+def _sqlalchemy_session(session: Any, target: Target, records: Sequence[Record]) -> None:
+    # Pending objects are not flushed: a message holds only what its author put into it, and all of it commits
+    # together.
+    _sqlalchemy(session.connection(), target, records)
+
+
+def _sqlalchemy(connection: Any, target: Target, records: Sequence[Record]) -> None:
+    if _sqlalchemy_autocommits(connection):
+        raise _autocommit("SQLAlchemy connection", "Leave out isolation_level AUTOCOMMIT.")
+    for append, parameters in _appends(target, connection.dialect.name, records):
+        connection.execute(_text(append.named), parameters)
+
+
+def _sqlalchemy_async(handle: Any, target: Target, records: Sequence[Record]) -> Outcome:
+    result: Outcome = handle.run_sync(_sqlalchemy, target, records)
+    return result
+
+
+def _sqlalchemy_async_session(handle: Any, target: Target, records: Sequence[Record]) -> Outcome:
+    result: Outcome = handle.run_sync(_sqlalchemy_session, target, records)
+    return result
+
+
+def _sqlalchemy_async_scoped(registry: Any, target: Target, records: Sequence[Record]) -> Outcome:
+    return _sqlalchemy_async_session(registry(), target, records)
+
+
+@cache
+def _text(statement: str) -> Any:
+    from sqlalchemy import text
+
+    return text(statement)
+
+
+def _sqlalchemy_autocommits(connection: Any) -> bool:
+    try:
+        autocommit = connection.dialect.detect_autocommit_setting(connection.connection.dbapi_connection)
+    except NotImplementedError:
+        return False
+    if not autocommit:
+        return False
+    # SQLAlchemy's recipe for SQLite switches the driver to autocommit and sends BEGIN itself. Its BEGIN goes
+    # out when the connection begins, which the first statement would make it do anyway.
+    if not connection.in_transaction():
+        connection.begin()
+    return not getattr(connection.connection.driver_connection, "in_transaction", False)
+
+
+def _psycopg(connection: Any, target: Target, records: Sequence[Record]) -> None:
+    from psycopg import Cursor
+    from psycopg.rows import tuple_row
+
+    _refuse_psycopg_autocommit(connection)
+    # A cursor of our own, because the connection's factories may speak another placeholder or expect result
+    # columns.
+    with Cursor(connection, row_factory=tuple_row) as cursor:
+        for append, parameters in _appends(target, "postgresql", records):
+            cursor.execute(append.pyformat.encode(), parameters)
+
+
+async def _psycopg_async(connection: Any, target: Target, records: Sequence[Record]) -> None:
+    from psycopg import AsyncCursor
+    from psycopg.rows import tuple_row
+
+    _refuse_psycopg_autocommit(connection)
+    async with AsyncCursor(connection, row_factory=tuple_row) as cursor:
+        for append, parameters in _appends(target, "postgresql", records):
+            await cursor.execute(append.pyformat.encode(), parameters)
+
+
+def _refuse_psycopg_autocommit(connection: Any) -> None:
+    from psycopg.pq import TransactionStatus
+
+    if connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE:
+        raise _autocommit("psycopg connection", "Publish inside `with connection.transaction():`.")
+
+
+def _pymysql(connection: Any, target: Target, records: Sequence[Record]) -> None:
+    from pymysql.constants.SERVER_STATUS import SERVER_STATUS_IN_TRANS
+
+    if connection.get_autocommit() and not connection.server_status & SERVER_STATUS_IN_TRANS:
+        raise _autocommit("PyMySQL connection", "Call connection.begin() first.")
+    with connection.cursor() as cursor:
+        for append, parameters in _appends(target, "mysql", records):
+            cursor.executemany(append.pyformat, parameters)
+
+
+def _sqlite(connection: Any, target: Target, records: Sequence[Record]) -> None:
+    # Python 3.12 added `autocommit`; -1 there means that isolation_level still decides, as it does before
+    # 3.12.
+    autocommit = getattr(connection, "autocommit", -1)
+    commits_alone = connection.isolation_level is None if autocommit == -1 else autocommit
+    if commits_alone and not connection.in_transaction:
+        raise _autocommit("sqlite3 connection", 'Execute "BEGIN" first.')
+    for append, parameters in _appends(target, "sqlite", records):
+        connection.executemany(append.named, parameters)
+
+
+def _django(connection: Any, target: Target, records: Sequence[Record]) -> None:
+    appends = _appends(target, getattr(connection, "vendor", ""), records)
+    if not connection.in_atomic_block and connection.get_autocommit():
+        raise _autocommit("Django connection", "Publish inside `with transaction.atomic():`.")
+    with connection.cursor() as cursor:
+        for append, parameters in appends:
+            execute = cursor.execute if append.in_arrays else cursor.executemany
+            execute(append.pyformat, parameters)
+
+
+def _autocommit(kind: str, hint: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"The {kind} is in autocommit mode: the message would be committed without the rows it tells about.",
+        hint=hint,
+    )
+
+
+_WRITERS: dict[str, Writer] = {
+    "sqlalchemy.orm.session.Session": _sqlalchemy_session,
+    "sqlalchemy.orm.scoping.scoped_session": _sqlalchemy_session,
+    "sqlalchemy.engine.base.Connection": _sqlalchemy,
+    "sqlalchemy.ext.asyncio.session.AsyncSession": _sqlalchemy_async_session,
+    "sqlalchemy.ext.asyncio.scoping.async_scoped_session": _sqlalchemy_async_scoped,
+    "sqlalchemy.ext.asyncio.engine.AsyncConnection": _sqlalchemy_async,
+    "psycopg.Connection": _psycopg,
+    "psycopg.AsyncConnection": _psycopg_async,
+    "pymysql.connections.Connection": _pymysql,
+    "sqlite3.Connection": _sqlite,
+    "django.db.backends.base.base.BaseDatabaseWrapper": _django,
+    "django.utils.connection.ConnectionProxy": _django,
 }

@@ -36,9 +36,9 @@ from itertools import compress
 from typing import NamedTuple, Protocol
 
 from inorder.model.errors import RejectedError, TopicUnavailableError, TransientError
+from inorder.model.outbox_row import OutboxRow
 from inorder.outbox.append import weight_of
-from inorder.outbox.errand import Errand
-from inorder.ports.outbox_store import OutboxRow
+from inorder.outbox.pending import Errand
 
 log = logging.getLogger("inorder.publisher")
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, overload
 
-from inorder.model.message import Limits, Message, Record
-from inorder.outbox.append import Target
-from inorder.outbox.connections import Outcome, writer_of
-from inorder.outbox.encoding import Checks, Rules, encoded, encoded_list
+from inorder.model.errors import ConfigurationError, ValidationError
+from inorder.model.message import Limits, Message, Record, encode
+from inorder.outbox.append import Outcome, Target, writer_of
 
 if TYPE_CHECKING:
     import sqlite3
@@ -111,3 +112,123 @@ class Outbox:
         write = writer_of(connection)
         self._target.refuse(records, in_list=True)
         return write(connection, self._target, records)
+
+
+# Messages of a call, checked and encoded before anything is written or sent.
+
+
+class Refusal(Protocol):
+    """Why the readers of a topic would reject a record: a stable code for programs, a detail for people."""
+
+    @property
+    def code(self) -> str: ...
+
+    @property
+    def detail(self) -> str: ...
+
+
+Checks: TypeAlias = Mapping[str, Callable[[bytes | None, bytes | None], Refusal | None]]
+"""By topic, what looks at the key and the value of each record; a topic without one takes everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a message must keep: Kafka's limits, and what the readers of its topic ask for."""
+
+    limits: Limits = field(default_factory=Limits)
+    checks: Checks = field(default_factory=dict)
+
+
+def listed(messages: Iterable[Message] | Message) -> list[Message]:
+    """The messages of a call; a single one is refused, since it was meant for another call."""
+    if isinstance(messages, Message):
+        raise ValidationError("messages", "a Message is not a list.", hint="Use publish(…) for a single one.")
+    return list(messages)
+
+
+def encoded_list(messages: Iterable[Message], rules: Rules) -> list[Record]:
+    """The records of a list; one bad message refuses all, with its place in the name of the field."""
+    records = []
+    for position, message in enumerate(listed(messages)):
+        try:
+            records.append(encoded("", message, rules))
+        except ValidationError as error:
+            raise _placed(f"messages[{position}]", error) from error
+    return records
+
+
+def encoded(field: str, message: object, rules: Rules) -> Record:
+    """The record of a message; `field` names what was given instead of one."""
+    if not isinstance(message, Message):
+        raise ValidationError(field, f"a {type(message).__name__} is not a Message.", hint=_MESSAGE_HINT)
+    record = encode(message, rules.limits)
+    if (check := rules.checks.get(record.topic)) and (refusal := check(record.key, record.value)):
+        raise ValidationError("value", f"{refusal.detail} ({refusal.code})", hint=_hint(record), rule=refusal.code)
+    return record
+
+
+_MESSAGE_HINT = 'Write Message("topic", key=…, value=…).'
+
+
+def _hint(record: Record) -> str:
+    return f"Readers of topic {record.topic!r} would reject it: docs/pipeline.md has the rules of messages."
+
+
+def _placed(place: str, error: ValidationError) -> ValidationError:
+    """The same refusal, with its field named from the list down."""
+    field = f"{place}.{error.field}" if error.field else place
+    return ValidationError(field, error.message.removeprefix(f"{error.field}: "), hint=error.hint, rule=error.rule)
+
+
+# An outbox table that is not there, or is of another layout, told as what it is.
+#
+# Our statements are fixed, so when a database does not understand one, the table is not what the settings say. The
+# error of the driver is known by its code. It may be wrapped by SQLAlchemy or Django, and no driver is imported for
+# it.
+
+_SQLSTATES = frozenset({"42P01", "42703", "42804", "3F000"})
+"""PostgreSQL: no such table, no such column, a column of another type, no such schema."""
+_MYSQL_NUMBERS = frozenset({1146, 1054, 1049})
+"""No such table, no such column, no such database."""
+
+
+@contextmanager
+def table_errors(table: str, layout: str) -> Iterator[None]:
+    """Raises `ConfigurationError` for what shows that the table is missing or has other columns."""
+    try:
+        yield
+    except Exception as error:
+        if (cause := _cause(error)) is None:
+            raise
+        raise ConfigurationError(
+            f"Nothing was written: {table!r} is not an outbox table of layout {layout!r}. {_words(cause)}",
+            hint=(
+                f"`inorder schema sql --layout {layout}` prints what makes it, `inorder schema install --layout "
+                f"{layout}` runs it; or set relay.table and relay.layout to what is there. Then publish again."
+            ),
+        ) from error
+
+
+def _cause(error: BaseException | None) -> BaseException | None:
+    while error is not None:
+        if _is_of_the_table(error):
+            return error
+        error = getattr(error, "orig", None) or error.__cause__
+    return None
+
+
+def _is_of_the_table(error: BaseException) -> bool:
+    import sqlite3  # a driver like the others: publishing through another one does not load it
+
+    if isinstance(error, sqlite3.Error):
+        # SQLite has one code for everything that is wrong with a statement.
+        return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
+    if getattr(error, "sqlstate", None) in _SQLSTATES:
+        return True
+    is_mysql = type(error).__module__.startswith("pymysql")
+    return is_mysql and bool(error.args) and error.args[0] in _MYSQL_NUMBERS
+
+
+def _words(cause: BaseException) -> str:
+    text = str(cause.args[-1]) if cause.args else type(cause).__name__
+    return f"The database says: {text.strip().splitlines()[0]}."

@@ -8,22 +8,29 @@ read column by column, by functions that run in C. A slice with anything odd in 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import orjson
 
-from inorder.pipeline.field_types import FIELD_TYPES, FieldType, Refused
-from inorder.pipeline.fold import Change, fold
-from inorder.pipeline.keys import KEY_BYTES_LIMIT, encoded_key
-from inorder.pipeline.mapping import TableMapping
-from inorder.pipeline.upsert import Decoder, Delete, Rejected, Update
-from inorder.ports.slice_work import Slice
-from inorder.ports.table_store import DeadLetter, FoldedRow, RowKey
+from inorder.engines.slice_work import Slice
+from inorder.model.errors import ConfigurationError
+from inorder.pipeline.mapping import (
+    FIELD_TYPES,
+    KEY_BYTES_LIMIT,
+    FieldType,
+    KeyReader,
+    Refused,
+    TableMapping,
+    encoded_key,
+    json_type,
+    shortened,
+)
+from inorder.pipeline.stores.ports import NULL, Assigned, DeadLetter, FoldedRow, RowKey
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BLOCK = 1000
@@ -172,3 +179,202 @@ def _differ(encoded: bytes, key: bytes | None) -> bool:
 @lru_cache(maxsize=64)
 def _plain_reader(mapping: TableMapping) -> _PlainReader:
     return _PlainReader(mapping)
+
+
+# The `upsert` job's decisions about one record: what it asks for, or why it cannot be applied.
+#
+# A field that is absent is not touched; nor is one that is null or an empty text, unless the mapping says that a null
+# empties its column. Fields that the mapping does not know are ignored. A record without a value deletes its row.
+# Publishers ask the same code before they send.
+
+__all__ = ["IGNORED", "KEY_BYTES_LIMIT", "Decoded", "Decoder", "Delete", "Ignored", "Rejected", "Update", "shortened"]
+
+
+class Update(NamedTuple):
+    """A valid record: `values` follow the mapping's fields, None keeps the column, NULL empties it."""
+
+    key: RowKey
+    values: tuple[Assigned, ...]
+
+
+class Delete(NamedTuple):
+    """A valid record without a value: the row goes."""
+
+    key: RowKey
+
+
+class Rejected(NamedTuple):
+    """A record that cannot be applied, with a stable code for programs and a detail for people."""
+
+    code: str
+    detail: str
+
+
+class Ignored(NamedTuple):
+    """A valid record that asks for nothing: only a key."""
+
+
+IGNORED = Ignored()
+Decision: TypeAlias = Update | Delete | Rejected | Ignored
+
+
+class Decoder:
+    """Decodes records by one mapping; made once per slice, called once per record."""
+
+    def __init__(self, mapping: TableMapping) -> None:
+        self._why = f"mode {mapping.mode!r}, deletes {mapping.deletes!r}"
+        self._can_delete = mapping.can_delete
+        self._limit = mapping.max_value_bytes
+        self._schema = schema_check(mapping.schema) if mapping.schema else None
+        self._keys = KeyReader(mapping)
+        self._fields = tuple((name, FIELD_TYPES[kind].convert) for name, kind in mapping.fields)
+        self._null = NULL if mapping.nulls == "write" else None
+        self._nothing = (None,) * len(mapping.fields)
+
+    def decode(self, key: bytes | None, value: bytes | None) -> Decision:
+        """What the record asks for; it never raises."""
+        try:
+            if value is None:
+                return self._delete(key)
+            if len(value) > self._limit:
+                return Rejected("too-large", f"The value has {len(value)} bytes, the limit is {self._limit}.")
+            document = orjson.loads(value)
+            return self._flaw(document) or self._update(key, document)
+        except orjson.JSONDecodeError as error:
+            return Rejected("not-json", f"{error}; it begins {shortened(value)}.")
+        except Refused as refused:
+            return Rejected(refused.code, refused.detail)
+
+    def _delete(self, key: bytes | None) -> Decision:
+        if not self._can_delete:
+            return Rejected("null-value", f"The record has no value, and this pipeline takes no deletes ({self._why}).")
+        if key is None:
+            return Rejected("null-value", "The record has neither a value nor a key, so it names no row to delete.")
+        return Delete(self._keys.from_record(key))
+
+    def _flaw(self, document: Any) -> Rejected | None:
+        if type(document) is not dict:
+            return Rejected("not-an-object", f"The value is a JSON {json_type(document)}: {shortened(document)}.")
+        if self._schema is not None and (flaw := self._schema(document)) is not None:
+            return Rejected("schema-mismatch", flaw)
+        return None
+
+    def _update(self, record_key: bytes | None, document: dict[str, Any]) -> Decision:
+        key = self._keys.from_document(record_key, document)
+        values: list[Assigned] = []
+        for name, convert in self._fields:
+            value = document.get(name)
+            if value is None:
+                values.append(self._null if name in document else None)
+            elif value == "":
+                values.append(None)
+            else:
+                try:
+                    values.append(convert(value))
+                except Refused as refused:
+                    return Rejected(refused.code, f"The field {name!r} {refused.detail}.")
+        update = Update(key, tuple(values))
+        return IGNORED if update.values == self._nothing else update
+
+
+# What many records of one key amount to: one row a key, whatever the mode.
+#
+# A row is folded in offset order, and the result is what the records would have left one by one. In mode `insert` that
+# is the first of them. In mode `update` nothing follows a delete, because a row that is gone is not made again.
+
+Values: TypeAlias = tuple[Assigned, ...]
+Change: TypeAlias = tuple[RowKey, int, Values | None]
+"""A key, an offset, and the values of an update; None deletes."""
+
+
+def fold(changes: Iterable[Change], mode: str = "upsert") -> list[FoldedRow]:
+    """The rows, keys ascending; changes that the mode leaves out are not counted in them."""
+    # A list a key: values, offset, records, wavered. It is the innermost loop of the job, so it stays flat.
+    rows: dict[RowKey, list[object]] = {}
+    find, is_insert, is_update = rows.get, mode == "insert", mode == "update"
+    for key, offset, values in changes:
+        row = find(key)
+        if row is None:
+            rows[key] = [values, offset, 1, False]
+            continue
+        older: Values | None = row[0]  # type: ignore[assignment]  # the lists are as the line above makes them
+        if is_insert or (is_update and older is None and values is not None):
+            continue
+        row[1] = offset
+        row[2] += 1  # type: ignore[operator]  # as above
+        if older is None or values is None:
+            row[0], row[3] = _after_delete(values), row[3] or values is not older
+            continue
+        if not row[3]:
+            row[3] = _disagree(older, values)
+        row[0] = values if None not in values else _laid_over(older, values)
+    return [FoldedRow(key, *rows[key]) for key in _ascending(rows)]  # type: ignore[arg-type]  # as above
+
+
+def _after_delete(values: Values | None) -> Values | None:
+    """A row that is made anew begins with nulls."""
+    return None if values is None else tuple([NULL if value is None else value for value in values])
+
+
+def _disagree(older: Values, newer: Values) -> bool:
+    for old, new in zip(older, newer, strict=True):  # noqa: SIM110 - any() with a generator takes three times as long
+        if old is not None and new is not None and old != new:
+            return True
+    return False
+
+
+def _laid_over(older: Values, newer: Values) -> Values:
+    return tuple([old if new is None else new for old, new in zip(older, newer, strict=True)])
+
+
+def _ascending(rows: dict[RowKey, list[object]]) -> list[RowKey]:
+    return sorted(rows)
+
+
+# The JSON Schema of a topic: what publisher and consumer hold a document against, compiled once a process.
+#
+# The text of the schema travels, not the validator: a mapping is pickled to Spark's workers, and equal texts share one
+# validator wherever they arrive. A check costs about half a microsecond. Nothing is fetched: a schema that refers to
+# another file is refused when it is compiled, because what a publisher checks must not hang on a server.
+
+SchemaCheck: TypeAlias = Callable[[object], str | None]
+"""What is wrong with a document, for people; None where it is valid."""
+
+_SHOWN = 200
+
+
+@cache
+def schema_check(text: str) -> SchemaCheck:
+    """The check of a schema; raises `ConfigurationError` where it is none, or where the extra is not installed."""
+    validator = _compiled(text)
+
+    def check(document: object) -> str | None:
+        return None if validator.is_valid(document) else _flaw(next(validator.iter_errors(document)))
+
+    return check
+
+
+def _compiled(text: str) -> Any:
+    try:
+        import jsonschema_rs
+    except ImportError as error:
+        raise ConfigurationError(
+            "A topic has a json_schema, and the package jsonschema-rs, which reads it, is not installed.",
+            hint="Install it with `pip install 'inorder[schema]'`.",
+        ) from error
+    try:
+        return jsonschema_rs.validator_for(text, offline=True)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"The json_schema of a topic is none: {' '.join(str(error).split())}",
+            hint="Mend the file; it must be one JSON Schema, complete in itself.",
+        ) from error
+
+
+def _flaw(error: Any) -> str:
+    """Which field, which rule, and the library's words, which name the value."""
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path).lstrip(".")
+    subject = f"The field {place!r}" if place else "The value"
+    rule = next((part for part in reversed(error.schema_path) if isinstance(part, str)), "")
+    words = error.message if len(error.message) <= _SHOWN else f"{error.message[:_SHOWN]}…"
+    return f"{subject} breaks the rule {rule!r} of the topic's schema: {words}."

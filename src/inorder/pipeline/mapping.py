@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any, Final, TypeAlias
+from uuid import UUID
+
+import orjson
 
 from inorder.model.errors import ConfigurationError
-from inorder.pipeline.field_types import FIELD_TYPES, KEY_TYPES
+from inorder.model.names import RESERVED_COLUMNS
+from inorder.pipeline.stores.ports import RowKey, Value
 
 MODES: Final = ("upsert", "insert", "update")
 DELETES: Final = ("tombstone", "reject")
 NULLS: Final = ("ignore", "write")
-RESERVED_COLUMNS: Final = ("version_generation", "version_offset", "updated_at")
 
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
 
@@ -122,3 +128,246 @@ class TableMapping:
 def _check_known(what: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
         raise ConfigurationError(f"{value!r} is not a known {what}.", hint=f"Use one of: {', '.join(known)}.")
+
+
+# The key of a row, in a document and as the key of a Kafka record.
+#
+# One column is its text, `7` or `anna`; several are a JSON array of them in order, `[7,"anna"]`, without blanks. All
+# records of a key must be in one partition, and the record key decides the partition. So a record key that says
+# something else than the document is refused.
+
+KEY_BYTES_LIMIT: Final = 1024
+"""Longer text keys do not fit every database's index, and one of them would stop a whole slice."""
+
+_SHOWN = 80
+
+KeyOf: TypeAlias = Callable[[Any], RowKey]
+
+
+def encoded_key(key: RowKey) -> bytes:
+    """The key as the key of a record, and as tombstones keep it."""
+    return orjson.dumps(key) if isinstance(key, tuple) else str(key).encode()
+
+
+class KeyReader:
+    """Reads the key of one mapping; what it refuses it raises as `Refused`, the column named."""
+
+    def __init__(self, mapping: TableMapping) -> None:
+        self._columns = tuple((name, FIELD_TYPES[kind].convert) for name, kind in mapping.key_columns)
+        self._types = tuple(kind for _, kind in mapping.key_columns)
+        self._names = ", ".join(repr(name) for name in mapping.key_names)
+
+    def from_document(self, record_key: bytes | None, document: dict[str, Any]) -> RowKey:
+        """The key that the document names; a record key must be the same."""
+        key = self._made([document.get(name) for name, _ in self._columns])
+        expected = encoded_key(key)
+        if len(expected) > KEY_BYTES_LIMIT:
+            raise Refused("key-too-long", f"{self._names} has {len(expected)} bytes, the limit is {KEY_BYTES_LIMIT}.")
+        if record_key is not None and record_key != expected:
+            shown = f"The record key is {shortened(record_key)}, {self._names} is {key!r:.{_SHOWN}}."
+            raise Refused("key-mismatch", shown)
+        return key
+
+    def from_record(self, record_key: bytes) -> RowKey:
+        """The key that a record without a value names, by its record key alone."""
+        try:
+            key = self._made(self._parts(record_key))
+        except (ValueError, Refused) as error:
+            shown = f"The record has no value, and its key {shortened(record_key)} is not one of {self._names}."
+            raise Refused("key-mismatch", shown) from error
+        if encoded_key(key) != record_key or len(record_key) > KEY_BYTES_LIMIT:
+            shown = f"The record has no value, and its key {shortened(record_key)} is not written as {self._names} is."
+            raise Refused("key-mismatch", shown)
+        return key
+
+    def _parts(self, record_key: bytes) -> list[Any]:
+        if len(self._columns) == 1:
+            text = record_key.decode()
+            return [text if self._types[0] in ("text", "uuid") else int(text)]
+        parts = orjson.loads(record_key)
+        if type(parts) is not list or len(parts) != len(self._columns):
+            raise ValueError(parts)
+        return parts
+
+    def _made(self, parts: list[Any]) -> RowKey:
+        found: list[int | str] = []
+        for (name, convert), part in zip(self._columns, parts, strict=True):
+            if part is None or part == "":
+                raise Refused("missing-key", f"The field {name!r} is absent or empty.")
+            try:
+                found.append(convert(part))  # type: ignore[arg-type]  # types of keys convert to int and str only
+            except Refused as refused:
+                raise Refused(refused.code, f"The field {name!r} {refused.detail}.") from None
+        return found[0] if len(found) == 1 else tuple(found)
+
+
+# The types of fields: which JSON values they take, and what a table is given for them.
+#
+# Each type has one rule, `convert`: it returns what is to be stored, or raises `Refused`. What JSON has no type for
+# is text in one canonical form, so that equal values have equal texts. `is_plain` is a short cut past the rule: it is
+# asked for whole columns, and true only where `convert` would return every value as it is.
+
+_DECIMAL = re.compile(r"(?P<sign>-?)0*(?P<whole>[0-9]+?)(?:\.(?P<fraction>[0-9]+?)0*)?\Z")
+_WHOLE_DIGITS, _FRACTION_DIGITS = 35, 30
+"""What DECIMAL of MySQL can hold; a wider number would be rounded there without a word."""
+_NUMERIC_CHARACTERS = 350
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+"""The escape of U+0000 in a JSON text, and not a backslash followed by u0000."""
+
+
+class Refused(Exception):  # noqa: N818 - an answer, not an error of ours
+    """A value that its field does not take."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(code, detail)
+        self.code = code
+        self.detail = detail
+
+
+Convert: TypeAlias = Callable[[Any], Value]
+IsPlain: TypeAlias = Callable[[set[type], Sequence[Any]], bool]
+
+
+def _never_plain(_types: set[type], _present: Sequence[Any]) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class FieldType:
+    """A type by its rule, and perhaps a short cut."""
+
+    convert: Convert
+    is_plain: IsPlain = _never_plain
+    """Of the types in a column and its values, nulls left out."""
+
+
+def shortened(value: object) -> str:
+    """A value as it may stand in a log line or a dead letter's detail."""
+    text = repr(value[:_SHOWN]) if isinstance(value, bytes | str) else repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def json_type(value: object) -> str:
+    """What JSON calls it."""
+    names = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
+    return names.get(type(value), "null")
+
+
+def _wrong_type(value: object, kind: str) -> Refused:
+    return Refused("wrong-type", f"is a JSON {json_type(value)}, not {kind}: {shortened(value)}")
+
+
+def _boolean() -> FieldType:
+    def convert(value: Any) -> Value:
+        if value is True or value is False:
+            return value
+        raise _wrong_type(value, "boolean")
+
+    return FieldType(convert, lambda types, _: types <= {bool})
+
+
+def _whole(kind: str, bits: int) -> FieldType:
+    low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+
+    def convert(value: Any) -> Value:
+        if type(value) is int and low <= value <= high:
+            return value
+        # orjson reads whole numbers beyond 64 bits as floats
+        if type(value) is int or (type(value) is float and abs(value) > high):
+            raise Refused("out-of-range", f"is {value}, outside {kind}")
+        raise _wrong_type(value, kind)
+
+    def is_plain(types: set[type], present: Sequence[Any]) -> bool:
+        return not types or (types == {int} and low <= min(present) and max(present) <= high)
+
+    return FieldType(convert, is_plain)
+
+
+def _double() -> FieldType:
+    def convert(value: Any) -> Value:
+        if type(value) in (float, int):
+            return float(value)
+        raise _wrong_type(value, "double")
+
+    return FieldType(convert, lambda types, _: types <= {float})
+
+
+def _text() -> FieldType:
+    def convert(value: Any) -> Value:
+        if type(value) is not str:
+            raise _wrong_type(value, "text")
+        if "\0" in value:
+            raise Refused("nul-character", "holds the character U+0000, which tables cannot store")
+        return value
+
+    return FieldType(convert, lambda types, present: types <= {str} and "\0" not in "".join(present))
+
+
+def _numeric(value: Any) -> Value:
+    if type(value) not in (str, int, float):
+        raise _wrong_type(value, "numeric")
+    digits = value if type(value) is str else format(Decimal(repr(value)), "f")
+    found = _DECIMAL.match(digits) if len(digits) <= _NUMERIC_CHARACTERS else None
+    if found is None:
+        raise Refused("wrong-type", f"is no decimal number that numeric takes: {shortened(value)}")
+    whole, fraction = found["whole"], found["fraction"] or ""
+    if len(whole) > _WHOLE_DIGITS or len(fraction) > _FRACTION_DIGITS:
+        limits = f"{_WHOLE_DIGITS} digits before the point and {_FRACTION_DIGITS} after it"
+        raise Refused("out-of-range", f"is {shortened(value)}, and numeric takes {limits} at most")
+    number = f"{whole}.{fraction}".rstrip("0").rstrip(".") if fraction else whole
+    return f"{found['sign']}{number}" if number.strip("0.") else "0"
+
+
+def _timestamp(value: Any) -> Value:
+    if type(value) is not str:
+        raise _wrong_type(value, "timestamp")
+    try:
+        moment = datetime.fromisoformat(value)
+        if moment.tzinfo is None:
+            raise Refused("wrong-type", f"is a time without its zone, as in 2026-01-31T12:00:00Z: {shortened(value)}")
+        return moment.astimezone(UTC).isoformat(sep=" ", timespec="microseconds")
+    except (ValueError, OverflowError) as error:
+        raise Refused("wrong-type", f"is no time as RFC 3339 writes it: {shortened(value)}") from error
+
+
+def _date(value: Any) -> Value:
+    if type(value) is not str:
+        raise _wrong_type(value, "date")
+    try:
+        return date.fromisoformat(value).isoformat()
+    except ValueError as error:
+        raise Refused("wrong-type", f"is no date, as in 2026-01-31: {shortened(value)}") from error
+
+
+def _uuid(value: Any) -> Value:
+    if type(value) is not str:
+        raise _wrong_type(value, "uuid")
+    try:
+        return str(UUID(value))
+    except ValueError as error:
+        raise Refused("wrong-type", f"is no uuid: {shortened(value)}") from error
+
+
+def _json(value: Any) -> Value:
+    try:
+        text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+    except orjson.JSONEncodeError as error:
+        raise Refused("wrong-type", f"is JSON nested too deeply to be stored: {shortened(value)}") from error
+    if _NUL.search(text):
+        raise Refused("nul-character", "holds the character U+0000, which tables cannot store")
+    return text
+
+
+FIELD_TYPES: Final[dict[str, FieldType]] = {
+    "boolean": _boolean(),
+    "integer": _whole("integer", 32),
+    "bigint": _whole("bigint", 64),
+    "double": _double(),
+    "numeric": FieldType(_numeric),
+    "text": _text(),
+    "timestamp": FieldType(_timestamp),
+    "date": FieldType(_date),
+    "uuid": FieldType(_uuid),
+    "json": FieldType(_json),
+}
+KEY_TYPES: Final = ("bigint", "integer", "text", "uuid")

@@ -56,11 +56,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from inorder.ports.outbox_store import LAST_ID, OutboxRow, OutboxStore, Page, Scan
-from inorder.relay.batch import Batch
-from inorder.relay.limits import FIRST_ROWS, next_limit
+from inorder.model.outbox_row import OutboxRow
+from inorder.relay.batch import FIRST_ROWS, Batch, next_limit
 from inorder.relay.marker import Marker
 from inorder.relay.scan import Horizon, Sweeps, after_scan, is_sweep_only, is_watching, next_scan, observe
+from inorder.relay.stores.ports import LAST_ID, OutboxStore, Page, Scan
 
 MOST_SWEPT_IN_HAND = 50_000
 """Rows in hand that a sweep may return again; with more of them waiting it looks at the head of the table only."""

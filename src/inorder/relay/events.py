@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
-from inorder.ports.outbox_store import OutboxRow
+from inorder.model.outbox_row import OutboxRow
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,11 +51,11 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from inorder.model.errors import TransientError
-from inorder.ports.mark_store import MarkStore
-from inorder.ports.outbox_store import OutboxRow
+from inorder.model.outbox_row import OutboxRow
 from inorder.relay.batch import Batch
 from inorder.relay.marker import Marker
 from inorder.relay.scan import Horizon, Sweeps, after_mark, observe
+from inorder.relay.stores.ports import MarkStore
 
 log = logging.getLogger("inorder.relay")
 

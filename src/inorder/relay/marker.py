@@ -11,11 +11,15 @@ that carries the decision no more: a row that a person has put back must not be 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 
-from inorder.model.errors import PermanentError
-from inorder.ports.exceeded_store import Exceeding
+from inorder.kafka.shard_log_port import ShardLog
+from inorder.model.errors import ConfigurationError, FencedError, PermanentError
+from inorder.model.outbox_row import OutboxRow
+from inorder.relay.stores.ports import Exceeding
 
 Range = tuple[int, int]
 """First and last id, both included."""
@@ -73,3 +77,97 @@ def ranges(ids: Iterable[int]) -> tuple[Range, ...]:
     if first is not None and last is not None:
         found.append((first, last))
     return tuple(found)
+
+
+# Whose ids a marker speaks of: the outbox signs its markers, and a relay of another one refuses to go by them.
+#
+# Ids are only unique within one table. Two services with the same `relay.group` on one cluster, or a service whose
+# tables were made anew, would find a marker that names ids of other rows, and purge their own as published: lost
+# without a trace. So each outbox has a random name, kept beside its registration, and every marker carries the name
+# of the outbox that it is about. A marker without a name is of an earlier version, and taken at its word.
+#
+# | what                                       | then |
+# |---|---|
+# | two outboxes share a group                 | whoever comes second is refused before it purges or sends anything |
+# | the tables were dropped and made anew      | refused; `inorder relay reshard --restored` begins anew |
+# | the database was restored from a backup    | the name is the same: that it was restored must be said, as ever |
+
+_FIELD = "outbox"
+
+
+class SigningShardLog:
+    """A `ShardLog` around a fenced one; `identity` is asked behind the fence."""
+
+    def __init__(self, log: ShardLog, identity: Callable[[], str], group: str, *, is_restored: bool = False) -> None:
+        self._log = log
+        self._ask_identity = identity
+        self._group = group
+        self._is_restored = is_restored
+        self._signature = b""
+
+    def take_over(self) -> bytes | None:
+        """Takes over; a marker of another outbox is refused, unless this one is said to be restored."""
+        marker = self._log.take_over()
+        identity = self._ask_identity()
+        self._signature = f'{{"{_FIELD}": "{identity}", '.encode()
+        found, unsigned = _unsigned(marker)
+        if found is not None and found != identity and not self._is_restored:
+            raise ConfigurationError(
+                f"The markers of relay.group = {self._group!r} are those of another outbox: their ids are not ours.",
+                hint="Give each outbox a group of its own. If these tables were made anew, run"
+                " `inorder relay reshard --restored`.",
+            )
+        return unsigned
+
+    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
+        """Publishes, the marker signed."""
+        self._log.publish(rows, self._signature + marker[1:])
+
+    def close(self) -> None:
+        """Drops the producer; `take_over` may follow."""
+        self._log.close()
+
+
+def _unsigned(marker: bytes | None) -> tuple[str | None, bytes | None]:
+    """Who signed a marker, and the marker itself; what cannot be read is left to whoever decodes it."""
+    try:
+        fields = json.loads(marker or b"")
+        signer = fields.pop(_FIELD, None)
+    except (ValueError, AttributeError, TypeError):
+        return None, marker
+    return signer, json.dumps(fields).encode()
+
+
+# Ending the term of whoever owns a shard, without becoming its owner.
+#
+# The fence alone is not enough. An owner that must renew its producers fences back, and goes on if the last marker is
+# its own (`kafka/shard_log.py`). So the marker is committed again as it is, under our name: then it knows that it was
+# overtaken. Whoever takes over afterwards finds the same marker as without us.
+
+log = logging.getLogger("inorder.relay")
+
+TRIES = 10
+"""An owner may win its shard back meanwhile: in a new term, or because it renewed its producers in an old one."""
+
+
+def end_term(open_log: Callable[[], ShardLog]) -> None:
+    """Ends the shard's term that runs at the moment, and settles its open transaction."""
+
+    def end() -> None:
+        with closing(open_log()) as shard:
+            marker = shard.take_over()
+            shard.publish((), Marker().encode() if marker is None else marker)
+
+    insist(end)
+
+
+def insist(act: Callable[[], None]) -> None:
+    """Does what needs a shard's fence, again as long as its owner wins the fence back."""
+    for tries_left in reversed(range(TRIES)):
+        try:
+            act()
+            return
+        except FencedError as error:
+            if not tries_left:
+                raise
+            log.info("relay.fenced_again: %s", error)

@@ -36,7 +36,8 @@ from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
 from itertools import chain, takewhile
 
-from inorder.ports.outbox_store import LAST_ID, OutboxRow, Page, Scan
+from inorder.model.outbox_row import OutboxRow
+from inorder.relay.stores.ports import LAST_ID, Page, Scan
 
 SWEEP_SECONDS = 60.0
 """How often the table is read from its head whatever is known about ids."""

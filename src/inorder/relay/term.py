@@ -16,13 +16,13 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Protocol
 from uuid import UUID
 
-from inorder.ports.exceeded_store import ExceededStore, Exceeding
-from inorder.ports.outbox_store import OutboxRow, Sleeper
-from inorder.ports.shard_log import ShardLog
+from inorder.kafka.shard_log_port import ShardLog
+from inorder.model.outbox_row import OutboxRow
 from inorder.relay.batch import Batch
 from inorder.relay.marker import Marker, ranges
 from inorder.relay.parking import Parking, Waiting
-from inorder.relay.settlement import Settlement
+from inorder.relay.purge_queue import Settlement
+from inorder.relay.stores.ports import ExceededStore, Exceeding, Sleeper
 
 log = logging.getLogger("inorder.relay")
 

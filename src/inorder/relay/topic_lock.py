@@ -63,18 +63,14 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import UUID, uuid4
 
+from inorder.kafka.shard_log_port import ShardLog
 from inorder.model.errors import ConfigurationError, FencedError, InorderError, TransientError
-from inorder.ports.exceeded_store import ExceededStore
-from inorder.ports.outbox_store import OutboxRow
-from inorder.ports.shard_log import ShardLog
-from inorder.ports.topic_store import TopicStore
+from inorder.model.outbox_row import OutboxRow
+from inorder.relay.batch import Pace
 from inorder.relay.events import BatchProduced
-from inorder.relay.pace import Pace
 from inorder.relay.parking import Policy
-from inorder.relay.topic_lock_batch import Means, Sending, TopicProgress
-from inorder.relay.topic_lock_hold import Heart, Hold
-from inorder.relay.topic_lock_rest import Rest
-from inorder.relay.topic_lock_rules import Topics, includes
+from inorder.relay.stores.ports import ExceededStore, Sleeper, TopicStore
+from inorder.relay.topic_lock_batch import Heart, Hold, Means, Sending, TopicProgress, Topics, includes
 
 log = logging.getLogger("inorder.relay")
 
@@ -283,3 +279,174 @@ def _log_messages(rows: Sequence[OutboxRow]) -> None:
 
 def _text(stored: bytes | None) -> str | None:
     return None if stored is None else stored.decode(errors="backslashreplace")
+
+
+# The workers of one process, each on a thread; one that dies is replaced after a pause.
+
+
+RESTART_SECONDS = 5.0
+
+
+class TopicRelay:
+    """Runs workers until it is told to stop, or until one ends by what only a person can mend."""
+
+    def __init__(
+        self,
+        new_worker: Callable[[], TopicWorker],
+        *,
+        workers: int,
+        stop: threading.Event,
+        prepare: Callable[[], None] = lambda: None,
+        restart_seconds: float = RESTART_SECONDS,
+    ) -> None:
+        """`prepare` is called before the first worker is made; it raises if this instance may not work."""
+        self._new_worker = new_worker
+        self._count = workers
+        self._stop = stop
+        self._prepare = prepare
+        self._restart_seconds = restart_seconds
+        self._changed = threading.Lock()
+        self._workers: list[TopicWorker] = []
+        self._ended = TopicProgress()
+        self._failure: ConfigurationError | None = None
+
+    @property
+    def progress(self) -> Summary:
+        """What all workers have done, also those that died."""
+        with self._changed:
+            return Summary(list(self._workers), self._ended)
+
+    def in_flight(self) -> list[OutboxRow]:
+        """The rows in the hands of all workers; any thread may ask."""
+        with self._changed:
+            return [row for worker in self._workers for row in worker.in_flight]
+
+    def run(self) -> None:
+        """Returns after `stop` is set and every worker has ended."""
+        self._until_prepared()
+        names = [f"inorder-topics-{number}" for number in range(self._count)]
+        threads = [threading.Thread(target=self._keep, name=name, daemon=True) for name in names]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def _until_prepared(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._prepare()
+                self._ended.last_error = ""
+                return
+            except TransientError as error:
+                self._ended.last_error = str(error)
+                log.warning("relay.waiting: %s", error)
+                self._stop.wait(self._restart_seconds / 10)
+
+    def _keep(self) -> None:
+        """One worker after the other, until the end."""
+        while not self._stop.is_set():
+            worker = self._new_worker()
+            with self._changed:
+                self._workers.append(worker)
+            try:
+                worker.run()
+            except ConfigurationError as error:
+                self._failure = error
+                self._stop.set()
+            except Exception:
+                log.exception("relay.worker_died", extra={"worker": str(worker.id)})
+                self._stop.wait(self._restart_seconds)
+            finally:
+                self._forget(worker)
+
+    def _forget(self, worker: TopicWorker) -> None:
+        try:
+            worker.close()
+        finally:
+            with self._changed:
+                self._workers.remove(worker)
+                self._ended.published += worker.progress.published
+                self._ended.processed += worker.progress.processed
+                self._ended.exceeded += worker.progress.exceeded
+
+
+class Summary:
+    """What several workers have done, at one moment."""
+
+    def __init__(self, workers: list[TopicWorker], ended: TopicProgress) -> None:
+        each = [ended, *(worker.progress for worker in workers)]
+        self.leader_id: UUID | None = next((worker.leader_id for worker in workers if worker.leader_id), None)
+        self.published = sum(progress.published for progress in each)
+        self.processed = sum(progress.processed for progress in each)
+        self.exceeded = sum(progress.exceeded for progress in each)
+        self.last_error = next((progress.last_error for progress in each if progress.last_error), "")
+
+
+# Where idle workers of a process rest: one of them listens for publishers, the others wait for it, or for a while.
+
+IDLE_SECONDS = 0.5
+
+
+LOOK_SECONDS = 0.2
+"""How soon a resting worker notices that it is to stop."""
+
+
+class Rest:
+    """Shared by the workers of a relay."""
+
+    def __init__(
+        self,
+        sleeper: Sleeper,
+        *,
+        stop: threading.Event,
+        idle_seconds: float = IDLE_SECONDS,
+        brief_seconds: float | None = None,
+    ) -> None:
+        """`brief_seconds` is the pause while publishers cannot be asked, because one is about to commit."""
+        self._sleeper = sleeper
+        self._stop = stop
+        self._idle_seconds = idle_seconds
+        self._brief_seconds = idle_seconds if brief_seconds is None else brief_seconds
+        self._listening = threading.Lock()
+        self._woken = threading.Condition()
+
+    def pause(self, has_work: Callable[[], bool]) -> None:
+        """Returns when a publisher woke us, or after a while; `has_work` finds what was committed just before."""
+        if not self._listening.acquire(blocking=False):
+            self._wait(self._wait_for_listener, self._idle_seconds)
+            return
+        try:
+            woken = self._listen(has_work)
+        finally:
+            self._listening.release()
+        if woken:
+            with self._woken:
+                self._woken.notify_all()
+
+    def close(self) -> None:
+        """Gives the connection back."""
+        self._sleeper.close()
+
+    def _listen(self, has_work: Callable[[], bool]) -> bool:
+        asleep = self._sleeper.begin_sleep()
+        try:
+            if asleep and has_work():
+                return True
+            return self._wait(self._sleeper.wait, self._idle_seconds if asleep else self._brief_seconds)
+        finally:
+            self._sleeper.end_sleep()
+
+    def _wait_for_listener(self, seconds: float) -> bool:
+        with self._woken:
+            return self._woken.wait(seconds)
+
+    def _wait(self, wait: Callable[[float], bool], seconds: float) -> bool:
+        """Waits so long, and no longer than until the stop; whether somebody woke us."""
+        left = seconds
+        while left > 0 and not self._stop.is_set():
+            if wait(min(left, LOOK_SECONDS)):
+                return True
+            left -= LOOK_SECONDS
+        return False

@@ -19,10 +19,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Literal
 from uuid import UUID
 
+from inorder.kafka.shard_log_port import ShardLog
 from inorder.model.errors import (
     FencedError,
     RejectedError,
@@ -31,16 +35,106 @@ from inorder.model.errors import (
     TransientError,
     UnknownOutcomeError,
 )
-from inorder.ports.exceeded_store import ExceededStore, Exceeding
-from inorder.ports.outbox_store import OutboxRow
-from inorder.ports.shard_log import ShardLog
-from inorder.ports.topic_store import TopicStore
-from inorder.relay.pace import Pace
+from inorder.model.outbox_row import OutboxRow
+from inorder.relay.batch import Pace
 from inorder.relay.parking import Order, Policy, halves, order_of
-from inorder.relay.topic_lock_hold import Heart, Hold
-from inorder.relay.topic_lock_rules import compacted
+from inorder.relay.stores.ports import ExceededStore, Exceeding, TopicState, TopicStore
+
+# Our lock on one topic as far as we know it, and the heart that keeps it while a batch is on the way.
 
 log = logging.getLogger("inorder.relay")
+
+BEATS_A_LOCK = 4
+"""How often the heart beats in the time after which a lock is stale."""
+
+
+class Hold:
+    """One worker's lock on one topic, from `lock` to `unlock`."""
+
+    def __init__(
+        self, store: TopicStore, topic: str, worker: UUID, *, lock_seconds: float, clock: Callable[[], float]
+    ) -> None:
+        self.topic = topic
+        self._store = store
+        self._worker = worker
+        self._lock_seconds = lock_seconds
+        self._clock = clock
+        self._confirmed_at = clock()
+        self._is_lost = False
+
+    def beat(self) -> None:
+        """Renews the lock; any thread may."""
+        asked_at = self._clock()
+        if self._store.heartbeat(self.topic, self._worker):
+            self._confirmed_at = asked_at
+        else:
+            self._is_lost = True
+
+    def require(self) -> None:
+        """Raises `FencedError` if the lock is known to be lost, and asks for it if it may be."""
+        if not self._is_lost and must_ask(self._clock(), self._confirmed_at, self._lock_seconds):
+            self.beat()
+        if self._is_lost:
+            raise FencedError(f"The lock of topic {self.topic!r} was taken from worker {self._worker}.")
+
+    @contextmanager
+    def confirming(self) -> Iterator[None]:
+        """Around a call of the store that renews the lock by itself."""
+        asked_at = self._clock()
+        yield
+        self._confirmed_at = asked_at
+
+
+class Heart:
+    """Beats for a hold while its batch is on the way, on a thread of its own."""
+
+    def __init__(self, lock_seconds: float) -> None:
+        self._seconds = lock_seconds / BEATS_A_LOCK
+        self._changed = threading.Condition()
+        self._hold: Hold | None = None
+        self._batch = 0
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._run, name="inorder-heart", daemon=True)
+        self._thread.start()
+
+    @contextmanager
+    def beating(self, hold: Hold) -> Iterator[None]:
+        """Keeps the lock for as long as the block lasts."""
+        self._set(hold)
+        try:
+            yield
+        finally:
+            self._set(None)
+
+    def close(self) -> None:
+        """Ends the thread; may be called twice."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def _set(self, hold: Hold | None) -> None:
+        with self._changed:
+            self._hold = hold
+            self._batch += 1
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        while (hold := self._next()) is not None:
+            try:
+                hold.beat()
+            except TransientError as error:
+                log.warning("relay.heartbeat_failed: %s", error, extra={"topic": hold.topic})
+
+    def _next(self) -> Hold | None:
+        """The hold to beat for, once one has been on its way for a while; None at the end."""
+        with self._changed:
+            while not self._is_closed:
+                hold, batch = self._hold, self._batch
+                woken = self._changed.wait(self._seconds if hold else None)
+                if hold is not None and not woken and self._batch == batch:
+                    return hold
+            return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,3 +309,50 @@ class Sending:
 def _is_long_away(error: TransientError) -> bool:
     """Whether the topic had better rest; one that is being switched is open again in a moment."""
     return isinstance(error, TopicUnavailableError) and not isinstance(error, TopicSwitchingError)
+
+
+# What the strategy `topic-lock` decides, as functions of values.
+
+Topics = frozenset[str] | Literal["all"]
+"""Some topics by name, or all there are."""
+
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+def includes(topics: Topics, topic: str) -> bool:
+    """Whether a topic is among them."""
+    return topics == "all" or topic in topics
+
+
+def must_ask(now: float, confirmed_at: float, lock_seconds: float) -> bool:
+    """Whether the lock was confirmed so long ago that it must be asked for before anything is sent.
+
+    Half of its time is left then, for the answer and for the send. `confirmed_at` is when the question was asked.
+    """
+    return now - confirmed_at >= lock_seconds / 2
+
+
+def compacted(rows: Sequence[OutboxRow]) -> dict[int, list[int]]:
+    """The last row of each key by id, in order, each with the ids of all rows that it stands for.
+
+    A row without a key stands for itself. So does every row of a batch in which one is malformed: that one would stand
+    for good ones.
+    """
+    if any(row.flaw for row in rows):
+        return {row.id: [row.id] for row in rows}
+    last = {row.key: row.id for row in rows if row.key is not None}
+    found: dict[int, list[int]] = {}
+    for row in rows:
+        found.setdefault(row.id if row.key is None else last[row.key], []).append(row.id)
+    return dict(sorted(found.items()))
+
+
+def oldest_wait(state: TopicState, now: datetime) -> float:
+    """For how many seconds the oldest message has waited while nothing of its topic was done; 0 without messages.
+
+    A message may be older than it waits: one that was written long ago and committed now, for example.
+    """
+    if not state.messages:
+        return 0.0
+    since = max(state.oldest or LONG_AGO, state.last_processed_at or LONG_AGO)
+    return 0.0 if since == LONG_AGO else max(0.0, (now - since).total_seconds())

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from inorder.settings.contradictions import contradictions
 from inorder.settings.root import Settings, leaves
-from inorder.settings.tree import Path, spelt
+from inorder.settings.sources import Path, spelt
 
 M = TypeVar("M", bound=BaseModel)
 

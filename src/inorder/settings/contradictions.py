@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import combinations
 from typing import TYPE_CHECKING
 
-from inorder.settings.contradictions_of_journal import of_journal
-from inorder.settings.contradictions_of_pipeline import of_pipeline
-from inorder.settings.contradictions_of_polling import against_database, against_lease, against_polling
-from inorder.settings.kafka import Property
-from inorder.settings.relay import RelaySettings
-from inorder.settings.tree import spelt
+from inorder.model.names import RESERVED_COLUMNS
+from inorder.settings.journal import JournalSettings
+from inorder.settings.pipeline import PipelineSettings, UpsertSettings
+from inorder.settings.relay import MARGIN_PARTS, LeaseSettings, RelaySettings
+from inorder.settings.section import SecretUrl
+from inorder.settings.servers import Property
+from inorder.settings.sources import spelt
 
 if TYPE_CHECKING:
     from inorder.settings.root import Settings
@@ -136,4 +139,159 @@ def _sizes(settings: Settings) -> Iterator[str]:
         yield (
             f'outbox.max_value_bytes = {largest} is above kafka."message.max.bytes" = {limit}; '
             "the client would refuse what the outbox took."
+        )
+
+
+# Settings of the pipeline that are fine alone and wrong together.
+
+
+def of_pipeline(settings: Settings) -> Iterator[str]:
+    """A sentence for each pair of settings that cannot both hold."""
+    pipeline = settings.pipeline
+    yield from _one_way(pipeline)
+    for place, target in _places(pipeline):
+        yield from _columns(place, target)
+        if target.table == settings.relay.table:
+            yield (
+                f"{place}.table and relay.table are both {target.table!r}; the pipeline cannot write into the outbox."
+            )
+    for name in ("topic", "table"):
+        for value, count in Counter(getattr(target, name) for target in pipeline.tables).items():
+            if count > 1:
+                yield f"pipeline.tables name the {name} {value!r} {count} times; a {name} belongs to one of them."
+
+
+def _one_way(pipeline: PipelineSettings) -> Iterator[str]:
+    if pipeline.tables and "upsert" in pipeline.model_fields_set:
+        yield (
+            "pipeline.upsert and pipeline.tables are both given; "
+            "write the table of pipeline.upsert as one more of pipeline.tables."
+        )
+
+
+def _places(pipeline: PipelineSettings) -> Iterator[tuple[str, UpsertSettings]]:
+    yield from ((f"pipeline.tables.{index}", target) for index, target in enumerate(pipeline.tables))
+    if not pipeline.tables:
+        yield "pipeline.upsert", pipeline.upsert
+
+
+def _columns(place: str, target: UpsertSettings) -> Iterator[str]:
+    if len(target.key_type) not in (1, len(target.key)):
+        yield (
+            f"{place}.key names {len(target.key)} columns and {place}.key_type {len(target.key_type)} types; "
+            "name one type for each column, or one for all."
+        )
+    for name in target.key:
+        if name in target.fields or target.key.count(name) > 1:
+            yield (
+                f"{place}.key = {name!r} is also listed in {place}.fields, or twice; "
+                "the key is a column of its own, so leave it out of the fields."
+            )
+    for name in RESERVED_COLUMNS:
+        if name in (*target.key, *target.fields):
+            which = "key" if name in target.key else "fields"
+            yield (
+                f"{place}.{which} names {name!r}, a column that inorder itself keeps in "
+                f"{place}.table = {target.table!r}; rename the field."
+            )
+    if target.mode == "insert" and target.deletes == "tombstone" and "deletes" in target.model_fields_set:
+        yield f"{place}.deletes = 'tombstone' contradicts {place}.mode = 'insert', which never takes a row away."
+
+
+# Contradictions of the strategy `polling`, of leases and of the ways to the database.
+
+
+def against_polling(relay: RelaySettings) -> Iterator[str]:
+    """The layout, the shards and the tables that the strategy can work with."""
+    if relay.strategy != "polling":
+        if relay.layout == "trendyol" and relay.strategy == "mark-purge":
+            yield (
+                "relay.layout = 'trendyol' has no column for the leader id that relay.strategy = 'mark-purge' writes; "
+                "use relay.strategy = 'polling' or 'drain'."
+            )
+        return
+    if relay.layout != "trendyol":
+        yield (
+            f"relay.strategy = 'polling' contradicts relay.layout = {relay.layout!r}: "
+            "it needs the offset and the missing events of the layout 'trendyol'."
+        )
+    if relay.shards != 1:
+        yield (
+            f"relay.shards = {relay.shards} contradicts relay.strategy = 'polling', "
+            "which has one offset and so one shard."
+        )
+    yield from _tables(relay)
+
+
+def _tables(relay: RelaySettings) -> Iterator[str]:
+    schema = relay.table.rpartition(".")[0]
+    names = {"relay.table": relay.table} | {
+        f"relay.polling.{field}": getattr(relay.polling, field)
+        for field in ("missing_table", "exceeded_table", "offset_table")
+    }
+    for (one, name), (other, same) in combinations(names.items(), 2):
+        if _whole(name, schema) == _whole(same, schema):
+            yield f"{one} and {other} are both {same!r}; each needs a table of its own."
+
+
+def _whole(table: str, schema: str) -> tuple[str, str]:
+    before, _, name = table.rpartition(".")
+    return before or schema, name
+
+
+def against_lease(lease: LeaseSettings) -> Iterator[str]:
+    """An owner must be able to extend its lease, and to stop, before it ends."""
+    usable = lease.lifetime_ms - lease.margin_ms
+    if lease.race_interval_ms >= usable:
+        yield (
+            f"relay.lease.lifetime_ms = {lease.lifetime_ms} is too short for "
+            f"relay.lease.race_interval_ms = {lease.race_interval_ms}: an owner stops a {MARGIN_PARTS}th of the "
+            f"lifetime before its end, so it must extend its lease more often than every {usable:.0f} ms."
+        )
+    if lease.check_interval_ms > lease.margin_ms:
+        yield (
+            f"relay.lease.check_interval_ms = {lease.check_interval_ms} is longer than a {MARGIN_PARTS}th of "
+            f"relay.lease.lifetime_ms = {lease.lifetime_ms}: an owner would notice too late that it must stop."
+        )
+
+
+def against_database(settings: Settings) -> Iterator[str]:
+    """What stands beside `database.url` and must fit it."""
+    database, strategy = settings.database, settings.relay.strategy
+    scheme = _scheme(database.url)
+    if database.read_only_url is not None:
+        if strategy != "polling":
+            yield f"database.read_only_url is of no use with relay.strategy = {strategy!r}: only 'polling' reads there."
+        if scheme != _scheme(database.read_only_url):
+            yield (
+                f"database.read_only_url ({_scheme(database.read_only_url)}) and database.url ({scheme}) "
+                "must be the same kind of database."
+            )
+    if database.credentials_file is not None and scheme in ("not set", "sqlite"):
+        yield f"database.credentials_file needs a database.url of a server, and that is {scheme}."
+
+
+def _scheme(url: SecretUrl | None) -> str:
+    return "not set" if url is None else url.get_secret_value().partition("://")[0]
+
+
+# Settings of journals that are fine alone and wrong together; each refusal names both keys.
+
+
+def of_journal(journal: JournalSettings) -> Iterator[str]:
+    """A sentence for each pair of settings that cannot both hold."""
+    topic = journal.replicated_topic
+    for prefix in journal.topic_prefixes:
+        if topic.startswith(prefix):
+            yield (
+                f"journal.replicated_topic = {topic!r} begins with {prefix!r} of journal.topic_prefixes, so it would "
+                "itself be taken for a topic of journals; give it another name."
+            )
+    wait = journal.wait_for_store_ms
+    if wait and not topic:
+        yield f"journal.wait_for_store_ms = {wait} needs journal.replicated_topic, which is empty."
+    if wait >= journal.timeout_seconds * 1000:
+        yield (
+            f"journal.wait_for_store_ms = {wait} leaves a read no time for Kafka within "
+            f"journal.timeout_seconds = {journal.timeout_seconds}."
         )

@@ -6,9 +6,8 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from inorder.settings.database import DatabaseSettings
-from inorder.settings.section import Section, TopicName, TopicNameOrNone, Whole
-from inorder.settings.url import SecretUrl, with_known_scheme
+from inorder.settings.section import SecretUrl, Section, TopicName, TopicNameOrNone, Whole, with_known_scheme
+from inorder.settings.servers import DatabaseSettings
 
 SCHEMES = ("postgresql+psycopg", "cassandra")
 

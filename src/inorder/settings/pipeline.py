@@ -12,7 +12,7 @@ Engine = Literal["micro-batch", "resident"]
 Mode = Literal["upsert", "insert", "update"]
 Deletes = Literal["tombstone", "reject"]
 Nulls = Literal["ignore", "write"]
-# As inorder.pipeline.field_types has them; a test keeps the two together.
+# As inorder.pipeline.mapping has them; a test keeps the two together.
 KeyType = Literal["bigint", "integer", "text", "uuid"]
 FieldType = Literal["boolean", "integer", "bigint", "double", "numeric", "text", "timestamp", "date", "uuid", "json"]
 

@@ -8,11 +8,10 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from inorder.settings.kafka import BOOTSTRAP_DEFAULT, RESERVED
 from inorder.settings.root import Settings
 from inorder.settings.section import Planned
-from inorder.settings.sources import OTHER_VARIABLES, PREFIX
-from inorder.settings.tree import Model, Path, is_free, named_section_of, section_of
+from inorder.settings.servers import BOOTSTRAP_DEFAULT, RESERVED
+from inorder.settings.sources import OTHER_VARIABLES, PREFIX, Model, Path, is_free, named_section_of, section_of
 
 _HEAD = """\
 # Settings

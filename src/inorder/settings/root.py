@@ -13,22 +13,14 @@ from pydantic import ValidationError as PydanticError
 from pydantic_core import PydanticCustomError
 
 from inorder.settings.contradictions import contradictions
-from inorder.settings.database import DatabaseSettings
-from inorder.settings.health import HealthSettings
 from inorder.settings.journal import JournalSettings
-from inorder.settings.kafka import KafkaSettings, Property
-from inorder.settings.log import LogSettings
-from inorder.settings.outbox import OutboxSettings
+from inorder.settings.outbox import OutboxSettings, PublisherSettings, TopicSettings
 from inorder.settings.pipeline import PipelineSettings
-from inorder.settings.publisher import PublisherSettings
-from inorder.settings.redis import RedisSettings
-from inorder.settings.refusal import refusal
 from inorder.settings.relay import RelaySettings
-from inorder.settings.section import Section, TopicName
-from inorder.settings.sources import Entry, Origin, Source, entries, from_environment, from_file
-from inorder.settings.topics import TopicSettings
-from inorder.settings.tree import Path, spelt
-from inorder.settings.url import SecretUrl
+from inorder.settings.section import SecretUrl, Section, TopicName
+from inorder.settings.servers import DatabaseSettings, KafkaSettings, Property, RedisSettings
+from inorder.settings.service import HealthSettings, LogSettings
+from inorder.settings.sources import Entry, Origin, Path, Source, entries, from_environment, from_file, refusal, spelt
 
 _DEFAULT = Origin("default", "")
 

@@ -8,21 +8,86 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path as File
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel, RootModel, SecretStr
+from pydantic import ValidationError as PydanticError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
 from inorder.model.errors import ConfigurationError
-from inorder.settings.kafka import flatten
-from inorder.settings.tree import (
-    Model,
-    Path,
-    field_at,
-    is_free,
-    listed_section_of,
-    named_section_of,
-    nearest,
-    section_of,
-    spelt,
-)
+from inorder.settings.section import Planned, masked
+from inorder.settings.servers import flatten, is_secret
+
+# The keys that exist, read off the models, and the one that was probably meant.
+#
+# A path is the key as a tuple. `kafka` is free, so what follows it is one name with dots; `topics` has a
+# section per name.
+
+Path = tuple[str, ...]
+Model = type[BaseModel]
+
+
+def spelt(path: Path) -> str:
+    """The key as one writes it in TOML: parts with dots are quoted."""
+    return ".".join(part if part.replace("_", "").replace("-", "").isalnum() else f'"{part}"' for part in path)
+
+
+def is_free(annotation: Any) -> bool:
+    """Whether a section takes any name and its value, as `kafka` does."""
+    return isinstance(annotation, type) and issubclass(annotation, RootModel)
+
+
+def section_of(annotation: Any) -> Model | None:
+    """The model behind a field that is a table of known fields."""
+    is_model = isinstance(annotation, type) and issubclass(annotation, BaseModel)
+    return annotation if is_model and not is_free(annotation) else None
+
+
+def named_section_of(annotation: Any) -> Model | None:
+    """The model behind a field that is a table of such tables, each under a name of its own."""
+    return section_of(get_args(annotation)[1]) if get_origin(annotation) is dict else None
+
+
+def listed_section_of(annotation: Any) -> Model | None:
+    """The model behind a field that is a list of such tables."""
+    return section_of(get_args(annotation)[0]) if get_origin(annotation) is list else None
+
+
+def field_at(model: Model, path: Path) -> FieldInfo | None:
+    """The field a path leads to, or None where it leads nowhere or into a free section."""
+    if not path or path[0] not in model.model_fields:
+        return None
+    field = model.model_fields[path[0]]
+    if len(path) == 1:
+        return field
+    named = named_section_of(field.annotation)
+    inner, rest = (named, path[2:]) if named else (section_of(field.annotation), path[1:])
+    return field_at(inner, rest) if inner else None
+
+
+def known(model: Model, prefix: Path = ()) -> Iterator[Path]:
+    """Every key of a model, sections and fields alike, in the order of the file."""
+    for name, field in model.model_fields.items():
+        path = (*prefix, name)
+        yield path
+        if inner := section_of(field.annotation):
+            yield from known(inner, path)
+        if inner := named_section_of(field.annotation):
+            yield from known(inner, (*path, "NAME"))
+
+
+def nearest(model: Model, path: Path) -> Path | None:
+    """The known key that a wrong one looks like: among its neighbours, by its last part, then anywhere."""
+    paths = list(known(model))
+    neighbours = {other[-1]: other for other in paths if other[:-1] == path[:-1]}
+    last_parts = {other[-1]: other for other in paths}
+    whole = {".".join(other): other for other in paths}
+    for candidates, wanted in ((neighbours, path[-1]), (last_parts, path[-1]), (whole, ".".join(path))):
+        if found := get_close_matches(wanted, candidates, n=1, cutoff=0.7):
+            return candidates[found[0]]
+    return None
+
 
 FILE_DEFAULT = "inorder.toml"
 PREFIX = "INORDER_"
@@ -162,3 +227,90 @@ def unknown(model: Model, path: Path, origin: Origin) -> ConfigurationError:
 
 
 _LOOK = "docs/settings.md lists every key; `inorder config check` checks again."
+
+
+# Pydantic's findings in inorder's words: the key, the value, where it stands, what is expected.
+
+_URLS = (("database", "url"), ("database", "read_only_url"), ("redis", "url"))
+
+_EXPECTED = {
+    "int_parsing": "a whole number",
+    "int_type": "a whole number",
+    "int_parsing_size": "a smaller number",
+    "string_type": "text",
+    "string_too_long": "{max_length} characters or less",
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "dict_type": "a table",
+    "credentials": "a file with user and password: {text}",
+    "string_pattern_mismatch": "letters, digits and . _ : / @ -",
+    "too_short": "at least one entry",
+    "extra_forbidden": "no key of this name",
+    "missing": "a value: it has no default",
+    "list_type": "a list",
+    "greater_than_equal": "{ge} or more",
+    "less_than_equal": "{le} or less",
+}
+
+
+def refusal(model: Model, error: PydanticError, entries: Mapping[Path, Entry]) -> ConfigurationError:
+    """One `ConfigurationError` that tells all findings, a line each."""
+    lines = [_line(model, finding, entries) for finding in error.errors(include_url=False)]
+    return ConfigurationError("\n".join(dict.fromkeys(lines)), hint="Mend it, then run `inorder config check`.")
+
+
+def _line(model: Model, finding: ErrorDetails, entries: Mapping[Path, Entry]) -> str:
+    loc = tuple(str(part) for part in finding["loc"])
+    context = finding.get("ctx", {})
+    if finding["type"] in ("reserved", "property"):
+        path = (*loc, context["name"])
+        return f"{spelt(path)}{_standing(entries.get(path))} {finding['msg']}."
+    if finding["type"] == "contradiction":
+        return finding["msg"]
+    path, entry = _entry_at(loc, entries)
+    subject = f"{spelt(loc)} = {_shown(path, loc, finding['input'])}{_standing(entry)}"
+    return f"{subject} {_verdict(_metadata(model, path), finding)}."
+
+
+def _entry_at(loc: Path, entries: Mapping[Path, Entry]) -> tuple[Path, Entry | None]:
+    for length in range(len(loc), 0, -1):
+        if entry := entries.get(loc[:length]):
+            return loc[:length], entry
+    return loc, None
+
+
+def _standing(entry: Entry | None) -> str:
+    return f" in {entry.origin.place}" if entry else ""
+
+
+def _shown(path: Path, loc: Path, value: Any) -> str:
+    if isinstance(value, SecretStr):
+        value = value.get_secret_value()
+    if path in _URLS:
+        return repr(masked(value)) if isinstance(value, str) and "://" in value else "***"
+    if is_secret(loc[-1]):
+        return "***"
+    return repr(value)
+
+
+def _metadata(model: Model, path: Path) -> list[Any]:
+    field = field_at(model, path)
+    return list(field.metadata) if field else []
+
+
+def _meant(value: object, known: list[str]) -> str:
+    found = get_close_matches(str(value), known, n=1)
+    return f"; the nearest is {found[0]}" if found else ""
+
+
+def _verdict(metadata: list[Any], finding: ErrorDetails) -> str:
+    context = finding.get("ctx", {})
+    if finding["type"] == "not_built":
+        return f"is not built yet; this version has: {context['built']}"
+    if finding["type"] == "literal_error":
+        built = context["expected"].replace("'", "").replace(" or ", ", ")
+        if any(finding["input"] in item.values for item in metadata if isinstance(item, Planned)):
+            return f"is not built yet; this version has: {built}"
+        return f"is wrong: expected one of {built}{_meant(finding['input'], built.split(', '))}"
+    expected = _EXPECTED.get(finding["type"], finding["msg"]).format(**context)
+    return f"is wrong: expected {expected}"

@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, assert_never
 from uuid import UUID
 
-from inorder.journal.action import Append, Delete, Mark, Purge
+from inorder.journal.action import Append, Delete, Mark, Purge, changed_expiry
 from inorder.journal.codec.records import action_of, events_of, timestamp_of
-from inorder.journal.forks import Fork
+from inorder.journal.life import Fork
 from inorder.journal.reading.head_cache import Ahead, Known, PartitionCache, Seen, seen
-from inorder.journal.replication.transition import At, Change, append, delete, purge
-from inorder.model.journal import Key, PartitionOffset
-from inorder.ports.deadline import Deadline
-from inorder.ports.journal_log import LogRecord
-from inorder.testing.memory_journal_log import MemoryJournalLog
-from inorder.testing.memory_journal_store import MemoryJournalStore
-from inorder.testing.memory_snapshots import MemorySnapshots
+from inorder.journal.replication.transition import (
+    At,
+    Change,
+    DeleteEvents,
+    DeleteHead,
+    InsertEvents,
+    InsertHead,
+    Statement,
+    UpdateHead,
+    append,
+    delete,
+    purge,
+)
+from inorder.journal.segments import journal_segment
+from inorder.journal.snapshots import SnapshotRow, Standing, fitting, placement, purged_meanwhile
+from inorder.journal.stores.ports import JournalHead, LogRecord, Window
+from inorder.model.deadline import Deadline
+from inorder.model.errors import GuaranteeError, RecordsLostError
+from inorder.model.journal import EventRecord, Key, PartitionOffset, SeqNr, Snapshot, SnapshotCriteria
+from inorder.model.message import Record
+from inorder.model.partitioning import Partitioner, partition_of
 
 
 class Regime(NamedTuple):
@@ -130,3 +148,282 @@ class MemoryHeads:
     def _seen(self, topic: str, partition: int, after: int) -> Iterator[Seen]:
         for record in self._log.lying(topic, partition, after + 1, self._log.end(topic, partition)):
             yield seen(record, topic, partition)
+
+
+# The topics of journals in memory, for tests without a broker; Kafka passes the same contract.
+
+
+class MemoryJournalLog:
+    """Every record is acknowledged at once, after `on_sent` has run; `doubled` delivers each record twice."""
+
+    def __init__(self, partitions: int = 1, *, doubled: bool = False) -> None:
+        self._partitions = partitions
+        self._copies = 2 if doubled else 1
+        self._records: dict[tuple[str, int], list[LogRecord]] = defaultdict(list)
+        self._first: dict[tuple[str, int], int] = defaultdict(int)
+        self._changed = threading.Condition()
+        self.on_sent: Callable[[str, int], object] = lambda *place: place
+        self.windows: list[Window] = []
+        """Every window that was read, for tests of what is spared."""
+
+    def send(self, record: Record) -> Future[PartitionOffset]:
+        """Appends the record."""
+        partition = self.partition_of(record.topic, record.key or b"")
+        future: Future[PartitionOffset] = Future()
+        with self._changed:
+            offset = self.write(record, partition)
+            self._changed.notify_all()
+        self.on_sent(record.topic, partition)
+        future.set_result(PartitionOffset(partition, offset))
+        return future
+
+    def write(self, record: Record, partition: int) -> int:
+        """Puts a record at the end of a partition and returns its offset."""
+        lying = self._records[record.topic, partition]
+        lying.append(LogRecord(len(lying), record.timestamp_ms, record.key, record.value, record.headers))
+        return len(lying) - 1
+
+    def end(self, topic: str, partition: int) -> int:
+        """The offset that the next record gets."""
+        return len(self._records[topic, partition])
+
+    def lying(self, topic: str, partition: int, first: int, end: int) -> list[LogRecord]:
+        """The records from one offset to below another, whoever they belong to."""
+        return self._records[topic, partition][first:end]
+
+    def forget(self, topic: str, partition: int, first: int) -> None:
+        """Removes the records below an offset, as retention does."""
+        self._first[topic, partition] = first
+
+    def partition_of(self, topic: str, key: bytes) -> int:  # noqa: ARG002 - all topics have the same partitions
+        """As Java's producer chooses it."""
+        return partition_of(key, self._partitions, Partitioner.MURMUR2) or 0
+
+    def records(self, window: Window, key: bytes, deadline: Deadline) -> Generator[LogRecord, None, None]:
+        """The records with this key in the window."""
+        place = window.topic, window.partition
+        self.windows.append(window)
+        if (first := self._first[place]) > window.first:
+            raise RecordsLostError(f"{window}: the partition begins at {first}.", wanted=window.first, first=first)
+        for offset in range(window.first, window.last + 1):
+            deadline.remaining()
+            record = self._records[place][offset]
+            if record.key == key:
+                for _ in range(self._copies):
+                    yield record
+
+    def tail(self, topic: str) -> MemoryTail:
+        """Follows a topic."""
+        return MemoryTail(self, topic, self._partitions, self._changed)
+
+    def first(self, topic: str, partition: int) -> int:
+        """The lowest offset that is still there."""
+        return self._first[topic, partition]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class MemoryTail:
+    """Follows the partitions of a topic in memory."""
+
+    def __init__(self, log: MemoryJournalLog, topic: str, partitions: int, changed: threading.Condition) -> None:
+        self._log = log
+        self._topic = topic
+        self._partitions = partitions
+        self._changed = changed
+        self._next: dict[int, int] = {}
+
+    def partitions(self) -> Sequence[int]:
+        """All of them."""
+        return range(self._partitions)
+
+    def start(self, offsets: Mapping[int, int]) -> None:
+        """Goes to these offsets."""
+        for partition, wanted in offsets.items():
+            first = self._log.first(self._topic, partition)
+            if first > wanted:
+                text = f"{self._topic}[{partition}] begins at {first}, not at {wanted}."
+                raise RecordsLostError(text, wanted=wanted, first=first)
+        self._next = dict(offsets)
+
+    def poll(self, timeout_seconds: float) -> Mapping[int, Sequence[LogRecord]]:
+        """What has arrived since; waits for something to arrive."""
+        with self._changed:
+            self._changed.wait_for(self._has_more, timeout_seconds)
+            return {partition: records for partition in self._next if (records := self._take(partition))}
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _has_more(self) -> bool:
+        return any(self._log.end(self._topic, partition) > offset for partition, offset in self._next.items())
+
+    def _take(self, partition: int) -> list[LogRecord]:
+        end = self._log.end(self._topic, partition)
+        records = self._log.lying(self._topic, partition, self._next[partition], end)
+        self._next[partition] = max(end, self._next[partition])
+        return records
+
+
+# A journal store in memory: it carries out the statements of `transition` and is read like the real ones.
+
+
+@dataclass(slots=True)
+class _Rows:
+    """The rows of one journal."""
+
+    head: JournalHead | None = None
+    segments: dict[int, dict[tuple[SeqNr, UUID | None], EventRecord]] = field(default_factory=dict)
+
+
+class MemoryJournalStore:
+    """`keeps_rows` deletes no events, as if every such statement were lost: what is visible must be the same."""
+
+    def __init__(self, *, keeps_rows: bool = False) -> None:
+        self._journals: dict[Key, _Rows] = {}
+        self._offsets: dict[tuple[str, int], int] = {}
+        self._keeps_rows = keeps_rows
+
+    def pointer(self, key: Key) -> JournalHead | None:
+        """The head."""
+        rows = self._journals.get(key)
+        return None if rows is None else rows.head
+
+    def offset(self, topic: str, partition: int) -> int | None:
+        """The replicated offset."""
+        return self._offsets.get((topic, partition))
+
+    def read(self, key: Key, head: JournalHead, from_seq_nr: SeqNr) -> Generator[EventRecord, None, None]:
+        """The visible events, segment by segment."""
+        start = max(from_seq_nr, (head.delete_to or 0) + 1)
+        segments = self._journals[key].segments
+        first, last = (journal_segment(number, head.segment_size) for number in (start, head.seq_nr))
+        reached = 0
+        for segment in sorted(number for number in segments if first <= number <= last):
+            rows = sorted(segments.get(segment, {}).items(), key=lambda row: row[0][0])
+            for (seq_nr, record_id), record in rows:
+                if record_id != head.record_id or not start <= seq_nr <= head.seq_nr:
+                    continue
+                if seq_nr == reached:
+                    raise GuaranteeError(f"seq_nr {seq_nr} of {key} is there twice.")
+                reached = seq_nr
+                yield record
+
+    def ids(self, topic: str) -> Iterator[str]:
+        """Journals with a head."""
+        return (key.id for key, rows in list(self._journals.items()) if key.topic == topic and rows.head)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def carry_out(self, key: Key, statements: Iterable[Statement]) -> None:
+        """Writes what an action leads to."""
+        rows = self._journals.setdefault(key, _Rows())
+        for statement in statements:
+            self._carry_out(rows, statement)
+
+    def move_offset(self, topic: str, partition: int, offset: int) -> None:
+        """Says that all up to an offset is applied; it never goes back."""
+        self._offsets[topic, partition] = max(offset, self._offsets.get((topic, partition), 0))
+
+    def _carry_out(self, rows: _Rows, statement: Statement) -> None:
+        match statement:
+            case InsertEvents():
+                segment = rows.segments.setdefault(statement.segment, {})
+                segment.update({(event.seq_nr, statement.record_id): event for event in statement.events})
+            case InsertHead():
+                rows.head = statement.head
+            case UpdateHead():
+                rows.head = rows.head and updated_head(rows.head, statement)
+            case DeleteEvents():
+                if not self._keeps_rows:
+                    _delete(rows, statement)
+            case DeleteHead():
+                rows.head = None
+            case _:
+                assert_never(statement)
+
+
+def updated_head(head: JournalHead, update: UpdateHead) -> JournalHead:
+    """The head with the columns of an update."""
+    delete_to = None if update.clears_delete_to else update.delete_to or head.delete_to
+    return replace(
+        head,
+        partition_offset=update.partition_offset,
+        seq_nr=update.seq_nr or head.seq_nr,
+        delete_to=delete_to,
+        record_id=update.record_id or head.record_id,
+        expiry=changed_expiry(head.expiry, update.expiry),
+    )
+
+
+def _delete(rows: _Rows, statement: DeleteEvents) -> None:
+    first, last = statement.segments
+    for segment in [number for number in rows.segments if first <= number <= last]:
+        if segment == last and statement.to is not None:
+            left = {row: event for row, event in rows.segments[segment].items() if row[0] > statement.to}
+            rows.segments[segment] = left
+        else:
+            del rows.segments[segment]
+
+
+class MemorySnapshots:
+    """One lock for all rings; a purge is remembered, so that a saver who is late finds it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._rings: dict[Key, dict[int, tuple[SnapshotRow, Snapshot]]] = {}
+        self._purged: dict[Key, PartitionOffset] = {}
+
+    def rows(self, key: Key) -> list[SnapshotRow]:
+        """The ring."""
+        with self._lock:
+            return [row for row, _ in self._rings.get(key, {}).values()]
+
+    def load(self, key: Key, row: SnapshotRow) -> Snapshot | None:
+        """One snapshot, if its slot is as it was."""
+        found, snapshot = self._rings.get(key, {}).get(row.slot, (None, None))
+        return snapshot if found == row else None
+
+    def save(self, key: Key, snapshot: Snapshot, size: int, stand: Callable[[], Standing]) -> bool:
+        """Under the lock, from the mark on."""
+        standing = stand()
+        with self._lock:
+            if _is_void(standing.place, self._purged.get(key)):
+                raise purged_meanwhile(key)
+            ring = self._rings.setdefault(key, {})
+            rows = [row for row, _ in ring.values()]
+            placed = placement(rows, standing, snapshot.seq_nr, snapshot.timestamp, size)
+            if placed is None:
+                return False
+            for slot in placed.emptied:
+                del ring[slot]
+            row = SnapshotRow(placed.slot, snapshot.seq_nr, snapshot.timestamp, standing.place, standing.stored_life)
+            ring[placed.slot] = row, snapshot
+            return True
+
+    def delete(self, key: Key, criteria: SnapshotCriteria, stand: Callable[[], Standing]) -> int:
+        """Under the lock."""
+        standing = stand()
+        with self._lock:
+            ring = self._rings.get(key, {})
+            going = fitting([row for row, _ in ring.values()], standing, criteria)
+            for row in going:
+                del ring[row.slot]
+            return len(going)
+
+    def void(self, key: Key, purge: PartitionOffset) -> None:
+        """What a replicator does when it applies a purge."""
+        with self._lock:
+            self._purged[key] = max(purge, self._purged.get(key, purge))
+            ring = self._rings.get(key, {})
+            for slot in [slot for slot, (row, _) in ring.items() if _is_void(row.place, purge)]:
+                del ring[slot]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _is_void(place: PartitionOffset, purge: PartitionOffset | None) -> bool:
+    return purge is not None and (place.partition != purge.partition or place.offset < purge.offset)

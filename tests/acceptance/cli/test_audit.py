@@ -13,10 +13,10 @@ from confluent_kafka import Producer
 from sqlalchemy.engine import make_url
 
 from inorder.journal.codec.records import Sender, append_record
-from inorder.kafka.topics import ensure_topic
+from inorder.journal.stores.opening import open_journal_store
+from inorder.kafka.admin import ensure_topic
 from inorder.model.journal import Event, Key, RecordMetadata
 from inorder.model.message import Limits
-from inorder.stores.journal_opening import open_journal_store
 from tests.acceptance.cli.conftest import Inorder
 from tests.conftest import Eventually
 from tests.integration.journal.replicator import Replicator

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from inorder.embedded.ports import free_port
+from inorder.embedded.process import free_port
 from tests.acceptance.cli.conftest import Inorder
 
 COMMANDS = [

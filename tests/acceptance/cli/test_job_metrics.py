@@ -11,7 +11,7 @@ from urllib.request import urlopen
 import pytest
 
 import inorder
-from inorder.kafka.topics import ensure_topic
+from inorder.kafka.admin import ensure_topic
 from inorder.model.journal import Event, Key
 from tests.acceptance.cli.conftest import COMMAND
 from tests.conftest import Eventually

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from inorder.kafka.topics import ensure_topic
+from inorder.kafka.admin import ensure_topic
 from tests.acceptance.cli.conftest import Inorder
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from inorder.kafka.read_back import read_back
+from inorder.database.mysql import connect as mysql_connect
+from inorder.kafka.readers import read_back
 from inorder.model.message import Message
 from inorder.outbox import Outbox
-from inorder.stores.mysql.connect import connect as mysql_connect
 from tests.acceptance.cli.conftest import COMMAND, Inorder
 from tests.conftest import Eventually
 from tests.selection import few

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 
 from inorder.journal.action import Purge
 from inorder.journal.codec.records import ACTION_HEADER, action_record
-from inorder.kafka.topics import ensure_topic
+from inorder.kafka.admin import ensure_topic
 from inorder.model.journal import Key
 from inorder.model.message import Limits
 from tests.acceptance.cli.conftest import Inorder

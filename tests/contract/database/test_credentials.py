@@ -10,12 +10,11 @@ import pymysql
 import pytest
 from sqlalchemy.engine import make_url
 
-from inorder.doctor.database import examine_database
-from inorder.model.credentials import naming
+from inorder.database.credentials import naming
+from inorder.database.database import Database, open_database
 from inorder.model.errors import ConfigurationError, UnreachableError
+from inorder.operate.doctor import examine_database
 from inorder.settings import Settings
-from inorder.stores.database import Database
-from inorder.stores.opening import open_database
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from inorder.database.database import Database, Installed
 from inorder.model.errors import ConfigurationError, RejectedError
-from inorder.stores.database import Database, Installed
 from tests.contract.conftest import Databases
 
 BINARY = {"postgres": "bytea", "mysql": "longblob", "sqlite": "blob"}

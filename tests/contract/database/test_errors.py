@@ -12,14 +12,13 @@ from pathlib import Path
 import pymysql
 import pytest
 
+from inorder.database import mysql as mysql_connect
+from inorder.database import mysql as mysql_driver
+from inorder.database import sqlite as sqlite_connect
+from inorder.database.database import Database, open_database
+from inorder.database.mysql import classified as mysql_classified
+from inorder.database.sqlite import classified as sqlite_classified
 from inorder.model.errors import ConfigurationError, InorderError, RejectedError, TransientError, UnreachableError
-from inorder.stores.database import Database
-from inorder.stores.mysql import connect as mysql_connect
-from inorder.stores.mysql import driver as mysql_driver
-from inorder.stores.mysql.errors import classified as mysql_classified
-from inorder.stores.opening import open_database
-from inorder.stores.sqlite import connect as sqlite_connect
-from inorder.stores.sqlite.errors import classified as sqlite_classified
 from tests.contract.conftest import DatabaseOf
 
 

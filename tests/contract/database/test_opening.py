@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from inorder.database.database import Database, dialect_of, open_database
 from inorder.model.errors import ConfigurationError, UnreachableError
-from inorder.stores.database import Database
-from inorder.stores.opening import dialect_of, open_database
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from inorder.database.database import open_database
 from inorder.model.errors import UnreachableError
-from inorder.stores.opening import open_database
 
 OWN_SESSION = {"postgres": "SELECT pg_backend_pid()", "mysql": "SELECT connection_id()"}
 END = {"postgres": "SELECT pg_terminate_backend({})", "mysql": "KILL {}"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inorder.stores.database import Database
-from inorder.stores.dead_letters import install_statements
+from inorder.database.database import Database
+from inorder.pipeline.stores.dead_letters import dead_letter_tables
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Letter:
 
 def bury(database: Database, *letters: Letter) -> None:
     """Writes letters as they are, tables made before."""
-    database.install(install_statements(database.dialect))
+    database.install(dead_letter_tables(database.dialect))
     quote = "`" if database.dialect == "mysql" else '"'
     columns = ["pipeline", "topic", "partition", "offset", "generation", "code", "detail", "key", "value"]
     names = ", ".join(f"{quote}{name}{quote}" for name in columns)

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from inorder.ports.dead_letters import Filter, LetterPlace
-from inorder.stores.database import Database
-from inorder.stores.dead_letters import SqlDeadLetters, settle
+from inorder.database.database import Database
+from inorder.pipeline.stores.dead_letters import SqlDeadLetters, settle
+from inorder.pipeline.stores.ports import Filter, LetterPlace
 from tests.contract.conftest import Databases
 from tests.contract.dead_letters.letters import Letter, actions, bury
 

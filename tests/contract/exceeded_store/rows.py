@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from inorder.database.database import Database
 from inorder.outbox.layouts import install_statements, layout
-from inorder.ports.exceeded_store import Exceeding
-from inorder.stores.database import Database
+from inorder.relay.stores.ports import Exceeding
 
 
 def exceeding(id: int, *, parks: bool = True) -> Exceeding:

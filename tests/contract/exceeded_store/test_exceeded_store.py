@@ -8,13 +8,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from inorder.ports.exceeded_store import ExceededStore
-from inorder.ports.outbox_store import Scan
-from inorder.stores.exceeded import Filter, SqlExceededStore
-from inorder.stores.opening import open_database
-from inorder.testing.memory_exceeded import MemoryExceeded
-from inorder.testing.memory_outbox import MemoryOutbox
+from inorder.database.database import open_database
+from inorder.relay.stores.exceeded import Filter, SqlExceededStore
+from inorder.relay.stores.ports import ExceededStore, Scan
 from tests.contract.exceeded_store.rows import exactly, exceeding, insert, make_table
+from tests.fakes.outbox import MemoryExceeded, MemoryOutbox
 from tests.selection import few
 
 ROWS = (b"a", b"1"), (b"a", b"2"), (b"a", b"3"), (b"b", b"4")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from inorder.stores.database import Database
-from inorder.stores.exceeded import Filter, SqlExceededStore
+from inorder.database.database import Database
+from inorder.relay.stores.exceeded import Filter, SqlExceededStore
 from tests.contract.conftest import DatabaseOf
 from tests.contract.exceeded_store.rows import exactly, exceeding, insert, make_table
 

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from inorder.database.database import Database
 from inorder.model.errors import PermanentError, RejectedError
-from inorder.stores.database import Database
-from inorder.stores.exceeded import Filter, SqlExceededStore
+from inorder.relay.stores.exceeded import Filter, SqlExceededStore
 from tests.contract.conftest import Databases
 from tests.contract.exceeded_store.rows import exactly, exceeding, insert, make_table
 

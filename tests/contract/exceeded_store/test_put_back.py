@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from inorder.stores.database import Database, UndecodableText
-from inorder.stores.exceeded import Filter, SqlExceededStore
+from inorder.database.database import Database, UndecodableText
+from inorder.relay.stores.exceeded import Filter, SqlExceededStore
 from tests.contract.conftest import DatabaseOf
 from tests.contract.exceeded_store.rows import exactly, exceeding, insert, make_table
 

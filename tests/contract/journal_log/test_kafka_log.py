@@ -11,13 +11,13 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from inorder.kafka.journal_log import KafkaJournalLog
-from inorder.kafka.topics import ensure_topic
+from inorder.journal.stores.kafka_log import KafkaJournalLog
+from inorder.journal.stores.ports import LogRecord, Window
+from inorder.kafka.admin import ensure_topic
+from inorder.model.deadline import Deadline
 from inorder.model.errors import DeadlineError, RecordsLostError, RejectedError, TopicUnavailableError, TransientError
 from inorder.model.journal import PartitionOffset
 from inorder.model.message import Limits, Message, Record, encode
-from inorder.ports.deadline import Deadline
-from inorder.ports.journal_log import LogRecord, Window
 from tests.conftest import Eventually
 
 

@@ -9,11 +9,11 @@ from contextlib import closing
 import pytest
 
 from inorder.embedded import Cassandra, Postgres
+from inorder.journal.stores.cassandra import CassandraJournal
+from inorder.journal.stores.cassandra_replica import CassandraReplica
+from inorder.journal.stores.postgres import PostgresJournal
+from inorder.journal.stores.postgres_replica import PostgresReplica
 from inorder.model.journal import Key
-from inorder.stores.cassandra.journal import CassandraJournal
-from inorder.stores.cassandra.journal_replica import CassandraReplica
-from inorder.stores.postgres.journal import PostgresJournal
-from inorder.stores.postgres.journal_replica import PostgresReplica
 from tests.contract.journal_store.replaying import Replicating
 from tests.selection import few
 

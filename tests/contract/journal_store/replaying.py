@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+from inorder.engines.slice_work import Slice
 from inorder.journal.action import Action, Append, Delete, Mark, Purge
 from inorder.journal.codec.records import Sender, action_record, append_record
 from inorder.journal.replication.replica import JournalReplica
 from inorder.journal.replication.replicate import Place, grouped, replicated
 from inorder.journal.replication.replicating import ReplicateWorker
+from inorder.journal.stores.ports import EventualJournal
 from inorder.model.journal import Event, EventRecord, Key, Payload, PayloadMetadata, RecordMetadata
 from inorder.model.message import Limits, Record
-from inorder.ports.journal_store import EventualJournal
-from inorder.ports.slice_work import Slice
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SENDER = Sender("host", "1.2.3")

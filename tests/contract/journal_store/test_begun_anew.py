@@ -7,8 +7,8 @@ from datetime import timedelta
 import psycopg
 from sqlalchemy.engine import make_url
 
+from inorder.journal.stores.postgres_replica import PostgresReplica
 from inorder.model.journal import Key
-from inorder.stores.postgres.journal_replica import PostgresReplica
 from tests.contract.journal_store.conftest import NewReplicating, Store
 from tests.contract.journal_store.replaying import START, Replicating
 

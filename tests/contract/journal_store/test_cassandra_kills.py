@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from inorder.engines.slice_work import Slice
 from inorder.journal.replication.replica import JournalReplica
 from inorder.journal.replication.replicate import Place, grouped, replicated
 from inorder.journal.replication.replicating import ReplicateWorker
+from inorder.journal.stores.cassandra_replica import CassandraReplica
+from inorder.journal.stores.cassandra_session import CassandraSession
 from inorder.model.errors import TransientError
 from inorder.model.journal import Key
-from inorder.ports.slice_work import Slice
-from inorder.stores.cassandra.journal_replica import CassandraReplica
-from inorder.stores.cassandra.session import CassandraSession
 from tests.contract.journal_store.conftest import Store
 from tests.contract.journal_store.replaying import Replicating, slice_of
 

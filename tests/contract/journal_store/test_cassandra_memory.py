@@ -9,9 +9,8 @@ from datetime import UTC, datetime
 import pytest
 
 from inorder.journal.segments import OLD_SEGMENTS, metajournal_segment
+from inorder.journal.stores.cassandra_replica import BASE_MICROS, CassandraReplica
 from inorder.model.journal import Key
-from inorder.stores.cassandra.event_batches import BASE_MICROS
-from inorder.stores.cassandra.journal_replica import CassandraReplica
 from tests.contract.journal_store.conftest import Store
 from tests.contract.journal_store.replaying import Replicating, slice_of
 from tests.contract.journal_store.test_cassandra_kills import url_of

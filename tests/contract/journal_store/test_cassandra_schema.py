@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from inorder.embedded import Cassandra
-from inorder.stores.cassandra.journal import CassandraJournal
-from inorder.stores.cassandra.schema import install
-from inorder.stores.cassandra.session import CassandraSession
+from inorder.journal.stores.cassandra import CassandraJournal
+from inorder.journal.stores.cassandra_session import CassandraSession, install
 
 OLD_TABLES = (
     "CREATE KEYSPACE {} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}",

@@ -14,20 +14,11 @@ import pytest
 from inorder.journal.action import Append
 from inorder.journal.codec.records import action_of, append_record, events_of
 from inorder.journal.replication.replica import Dated, JournalChange
-from inorder.journal.replication.statements import InsertEvents, InsertHead
+from inorder.journal.replication.transition import InsertEvents, InsertHead
+from inorder.journal.stores.ports import JournalHead, LogRecord
 from inorder.model.errors import GuaranteeError
-from inorder.model.journal import (
-    Event,
-    EventRecord,
-    Key,
-    PartitionOffset,
-    Payload,
-    PayloadMetadata,
-    RecordMetadata,
-)
+from inorder.model.journal import Event, EventRecord, Key, PartitionOffset, Payload, PayloadMetadata, RecordMetadata
 from inorder.model.message import Limits
-from inorder.ports.journal_log import LogRecord
-from inorder.ports.journal_store import JournalHead
 from tests.contract.journal_store.conftest import NewReplicating
 from tests.contract.journal_store.replaying import SENDER, START, Replicating
 

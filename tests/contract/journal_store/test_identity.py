@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from inorder.stores.journal_opening import open_journal_store
+from inorder.journal.stores.opening import open_journal_store
 from tests.contract.journal_store.conftest import Store
 
 

@@ -6,10 +6,10 @@ from datetime import date, timedelta
 
 import pytest
 
+from inorder.journal.stores.cassandra import CassandraJournal
+from inorder.journal.stores.ports import Expiry
+from inorder.journal.stores.postgres import PostgresJournal
 from inorder.model.journal import MAX_SEQ_NR, Json, Key, Payload, PayloadMetadata, RecordMetadata
-from inorder.ports.journal_store import Expiry
-from inorder.stores.cassandra.journal import CassandraJournal
-from inorder.stores.postgres.journal import PostgresJournal
 from tests.contract.journal_store.conftest import NewReplicating
 from tests.contract.journal_store.replaying import SENDER, START, Replicating, slice_of
 

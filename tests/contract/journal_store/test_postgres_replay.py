@@ -7,9 +7,9 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from inorder.journal.replication.replicating import ReplicateWorker
+from inorder.journal.stores.postgres_replica import PostgresReplica
 from inorder.model.errors import GuaranteeError
 from inorder.model.journal import Key
-from inorder.stores.postgres.journal_replica import PostgresReplica
 from tests.contract.journal_store.conftest import Store
 from tests.contract.journal_store.replaying import Replicating, slice_of
 

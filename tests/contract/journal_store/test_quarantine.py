@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from inorder.journal.replication.quarantine import Quarantine
-from inorder.journal.replication.releasing import release
-from inorder.journal.replication.replicating import ReplicateWorker
+from inorder.journal.replication.replica import Quarantine
+from inorder.journal.replication.replicating import ReplicateWorker, release
 from inorder.model.errors import DamagedRecordError
 from inorder.model.journal import Key
 from inorder.model.message import Record

@@ -9,15 +9,14 @@ from datetime import timedelta
 
 import pytest
 
-from inorder.journal.audit.findings import differing
-from inorder.journal.audit.stored_rows import JournalRows, Look
+from inorder.journal.audit.findings import JournalRows, Look, differing
 from inorder.journal.codec.records import ACTION_HEADER
 from inorder.journal.segments import journal_segment
+from inorder.journal.stores.cassandra import CassandraJournalRows
+from inorder.journal.stores.opening import JournalReplicas, StoredRows, open_journal_store
+from inorder.journal.stores.postgres import PostgresJournalRows
 from inorder.model.journal import Key, PartitionOffset, RecordMetadata
 from inorder.model.message import Record
-from inorder.stores.cassandra.stored_rows import CassandraJournalRows
-from inorder.stores.journal_opening import JournalReplicas, StoredRows, open_journal_store
-from inorder.stores.postgres.stored_rows import PostgresJournalRows
 from tests.contract.journal_store.replaying import Replicating, slice_of
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from inorder.ports.lease import Lease
+from inorder.relay.leadership.lease import Lease
 from tests.contract.lease.holder import HELD
 from tests.contract.lease.making import Kind, make_lease
 from tests.selection import few

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from inorder.kafka.leadership import KafkaLeases
-from inorder.ports.lease import Lease
-from inorder.stores.lease import SqlLease
-from inorder.stores.opening import open_database
-from inorder.stores.redis.lease import RedisLease
+from inorder.database.database import open_database
+from inorder.relay.leadership.lease import Lease
+from inorder.relay.stores.kafka_lease import KafkaLeases
+from inorder.relay.stores.redis_lease import RedisLease
+from inorder.relay.stores.sql_lease import SqlLease
 
 Kind = Literal["postgres", "mariadb", "sqlite", "redis", "kafka"]
 

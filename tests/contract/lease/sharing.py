@@ -6,15 +6,13 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 
-from inorder.kafka.leadership import KafkaLeases
-from inorder.leadership.share import Share, SharedLease
+from inorder.database.database import open_database
 from inorder.model.errors import TransientError
-from inorder.ports.lease import Lease
-from inorder.stores.lease import SqlLease
-from inorder.stores.membership import SqlMembership
-from inorder.stores.opening import open_database
-from inorder.stores.redis.lease import RedisLease
-from inorder.stores.redis.membership import RedisMembership
+from inorder.relay.leadership.lease import Lease
+from inorder.relay.leadership.share import Share, SharedLease
+from inorder.relay.stores.kafka_lease import KafkaLeases
+from inorder.relay.stores.redis_lease import RedisLease, RedisMembership
+from inorder.relay.stores.sql_lease import SqlLease, SqlMembership
 from tests.contract.lease.making import Kind
 
 ALL = "all"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from inorder.stores.database import Database
-from inorder.stores.lease import SqlLease, lease_of
+from inorder.database.database import Database
+from inorder.relay.stores.sql_lease import SqlLease, lease_of
 from tests.conftest import Eventually
 from tests.contract.conftest import Databases
 

@@ -14,12 +14,12 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from inorder.embedded import Kafka
-from inorder.embedded.ports import free_port
+from inorder.embedded.process import free_port
 from inorder.kafka.admin import Cluster
-from inorder.kafka.leadership import KafkaLease, KafkaLeases, leader_topic
-from inorder.kafka.read_back import read_back
-from inorder.leadership.election import State
+from inorder.kafka.readers import read_back
 from inorder.model.errors import ConfigurationError, TransientError, UnreachableError
+from inorder.relay.leadership.election import State
+from inorder.relay.stores.kafka_lease import KafkaLease, KafkaLeases, leader_topic
 from tests.conftest import Eventually
 from tests.contract.lease.making import QUICK_SESSION
 

@@ -13,11 +13,10 @@ import pytest
 import redis
 
 from inorder.embedded import Redis
-from inorder.leadership.hold import LeaseTimes
-from inorder.leadership.kept import KeptLease
+from inorder.relay.leadership.lease import KeptLease, LeaseTimes
+from inorder.relay.stores.opening import lease_holders, leases
+from inorder.relay.stores.redis_lease import RedisLease, lease_key
 from inorder.settings import Settings
-from inorder.stores.redis.lease import RedisLease, lease_key
-from inorder.wiring.leases import lease_holders, leases
 from tests.conftest import Eventually
 
 TIMES = LeaseTimes(lifetime=1.5, race=0.3, margin=0.25)

@@ -8,11 +8,11 @@ import sys
 import pytest
 import redis
 
-from inorder.embedded.ports import free_port
+from inorder.database import redis as client_module
+from inorder.database.redis import redis_errors
+from inorder.embedded.process import free_port
 from inorder.model.errors import ConfigurationError, InorderError, TransientError, UnreachableError
-from inorder.stores.redis import client as client_module
-from inorder.stores.redis.client import our_errors
-from inorder.stores.redis.lease import RedisLease, holder_of
+from inorder.relay.stores.redis_lease import RedisLease, holder_of
 
 
 def test_the_key_is_named_after_the_shard_and_its_value_is_the_holder(redis_url: str, unique: str) -> None:
@@ -77,7 +77,7 @@ def test_a_key_of_another_type_is_for_a_person_to_mend(redis_url: str, unique: s
     ],
 )
 def test_errors_are_ours_by_their_class(error: redis.RedisError, family: type[InorderError]) -> None:
-    with pytest.raises(InorderError) as caught, our_errors():
+    with pytest.raises(InorderError) as caught, redis_errors():
         raise error
     assert type(caught.value) is family
     assert caught.value.__cause__ is error

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from inorder.ports.membership import Membership
-from inorder.stores.membership import SqlMembership
-from inorder.stores.opening import open_database
-from inorder.stores.redis.membership import RedisMembership
-from inorder.testing.memory_membership import MemoryGroup, MemoryMembership
+from inorder.database.database import open_database
+from inorder.relay.leadership.share import Membership
+from inorder.relay.stores.redis_lease import RedisMembership
+from inorder.relay.stores.sql_lease import SqlMembership
+from tests.fakes.outbox import MemoryGroup, MemoryMembership
 from tests.selection import few
 
 Make = Callable[[str, str, float], Membership]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from inorder.ports.membership import Membership, Standing
+from inorder.relay.leadership.share import Membership, Standing
 from tests.conftest import Eventually
 from tests.contract.membership.conftest import Members
 

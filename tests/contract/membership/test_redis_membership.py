@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import redis
 
-from inorder.embedded.ports import free_port
+from inorder.embedded.process import free_port
 from inorder.model.errors import UnreachableError
-from inorder.ports.membership import Standing
-from inorder.stores.redis.membership import RedisMembership, members_key
+from inorder.relay.leadership.share import Standing
+from inorder.relay.stores.redis_lease import RedisMembership, members_key
 
 
 def test_the_key_is_named_after_the_group_and_runs_out_with_its_members(redis_url: str, unique: str) -> None:

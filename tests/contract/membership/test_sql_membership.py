@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from inorder.ports.membership import Standing
-from inorder.stores.database import Database
-from inorder.stores.membership import SqlMembership, install_statements
+from inorder.database.database import Database
+from inorder.relay.leadership.share import Standing
+from inorder.relay.stores.sql_lease import SqlMembership, membership_tables
 from tests.contract.conftest import Databases
 
 
@@ -35,5 +35,5 @@ def test_leaving_removes_the_row(databases: Databases) -> None:
 def test_the_table_may_be_installed_beforehand_and_again(databases: Databases) -> None:
     database = databases()
     for _ in range(2):
-        database.install(install_statements(database.dialect))
+        database.install(membership_tables(database.dialect))
     assert SqlMembership(databases(), group="g", instance="a").beat() == Standing(1, 0)

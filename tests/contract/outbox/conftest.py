@@ -21,8 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from sqlalchemy.pool import NullPool
 
-from inorder.model.headers import from_text
-from inorder.model.message import Record
+from inorder.model.message import Record, from_text
 from inorder.outbox import Outbox
 from inorder.outbox.layouts import install_statements
 from tests.selection import few

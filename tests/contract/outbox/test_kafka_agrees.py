@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from inorder.model.message import Limits, Message, encode
-from inorder.model.partition import Partitioner, partition_of
+from inorder.model.partitioning import Partitioner, partition_of
 
 PARTITIONS = 7
 Sent = tuple[bytes, bytes, list[tuple[str, str | bytes | None]]]

@@ -9,10 +9,10 @@ import pytest
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
+from inorder.database.database import moment
 from inorder.model.errors import ValidationError
 from inorder.model.message import Message
 from inorder.outbox import Outbox
-from inorder.stores.moment import moment
 
 if TYPE_CHECKING:
     from tests.contract.outbox.conftest import Client

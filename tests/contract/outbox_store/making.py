@@ -16,21 +16,21 @@ from uuid import uuid4
 
 import pytest
 
+from inorder.database.mysql import connect as mysql_connect
+from inorder.database.postgres import connect
+from inorder.database.sql import Family, named
+from inorder.database.sqlite import connect as sqlite_connect
 from inorder.model.message import Message
-from inorder.model.shard import Shard
+from inorder.model.outbox_row import OutboxRow
+from inorder.model.partitioning import Shard
 from inorder.outbox import Outbox
 from inorder.outbox.append import WRITTEN
-from inorder.outbox.layouts import Family, install_statements
-from inorder.ports.mark_store import MarkStore
-from inorder.ports.outbox_store import OutboxRow, OutboxStore
-from inorder.sql import named
-from inorder.stores.mysql.connect import connect as mysql_connect
-from inorder.stores.mysql.outbox import MySQLOutboxStore
-from inorder.stores.postgres.connect import connect
-from inorder.stores.postgres.outbox import PostgresOutboxStore
-from inorder.stores.sqlite.connect import connect as sqlite_connect
-from inorder.stores.sqlite.outbox import SQLiteOutboxStore
-from inorder.testing.memory_outbox import MemoryOutbox
+from inorder.outbox.layouts import install_statements
+from inorder.relay.stores.mysql_outbox import MySQLOutboxStore
+from inorder.relay.stores.ports import MarkStore, OutboxStore
+from inorder.relay.stores.postgres_outbox import PostgresOutboxStore
+from inorder.relay.stores.sqlite_outbox import SQLiteOutboxStore
+from tests.fakes.outbox import MemoryOutbox
 
 WHOLE = Shard()
 

@@ -8,8 +8,9 @@ from uuid import uuid4
 
 import pytest
 
+from inorder.model.outbox_row import OutboxRow
 from inorder.outbox.layouts import layout
-from inorder.ports.outbox_store import OutboxRow, Scan
+from inorder.relay.stores.ports import Scan
 from tests.contract.outbox_store.making import TOPICS, Place, SqlPlace
 
 

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from inorder.model.errors import ConfigurationError
-from inorder.model.shard import Shard
+from inorder.model.partitioning import Shard
 from tests.contract.outbox_store.making import Place, SqlPlace
 
 ONE, TWO = uuid4(), uuid4()

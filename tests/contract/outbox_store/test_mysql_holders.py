@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from inorder.database.mysql import Connection, connect
 from inorder.embedded import MariaDB
 from inorder.model.message import Message
 from inorder.outbox import Outbox
 from inorder.outbox.layouts import install_statements
-from inorder.ports.outbox_store import Scan
 from inorder.relay.scan import Horizon, after_scan, is_watching, next_scan, observe
-from inorder.stores.mysql.connect import Connection, connect
-from inorder.stores.mysql.outbox import MySQLOutboxStore
+from inorder.relay.stores.mysql_outbox import MySQLOutboxStore
+from inorder.relay.stores.ports import Scan
 from tests.conftest import Eventually
 from tests.contract.outbox_store.making import MAKERS, SqlPlace
 

@@ -12,16 +12,16 @@ from uuid import uuid4
 
 import pytest
 
+from inorder.database.database import Result, Transaction
+from inorder.database.mysql import connect
 from inorder.embedded import MariaDB
 from inorder.model.errors import ConfigurationError, TransientError, UnreachableError
 from inorder.model.message import Message
-from inorder.model.shard import Shard, shard_of
+from inorder.model.partitioning import Shard, shard_of
 from inorder.outbox import Outbox
 from inorder.outbox.layouts import install_statements
-from inorder.ports.outbox_store import Scan
-from inorder.stores.database import Result, Transaction
-from inorder.stores.mysql.connect import connect
-from inorder.stores.mysql.outbox import MySQLOutboxStore
+from inorder.relay.stores.mysql_outbox import MySQLOutboxStore
+from inorder.relay.stores.ports import Scan
 from tests.conftest import Eventually
 from tests.contract.outbox_store.making import MAKERS, SqlPlace
 from tests.selection import few

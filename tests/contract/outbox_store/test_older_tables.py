@@ -10,13 +10,12 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from inorder.database.mysql import connect as mysql_connect
+from inorder.database.postgres import connect, install
 from inorder.outbox.layouts import install_statements
-from inorder.ports.outbox_store import Scan
-from inorder.stores.backlog import Backlog, backlog
-from inorder.stores.mysql.connect import connect as mysql_connect
-from inorder.stores.postgres.connect import connect
-from inorder.stores.postgres.install import install
-from inorder.stores.postgres.outbox import PostgresOutboxStore
+from inorder.outbox.stores.table import Backlog, backlog
+from inorder.relay.stores.ports import Scan
+from inorder.relay.stores.postgres_outbox import PostgresOutboxStore
 from tests.contract.conftest import DatabaseOf
 
 Connection = psycopg.Connection[Any]

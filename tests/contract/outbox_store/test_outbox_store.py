@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from inorder.model.errors import ConfigurationError, UnreachableError
-from inorder.ports.outbox_store import LAST_ID, Scan
-from inorder.stores.postgres.outbox import PostgresOutboxStore
+from inorder.relay.stores.ports import LAST_ID, Scan
+from inorder.relay.stores.postgres_outbox import PostgresOutboxStore
 from tests.conftest import Eventually
 from tests.contract.outbox_store.making import Place, SqlPlace, Store
 

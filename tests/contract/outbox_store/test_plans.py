@@ -10,10 +10,10 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from inorder.model.shard import Shard
+from inorder.database.postgres import connect
+from inorder.model.partitioning import Shard
 from inorder.outbox.layouts import install_statements, layout
-from inorder.stores.postgres.connect import connect
-from inorder.stores.postgres.outbox import rendered
+from inorder.relay.stores.postgres_outbox import rendered
 
 ROWS = 50_000
 FILLS = {

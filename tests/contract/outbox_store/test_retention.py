@@ -10,14 +10,15 @@ from typing import Any
 import psycopg
 import pytest
 
+from inorder.database.postgres import connect
 from inorder.model.errors import ConfigurationError, TransientError
 from inorder.model.message import Message
+from inorder.model.outbox_row import OutboxRow
 from inorder.outbox import Outbox
 from inorder.outbox.layouts import install_statements
-from inorder.ports.outbox_store import OutboxRow, Scan
-from inorder.stores.postgres.connect import connect
-from inorder.stores.postgres.outbox import PostgresOutboxStore
-from inorder.stores.postgres.retention import Archive, Retention, replay
+from inorder.outbox.stores.retention import Archive, Retention, replay
+from inorder.relay.stores.ports import Scan
+from inorder.relay.stores.postgres_outbox import PostgresOutboxStore
 
 DAY = date(2026, 1, 31)
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)

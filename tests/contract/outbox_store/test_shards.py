@@ -7,8 +7,9 @@ import random
 import psycopg
 import pytest
 
-from inorder.model.shard import Shard, shard_of
-from inorder.ports.outbox_store import OTHERS_WINDOW, OutboxRow, Scan
+from inorder.model.outbox_row import OutboxRow
+from inorder.model.partitioning import Shard, shard_of
+from inorder.relay.stores.ports import OTHERS_WINDOW, Scan
 from tests.contract.outbox_store.making import TOPICS, Place, SqlPlace
 
 COUNT = 3

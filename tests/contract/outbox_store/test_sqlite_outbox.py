@@ -12,10 +12,10 @@ import pytest
 
 from inorder.model.errors import ConfigurationError, TransientError
 from inorder.model.message import Message
-from inorder.model.shard import Shard, shard_of
+from inorder.model.partitioning import Shard, shard_of
 from inorder.outbox import Outbox
-from inorder.ports.outbox_store import Scan
-from inorder.stores.sqlite.outbox import SQLiteOutboxStore
+from inorder.relay.stores.ports import Scan
+from inorder.relay.stores.sqlite_outbox import SQLiteOutboxStore
 from tests.contract.outbox_store.making import MAKERS, SqlPlace
 
 
@@ -58,7 +58,7 @@ def test_rows_are_read_while_somebody_writes(place: SqlPlace, store: SQLiteOutbo
 def test_a_file_that_stays_busy_is_an_error_of_the_environment(
     place: SqlPlace, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("inorder.stores.sqlite.connect.BUSY_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr("inorder.database.sqlite.BUSY_TIMEOUT_SECONDS", 0.05)
     place.write("a")
     with closing(SQLiteOutboxStore(url, "outbox")) as store:
         place.insert("open", "b")

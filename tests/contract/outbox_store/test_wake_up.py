@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from inorder.model.shard import Shard
-from inorder.ports.outbox_store import Scan
+from inorder.model.partitioning import Shard
+from inorder.relay.stores.ports import Scan
 from tests.contract.outbox_store.making import SqlPlace, Store
 
 HOLDERS = """

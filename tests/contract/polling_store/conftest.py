@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from inorder.ports.polling_store import PollingStore
+from inorder.relay.stores.ports import PollingStore
 from tests.contract.polling_store.places import MemoryPlace, Place, SqlPlace
 from tests.selection import few
 

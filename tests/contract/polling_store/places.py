@@ -7,15 +7,15 @@ from collections.abc import Iterable
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from inorder.database.database import NOTHING_BOUND, Database, Result, Transaction, open_database
+from inorder.database.sql import quoted_table
 from inorder.model.errors import UnreachableError
-from inorder.outbox.layouts import install_statements, quoted_table
-from inorder.outbox.layouts.trendyol.tables import USUAL_TABLES, SideTables
-from inorder.ports.polling_store import PollingStore
-from inorder.stores.database import NOTHING_BOUND, Database, Result, Transaction
-from inorder.stores.opening import open_database
-from inorder.stores.polling import SqlPollingStore
-from inorder.testing.memory_outbox import MemoryOutbox
-from inorder.testing.memory_polling import MemoryPollingStore, MemoryPollingTables
+from inorder.model.names import USUAL_TABLES, SideTables
+from inorder.outbox.layouts import install_statements
+from inorder.relay.stores.polling import SqlPollingStore
+from inorder.relay.stores.ports import PollingStore
+from tests.fakes.outbox import MemoryOutbox
+from tests.fakes.polling import MemoryPollingStore, MemoryPollingTables
 
 TABLE = "outbox_events"
 

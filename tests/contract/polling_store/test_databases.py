@@ -9,13 +9,12 @@ from contextlib import ExitStack, closing
 import pytest
 
 from inorder.model.errors import ConfigurationError, FencedError, InorderError, UnreachableError
-from inorder.outbox.layouts.trendyol.tables import SideTables
-from inorder.ports.polling_store import MissingEvent, Settlement
-from inorder.ports.registry import Setup
+from inorder.model.names import SideTables
+from inorder.relay.reshard import reshard
+from inorder.relay.stores.polling import SqlPollingStore
+from inorder.relay.stores.ports import MissingEvent, Settlement, Setup
+from inorder.relay.stores.registry import SqlRegistry
 from inorder.settings import Settings
-from inorder.stores.polling import SqlPollingStore
-from inorder.stores.registry import SqlRegistry
-from inorder.wiring import reshard
 from tests.contract.conftest import DatabaseOf
 from tests.contract.polling_store.places import Recorded, SqlPlace
 

@@ -7,9 +7,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from inorder.ports.polling_store import MissingEvent, Settlement
-from inorder.stores.exceeded import Filter
-from inorder.stores.polling_exceeded import PollingExceededStore
+from inorder.relay.stores.exceeded import Filter
+from inorder.relay.stores.polling import PollingExceededStore
+from inorder.relay.stores.ports import MissingEvent, Settlement
 from tests.contract.polling_store.places import SqlPlace
 
 MISSING = "id bigint, missed_date {moment}, retry_count int DEFAULT 0, exception_thrown boolean DEFAULT false"

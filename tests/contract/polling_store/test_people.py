@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from inorder.ports.exceeded_store import Exceeding
-from inorder.ports.polling_store import MissingEvent, Settlement
+from inorder.operate.schema import install_schema
+from inorder.relay.status import exceeded_rows, settle_exceeded
+from inorder.relay.stores.exceeded import Filter
+from inorder.relay.stores.polling import PollingExceededStore
+from inorder.relay.stores.ports import Exceeding, MissingEvent, Settlement
 from inorder.settings import Settings
-from inorder.stores.exceeded import Filter
-from inorder.stores.polling_exceeded import PollingExceededStore
-from inorder.wiring import exceeded_rows, install_schema, settle_exceeded
 from tests.contract.polling_store.places import SqlPlace
 
 HEADER = 'UPDATE outbox_events SET header = \'{"h": "x"}\' WHERE id = 1'

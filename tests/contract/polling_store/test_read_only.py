@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
+from inorder.database.postgres import connect
 from inorder.embedded import Postgres
 from inorder.model.message import Message
+from inorder.operate.schema import install_schema
 from inorder.outbox import Outbox
-from inorder.ports.outbox_store import OutboxStore, Scan
+from inorder.relay.stores.opening import polling_store, scanned_store
+from inorder.relay.stores.outbox_store import ScannedElsewhere
+from inorder.relay.stores.ports import OutboxStore, Scan
 from inorder.settings import Settings
-from inorder.stores.postgres.connect import connect
-from inorder.stores.read_only import ScannedElsewhere
-from inorder.testing.memory_outbox import MemoryOutbox
-from inorder.wiring import install_schema
-from inorder.wiring.databases import polling_store, scanned_store
+from tests.fakes.outbox import MemoryOutbox
 
 POLLING = {"layout": "trendyol", "strategy": "polling"}
 OUTBOX = Outbox("outbox_events", layout="trendyol")

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from inorder.model.errors import FencedError
-from inorder.ports.polling_store import MissingEvent, PollingStore, Settlement
+from inorder.relay.stores.ports import MissingEvent, PollingStore, Settlement
 from tests.contract.polling_store.places import Place
 
 

@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from inorder.database.database import Database
 from inorder.model.errors import ConfigurationError
-from inorder.ports.registry import Registration, Setup
-from inorder.stores.database import Database
-from inorder.stores.registry import SqlRegistry
+from inorder.relay.stores.ports import Registration, Setup
+from inorder.relay.stores.registry import SqlRegistry
 from tests.contract.conftest import Databases
 
 ONE = Setup("orders", "drain", 1)

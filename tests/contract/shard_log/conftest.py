@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import Producer
 
 from inorder.embedded import Kafka
-from inorder.kafka import idempotent_log, known_topics
-from inorder.kafka.client_log import CLIENT_LOG
-from inorder.kafka.topics import ensure_topic
+from inorder.kafka import idempotent_producer, topic_facts
+from inorder.kafka.admin import ensure_topic
+from inorder.kafka.errors import CLIENT_LOG
 from tests.contract.shard_log.making import Case, in_memory, on_kafka
 from tests.contract.shard_log.strict_broker import StrictKafka
 
@@ -19,8 +19,8 @@ from tests.contract.shard_log.strict_broker import StrictKafka
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """These tests ask what arrives, not how soon: a busy machine may take longer than the relay would wait."""
-    monkeypatch.setattr(idempotent_log, "PATIENCE_SECONDS", 20.0)
-    monkeypatch.setattr(known_topics, "MAKING_SECONDS", 20.0)
+    monkeypatch.setattr(idempotent_producer, "PATIENCE_SECONDS", 20.0)
+    monkeypatch.setattr(topic_facts, "MAKING_SECONDS", 20.0)
 
 
 @pytest.fixture(scope="session")

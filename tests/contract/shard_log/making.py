@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from inorder.kafka.idempotent_log import IdempotentShardLog
-from inorder.kafka.read_back import read_back
-from inorder.kafka.shard_log import KafkaShardLog
+from inorder.kafka.idempotent_producer import IdempotentShardLog
+from inorder.kafka.readers import read_back
+from inorder.kafka.shard_log_port import ShardLog
 from inorder.model.errors import TransientError
 from inorder.model.message import RecordHeaders
-from inorder.model.partition import Partitioner
-from inorder.ports.outbox_store import OutboxRow
-from inorder.ports.shard_log import ShardLog
-from inorder.testing.memory_log import MemoryBroker, MemoryShardLog, MemoryUnfencedLog
+from inorder.model.outbox_row import OutboxRow
+from inorder.model.partitioning import Partitioner
+from inorder.relay.stores.kafka_log import KafkaShardLog
+from tests.fakes.log import MemoryBroker, MemoryShardLog, MemoryUnfencedLog
 
 FENCED = ("memory", "kafka")
 UNFENCED = ("memory, unfenced", "kafka, unfenced")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from inorder.kafka.read_back import read_back
-from inorder.kafka.shard_log import KafkaShardLog
+from inorder.kafka.readers import read_back
 from inorder.model.errors import FencedError, RejectedError
+from inorder.relay.stores.kafka_log import KafkaShardLog
 from tests.contract.shard_log.making import FENCED, Case, row
 
 every_fenced_log = pytest.mark.parametrize("case", FENCED, indirect=True)

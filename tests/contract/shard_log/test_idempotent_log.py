@@ -10,12 +10,12 @@ from collections.abc import Iterator
 import pytest
 
 from inorder.embedded import Kafka
-from inorder.kafka import idempotent_log
-from inorder.kafka.idempotent_log import IdempotentShardLog
-from inorder.kafka.read_back import read_back
-from inorder.kafka.topics import ensure_topic
+from inorder.kafka import idempotent_producer
+from inorder.kafka.admin import ensure_topic
+from inorder.kafka.idempotent_producer import IdempotentShardLog
+from inorder.kafka.readers import read_back
 from inorder.model.errors import RejectedError, TransientError, UnknownOutcomeError
-from inorder.ports.outbox_store import OutboxRow
+from inorder.model.outbox_row import OutboxRow
 from tests.conftest import Eventually
 from tests.contract.shard_log.making import row
 from tests.selection import few
@@ -125,7 +125,7 @@ def test_an_outage_is_waited_out_without_repeating_anything(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rows = [row(unique, id) for id in range(1, 100)]
-    monkeypatch.setattr(idempotent_log, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(idempotent_producer, "PATIENCE_SECONDS", 1.0)
     os.kill(own_broker.pids[0], signal.SIGSTOP)
     try:
         with pytest.raises(TransientError, match="Of 99 records 99 are not acknowledged yet") as caught:
@@ -147,7 +147,7 @@ def test_a_closed_log_sends_nothing_of_what_it_had_in_its_queue(
     eventually: Eventually,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(idempotent_log, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(idempotent_producer, "PATIENCE_SECONDS", 1.0)
     own_broker.kill()
     with pytest.raises(TransientError):
         fragile.publish([row(unique, 1)], b"")

@@ -6,9 +6,9 @@ import pytest
 from confluent_kafka import Producer
 
 from inorder.embedded import Kafka
-from inorder.kafka.client_log import CLIENT_LOG
-from inorder.kafka.known_topics import KnownTopics
-from inorder.kafka.topics import ensure_partitions, ensure_topic
+from inorder.kafka.admin import ensure_partitions, ensure_topic
+from inorder.kafka.errors import CLIENT_LOG
+from inorder.kafka.topic_facts import KnownTopics
 from inorder.model.errors import RejectedError, TransientError
 from tests.conftest import Eventually
 from tests.contract.shard_log.making import row

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from inorder.kafka.admin import Cluster
-from inorder.kafka.shard_log import KafkaShardLog, marker_topic
-from inorder.kafka.topics import ensure_compacted_topic
+from inorder.kafka.admin import Cluster, ensure_compacted_topic
+from inorder.relay.stores.kafka_log import KafkaShardLog, marker_topic
 from tests.contract.shard_log.making import row
 
 

@@ -8,9 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from inorder.kafka.idempotent_log import IdempotentShardLog
-from inorder.kafka.read_back import read_back
-from inorder.kafka.topics import ensure_topic
+from inorder.kafka.admin import ensure_topic
+from inorder.kafka.idempotent_producer import IdempotentShardLog
+from inorder.kafka.readers import read_back
 from tests.conftest import Eventually
 from tests.contract.shard_log.making import row
 
@@ -19,7 +19,7 @@ PAUSED, LATER = 100, 120
 
 OLD_OWNER = """
 import sys
-from inorder.kafka.idempotent_log import IdempotentShardLog
+from inorder.kafka.idempotent_producer import IdempotentShardLog
 from inorder.model.errors import TransientError
 from tests.contract.shard_log.making import row
 

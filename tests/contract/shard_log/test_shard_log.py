@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from inorder.kafka.read_back import read_back
-from inorder.kafka.topics import ensure_topic
+from inorder.kafka.admin import ensure_topic
+from inorder.kafka.readers import read_back
 from inorder.model.errors import UnknownOutcomeError
-from inorder.model.partition import Partitioner
-from inorder.ports.outbox_store import OutboxRow
+from inorder.model.outbox_row import OutboxRow
+from inorder.model.partitioning import Partitioner
 from tests.contract.shard_log.making import FENCED, UNFENCED, Case, open_log, row
 
 every_log = pytest.mark.parametrize("case", [*FENCED, *UNFENCED], indirect=True)

@@ -15,13 +15,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs d
     ResourceType,
 )
 
-from inorder.kafka.read_back import read_back
-from inorder.kafka.shard_log import marker_topic
-from inorder.kafka.topic_limits import size_of
-from inorder.kafka.topics import ensure_topic
+from inorder.kafka.admin import ensure_topic
+from inorder.kafka.readers import read_back
+from inorder.kafka.shard_log_port import ShardLog
+from inorder.kafka.topic_facts import size_of
 from inorder.model.errors import FencedError, RejectedError, TransientError, UnknownOutcomeError
-from inorder.ports.outbox_store import OutboxRow
-from inorder.ports.shard_log import ShardLog
+from inorder.model.outbox_row import OutboxRow
+from inorder.relay.stores.kafka_log import marker_topic
 from tests.contract.shard_log.making import open_log, row
 from tests.contract.shard_log.strict_broker import StrictKafka
 

@@ -8,16 +8,15 @@ from dataclasses import dataclass
 import pytest
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]  # the stubs do not re-export it
 
-from inorder.kafka.admin import Cluster
-from inorder.kafka.read_back import read_back
-from inorder.kafka.topics import ensure_topic
+from inorder.kafka.admin import Cluster, ensure_topic
+from inorder.kafka.readers import read_back
+from inorder.kafka.shard_log_port import ShardLog
 from inorder.model.errors import ConfigurationError, FencedError, TopicUnavailableError
-from inorder.ports.outbox_store import OutboxRow
-from inorder.ports.shard_log import ShardLog
-from inorder.testing.memory_log import MemoryBroker, MemoryShardLog, MemoryUnfencedLog
+from inorder.model.outbox_row import OutboxRow
 from tests.conftest import Eventually
 from tests.contract.shard_log.making import open_log, publish, row
 from tests.contract.shard_log.strict_broker import StrictKafka
+from tests.fakes.log import MemoryBroker, MemoryShardLog, MemoryUnfencedLog
 from tests.selection import few
 
 

@@ -10,16 +10,16 @@ import pytest
 
 from inorder.embedded import Cassandra, Postgres
 from inorder.journal.replication.replica import JournalReplica
-from inorder.ports.journal_store import EventualJournal
-from inorder.ports.snapshot_store import SnapshotStore
-from inorder.stores.cassandra.journal import CassandraJournal
-from inorder.stores.cassandra.journal_replica import CassandraReplica
-from inorder.stores.cassandra.snapshots import CassandraSnapshots
-from inorder.stores.postgres.journal import PostgresJournal
-from inorder.stores.postgres.journal_replica import PostgresReplica
-from inorder.stores.postgres.snapshots import PostgresSnapshots
-from inorder.testing.memory_replica import MemoryReplica
+from inorder.journal.snapshots import SnapshotStore
+from inorder.journal.stores.cassandra import CassandraJournal
+from inorder.journal.stores.cassandra_replica import CassandraReplica
+from inorder.journal.stores.cassandra_snapshots import CassandraSnapshots
+from inorder.journal.stores.ports import EventualJournal
+from inorder.journal.stores.postgres import PostgresJournal
+from inorder.journal.stores.postgres_replica import PostgresReplica
+from inorder.journal.stores.postgres_snapshots import PostgresSnapshots
 from tests.contract.snapshot_store.stored import Stored
+from tests.fakes.replica import MemoryReplica
 from tests.selection import few
 
 Store = tuple[EventualJournal, JournalReplica, SnapshotStore]

@@ -6,17 +6,16 @@ import threading
 import time
 from datetime import UTC, datetime, timedelta
 
+from inorder.engines.slice_work import Slice
 from inorder.journal.client import Journals
 from inorder.journal.codec.records import Sender
 from inorder.journal.reading.reader import JournalReader
 from inorder.journal.replication.replica import JournalReplica
 from inorder.journal.replication.replicating import ReplicateWorker
-from inorder.journal.snapshots.snapshotting import Recovery, Rings
+from inorder.journal.snapshots import Recovery, Rings, SnapshotStore
+from inorder.journal.stores.ports import EventualJournal
 from inorder.model.journal import Event, Key
-from inorder.ports.journal_store import EventualJournal
-from inorder.ports.slice_work import Slice
-from inorder.ports.snapshot_store import SnapshotStore
-from inorder.testing.memory_journal_log import MemoryJournalLog
+from inorder.testing.memory_journal import MemoryJournalLog
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -7,9 +7,9 @@ from contextlib import closing
 
 import pytest
 
+from inorder.journal.snapshots import Standing
+from inorder.journal.stores.cassandra_snapshots import CassandraSnapshots
 from inorder.model.journal import Snapshot
-from inorder.ports.snapshot_store import Standing
-from inorder.stores.cassandra.snapshots import CassandraSnapshots
 from tests.contract.snapshot_store.conftest import Store
 from tests.contract.snapshot_store.stored import NOON, Stored
 

@@ -8,10 +8,9 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from inorder.journal.snapshots.snapshotting import JournalSnapshots
+from inorder.journal.snapshots import JournalSnapshots, Standing
 from inorder.model.errors import JournalChangedError
 from inorder.model.journal import Event, Snapshot
-from inorder.ports.snapshot_store import Standing
 from tests.contract.snapshot_store.stored import NOON, Stored
 
 

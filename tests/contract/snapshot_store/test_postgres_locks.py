@@ -9,13 +9,13 @@ from contextlib import closing
 import psycopg
 import pytest
 
-from inorder.journal.snapshots.rings import placement
+from inorder.database.postgres import connect
+from inorder.journal.snapshots import placement
+from inorder.journal.stores import postgres_snapshots as postgres_snapshots_module
+from inorder.journal.stores.postgres import PostgresJournal
+from inorder.journal.stores.postgres_snapshots import PostgresSnapshots
 from inorder.model.errors import JournalChangedError
 from inorder.model.journal import Key
-from inorder.stores.postgres import snapshots as postgres_snapshots_module
-from inorder.stores.postgres.connect import connect
-from inorder.stores.postgres.journal import PostgresJournal
-from inorder.stores.postgres.snapshots import PostgresSnapshots
 from tests.conftest import Eventually
 from tests.contract.snapshot_store.conftest import Store
 from tests.contract.snapshot_store.stored import Stored

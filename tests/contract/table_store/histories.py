@@ -7,12 +7,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from inorder.engines.slice_work import Slice
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.slice import apply_slice
-from inorder.ports.slice_work import Slice
-from inorder.testing.slices import message
-from inorder.testing.upsert_model import Record, table_after
 from tests.contract.table_store.places import MAPPING, Place
+from tests.fakes.table_store import Record, message, table_after
 
 KEYS = range(3)
 THERE_BEFORE = (0, 1)

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
-from inorder.outbox.layouts import quoted_table
+from inorder.database.database import moment, open_database
+from inorder.database.sql import quoted_table
 from inorder.pipeline.mapping import TableMapping
-from inorder.ports.table_store import TableStore
-from inorder.stores.moment import moment
-from inorder.stores.opening import open_database
-from inorder.stores.table_opening import table_stores
-from inorder.testing.memory_table_store import MemoryTableStore, StoredRow
+from inorder.pipeline.stores.ports import TableStore
+from inorder.pipeline.stores.table import table_stores
+from tests.fakes.table_store import MemoryTableStore, StoredRow
 
 MAPPING = TableMapping("demo", "upsert", "messages")
 Rows = dict[object, tuple[object, ...]]

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from inorder.pipeline.slice import apply_slice
-from inorder.testing.slices import message, slice_of
 from tests.contract.table_store.histories import HISTORIES, History, check
 from tests.contract.table_store.places import MAPPING, Memory, Place, Sql
+from tests.fakes.table_store import message, slice_of
 from tests.selection import examples
 
 # Examples of a real server share a database, which is emptied before each.

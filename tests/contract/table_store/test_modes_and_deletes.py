@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from inorder.engines.slice_work import Slice
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.slice import apply_slice
-from inorder.ports.slice_work import Slice
-from inorder.ports.table_store import FoldedRow
-from inorder.testing.slices import message, slice_of
+from inorder.pipeline.stores.ports import FoldedRow
 from tests.contract.table_store.places import MAPPING, Place
+from tests.fakes.table_store import message, slice_of
 
 
 def keyed(*records: tuple[int, bytes, bytes | None], partition: int = 0) -> Slice:

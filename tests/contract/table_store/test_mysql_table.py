@@ -10,17 +10,15 @@ from typing import Any
 
 import pytest
 
+from inorder.database.mysql import Connection, connect, mysql_errors
 from inorder.embedded import MariaDB
+from inorder.engines.slice_work import SliceOutcome
 from inorder.model.errors import ConfigurationError, RejectedError, TransientError
-from inorder.pipeline.isolation import REFUSED
-from inorder.pipeline.slice import apply_slice
-from inorder.ports.slice_work import SliceOutcome
-from inorder.ports.table_store import DeadLetter, FoldedRow, Tally
-from inorder.stores.mysql.connect import Connection, connect
-from inorder.stores.mysql.errors import our_errors
-from inorder.stores.mysql.table import MySQLTableStore, MySQLTableStores
-from inorder.testing.slices import message, slice_of
+from inorder.pipeline.slice import REFUSED, apply_slice
+from inorder.pipeline.stores.mysql_table import MySQLTableStore, MySQLTableStores
+from inorder.pipeline.stores.ports import DeadLetter, FoldedRow, Tally
 from tests.contract.table_store.places import MAPPING, Sql
+from tests.fakes.table_store import message, slice_of
 
 BATCH = slice_of((0, message(1, data="a")), (1, b"garbage"), (2, message(2, data="b")))
 APPLIED = SliceOutcome("upsert", 0, next_offset=3, read=3, applied=2, rejected=1)
@@ -150,5 +148,5 @@ def test_a_factory_shows_no_password_and_is_equal_by_value() -> None:
 
 def test_a_server_that_is_not_there_is_a_fault_of_the_environment() -> None:
     store = MySQLTableStore("mysql+pymysql://nobody@127.0.0.1:1/none", MAPPING)
-    with pytest.raises(TransientError), our_errors():
+    with pytest.raises(TransientError), mysql_errors():
         store.pointers("upsert")

@@ -11,6 +11,8 @@ import pytest
 from psycopg import Connection
 from sqlalchemy.engine import make_url
 
+from inorder.database.postgres import classified
+from inorder.engines.slice_work import Pointer, SliceOutcome
 from inorder.model.errors import (
     ConfigurationError,
     InorderError,
@@ -18,15 +20,12 @@ from inorder.model.errors import (
     TransientError,
     UnreachableError,
 )
-from inorder.pipeline.isolation import REFUSED
 from inorder.pipeline.mapping import TableMapping
-from inorder.pipeline.slice import apply_slice
-from inorder.ports.slice_work import SliceOutcome
-from inorder.ports.table_store import DeadLetter, FoldedRow, Pointer, RowKey, SliceTransaction, Tally, Written
-from inorder.stores.postgres.sqlstate import classified
-from inorder.stores.postgres.table import PostgresTableStore, PostgresTableStores
-from inorder.stores.table_opening import table_sql
-from inorder.testing.slices import message, slice_of
+from inorder.pipeline.slice import REFUSED, apply_slice
+from inorder.pipeline.stores.ports import DeadLetter, FoldedRow, RowKey, SliceTransaction, Tally, Written
+from inorder.pipeline.stores.postgres_table import PostgresTableStore, PostgresTableStores
+from inorder.pipeline.stores.table import table_sql
+from tests.fakes.table_store import message, slice_of
 
 MAPPING = TableMapping("demo", "upsert", "messages")
 VALUES = "enabled boolean, data text, updated_at timestamptz"

@@ -13,14 +13,12 @@ import orjson
 import pytest
 
 from inorder.model.errors import ConfigurationError, RejectedError
-from inorder.pipeline.field_types import FIELD_TYPES
-from inorder.pipeline.isolation import REFUSED
-from inorder.pipeline.mapping import TableMapping
-from inorder.pipeline.slice import apply_slice
-from inorder.ports.table_store import DeadLetter, FoldedRow, Tally, Written
-from inorder.stores.table_opening import table_stores
-from inorder.testing.slices import message, slice_of
+from inorder.pipeline.mapping import FIELD_TYPES, TableMapping
+from inorder.pipeline.slice import REFUSED, apply_slice
+from inorder.pipeline.stores.ports import DeadLetter, FoldedRow, Tally, Written
+from inorder.pipeline.stores.table import table_stores
 from tests.contract.table_store.places import MAPPING, Sql
+from tests.fakes.table_store import message, slice_of
 
 # A check in each dialect's own words; SQLite can only add one when it makes the table.
 _COLUMNS = "enabled BOOLEAN, data VARCHAR(8) {must}, version_generation INT NOT NULL DEFAULT 0, {rest}"

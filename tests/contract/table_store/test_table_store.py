@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 
 import pytest
 
+from inorder.engines.slice_work import Pointer, Slice, SliceOutcome
 from inorder.model.errors import GuaranteeError
 from inorder.pipeline.slice import apply_slice
-from inorder.ports.slice_work import Slice, SliceOutcome
-from inorder.ports.table_store import Pointer, TableStore
-from inorder.testing.slices import message, slice_of
+from inorder.pipeline.stores.ports import TableStore
 from tests.contract.table_store.places import MAPPING, Place
+from tests.fakes.table_store import message, slice_of
 
 FIRST = slice_of((0, message(1, enabled=True, data="a")), (1, message(2, data="b")), (3, message(1, data="c")))
 

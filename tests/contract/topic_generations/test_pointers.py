@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from inorder.ports.topic_generations import Generation
-from inorder.stores.database import Database
-from inorder.stores.pointers import SqlPointers
+from inorder.database.database import Database
+from inorder.topics.generations import Generation
+from inorder.topics.stores.generations import SqlPointers
 
 ONE = Generation(1, "orders.g1", 3)
 # The columns that the gate needs; the whole table is the table store's.

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from inorder.ports.topic_generations import Generation, Phase, Target, TopicGenerations, TopicState
-from inorder.stores.topic_generations import SqlTopicGenerations
-from inorder.testing.memory_generations import MemoryGenerations
+from inorder.topics.generations import Generation, Phase, Target, TopicGenerations, TopicState
+from inorder.topics.stores.generations import SqlTopicGenerations
+from tests.fakes.log import MemoryGenerations
 from tests.selection import few
 
 BEGUN = TopicState("orders", (Generation(0, "orders", 4),), Phase.PREPARING, Target("orders.g1", 8), epoch=1)

@@ -8,14 +8,12 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from inorder.database.database import Database, open_database
 from inorder.outbox.layouts import install_statements
-from inorder.ports.exceeded_store import Exceeding
-from inorder.ports.topic_store import TopicState, TopicStore
-from inorder.stores.database import Database
-from inorder.stores.exceeded import Filter, SqlExceededStore
-from inorder.stores.opening import open_database
-from inorder.stores.topics import SqlTopicStore
-from inorder.testing.memory_topics import MemoryTopicStore, MemoryTopicTables
+from inorder.relay.stores.exceeded import Filter, SqlExceededStore
+from inorder.relay.stores.ports import Exceeding, TopicState, TopicStore
+from inorder.relay.stores.topic_lock import SqlTopicStore
+from tests.fakes.topics import MemoryTopicStore, MemoryTopicTables
 
 TABLE = "kafka_messages"
 

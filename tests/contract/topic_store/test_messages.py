@@ -10,9 +10,8 @@ import pytest
 
 from inorder.model.errors import ConfigurationError, FencedError
 from inorder.outbox.layouts import install_statements
-from inorder.ports.exceeded_store import Exceeding
-from inorder.ports.topic_store import TopicStore
-from inorder.stores.topics import SqlTopicStore
+from inorder.relay.stores.ports import Exceeding, TopicStore
+from inorder.relay.stores.topic_lock import SqlTopicStore
 from tests.contract.conftest import DatabaseOf
 from tests.contract.topic_store.places import Place, SqlPlace
 

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from inorder.bench.load import Load
+from inorder.bench.contender import OursKeeping, our_side
+from inorder.bench.load import Load, Schedule
 from inorder.bench.options import RelayOptions, RelaySetting
-from inorder.bench.ours import OursKeeping, our_side
 from inorder.bench.place import BenchPlace
-from inorder.bench.schedule import Schedule
 from inorder.embedded import Stack
-from inorder.kafka.read_back import read_back
+from inorder.kafka.readers import read_back
 
 ROWS = 2_000
 SETTING = RelaySetting.of("polling", "exactly-once", "native")

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from inorder.bench.load import Load
+from inorder.bench.contender import Ours
+from inorder.bench.load import Load, Schedule
 from inorder.bench.options import RelayOptions, RelaySetting
-from inorder.bench.ours import Ours
 from inorder.bench.place import BenchPlace
-from inorder.bench.schedule import Schedule
 from inorder.bench.wake_up import WakeUpOptions, bench_wake_up
 from inorder.embedded import Stack
-from inorder.kafka.read_back import read_back
+from inorder.kafka.readers import read_back
 
 ROWS = 2_000
 OPTIONS = RelayOptions(rows=ROWS, schedule=Schedule(rate=100, seconds=1.0, warm_seconds=0.5))

@@ -12,12 +12,13 @@ import pytest
 from confluent_kafka import Producer
 
 import inorder
-from inorder.kafka.partition_reader import KafkaSource
-from inorder.kafka.read_back import ReadRecord, read_back
-from inorder.kafka.topics import ensure_topic
-from inorder.pipeline.retry import Fate, Retried
-from inorder.stores.opening import open_database
-from inorder.wiring import list_dead_letters, retry_dead_letters, upsert_work
+from inorder.database.database import open_database
+from inorder.engines.partition_reader import KafkaSource
+from inorder.kafka.admin import ensure_topic
+from inorder.kafka.readers import ReadRecord, read_back
+from inorder.pipeline.dead_letters import Fate, Retried
+from inorder.pipeline.dead_letters_admin import list_dead_letters, retry_dead_letters
+from inorder.pipeline.job import upsert_work
 from tests.selection import few
 
 # As long as `n` is an integer, text in it is rejected; a table that keeps text in it takes both.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import inorder
-from inorder.wiring import list_dead_letters
+from inorder.pipeline.dead_letters_admin import list_dead_letters
 from tests.integration.dead_letters.conftest import Job
 
 

@@ -11,13 +11,15 @@ import pytest
 from confluent_kafka import Producer
 
 import inorder
-from inorder.kafka.conditional_log import KafkaConditionalLog
-from inorder.kafka.partition_reader import KafkaSource
-from inorder.pipeline.retry import Fate, Retrier
-from inorder.ports.dead_letters import Filter
-from inorder.stores.dead_letters import SqlDeadLetters
-from inorder.stores.opening import open_database
-from inorder.wiring import discard_dead_letters, fail_over, list_dead_letters, retry_dead_letters, upsert_work
+from inorder.database.database import open_database
+from inorder.engines.partition_reader import KafkaSource
+from inorder.operate.topics import fail_over
+from inorder.pipeline.dead_letters import Fate, Retrier
+from inorder.pipeline.dead_letters_admin import discard_dead_letters, list_dead_letters, retry_dead_letters
+from inorder.pipeline.job import upsert_work
+from inorder.pipeline.stores.conditional_log import KafkaConditionalLog
+from inorder.pipeline.stores.dead_letters import SqlDeadLetters
+from inorder.pipeline.stores.ports import Filter
 from tests.conftest import Eventually
 from tests.integration.dead_letters.conftest import RELAXED, Job
 

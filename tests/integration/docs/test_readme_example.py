@@ -8,8 +8,8 @@ import pytest
 import sqlalchemy as sa
 
 import inorder
-from inorder.kafka.read_back import read_back
-from inorder.wiring import install_schema
+from inorder.kafka.readers import read_back
+from inorder.operate.schema import install_schema
 from tests.conftest import Eventually
 from tests.unit.docs.markdown import blocks, page
 

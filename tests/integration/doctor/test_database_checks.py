@@ -9,13 +9,12 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.pool import NullPool
 
-from inorder.doctor import Check
-from inorder.doctor.database import examine_database
-from inorder.ports.registry import Setup
+from inorder.database.database import open_database
+from inorder.operate.doctor import Check, examine_database
+from inorder.operate.schema import install_schema
+from inorder.relay.stores.ports import Setup
+from inorder.relay.stores.registry import SqlRegistry
 from inorder.settings import Settings
-from inorder.stores.opening import open_database
-from inorder.stores.registry import SqlRegistry
-from inorder.wiring import install_schema
 from tests.unit.cli.test_doctor_checks import EACH_LAYOUT, failed, require_well
 
 

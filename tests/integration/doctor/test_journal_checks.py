@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inorder
-from inorder.doctor.journal import examine_journal
-from inorder.wiring import install_schema
+from inorder.operate.doctor import examine_journal
+from inorder.operate.schema import install_schema
 
 
 def test_without_journals_nothing_is_looked_at() -> None:

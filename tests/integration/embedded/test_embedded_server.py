@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from inorder.embedded.ports import HOST, free_port, is_free
-from inorder.embedded.process import GuardedProcess, Order
+from inorder.embedded.process import HOST, GuardedProcess, Order, free_port, is_free
 from inorder.embedded.server import Server
 from inorder.model.errors import ConfigurationError, UnreachableError
 from tests.conftest import Eventually

@@ -17,7 +17,7 @@ import pytest
 
 from inorder.embedded import Stack
 from inorder.embedded.jars import fetch
-from inorder.embedded.ports import HOST, is_free
+from inorder.embedded.process import HOST, is_free
 from inorder.model.errors import ConfigurationError, UnreachableError
 from tests.conftest import Eventually
 

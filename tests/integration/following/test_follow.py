@@ -13,13 +13,13 @@ import pytest
 import sqlalchemy as sa
 
 import inorder
-from inorder.following.hops import Followed
-from inorder.following.verdict import findings
-from inorder.kafka.topics import ensure_topic
+from inorder.database.database import open_database
+from inorder.journal.service import journal_store
+from inorder.kafka.admin import ensure_topic
 from inorder.model.journal import Event, Key
-from inorder.stores.opening import open_database
-from inorder.wiring import follow_key, install_schema
-from inorder.wiring.journal import journal_store
+from inorder.operate.key_lookup import follow_key
+from inorder.operate.key_trace import Followed, findings
+from inorder.operate.schema import install_schema
 from tests.conftest import Eventually
 from tests.integration.dead_letters.conftest import Job
 from tests.integration.journal.replicator import Replicator

@@ -7,9 +7,9 @@ from contextlib import closing
 
 from confluent_kafka import Producer
 
-from inorder.journal.reading.notice import Notice, notice_of
+from inorder.journal.reading.waiting import Notice, notice_of
+from inorder.journal.stores.kafka_log import KafkaTail
 from inorder.kafka.admin import Cluster
-from inorder.kafka.journal_log import KafkaTail
 
 
 def all_notices(properties: dict[str, object], topic: str) -> list[Notice]:

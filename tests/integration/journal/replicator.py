@@ -6,10 +6,9 @@ import threading
 from collections.abc import Callable
 from contextlib import closing
 
-from inorder.journal.replication.announcing import Announcer
-from inorder.journal.replication.replicating import ReplicateWork
-from inorder.kafka.partition_reader import KafkaSource
-from inorder.stores.journal_opening import JournalReplicas
+from inorder.engines.partition_reader import KafkaSource
+from inorder.journal.replication.replicating import Announcer, ReplicateWork
+from inorder.journal.stores.opening import JournalReplicas
 
 
 class Replicator:

@@ -20,20 +20,18 @@ from confluent_kafka.admin import AdminClient
 from sqlalchemy.engine import make_url
 
 import inorder
+from inorder.engines.partition_reader import KafkaSource
 from inorder.journal.audit.auditing import Entry, Judged, Totals, judged, settled
 from inorder.journal.audit.compare import Span
 from inorder.journal.audit.findings import Finding, Kind
 from inorder.journal.codec.records import ACTION_HEADER
 from inorder.journal.segments import metajournal_segment
-from inorder.kafka.admin import Cluster
-from inorder.kafka.partition_reader import KafkaSource
-from inorder.kafka.topics import ensure_topic
+from inorder.journal.service import journal_lag
+from inorder.journal.stores.cassandra_session import CassandraSession
+from inorder.journal.stores.opening import StoredRows, open_journal_store
+from inorder.journal.stores.ports import LogRecord
+from inorder.kafka.admin import Cluster, Place, ensure_topic
 from inorder.model.journal import Event, Key
-from inorder.ports.journal_log import LogRecord
-from inorder.ports.partition_reader import Place
-from inorder.stores.cassandra.session import CassandraSession
-from inorder.stores.journal_opening import StoredRows, open_journal_store
-from inorder.wiring.journal import journal_lag
 from tests.conftest import Eventually
 from tests.integration.journal.replicator import Replicator
 from tests.selection import few

@@ -6,11 +6,11 @@ import threading
 from datetime import UTC, datetime, timedelta
 
 import inorder
+from inorder.journal.jobs import run_expire
 from inorder.journal.replication.expiring import Expired
-from inorder.kafka.topics import ensure_topic
+from inorder.journal.stores.postgres import PostgresJournal
+from inorder.kafka.admin import ensure_topic
 from inorder.model.journal import Event, Key
-from inorder.stores.postgres.journal import PostgresJournal
-from inorder.wiring import run_expire
 from tests.conftest import Eventually
 from tests.integration.journal.replicator import Replicator
 

@@ -11,12 +11,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 import inorder
-from inorder.kafka.topics import ensure_topic
+from inorder.engines.job_status import JobService
+from inorder.journal.jobs import run_expire
+from inorder.journal.stores.postgres import PostgresJournal
+from inorder.kafka.admin import ensure_topic
 from inorder.model.errors import SeqNrConflictError
 from inorder.model.journal import Event, Key
-from inorder.stores.postgres.journal import PostgresJournal
-from inorder.wiring import run_expire
-from inorder.wiring.job_measuring import JobService
 from tests.conftest import Eventually
 from tests.integration.journal.replicator import Replicator
 

@@ -11,7 +11,8 @@ import pytest
 
 import inorder
 from inorder.journal.client import Journal
-from inorder.kafka.topics import ensure_topic
+from inorder.journal.stores.postgres import PostgresJournal
+from inorder.kafka.admin import ensure_topic
 from inorder.model.errors import (
     RejectedError,
     SeqNrConflictError,
@@ -19,7 +20,6 @@ from inorder.model.errors import (
     ValidationError,
 )
 from inorder.model.journal import Event, Json, Key, Payload
-from inorder.stores.postgres.journal import PostgresJournal
 from tests.conftest import Eventually
 from tests.integration.journal.replicator import Replicator
 from tests.selection import few

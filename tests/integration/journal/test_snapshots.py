@@ -9,8 +9,8 @@ import pytest
 
 import inorder
 from inorder.journal.client import Journal
-from inorder.kafka.topics import ensure_topic
-from inorder.stores.journal_opening import open_journal_store
+from inorder.journal.stores.opening import open_journal_store
+from inorder.kafka.admin import ensure_topic
 from tests.conftest import Eventually
 from tests.integration.journal.replicator import Replicator
 from tests.selection import few

@@ -11,10 +11,10 @@ from confluent_kafka import Producer
 
 import inorder
 from inorder.journal.codec.records import ACTION_HEADER
-from inorder.kafka.topics import ensure_topic
+from inorder.journal.stores.opening import open_journal_store
+from inorder.kafka.admin import ensure_topic
 from inorder.model.errors import DamagedRecordError
 from inorder.model.journal import Event, Key
-from inorder.stores.journal_opening import open_journal_store
 from tests.conftest import Eventually
 from tests.integration.journal.replicator import Replicator
 from tests.selection import few

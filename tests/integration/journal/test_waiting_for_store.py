@@ -10,21 +10,18 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 import inorder
+from inorder.engines.partition_reader import KafkaSource
 from inorder.journal.client import Journal
 from inorder.journal.reading import waiting
-from inorder.journal.reading.notice import Notice
-from inorder.journal.reading.waiting import patience
+from inorder.journal.reading.waiting import Notice, patience
 from inorder.journal.replication.replicating import ReplicateWork
-from inorder.kafka.admin import Cluster
-from inorder.kafka.offset_announcer import OffsetAnnouncers
-from inorder.kafka.partition_reader import KafkaSource
-from inorder.kafka.replicated_offsets import ReplicatedOffsets
-from inorder.kafka.topics import ensure_compacted_topic, ensure_topic
+from inorder.journal.stores.kafka_notices import OffsetAnnouncers, ReplicatedOffsets
+from inorder.journal.stores.opening import JournalReplicas
+from inorder.journal.stores.ports import LogRecord, Window
+from inorder.journal.stores.postgres import PostgresJournal
+from inorder.kafka.admin import Cluster, ensure_compacted_topic, ensure_topic
+from inorder.model.deadline import Deadline
 from inorder.model.journal import Event, Key
-from inorder.ports.deadline import Deadline
-from inorder.ports.journal_log import LogRecord, Window
-from inorder.stores.journal_opening import JournalReplicas
-from inorder.stores.postgres.journal import PostgresJournal
 from tests.conftest import Eventually
 from tests.integration.journal.noticing import all_notices, newest, publish
 from tests.integration.journal.replicator import Replicator

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from sqlalchemy.engine import make_url
 
 from inorder.embedded import spark_jars
-from inorder.spark.session import spark_session
+from inorder.engines.session import spark_session
 
 CreateTopic = Callable[..., None]
 

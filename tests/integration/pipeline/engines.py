@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
 
-from inorder.kafka.partition_reader import KafkaSource
+from inorder.engines.micro_batch import MicroBatch
+from inorder.engines.partition_reader import KafkaSource
+from inorder.engines.resident import Resident
+from inorder.engines.running import Engine
+from inorder.engines.slice_work import SliceOutcome, SliceWork
+from inorder.pipeline.job import TableTarget, UpsertWork
 from inorder.pipeline.mapping import TableMapping
-from inorder.pipeline.upsert_work import TableTarget, UpsertWork
-from inorder.ports.slice_work import SliceOutcome, SliceWork
-from inorder.ports.table_store import TableStores
-from inorder.spark.micro_batch import MicroBatch
-from inorder.spark.resident import Resident
-from inorder.wiring.pipeline import Engine
+from inorder.pipeline.stores.ports import TableStores
 
 ENGINES = ("micro-batch", "resident")
 

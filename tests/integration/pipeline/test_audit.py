@@ -13,11 +13,11 @@ from pyspark.sql import SparkSession
 
 import inorder
 from inorder.journal.audit.findings import Finding, Kind
+from inorder.journal.audit.job import audit_on
+from inorder.journal.service import journal_lag
+from inorder.journal.stores.opening import open_journal_store
 from inorder.model.errors import ConfigurationError, TransientError
 from inorder.model.journal import Event, Key
-from inorder.stores.journal_opening import open_journal_store
-from inorder.wiring.audit import audit_on
-from inorder.wiring.journal import journal_lag
 from tests.conftest import Eventually
 from tests.integration.journal.replicator import Replicator
 

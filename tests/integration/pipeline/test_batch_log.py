@@ -8,13 +8,11 @@ from random import Random
 import pytest
 from confluent_kafka import TopicPartition
 
-from inorder.kafka.batch_log import KafkaBatchLog
-from inorder.kafka.batch_part import BatchPart
-from inorder.kafka.committed import committed_consumer
+from inorder.kafka.readers import committed_consumer
 from inorder.model.errors import FencedError, GuaranteeError, RejectedError
-from inorder.model.partition import Partitioner
-from inorder.ports.batch_log import BatchId, Sent
-from inorder.ports.outbox_store import OutboxRow
+from inorder.model.outbox_row import OutboxRow
+from inorder.model.partitioning import Partitioner
+from inorder.pipeline.stores.batch_log import BatchId, BatchPart, KafkaBatchLog, Sent
 
 FIRST = BatchId("query", 0)
 

@@ -21,12 +21,12 @@ from psycopg import Connection
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
+from inorder.engines.running import Engine
 from inorder.pipeline.mapping import TableMapping
-from inorder.ports.table_store import SliceTransaction, TableStore, TableStores
-from inorder.stores.postgres.table import PostgresTableStore, PostgresTableStores
-from inorder.testing.slices import message
-from inorder.wiring.pipeline import Engine
+from inorder.pipeline.stores.ports import SliceTransaction, TableStore, TableStores
+from inorder.pipeline.stores.postgres_table import PostgresTableStore, PostgresTableStores
 from tests.conftest import Eventually
+from tests.fakes.table_store import message
 from tests.integration.pipeline.engines import ENGINES, SPARK_WAIT, new_engine, upsert_work
 from tests.selection import few
 

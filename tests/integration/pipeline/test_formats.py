@@ -16,9 +16,9 @@ from pyspark.sql.functions import col
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import inorder
-from inorder.kafka.committed import committed_consumer
-from inorder.testing.slices import message
-from inorder.wiring import install_schema
+from inorder.kafka.readers import committed_consumer
+from inorder.operate.schema import install_schema
+from tests.fakes.table_store import message
 from tests.integration.pipeline.engines import SPARK_WAIT
 
 PARTITIONS = 2

@@ -11,10 +11,11 @@ from psycopg import Connection
 from pyspark.sql import SparkSession
 
 import inorder
+from inorder.engines.slice_work import SliceWork
 from inorder.model.errors import PublishError
-from inorder.ports.slice_work import SliceWork
-from inorder.wiring import fail_over, install_schema, upsert_work
-from inorder.wiring.generation_gate import follow_generations
+from inorder.operate.schema import install_schema
+from inorder.operate.topics import fail_over
+from inorder.pipeline.job import follow_generations, upsert_work
 from tests.conftest import Eventually
 from tests.integration.pipeline.conftest import CreateTopic
 from tests.integration.pipeline.engines import ENGINES, SPARK_WAIT, Heard, new_engine

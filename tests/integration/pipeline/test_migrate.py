@@ -10,14 +10,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 import inorder
-from inorder.kafka.read_back import ReadRecord, read_back
-from inorder.kafka.topics import ensure_topic
-from inorder.pipeline.progress import Progress
-from inorder.ports.slice_work import SliceWork
+from inorder.engines.progress import Progress
+from inorder.engines.running import follow
+from inorder.engines.slice_work import SliceWork
+from inorder.kafka.admin import ensure_topic
+from inorder.kafka.readers import ReadRecord, read_back
+from inorder.operate.topics import fail_over
 from inorder.testing.checker import check_delivery, check_placement
-from inorder.wiring import copies_behind, fail_over, migrate_topic
-from inorder.wiring.generation_gate import follow
-from inorder.wiring.migrate import Migration
+from inorder.topics.migration import Migration, copies_behind, migrate_topic
 from tests.conftest import Eventually
 from tests.integration.pipeline.engines import ENGINES, new_engine
 from tests.selection import few

@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from inorder.kafka.partition_reader import KafkaSource
+from inorder.engines.partition_reader import KafkaSource
+from inorder.engines.slice_work import PartitionReader, Slice
+from inorder.kafka.admin import Extent, Place
 from inorder.model.errors import GuaranteeError
-from inorder.ports.partition_reader import Extent, PartitionReader, Place
-from inorder.ports.slice_work import Slice
 from tests.conftest import Eventually
 
 

@@ -10,12 +10,12 @@ from pyspark.sql import SparkSession
 from sqlalchemy.engine import make_url
 
 import inorder
-from inorder.kafka.read_back import read_back
-from inorder.kafka.topics import ensure_topic
-from inorder.spark.errands import ErrandDuty, run_errand
+from inorder.engines.resident_tasks import ErrandDuty, run_errand
+from inorder.kafka.admin import ensure_topic
+from inorder.kafka.readers import read_back
+from inorder.operate.schema import install_schema
+from inorder.relay.on_spark import Outbox, Published, RelayErrand, tasks_for
 from inorder.testing.checker import check_delivery
-from inorder.wiring import install_schema
-from inorder.wiring.relay_on_spark import Outbox, Published, RelayErrand, tasks_for
 from tests.conftest import Eventually
 from tests.integration.pipeline.engines import SPARK_WAIT
 

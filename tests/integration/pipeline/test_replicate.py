@@ -14,12 +14,12 @@ from pyspark.sql import SparkSession
 import inorder
 from inorder.embedded import Cassandra
 from inorder.journal.codec.records import ACTION_HEADER
+from inorder.journal.jobs import follow_topics
 from inorder.journal.replication.replicating import ReplicateWork
-from inorder.kafka.topics import ensure_partitions
+from inorder.journal.stores.opening import JournalReplicas, JournalStore, open_journal_store
+from inorder.kafka.admin import ensure_partitions
 from inorder.model.errors import DamagedRecordError
 from inorder.model.journal import Event, Key
-from inorder.stores.journal_opening import JournalReplicas, JournalStore, open_journal_store
-from inorder.wiring.replicate import follow_topics
 from tests.conftest import Eventually
 from tests.integration.pipeline.engines import ENGINES, SPARK_WAIT, Heard, new_engine
 from tests.selection import few

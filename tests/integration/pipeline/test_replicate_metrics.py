@@ -16,12 +16,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
 import inorder
+from inorder.engines.job_status import JobService, Lag
 from inorder.journal.codec.records import ACTION_HEADER
+from inorder.journal.jobs import replicate_work
+from inorder.journal.service import journal_lag, journal_store
 from inorder.model.journal import Event, Key
-from inorder.wiring import journal_lag
-from inorder.wiring.job_measuring import JobService, Lag
-from inorder.wiring.journal import journal_store
-from inorder.wiring.replicate import replicate_work
 from tests.conftest import Eventually
 from tests.integration.pipeline.engines import ENGINES, new_engine
 from tests.selection import few

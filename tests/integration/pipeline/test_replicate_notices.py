@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 
 import inorder
 from inorder.journal.replication.replicating import ReplicateWork
-from inorder.kafka.offset_announcer import OffsetAnnouncers
+from inorder.journal.stores.kafka_notices import OffsetAnnouncers
+from inorder.journal.stores.opening import JournalReplicas, open_journal_store
 from inorder.model.journal import Event, Key
-from inorder.stores.journal_opening import JournalReplicas, open_journal_store
 from tests.conftest import Eventually
 from tests.integration.journal.noticing import all_notices, newest
 from tests.integration.pipeline.engines import ENGINES, SPARK_WAIT, new_engine

@@ -13,13 +13,13 @@ from confluent_kafka import Producer
 from psycopg import Connection
 from pyspark.sql import SparkSession
 
+from inorder.pipeline.job import UpsertWork
 from inorder.pipeline.mapping import TableMapping
-from inorder.pipeline.upsert_work import UpsertWork
+from inorder.pipeline.status import pipeline_status
+from inorder.pipeline.stores.postgres_table import PostgresTableStores
 from inorder.settings import Settings
-from inorder.stores.postgres.table import PostgresTableStores
-from inorder.testing.slices import message
-from inorder.wiring import pipeline_status
 from tests.conftest import Eventually
+from tests.fakes.table_store import message
 from tests.integration.pipeline.engines import ENGINES, SPARK_WAIT, Heard, new_engine, upsert_work
 from tests.selection import few
 

@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 
 from inorder.model.errors import GuaranteeError
 from inorder.pipeline.mapping import TableMapping
-from inorder.stores.postgres.table import PostgresTableStores
-from inorder.testing.slices import message
+from inorder.pipeline.stores.postgres_table import PostgresTableStores
 from tests.conftest import Eventually
+from tests.fakes.table_store import message
 from tests.integration.pipeline.engines import ENGINES, SPARK_WAIT, Heard, new_engine, upsert_work
 from tests.selection import few
 

@@ -11,7 +11,7 @@ import pytest
 
 import inorder
 from inorder.embedded import Kafka
-from inorder.kafka.read_back import read_back
+from inorder.kafka.readers import read_back
 from tests.contract.outbox.conftest import client as client
 from tests.contract.outbox.conftest import database_url as database_url
 from tests.contract.outbox.conftest import sqlite_url as sqlite_url

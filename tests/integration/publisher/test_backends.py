@@ -10,9 +10,9 @@ import psycopg
 import pytest
 
 import inorder
-from inorder.kafka.topics import ensure_topic
+from inorder.database.postgres import connect
+from inorder.kafka.admin import ensure_topic
 from inorder.model.errors import PublishRefusedError
-from inorder.stores.postgres.connect import connect
 from tests.contract.outbox.conftest import install, plain, psycopg_async_connection, stored
 from tests.integration.publisher.conftest import LARGE, LIMIT, Make, expected_by_key, numbered, values_by_key
 

@@ -13,7 +13,7 @@ import pytest
 
 import inorder
 from inorder.embedded import Kafka
-from inorder.kafka.topics import ensure_topic
+from inorder.kafka.admin import ensure_topic
 from inorder.model.errors import PublishRefusedError, PublishUnfinishedError
 from tests.conftest import Eventually
 from tests.integration.publisher.conftest import LARGE, LIMIT, Make, expected_by_key, numbered, values_by_key

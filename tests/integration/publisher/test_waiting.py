@@ -11,8 +11,8 @@ import pytest
 
 import inorder
 from inorder.embedded import Kafka
-from inorder.kafka.read_back import read_back
-from inorder.kafka.topics import ensure_topic
+from inorder.kafka.admin import ensure_topic
+from inorder.kafka.readers import read_back
 from inorder.model.errors import ConfigurationError, PublishRefusedError, PublishUnfinishedError
 from inorder.model.message import HeaderValue
 from tests.integration.publisher.conftest import (

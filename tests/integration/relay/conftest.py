@@ -18,22 +18,20 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs d
 )
 
 import inorder
-from inorder.kafka.shard_log import KafkaShardLog
-from inorder.leadership.unguarded import NoLease
+from inorder.database.database import open_database
+from inorder.database.postgres import connect
+from inorder.kafka.shard_log_port import ShardLog
 from inorder.model.message import Message
 from inorder.outbox import Outbox
 from inorder.outbox.layouts import install_statements
-from inorder.ports.exceeded_store import ExceededStore
-from inorder.ports.lease import Lease
-from inorder.ports.outbox_store import OutboxStore
-from inorder.ports.shard_log import ShardLog
+from inorder.relay.batch import Pace
 from inorder.relay.drain import DrainStrategy
+from inorder.relay.leadership.lease import Lease, NoLease
 from inorder.relay.loop import RelayLoop
-from inorder.relay.pace import Pace
-from inorder.stores.exceeded import SqlExceededStore
-from inorder.stores.opening import open_database
-from inorder.stores.postgres.connect import connect
-from inorder.stores.postgres.outbox import PostgresOutboxStore
+from inorder.relay.stores.exceeded import SqlExceededStore
+from inorder.relay.stores.kafka_log import KafkaShardLog
+from inorder.relay.stores.ports import ExceededStore, OutboxStore
+from inorder.relay.stores.postgres_outbox import PostgresOutboxStore
 
 
 def alter_topic(bootstrap: str, topic: str, config: dict[str, str]) -> None:

@@ -12,14 +12,14 @@ from typing import Any
 from sqlalchemy import Connection, create_engine
 
 import inorder
-from inorder.kafka.read_back import ReadRecord, read_back
-from inorder.kafka.topics import ensure_topic
+from inorder.database.database import open_database
+from inorder.kafka.admin import ensure_topic
+from inorder.kafka.readers import ReadRecord, read_back
 from inorder.model.message import Message
+from inorder.operate.schema import install_schema
 from inorder.outbox import Outbox
-from inorder.ports.polling_store import PollingState
-from inorder.stores.opening import open_database
-from inorder.wiring import install_schema
-from inorder.wiring.databases import polling_store
+from inorder.relay.stores.opening import polling_store
+from inorder.relay.stores.ports import PollingState
 
 TABLE = "outbox_events"
 

@@ -11,15 +11,15 @@ from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
 import inorder
-from inorder.kafka.read_back import ReadRecord, read_back
-from inorder.kafka.topics import ensure_topic
+from inorder.database.database import open_database
+from inorder.kafka.admin import ensure_topic
+from inorder.kafka.readers import ReadRecord, read_back
 from inorder.model.message import Message
+from inorder.operate.schema import install_schema
 from inorder.outbox import Outbox
-from inorder.ports.topic_store import TopicState
 from inorder.relay.events import BatchProduced, RelayEvent
-from inorder.stores.opening import open_database
-from inorder.wiring import install_schema
-from inorder.wiring.topics import topic_states
+from inorder.relay.runners import topic_states
+from inorder.relay.stores.ports import TopicState
 from tests.contract.topic_store.places import age_lock
 
 TABLE = "kafka_messages"

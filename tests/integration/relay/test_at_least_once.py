@@ -14,11 +14,11 @@ import pytest
 
 import inorder
 from inorder.embedded import Kafka
-from inorder.kafka.read_back import ReadRecord, read_back
-from inorder.kafka.topics import ensure_topic
+from inorder.kafka.admin import ensure_topic
+from inorder.kafka.readers import ReadRecord, read_back
 from inorder.outbox import Outbox
+from inorder.relay.status import exceeded_rows, settle_exceeded
 from inorder.testing.checker import Verdict, check_delivery
-from inorder.wiring import exceeded_rows, settle_exceeded
 from tests.conftest import Eventually
 from tests.contract.shard_log.making import publish
 from tests.integration.relay.conftest import Bench
@@ -110,8 +110,8 @@ def test_a_broker_killed_under_load_loses_nothing_and_keeps_the_order(
 def test_a_relay_that_dies_between_sending_and_purging_repeats_and_loses_nothing(
     bench: Bench, unique: str, eventually: Eventually
 ) -> None:
-    from inorder.kafka.idempotent_log import IdempotentShardLog
-    from inorder.ports.outbox_store import Scan
+    from inorder.kafka.idempotent_producer import IdempotentShardLog
+    from inorder.relay.stores.ports import Scan
 
     bench.publish(*numbered(unique, 0, 50))
     store, dying = bench.store(), IdempotentShardLog(bench.properties)

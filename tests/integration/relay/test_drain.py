@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import pytest
 
-from inorder.kafka.read_back import ReadRecord, read_back
+from inorder.kafka.readers import ReadRecord, read_back
 from inorder.model.errors import FencedError
 from inorder.model.message import Message
 from inorder.outbox import Outbox
@@ -102,8 +102,8 @@ def test_a_new_owner_purges_what_the_marker_names_and_sends_nothing_twice(
     """The owner dies between commit and purge, or before the commit; the next one knows which."""
     bench.publish(Message(unique, key="k", value="1"), Message(unique, key="k", value="2"))
     shard, store = bench.shard(), bench.store()
-    from inorder.ports.outbox_store import Scan
     from inorder.relay.marker import Marker, ranges
+    from inorder.relay.stores.ports import Scan
 
     shard.take_over()
     rows = store.read(Scan(above=0), 10).rows

@@ -11,8 +11,9 @@ from uuid import UUID, uuid5
 import pytest
 
 import inorder
-from inorder.kafka.read_back import ReadRecord, read_back
-from inorder.wiring import exceeded_rows, install_schema, settle_exceeded
+from inorder.kafka.readers import ReadRecord, read_back
+from inorder.operate.schema import install_schema
+from inorder.relay.status import exceeded_rows, settle_exceeded
 from tests.conftest import Eventually
 from tests.integration.relay.conftest import Bench
 

@@ -16,23 +16,23 @@ from typing import Any
 
 import pytest
 
-from inorder.kafka.read_back import read_back
-from inorder.kafka.shard_log import KafkaShardLog
-from inorder.leadership.unguarded import NoLease
+from inorder.database.database import open_database
+from inorder.database.mysql import connect as mysql_connect
+from inorder.database.sql import named
+from inorder.kafka.readers import read_back
 from inorder.model.message import Message
-from inorder.model.shard import Shard
+from inorder.model.partitioning import Shard
 from inorder.outbox import Outbox
 from inorder.outbox.layouts import install_statements
+from inorder.relay.batch import Pace
 from inorder.relay.drain import DrainStrategy
+from inorder.relay.leadership.lease import NoLease
 from inorder.relay.loop import RelayLoop
 from inorder.relay.mark_purge import MarkPurgeStrategy
-from inorder.relay.pace import Pace
-from inorder.sql import named
-from inorder.stores.exceeded import SqlExceededStore
-from inorder.stores.mysql.connect import connect as mysql_connect
-from inorder.stores.mysql.outbox import MySQLOutboxStore
-from inorder.stores.opening import open_database
-from inorder.stores.sqlite.outbox import SQLiteOutboxStore
+from inorder.relay.stores.exceeded import SqlExceededStore
+from inorder.relay.stores.kafka_log import KafkaShardLog
+from inorder.relay.stores.mysql_outbox import MySQLOutboxStore
+from inorder.relay.stores.sqlite_outbox import SQLiteOutboxStore
 from inorder.testing.checker import check_delivery
 from tests.conftest import Eventually
 

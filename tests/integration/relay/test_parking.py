@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import inorder
-from inorder.kafka.read_back import read_back
-from inorder.kafka.topics import ensure_topic
-from inorder.wiring import exceeded_rows, settle_exceeded
+from inorder.kafka.admin import ensure_topic
+from inorder.kafka.readers import read_back
+from inorder.relay.status import exceeded_rows, settle_exceeded
 from tests.conftest import Eventually
 from tests.integration.relay.conftest import Bench
 

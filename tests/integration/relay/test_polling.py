@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 
 import inorder
-from inorder.embedded.ports import free_port
+from inorder.embedded.process import free_port
 from inorder.model.errors import ConfigurationError
 from inorder.model.message import Message
+from inorder.relay.reloading import RelayService
+from inorder.relay.reshard import reshard
+from inorder.relay.status import exceeded_rows, relay_status, settle_exceeded
 from inorder.testing.checker import check_delivery
-from inorder.wiring import exceeded_rows, relay_status, reshard, settle_exceeded
-from inorder.wiring.reload import RelayService
 from tests.conftest import Eventually
 from tests.integration.relay.commands import COMMAND
 from tests.integration.relay.conftest import alter_topic

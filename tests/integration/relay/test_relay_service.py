@@ -7,10 +7,10 @@ import os
 import pytest
 
 import inorder
-from inorder.embedded.ports import free_port
-from inorder.kafka.read_back import read_back
+from inorder.embedded.process import free_port
+from inorder.kafka.readers import read_back
 from inorder.model.errors import ConfigurationError
-from inorder.wiring import relay_status
+from inorder.relay.status import relay_status
 from tests.conftest import Eventually
 from tests.integration.relay.conftest import Bench
 from tests.selection import few

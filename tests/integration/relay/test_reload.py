@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from inorder.embedded.ports import free_port
-from inorder.kafka.read_back import read_back
+from inorder.embedded.process import free_port
+from inorder.kafka.readers import read_back
 from inorder.model.message import Message
 from inorder.outbox import Outbox
 from tests.conftest import Eventually

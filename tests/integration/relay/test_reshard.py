@@ -12,9 +12,10 @@ import pytest
 
 import inorder
 from inorder.embedded.postgres import Postgres
-from inorder.kafka.read_back import read_back
+from inorder.kafka.readers import read_back
 from inorder.model.errors import ConfigurationError
-from inorder.wiring import install_schema, reshard
+from inorder.operate.schema import install_schema
+from inorder.relay.reshard import reshard
 from tests.conftest import Eventually
 from tests.integration.relay.commands import Commands
 from tests.integration.relay.conftest import Bench

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import inorder
-from inorder.kafka.read_back import read_back
+from inorder.kafka.readers import read_back
 from inorder.model.message import Message
-from inorder.stores.postgres.retention import prepare
+from inorder.outbox.stores.retention import prepare
 from tests.conftest import Eventually
 from tests.integration.relay.commands import Commands
 from tests.integration.relay.conftest import Bench

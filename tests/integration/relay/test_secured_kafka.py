@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from inorder.embedded.secured_kafka import Entrance, SecuredKafka
-from inorder.kafka.read_back import read_back
+from inorder.embedded.kafka import Entrance, SecuredKafka
+from inorder.kafka.readers import read_back
 from inorder.model.message import Message
 from inorder.outbox.layouts import install_statements
 from tests.conftest import Eventually

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import inorder
-from inorder.kafka.read_back import read_back
+from inorder.kafka.readers import read_back
 from inorder.model.message import Message
-from inorder.model.shard import shard_of
+from inorder.model.partitioning import shard_of
 from tests.conftest import Eventually
 from tests.integration.relay.conftest import Bench
 from tests.integration.relay.writing import Writers

@@ -17,9 +17,9 @@ import pytest
 import inorder
 from inorder.model.errors import ConfigurationError
 from inorder.model.message import Message
-from inorder.model.partition import Partitioner, partition_of
-from inorder.wiring import exceeded_rows, relay_status, settle_exceeded
-from inorder.wiring.topics import topic_store
+from inorder.model.partitioning import Partitioner, partition_of
+from inorder.relay.runners import topic_store
+from inorder.relay.status import exceeded_rows, relay_status, settle_exceeded
 from tests.conftest import Eventually
 from tests.integration.relay.commands import COMMAND
 from tests.integration.relay.office import TABLE, Office

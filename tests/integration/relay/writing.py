@@ -11,7 +11,7 @@ from typing import Self
 
 import psycopg
 
-from inorder.kafka.read_back import read_back
+from inorder.kafka.readers import read_back
 from inorder.model.message import Message
 from inorder.outbox import Outbox
 from inorder.testing.checker import Event, Verdict, check_delivery

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 import inorder
-from inorder.kafka.topics import ensure_topic
+from inorder.journal.service import journal_store
+from inorder.kafka.admin import ensure_topic
 from inorder.model.journal import Event, Key
-from inorder.wiring import install_schema, whole_status
-from inorder.wiring.journal import journal_store
+from inorder.operate.schema import install_schema
+from inorder.operate.status import whole_status
 from tests.integration.dead_letters.conftest import Job
 from tests.integration.following.test_follow import publish
 

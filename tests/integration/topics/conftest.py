@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import inorder
-from inorder.kafka.topics import ensure_topic
+from inorder.kafka.admin import ensure_topic
 
 SettingsOf = Callable[..., inorder.Settings]
 

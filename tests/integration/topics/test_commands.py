@@ -13,8 +13,8 @@ from confluent_kafka import Producer
 
 import inorder
 from inorder.cli.main import main
-from inorder.kafka.read_back import read_back
-from inorder.kafka.topic_cluster import KafkaTopicCluster
+from inorder.kafka.readers import read_back
+from inorder.topics.stores.kafka_topics import KafkaTopicCluster
 from tests.integration.topics.conftest import SettingsOf
 
 _SETTINGS = """\

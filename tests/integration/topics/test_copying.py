@@ -12,21 +12,20 @@ from functools import reduce
 import pytest
 from confluent_kafka import Producer
 
-from inorder.kafka.copy_lane import ORIGIN, Lane
-from inorder.kafka.copying import CopyWork
-from inorder.kafka.partition_reader import KafkaSource
-from inorder.kafka.read_back import ReadRecord, read_back
-from inorder.kafka.topic_cluster import KafkaTopicCluster
-from inorder.kafka.topics import ensure_topic
+from inorder.engines import in_process
+from inorder.engines.in_process import InProcess
+from inorder.engines.partition_reader import KafkaSource
+from inorder.engines.progress import Progress, Several
+from inorder.engines.slice_work import Slice, SliceOutcome, portions
+from inorder.kafka.admin import ensure_topic
+from inorder.kafka.readers import ReadRecord, read_back
 from inorder.model.errors import ConfigurationError, GuaranteeError, RejectedError
-from inorder.model.partition import Partitioner, partition_of
-from inorder.pipeline import attending
-from inorder.pipeline.in_process import InProcess
-from inorder.pipeline.progress import Progress, Several
-from inorder.ports.slice_work import Slice, SliceOutcome, portions
-from inorder.ports.topic_generations import Target
+from inorder.model.partitioning import Partitioner, partition_of
 from inorder.testing.checker import check_delivery, check_placement
-from inorder.topics.ended_work import EndedWork
+from inorder.topics.gate import EndedWork
+from inorder.topics.generations import Target
+from inorder.topics.stores.kafka_copy import ORIGIN, CopyWork, Lane
+from inorder.topics.stores.kafka_topics import KafkaTopicCluster
 from tests.conftest import Eventually
 
 EndsOf = Callable[[str], tuple[int, ...]]
@@ -75,7 +74,7 @@ def ends_of(properties: dict[str, object], eventually: Eventually) -> EndsOf:
 
 @pytest.fixture
 def _in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attending, "SLICE_RECORDS", 40)
+    monkeypatch.setattr(in_process, "SLICE_RECORDS", 40)
 
 
 @pytest.fixture

@@ -10,14 +10,15 @@ from functools import partial
 import pytest
 
 import inorder
-from inorder.kafka.read_back import read_back
+from inorder.database.postgres import connect
+from inorder.kafka.readers import read_back
 from inorder.model.errors import PublishError
-from inorder.ports.topic_generations import Phase
-from inorder.relay.pace import Pace
-from inorder.stores.postgres.connect import connect
+from inorder.operate.schema import install_schema
+from inorder.operate.topics import fail_over, generations_status
+from inorder.relay.batch import Pace
 from inorder.testing.checker import Verdict, check_delivery
+from inorder.topics.generations import Phase
 from inorder.topics.switch import Commit, Step
-from inorder.wiring import fail_over, generations_status, install_schema
 from tests.conftest import Eventually
 from tests.integration.topics.conftest import SettingsOf
 from tests.selection import few
@@ -95,7 +96,7 @@ def test_a_relay_follows_a_switch_without_the_long_wait_of_a_topic_that_is_gone(
     monkeypatch: pytest.MonkeyPatch,
     strategy: str,
 ) -> None:
-    monkeypatch.setattr("inorder.wiring.shards.Pace", partial(Pace, topic=3600.0))
+    monkeypatch.setattr("inorder.relay.runners.Pace", partial(Pace, topic=3600.0))
     settings = settings_of(relay={"strategy": strategy})
     install_schema(settings, "native")
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from inorder.kafka.topic_mirror import KafkaTopicMirror, MirrorReader
 from inorder.model.errors import FencedError
-from inorder.ports.topic_generations import Generation, Phase, Target, TopicState
-from inorder.testing.memory_generations import MemoryGenerations
+from inorder.topics.generations import Generation, Phase, Target, TopicState
+from inorder.topics.stores.kafka_topics import KafkaTopicMirror, MirrorReader
+from tests.fakes.log import MemoryGenerations
 
 BEGUN = TopicState("orders", (Generation(0, "orders", 4),), Phase.PREPARING, Target("orders.g1", 8), epoch=1)
 CLOSING = replace(BEGUN, phase=Phase.CLOSING, epoch=2)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from inorder.bench.checking import check_begun, check_counts, check_live, check_table, check_values
 from inorder.bench.load import Load
+from inorder.bench.report import check_begun, check_counts, check_live, check_table, check_values
 
 LOAD = Load(rows=9, keys=3)
 VALUES = [value for _, value in LOAD.records()]

@@ -6,12 +6,11 @@ from typing import Any, cast
 
 import pytest
 
-from inorder.bench.load import Load
+from inorder.bench.load import Load, Schedule
 from inorder.bench.options import RelayOptions
 from inorder.bench.place import BenchPlace
 from inorder.bench.relay import Contest
-from inorder.bench.schedule import Schedule
-from inorder.bench.trial import DrainTrial, LiveTrial
+from inorder.bench.report import DrainTrial, LiveTrial
 from tests.unit.bench.test_relay_report import carried, drained
 
 

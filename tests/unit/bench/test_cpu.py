@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from inorder.bench.cpu import Process, cpu_seconds, tree_seconds
+from inorder.bench.figures import Process, cpu_seconds, tree_seconds
 
 STAT = "4242 (a ) (name) S 17 4242 4242 0 -1 4194560 1 2 3 4 150 50 30 20 20 0 1 0 99 1000 200"
 

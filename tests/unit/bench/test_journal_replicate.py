@@ -18,23 +18,24 @@ from inorder.bench.figures import Drain
 from inorder.bench.journal_replicate import (
     Covered,
     ReplicateOptions,
+    ReplicateReport,
     ReplicateTrial,
     check_store,
     covered,
     latencies,
     see_offsets,
+    show_replicate,
 )
-from inorder.bench.journal_replicate_report import ReplicateReport, show_replicate
+from inorder.bench.load import Schedule
 from inorder.bench.report import Check
-from inorder.bench.schedule import Schedule
+from inorder.engines.slice_work import Slice
 from inorder.journal.codec.records import Sender, append_record
 from inorder.journal.replication.replicating import ReplicateWorker
 from inorder.model.errors import ConfigurationError, TransientError
 from inorder.model.journal import Event, Key, RecordMetadata
 from inorder.model.message import Limits
-from inorder.ports.slice_work import Slice
 from inorder.testing.checker import Verdict
-from inorder.testing.memory_replica import MemoryReplica
+from tests.fakes.replica import MemoryReplica
 
 MACHINE = {"cores": 2, "load_average_before": 0.5, "load_average_after": 1.5}
 WHOLE = Check(4_000, 4_000, Verdict())

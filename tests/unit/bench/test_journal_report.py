@@ -12,7 +12,7 @@ from inorder.bench.journal_report import TARGETS, JournalReport, show_journal
 from inorder.bench.peers import eventsourcing
 from inorder.bench.peers.eventsourcing import PeerFigures
 from inorder.bench.report import Check
-from inorder.kafka.journal_cost import ConsumerCost
+from inorder.journal.stores.kafka_log import ConsumerCost
 from inorder.testing.checker import Verdict
 
 MACHINE = {"cores": 2, "load_average_before": 0.5, "load_average_after": 1.5}

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from inorder.bench.load import Load
+from inorder.bench.load import Load, Schedule
 from inorder.bench.options import WITHOUT_HEADERS, RelayOptions, RelaySetting
-from inorder.bench.schedule import Schedule
 from inorder.model.errors import ConfigurationError
 
 

@@ -10,10 +10,8 @@ from rich.console import Console
 
 from inorder.bench.figures import Drain, latency_of
 from inorder.bench.options import RelaySetting
-from inorder.bench.relay_display import show_relay
-from inorder.bench.relay_report import DrainCase, LiveCase, RelayReport
-from inorder.bench.report import Check
-from inorder.bench.trial import Cpu, DrainTrial, LiveTrial, checked
+from inorder.bench.relay import DrainCase, LiveCase, RelayReport, show_relay
+from inorder.bench.report import Check, Cpu, DrainTrial, LiveTrial, checked
 from inorder.testing.checker import Verdict
 
 WHOLE = Check(100, 100, Verdict())

@@ -7,9 +7,8 @@ from io import StringIO
 
 from rich.console import Console
 
-from inorder.bench.display import show
 from inorder.bench.figures import Drain, latency_of
-from inorder.bench.report import Check, Report, Side
+from inorder.bench.report import Check, Report, Side, show
 from inorder.testing.checker import Verdict
 
 REPORT = Report(

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inorder.bench.load import Schedule
 from inorder.bench.options import LIVE_SLACK_SECONDS, Options
-from inorder.bench.schedule import Schedule
 
 
 def test_the_warm_up_comes_on_top_and_is_not_counted() -> None:

@@ -9,8 +9,7 @@ import pytest
 from rich.console import Console
 
 from inorder.bench.report import Check
-from inorder.bench.wake_up import WakeUpOptions, WakeUpReport, WakeUpTrials, Writing, show_wake_up
-from inorder.bench.writers import without_wake_up
+from inorder.bench.wake_up import WakeUpOptions, WakeUpReport, WakeUpTrials, Writing, show_wake_up, without_wake_up
 from inorder.model.errors import PermanentError
 from inorder.outbox.append import append_to
 from inorder.testing.checker import Verdict

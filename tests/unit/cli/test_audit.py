@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from inorder import wiring
-from inorder.cli.audit import line_of, run_and_show
 from inorder.cli.main import app
+from inorder.cli.pipeline import audit_line, run_and_show
 from inorder.journal.audit.findings import Finding, Kind
 from inorder.model.errors import GuaranteeError
 from inorder.settings import Settings
+from tests.unit.cli.services import provide
 
 MISSING = Finding(Kind.missing_event, "journal", "a", 0, 7, 3, "at 0:7, payload 'x'")
 
@@ -34,7 +34,7 @@ MISSING = Finding(Kind.missing_event, "journal", "a", 0, 7, 3, "at 0:7, payload 
     ],
 )
 def test_a_finding_is_a_line(finding: Finding, line: str) -> None:
-    assert line_of(finding) == line
+    assert audit_line(finding) == line
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def audited(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         tell(MISSING)
         return {"journals": 1, "differences": 1}
 
-    monkeypatch.setattr(wiring, "run_audit", run_audit)
+    provide(monkeypatch, run_audit=run_audit)
     return asked
 
 

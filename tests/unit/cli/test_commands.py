@@ -12,10 +12,11 @@ from typing import Any, Self
 
 import pytest
 
-from inorder.ports.registry import Registration
+from inorder.engines import job_status
+from inorder.relay.stores.ports import Registration
 from inorder.settings import Settings
-from inorder.wiring import job_measuring
 from tests.unit.cli.conftest import Run
+from tests.unit.cli.services import provide
 
 
 class FakeService:
@@ -64,8 +65,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         noted.update(options)
         return 9
 
-    wiring = ModuleType("inorder.wiring")
-    wiring.__dict__.update(
+    provide(
+        monkeypatch,
         relay_status=lambda settings: {"group": settings.relay.group, "waiting": 7},
         run_upsert=run_upsert,
         upsert_work=lambda settings: SimpleNamespace(topics=(settings.pipeline.upsert.topic,)),
@@ -81,11 +82,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     )
     demo = ModuleType("inorder.demo")
     demo.__dict__["run"] = run_demo
-    reload = ModuleType("inorder.wiring.reload")
+    reload = ModuleType("inorder.relay.reloading")
     reload.__dict__["RelayService"] = FakeService
-    monkeypatch.setitem(sys.modules, "inorder.wiring", wiring)
-    monkeypatch.setitem(sys.modules, "inorder.wiring.reload", reload)
-    monkeypatch.setitem(sys.modules, "inorder.wiring.job_measuring", job_measuring)
+    monkeypatch.setitem(sys.modules, "inorder.relay.reloading", reload)
+    monkeypatch.setitem(sys.modules, "inorder.engines.job_status", job_status)
     monkeypatch.setitem(sys.modules, "inorder.demo", demo)
     return noted
 
@@ -225,7 +225,7 @@ def test_the_demo_decides_the_exit_code(run: Run, calls: dict[str, Any]) -> None
 
 
 def test_up_prints_addresses_and_stays_until_it_is_told_to_stop(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    import inorder.cli.up as module
+    import inorder.cli.local as module
 
     stop = threading.Event()
     stop.set()

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import base64
 import json
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from types import ModuleType
 from typing import Any
 
 import pytest
 
-from inorder.pipeline.retry import Fate, Retried
-from inorder.ports.dead_letters import StoredLetter
+from inorder.pipeline.dead_letters import Fate, Retried
+from inorder.pipeline.stores.ports import StoredLetter
 from inorder.settings import Settings
 from tests.unit.cli.conftest import Run
+from tests.unit.cli.services import provide
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 LETTER = StoredLetter("upsert:messages", "orders", 3, 42, 0, "not-json", "it is {", b"k\xff", b"{", None, AT)
@@ -39,14 +38,13 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         noted.update(reason=reason, discarded=wanted)
         return 7
 
-    wiring = ModuleType("inorder.wiring")
-    wiring.__dict__.update(
+    provide(
+        monkeypatch,
         list_dead_letters=listed,
         count_dead_letters=lambda _settings, **_: {"not-json": 4, "wrong-type": 1} if noted["letters"] else {},
         retry_dead_letters=retried,
         discard_dead_letters=discarded,
     )
-    monkeypatch.setitem(sys.modules, "inorder.wiring", wiring)
     return noted
 
 

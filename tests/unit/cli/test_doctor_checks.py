@@ -10,23 +10,33 @@ from pathlib import Path
 
 import pytest
 
-from inorder.doctor import Check, exit_code
-from inorder.doctor import kafka as kafka_checks
-from inorder.doctor import machine as machine_checks
-from inorder.doctor.check import fail, of_error, ok, unreachable, warn
-from inorder.doctor.database import examine_database
-from inorder.doctor.machine import GIGABYTE, examine_machine
-from inorder.doctor.outbox import expected_columns, needed_columns, needed_rights
-from inorder.doctor.redis import examine_redis
-from inorder.embedded.ports import free_port
+from inorder.database.database import open_database
+from inorder.embedded.process import free_port
 from inorder.kafka.admin import Cluster, ClusterInfo
 from inorder.model.errors import ConfigurationError, UnreachableError
+from inorder.operate import doctor as kafka_checks
+from inorder.operate import doctor as machine_checks
+from inorder.operate.doctor import (
+    GIGABYTE,
+    Check,
+    examine_database,
+    examine_machine,
+    examine_redis,
+    exit_code,
+    expected_columns,
+    fail,
+    needed_columns,
+    needed_rights,
+    of_error,
+    ok,
+    unreachable,
+    warn,
+)
+from inorder.operate.schema import install_schema
 from inorder.outbox.layouts import LAYOUTS, install_statements
-from inorder.ports.registry import Setup
+from inorder.relay.stores.ports import Setup
+from inorder.relay.stores.registry import SqlRegistry
 from inorder.settings import Settings
-from inorder.stores.opening import open_database
-from inorder.stores.registry import SqlRegistry
-from inorder.wiring import install_schema
 
 OK, WARN = ok("a", "fine"), warn("b", "hm", "look")
 EACH_LAYOUT = pytest.mark.parametrize(

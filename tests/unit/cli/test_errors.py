@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from inorder.cli import config
+from inorder.cli import inspect
 from inorder.model.errors import (
     ConfigurationError,
     FencedError,
@@ -26,7 +26,7 @@ def failing_with(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     def load(_config: Path | None) -> None:
         raise error
 
-    monkeypatch.setattr(config, "load", load)
+    monkeypatch.setattr(inspect, "load", load)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import sys
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import pytest
@@ -15,6 +14,7 @@ from inorder.model.journal import MAX_SEQ_NR
 from inorder.model.message import Record
 from inorder.settings import Settings
 from tests.unit.cli.conftest import Ran, Run
+from tests.unit.cli.services import provide
 from tests.unit.journal.subscribing import TOPIC, Topic
 
 
@@ -30,15 +30,13 @@ class Lag(NamedTuple):
 def topic(monkeypatch: pytest.MonkeyPatch) -> Topic:
     """Journals in memory, in the place of those on Kafka."""
     topic = Topic(1)
-    wiring = ModuleType("inorder.wiring")
 
     def journals(settings: Settings) -> Any:
         assert settings.journal.segment_size == 10_000
         return topic.journals
 
     lag = [Lag(TOPIC, 0, 5, 3, 1), Lag(TOPIC, 1, 0, None, 0)]
-    wiring.__dict__.update(Journals=journals, journal_lag=lambda _: lag)
-    monkeypatch.setitem(sys.modules, "inorder.wiring", wiring)
+    provide(monkeypatch, Journals=journals, journal_lag=lambda _: lag)
     return topic
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import io
 import json
 import sys
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from inorder.model.journal import Event, Json
 from tests.unit.cli.conftest import Ran, Run
+from tests.unit.cli.services import provide
 from tests.unit.journal.world import KEY, World, event
 
 PLACE = KEY.topic, KEY.id
@@ -20,9 +20,8 @@ PLACE = KEY.topic, KEY.id
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     """Journals in memory, in the place of those on Kafka."""
-    world, wiring = World(), ModuleType("inorder.wiring")
-    wiring.__dict__.update(Journals=lambda _: world.journals)
-    monkeypatch.setitem(sys.modules, "inorder.wiring", wiring)
+    world = World()
+    provide(monkeypatch, Journals=lambda _: world.journals)
     world.journal.append([event(seq_nr) for seq_nr in range(1, 6)])
     return world
 

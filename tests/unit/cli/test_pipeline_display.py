@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from inorder.cli.pipeline_display import line_of, shown
+from inorder.cli.pipeline import line_of, shown
+from inorder.engines.progress import Progress
+from inorder.engines.slice_work import SliceOutcome
 from inorder.model.errors import UnreachableError
-from inorder.pipeline.progress import Progress
-from inorder.ports.slice_work import SliceOutcome
 
 
 def test_the_line_names_what_there_is_and_nothing_else() -> None:

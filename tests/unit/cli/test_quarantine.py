@@ -7,12 +7,12 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from inorder import wiring
-from inorder.cli.quarantine import app
-from inorder.journal.replication.quarantine import Quarantined
+from inorder.cli.journal import quarantine_app
+from inorder.journal.replication.replica import Quarantined
+from inorder.journal.stores.ports import LogRecord
 from inorder.model.errors import ConfigurationError
 from inorder.model.journal import Key
-from inorder.ports.journal_log import LogRecord
+from tests.unit.cli.services import provide
 
 RUNNER = CliRunner()
 RECORD = Quarantined(Key("a", "journal"), 2, "It is damaged.", LogRecord(7, 0, b"a", b"\xff" * 100, ()))
@@ -35,45 +35,47 @@ def store(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
         asked.append(("release", key))
         return 4
 
-    monkeypatch.setattr(wiring, "list_quarantine", listed)
-    monkeypatch.setattr(wiring, "discard_quarantined", discarded)
-    monkeypatch.setattr(wiring, "release_journal", released)
-    monkeypatch.setattr("inorder.cli.quarantine.load", lambda config: config)
+    provide(monkeypatch, list_quarantine=listed)
+    provide(monkeypatch, discard_quarantined=discarded)
+    provide(monkeypatch, release_journal=released)
+    monkeypatch.setattr("inorder.cli.journal.load", lambda config: config)
     return asked
 
 
 def test_list_prints_where_a_record_is_and_why(store: list[tuple[object, ...]]) -> None:
-    ran = RUNNER.invoke(app, ["list", "--topic", "journal", "--id", "a", "--json"])
+    ran = RUNNER.invoke(quarantine_app, ["list", "--topic", "journal", "--id", "a", "--json"])
     assert store == [("list", "journal", "a")]
     (shown,) = json.loads(ran.stdout)
     assert shown | {"value": ""} == {
         "topic": "journal", "id": "a", "partition": 2, "offset": 7, "value": "", "reason": "It is damaged.",
     }  # fmt: skip
     assert shown["value"] == "\\xff" * 15
-    table = RUNNER.invoke(app, ["list"])
+    table = RUNNER.invoke(quarantine_app, ["list"])
     assert "It is damaged." in table.stdout
     assert table.stderr == "Quarantine: 1 records of 1 journals.\n"
 
 
 def test_an_empty_quarantine_says_so() -> None:
-    ran = RUNNER.invoke(app, ["list", "--topic", "empty"])
+    ran = RUNNER.invoke(quarantine_app, ["list", "--topic", "empty"])
     assert (ran.stdout, ran.stderr) == ("", "Quarantine: 0 records of 0 journals.\n")
 
 
 def test_release_says_how_many_were_applied(store: list[tuple[object, ...]]) -> None:
-    assert json.loads(RUNNER.invoke(app, ["release", "journal", "a", "--json"]).stdout) == {"released": 4}
+    assert json.loads(RUNNER.invoke(quarantine_app, ["release", "journal", "a", "--json"]).stdout) == {"released": 4}
     assert store == [("release", Key("a", "journal"))]
 
 
 def test_discard_wants_an_offset_or_all(store: list[tuple[object, ...]]) -> None:
     for arguments in ([], ["--all", "--offset", "1"]):
-        ran = RUNNER.invoke(app, ["discard", "journal", "a", *arguments])
+        ran = RUNNER.invoke(quarantine_app, ["discard", "journal", "a", *arguments])
         assert (ran.exit_code, store) == (2, [])
         assert "say --all" in ran.stderr
-    assert json.loads(RUNNER.invoke(app, ["discard", "journal", "a", "--all", "--json"]).stdout) == {"discarded": 3}
+    assert json.loads(RUNNER.invoke(quarantine_app, ["discard", "journal", "a", "--all", "--json"]).stdout) == {
+        "discarded": 3
+    }
     assert store == [("discard", Key("a", "journal"), None)]
 
 
 def test_discarding_what_is_not_there_is_an_error() -> None:
-    ran = RUNNER.invoke(app, ["discard", "journal", "a", "--offset", "9"])
+    ran = RUNNER.invoke(quarantine_app, ["discard", "journal", "a", "--offset", "9"])
     assert isinstance(ran.exception, ConfigurationError)

@@ -8,7 +8,7 @@ import pytest
 
 from inorder.cli.reference import pages, write
 from inorder.settings.root import Settings
-from inorder.settings.tree import field_at, known, section_of
+from inorder.settings.sources import field_at, known, section_of
 
 DOCS = Path(__file__).parents[3] / "docs"
 

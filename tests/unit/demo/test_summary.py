@@ -6,10 +6,9 @@ from dataclasses import dataclass, field, replace
 
 import orjson
 
-from inorder.demo.path import Position
-from inorder.demo.summary import summarise
-from inorder.demo.writers import Committed
-from inorder.kafka.read_back import ReadRecord
+from inorder.demo.load import Committed
+from inorder.demo.path import Position, summarise
+from inorder.kafka.readers import ReadRecord
 
 ENTRIES = [
     Committed(1, 1, {"enabled": True, "data": "a"}, is_valid=True),

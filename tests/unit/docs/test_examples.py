@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from inorder.demo.display import show
-from inorder.demo.summary import Summary
+from inorder.demo.path import Summary
+from inorder.demo.run import show
 from inorder.outbox.layouts import install_statements
 from inorder.testing.checker import Verdict
 from tests.unit.docs.markdown import blocks, page

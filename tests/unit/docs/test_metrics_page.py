@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 
+from inorder.engines import job_status as of_the_pipeline
+from inorder.engines.job_status import PipelineCollector
+from inorder.journal import measuring as of_journals
 from inorder.journal.reading.topic_cache import HeadCacheReading
-from inorder.observe import journal_metrics as of_journals
-from inorder.observe import pipeline_metrics as of_the_pipeline
-from inorder.observe.pipeline_metrics import PipelineCollector
 from tests.unit.docs.markdown import page, rows
 from tests.unit.observe.test_pipeline_metrics import FULL
 

@@ -10,7 +10,7 @@ import typer
 
 from inorder.cli.main import app
 from inorder.settings.root import Settings
-from inorder.settings.tree import known
+from inorder.settings.sources import known
 from tests.unit.docs.markdown import ROOT, WRITTEN, blocks, links, page, prose, rows, spans
 
 OPERATIONS = "docs/operations.md"
@@ -86,7 +86,7 @@ def test_messages_that_operations_quotes_are_in_the_code() -> None:
 
 def test_every_dead_letter_code_is_explained() -> None:
     code = r"[a-z]+(?:-[a-z]+)+"
-    deciding = ("checking", "field_types", "isolation", "keys", "upsert")
+    deciding = ("checks", "mapping", "slice", "decoding")
     modules = [page(f"src/inorder/pipeline/{name}.py") for name in deciding]
     codes = {found for module in modules for found in re.findall(rf'"({code})"', module)}
     explained = [row[0].strip("`") for row in rows(page("docs/pipeline.md")) if len(row) == 2]

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from inorder.settings.root import Settings
-from inorder.settings.tree import field_at
+from inorder.settings.sources import field_at
 from tests.unit.docs.markdown import page, rows
 
 PAGE = "docs/polling.md"

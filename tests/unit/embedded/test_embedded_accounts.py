@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from inorder.embedded import data_folder
-from inorder.embedded.accounts import is_open_to_all, reachable_copy, unprivileged
-from inorder.embedded.data_folder import DataFolder, remove_abandoned_lodgings
+from inorder.embedded import folders
+from inorder.embedded.folders import DataFolder, remove_abandoned_lodgings
 from inorder.embedded.postgres import installation
-from inorder.embedded.process import Account
+from inorder.embedded.process import Account, is_open_to_all, reachable_copy, unprivileged
 from inorder.model.errors import UnreachableError
 
 ME = Account(os.geteuid(), os.getegid())
@@ -78,7 +77,7 @@ def test_data_go_elsewhere_when_their_user_cannot_walk_to_the_folder(open_folder
 def test_data_elsewhere_are_removed_when_no_link_leads_to_them_any_more(
     open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(data_folder, "LODGINGS", open_folder)
+    monkeypatch.setattr(folders, "LODGINGS", open_folder)
     kept, abandoned = (closed_folder(open_folder, name) for name in ("kept", "abandoned"))
     for folder in (kept, abandoned):
         DataFolder(folder).make(ME)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from inorder.embedded.places import MEGABYTE, cache_folder, need_disk
+from inorder.embedded.folders import MEGABYTE, cache_folder, need_disk
 from inorder.model.errors import UnreachableError
 
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from inorder.embedded.ports import HOST, answers, ask, free_port, is_free, need_port
+from inorder.embedded.process import HOST, answers, ask, free_port, is_free, need_port
 from inorder.model.errors import UnreachableError
 
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from inorder.embedded.class_archive import ClassArchive
-from inorder.embedded.jars import Jar, JarSet
-from inorder.embedded.kafka_storage import copy_storage, keep_as_template, new_identity
+from inorder.embedded.jars import ClassArchive, Jar, JarSet
+from inorder.embedded.kafka import copy_storage, keep_as_template, new_identity
 
 JARS = JarSet("broker", "Kafka", 1, (Jar("org", "kafka", "1", "", "ab"),))
 

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from inorder.embedded.data_folder import DataFolder
-from inorder.embedded.run_folder import RunFolder
+from inorder.embedded.folders import DataFolder, RunFolder
 from inorder.model.errors import ConfigurationError
 
 OWN_AND_WAIT = """
 import sys
 from pathlib import Path
-from inorder.embedded.run_folder import RunFolder
+from inorder.embedded.folders import RunFolder
 folder = RunFolder.named(Path(sys.argv[1])) if len(sys.argv) > 1 else RunFolder.fresh()
 print(folder.path, flush=True)
 sys.stdin.read()
@@ -24,7 +23,7 @@ sys.stdin.read()
 
 
 MAKE_MANY = """
-from inorder.embedded.run_folder import RunFolder
+from inorder.embedded.folders import RunFolder
 for _ in range(40):
     RunFolder.fresh().close()
 """

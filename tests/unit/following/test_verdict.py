@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from inorder.following.hops import (
+from inorder.operate.key_trace import (
     Followed,
     JournalHop,
     Letter,
@@ -17,8 +17,9 @@ from inorder.following.hops import (
     TableHop,
     TopicHop,
     WaitingRow,
+    findings,
+    summary,
 )
-from inorder.following.verdict import findings, summary
 
 WRITTEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 TOPIC = TopicHop("orders", 0, 1, 0, 9, 2, (Sighting(4, 1_000, 10), Sighting(7, 2_000, None)))

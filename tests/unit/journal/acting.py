@@ -7,6 +7,7 @@ from uuid import UUID
 
 from inorder.journal.action import Append
 from inorder.journal.replication.transition import At
+from inorder.journal.stores.ports import Expiry, JournalHead
 from inorder.model.journal import (
     Event,
     EventRecord,
@@ -16,7 +17,6 @@ from inorder.model.journal import (
     RecordMetadata,
     SeqRange,
 )
-from inorder.ports.journal_store import Expiry, JournalHead
 
 TIME = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LIFE = UUID(int=1)

@@ -10,10 +10,9 @@ from inorder.journal.audit.compare import Span
 from inorder.journal.audit.findings import Finding
 from inorder.journal.replication.replicate import id_of
 from inorder.journal.replication.replicating import ReplicateWorker
+from inorder.journal.stores.ports import LogRecord
 from inorder.model.journal import Key
-from inorder.ports.journal_log import LogRecord
-from inorder.testing.memory_journal_rows import MemoryJournalRows
-from inorder.testing.memory_replica import MemoryReplica
+from tests.fakes.replica import MemoryJournalRows, MemoryReplica
 from tests.unit.journal.replicated_topic import TOPIC, Topic
 
 

@@ -7,16 +7,15 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TypeAlias
 
+from inorder.engines.slice_work import Slice
 from inorder.journal.action import Append, Delete, Mark, Purge
 from inorder.journal.codec.records import Sender, action_of, action_record, append_record, events_of
-from inorder.journal.forks import count
-from inorder.journal.life import Life, after_append, after_delete
+from inorder.journal.life import Life, after_append, after_delete, count
+from inorder.journal.stores.ports import LogRecord
 from inorder.model.errors import DamagedRecordError
 from inorder.model.journal import Event, Key, PayloadMetadata, RecordMetadata, SeqRange
 from inorder.model.message import Limits, Record
-from inorder.ports.journal_log import LogRecord
-from inorder.ports.slice_work import Slice
-from inorder.testing.memory_replica import MemoryReplica
+from tests.fakes.replica import MemoryReplica
 from tests.unit.journal.acting import TIME
 
 TOPIC = "journal"

@@ -12,14 +12,12 @@ from typing import Any, NamedTuple
 from inorder.journal.action import Append, Delete, Mark, Purge
 from inorder.journal.client import Journals
 from inorder.journal.codec.records import action_of, events_of
-from inorder.journal.forks import Fork
+from inorder.journal.life import Fork
 from inorder.journal.reading.reader import JournalReader
 from inorder.journal.subscribing.subscription import Subscribed, Subscription
 from inorder.model.errors import DamagedRecordError
 from inorder.model.journal import EventRecord, Key
-from inorder.testing.memory_journal import MemoryReplicator
-from inorder.testing.memory_journal_log import MemoryJournalLog
-from inorder.testing.memory_journal_store import MemoryJournalStore
+from inorder.testing.memory_journal import MemoryJournalLog, MemoryJournalStore, MemoryReplicator
 from tests.unit.journal.world import event
 
 TOPIC = "journal"

@@ -7,12 +7,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from inorder.journal.replication.announcing import AnnouncingWorker
-from inorder.journal.replication.replicating import ReplicateWork, ReplicateWorker
+from inorder.engines.slice_work import Pointer, Slice, SliceOutcome
+from inorder.journal.replication.replicating import AnnouncingWorker, ReplicateWork, ReplicateWorker
 from inorder.model.errors import TransientError
-from inorder.ports.slice_work import Slice, SliceOutcome
-from inorder.ports.table_store import Pointer
-from inorder.testing.memory_replica import MemoryReplica
+from tests.fakes.replica import MemoryReplica
 
 
 @dataclass

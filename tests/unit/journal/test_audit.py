@@ -13,13 +13,11 @@ import pytest
 from inorder.journal.audit import compare as audit
 from inorder.journal.audit.auditing import LOOKS, Entry, Judged, Totals, judged, settled
 from inorder.journal.audit.compare import Span, Verdict, unmentioned
-from inorder.journal.audit.findings import SHOWN, Finding, Kind, told_event, told_head
-from inorder.journal.audit.stored_rows import Look, StoredRow
-from inorder.journal.replication.releasing import release
-from inorder.journal.replication.stored import EventColumns
+from inorder.journal.audit.findings import SHOWN, Finding, Kind, Look, StoredRow, told_event, told_head
+from inorder.journal.replication.replicating import release
+from inorder.journal.stores.ports import Expiry, JournalHead, LogRecord
+from inorder.journal.stores.rows import EventColumns
 from inorder.model.journal import Key, PartitionOffset
-from inorder.ports.journal_log import LogRecord
-from inorder.ports.journal_store import Expiry, JournalHead
 from tests.unit.journal.acting import TIME
 from tests.unit.journal.audited import Audited
 from tests.unit.journal.replicated_topic import TOPIC, key

@@ -8,10 +8,9 @@ from typing import TypeAlias
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.journal.audit.findings import Kind
-from inorder.journal.audit.stored_rows import StoredRow
+from inorder.journal.audit.findings import Kind, StoredRow
 from inorder.journal.replication.replicating import ReplicateWorker
-from inorder.testing.memory_replica import KilledError
+from tests.fakes.replica import KilledError
 from tests.selection import examples
 from tests.unit.journal.audited import Audited
 from tests.unit.journal.replicated_topic import key

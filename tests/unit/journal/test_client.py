@@ -12,8 +12,7 @@ from inorder.journal.codec.records import action_of
 from inorder.model.errors import SeqNrConflictError, UnknownOutcomeError, ValidationError
 from inorder.model.journal import MAX_SEQ_NR, Event, Json, PartitionOffset, PayloadMetadata, RecordMetadata
 from inorder.model.message import Record
-from inorder.testing.memory_journal import REGIMES, Regime
-from inorder.testing.memory_journal_log import MemoryJournalLog
+from inorder.testing.memory_journal import REGIMES, MemoryJournalLog, Regime
 from tests.unit.journal.world import KEY, NOON, World, event
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from inorder.journal.action import Action, Append, Delete, Mark, Purge
 from inorder.journal.codec.records import ACTION_HEADER, Sender, action_of, action_record, append_record, events_of
+from inorder.journal.stores.ports import LogRecord
 from inorder.model.errors import DamagedRecordError, ValidationError
 from inorder.model.journal import (
     MAX_SEQ_NR,
@@ -22,7 +23,6 @@ from inorder.model.journal import (
     RecordMetadata,
 )
 from inorder.model.message import Limits, Record
-from inorder.ports.journal_log import LogRecord
 
 KEY = Key("id", "journal")
 TIME = datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)

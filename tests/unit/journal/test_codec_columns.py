@@ -6,8 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from inorder.journal.codec.columns import PayloadColumns, from_columns, to_columns
-from inorder.journal.codec.metadata import from_column, to_column
+from inorder.journal.codec.payload import PayloadColumns, from_column, from_columns, to_column, to_columns
 from inorder.model.errors import PermanentError
 from inorder.model.journal import Json, Payload, PayloadMetadata, RecordMetadata
 

@@ -11,10 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.journal.action import Action, Append, Delete, Mark, Purge
-from inorder.journal.replication.collapse import Acted, Appends, Batch, Deletion, Purging, collapse
-from inorder.journal.replication.statements import InsertEvents
-from inorder.journal.replication.transition import append, delete, purge
-from inorder.ports.journal_store import JournalHead
+from inorder.journal.replication.transition import (
+    Acted,
+    Appends,
+    Batch,
+    Deletion,
+    InsertEvents,
+    Purging,
+    append,
+    collapse,
+    delete,
+    purge,
+)
+from inorder.journal.stores.ports import JournalHead
 from tests.selection import examples
 from tests.unit.journal.acting import LIFE, appended, at, record
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.journal.codec import durations
+from inorder.journal import action
 
 
 @pytest.mark.parametrize(
@@ -25,8 +25,8 @@ from inorder.journal.codec import durations
     ],
 )
 def test_the_largest_whole_unit_is_written(duration: timedelta, text: str) -> None:
-    assert durations.to_text(duration) == text
-    assert durations.from_json(text) == duration
+    assert action.to_text(duration) == text
+    assert action.from_json(text) == duration
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_the_largest_whole_unit_is_written(duration: timedelta, text: str) -> No
     ],
 )
 def test_other_spellings_are_read(value: object, duration: timedelta) -> None:
-    assert durations.from_json(value) == duration
+    assert action.from_json(value) == duration
 
 
 @pytest.mark.parametrize(
@@ -51,9 +51,9 @@ def test_other_spellings_are_read(value: object, duration: timedelta) -> None:
 )
 def test_anything_else_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match=r"is not a duration|is longer than"):
-        durations.from_json(value)
+        action.from_json(value)
 
 
-@given(st.timedeltas(timedelta(0), durations.LONGEST))
+@given(st.timedeltas(timedelta(0), action.LONGEST))
 def test_every_duration_comes_back(duration: timedelta) -> None:
-    assert durations.from_json(durations.to_text(duration)) == duration
+    assert action.from_json(action.to_text(duration)) == duration

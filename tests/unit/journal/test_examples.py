@@ -9,12 +9,10 @@ from importlib import import_module
 import pytest
 
 import inorder.journal
-import inorder.model.journal
 
 MODULES = [
-    module.name
-    for package in (inorder.journal, inorder.model.journal)
-    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}.")
+    "inorder.model.journal",
+    *(module.name for module in pkgutil.walk_packages(inorder.journal.__path__, "inorder.journal.")),
 ]
 
 

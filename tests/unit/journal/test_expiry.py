@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, timedelta, timezone
 
 import pytest
 
-from inorder.journal.expiry import (
+from inorder.journal.action import (
     ExpiryChange,
     KeepExpiry,
     RemoveExpiry,
@@ -16,8 +16,8 @@ from inorder.journal.expiry import (
     expiry_at,
     expiry_change,
 )
+from inorder.journal.stores.ports import Expiry
 from inorder.model.errors import ValidationError
-from inorder.ports.journal_store import Expiry
 
 TIME = datetime(2019, 12, 11, 10, 10, 10, tzinfo=UTC)
 DAY, MINUTE = timedelta(days=1), timedelta(minutes=1)

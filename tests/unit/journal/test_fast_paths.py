@@ -8,11 +8,11 @@ from itertools import groupby
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.journal import forks
+from inorder.journal import life
 from inorder.journal.codec.payload import _plain_events, _read_event, _Source, to_value
-from inorder.journal.forks import count
+from inorder.journal.life import count
 from inorder.journal.replication import transition
-from inorder.journal.replication.statements import InsertEvents
+from inorder.journal.replication.transition import InsertEvents
 from inorder.journal.segments import journal_segment
 from inorder.model.journal import MAX_SEQ_NR, Event, EventRecord, PartitionOffset, PayloadMetadata
 from tests.unit.journal.acting import LIFE, TIME, head, record
@@ -62,7 +62,7 @@ def test_a_damaged_payload_is_refused_in_the_same_words(events: list[Event], dat
 @given(st.integers(0, 9), st.lists(st.integers(1, 12), max_size=6))
 def test_rising_numbers_count_as_the_rule_for_all_numbers_says(end: int, seq_nrs: list[int]) -> None:
     records = [record(seq_nr, offset) for offset, seq_nr in enumerate(seq_nrs)]
-    assert count(end, records) == forks._told_apart(end, records)
+    assert count(end, records) == life._told_apart(end, records)
 
 
 def at_place(seq_nr: int, partition: int, offset: int) -> EventRecord:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inorder.journal.forks import count
+from inorder.journal.life import count
 from tests.unit.journal.acting import record
 
 

@@ -8,10 +8,8 @@ from __future__ import annotations
 import pytest
 
 from inorder.journal.action import Purge
-from inorder.ports.deadline import Deadline
-from inorder.testing.memory_journal import MemoryHeads
-from inorder.testing.memory_journal_log import MemoryJournalLog
-from inorder.testing.memory_journal_store import MemoryJournalStore
+from inorder.model.deadline import Deadline
+from inorder.testing.memory_journal import MemoryHeads, MemoryJournalLog, MemoryJournalStore
 from tests.unit.journal.world import KEY, World, event
 
 both = pytest.mark.parametrize("cached", [False, True], ids=["replayed", "cached"])

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from inorder.journal.action import Action, Delete, Mark, Purge
 from inorder.journal.life import Life, after
-from inorder.journal.reading.head import EMPTY, HeadInfo, doubt, fold
-from inorder.journal.reading.plan import plan_from_cache
+from inorder.journal.reading.head import EMPTY, HeadInfo, doubt, fold, plan_from_cache
 from tests.unit.journal.acting import LIFE, appended, head
 
 

@@ -10,14 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.journal.replication.head_memory import HeadMemory
-from inorder.journal.replication.releasing import release
-from inorder.journal.replication.replica import JournalChange, ReplicaSlice
-from inorder.journal.replication.replicating import ReplicateWorker
+from inorder.journal.replication.replica import HeadMemory, JournalChange, ReplicaSlice
+from inorder.journal.replication.replicating import ReplicateWorker, release
+from inorder.journal.stores.ports import JournalHead
 from inorder.model.errors import GuaranteeError, RejectedError, TransientError
 from inorder.model.journal import Key
-from inorder.ports.journal_store import JournalHead
-from inorder.testing.memory_replica import KilledError, MemoryReplica
+from tests.fakes.replica import KilledError, MemoryReplica
 from tests.selection import examples
 from tests.unit.journal.replicated_topic import TOPIC, Topic, key, shows
 from tests.unit.journal.test_replicating_kills import SEGMENTS, Watching, assert_equal, due, sizes, steps, topic_of

@@ -10,7 +10,7 @@ import pytest
 
 from inorder.journal.reading.head_cache import Ahead, Known
 from inorder.journal.reading.topic_cache import HeadCache, HeadCacheLimits, HeadCacheReading
-from inorder.ports.deadline import Deadline
+from inorder.model.deadline import Deadline
 from tests.conftest import Eventually
 from tests.unit.journal.hearing import Heard
 from tests.unit.journal.world import KEY, World

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from inorder.engines.measures import SILENT
 from inorder.journal.client import Journals
 from inorder.journal.measuring import MeasuredCodec, MeasuredJournal, MeasuredStore, lending
 from inorder.journal.reading.reader import JournalReader
 from inorder.model.errors import DamagedRecordError, RejectedError, TransientError, ValidationError
 from inorder.model.journal import MAX_SEQ_NR, Event, Key, PartitionOffset
-from inorder.ports.meter import SILENT
 from inorder.testing.memory_journal import REGIMES, Regime
 from tests.unit.journal.hearing import Heard
 from tests.unit.journal.world import KEY, NOON, World

@@ -8,15 +8,15 @@ from datetime import timedelta
 
 import pytest
 
-from inorder.journal.replication.measuring_replica import MeasuredReplica, Measuring, expiry_word
+from inorder.engines.measures import Tally, spreads, under
+from inorder.engines.slice_work import Measures, SliceOutcome
+from inorder.journal.replication.measures import MeasuredReplica, Measuring, expiry_word
 from inorder.journal.replication.replica import JournalChange, ReplicaSlice
 from inorder.journal.replication.replicating import ReplicateWork, ReplicateWorker
-from inorder.journal.replication.tally import Tally, spreads, under
+from inorder.journal.stores.ports import Expiry, JournalHead
 from inorder.model.errors import FencedError, GuaranteeError, RejectedError, TransientError, UnknownOutcomeError
 from inorder.model.journal import PartitionOffset
-from inorder.ports.journal_store import Expiry, JournalHead
-from inorder.ports.slice_work import Measures, SliceOutcome
-from inorder.testing.memory_replica import MemoryReplica
+from tests.fakes.replica import MemoryReplica
 from tests.unit.journal.acting import TIME
 from tests.unit.journal.replicated_topic import TOPIC, Topic
 

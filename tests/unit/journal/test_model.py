@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.journal.codec.records import Sender, append_record
+from inorder.journal.stores.ports import JournalHead
 from inorder.model.errors import JournalChangedError
 from inorder.model.journal import Key, RecordMetadata
 from inorder.model.message import Limits
-from inorder.ports.journal_store import JournalHead
-from inorder.testing.memory_journal_store import MemoryJournalStore
+from inorder.testing.memory_journal import MemoryJournalStore
 from tests.selection import examples
 from tests.unit.journal.world import KEY, NOON, World, event
 

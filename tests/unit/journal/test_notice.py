@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.journal.reading.notice import Notice, notice_of
+from inorder.journal.reading.waiting import Notice, notice_of
 
 names = st.text("abcXYZ019._-", min_size=1, max_size=20)
 

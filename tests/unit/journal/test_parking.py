@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from inorder.journal.replication.parking import FOLLOWS
-from inorder.journal.replication.releasing import release
+from inorder.journal.replication.replicate import FOLLOWS
+from inorder.journal.replication.replicating import release
 from inorder.journal.subscribing.checkpoint import Checkpoint, Walk
-from inorder.journal.subscribing.walking import walk
+from inorder.journal.subscribing.subscription import walk
 from inorder.model.errors import ConfigurationError, DamagedRecordError, RejectedError
-from inorder.testing import memory_replica
+from tests.fakes import replica
 from tests.unit.journal.replicated_topic import TOPIC, Topic, key
 from tests.unit.journal.test_replicating import World
 
@@ -167,14 +167,14 @@ class TestRelease:
 
 
 def test_what_the_store_refuses_parks_its_journal_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = memory_replica._carry_out
+    original = replica._carry_out
 
     def refusing(rows: object, dated: object) -> None:
         if "seq_nr=666" in repr(dated):
             raise RejectedError("The store does not like it.")
         original(rows, dated)  # type: ignore[arg-type]  # whatever came is handed on
 
-    monkeypatch.setattr(memory_replica, "_carry_out", refusing)
+    monkeypatch.setattr(replica, "_carry_out", refusing)
     world.topic.append("a", 1)
     world.topic.append("b", 1)
     world.topic.append("a", 666)

@@ -7,14 +7,12 @@ from concurrent.futures import Future
 import pytest
 
 from inorder.journal.codec.records import ACTION_HEADER
+from inorder.journal.stores.ports import JournalHead, Window
+from inorder.model.deadline import Deadline
 from inorder.model.errors import DamagedRecordError, DeadlineError, JournalChangedError, RecordsLostError
 from inorder.model.journal import MAX_SEQ_NR, Key, PartitionOffset
 from inorder.model.message import Record
-from inorder.ports.deadline import Deadline
-from inorder.ports.journal_log import Window
-from inorder.ports.journal_store import JournalHead
-from inorder.testing.memory_journal_log import MemoryJournalLog
-from inorder.testing.memory_journal_store import MemoryJournalStore
+from inorder.testing.memory_journal import MemoryJournalLog, MemoryJournalStore
 from tests.unit.journal.world import KEY, World, event
 
 

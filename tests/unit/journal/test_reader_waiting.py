@@ -11,11 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inorder.kafka.admin import Place
 from inorder.model.errors import DeadlineError, RecordsLostError
-from inorder.ports.partition_reader import Place
-from inorder.testing.memory_journal import MemoryHeads
-from inorder.testing.memory_journal_log import MemoryJournalLog
-from inorder.testing.memory_journal_store import MemoryJournalStore
+from inorder.testing.memory_journal import MemoryHeads, MemoryJournalLog, MemoryJournalStore
 from tests.selection import examples
 from tests.unit.journal.world import KEY, WAIT_SECONDS, World, event
 

@@ -9,18 +9,16 @@ from datetime import timedelta
 
 import pytest
 
-from inorder.journal.expiry import RemoveExpiry
-from inorder.journal.replication.quarantine import Quarantined
-from inorder.journal.replication.replica import JournalChange, ReplicaSlice
+from inorder.engines.slice_work import Slice, SliceOutcome
+from inorder.journal.action import RemoveExpiry
+from inorder.journal.replication.replica import JournalChange, Quarantined, ReplicaSlice
 from inorder.journal.replication.replicate import Place, grouped, replicated
 from inorder.journal.replication.replicating import ReplicateWork, ReplicateWorker
-from inorder.journal.replication.statements import UpdateHead
-from inorder.journal.replication.stored_quarantine import header_column, quarantined_of, time_column
+from inorder.journal.replication.transition import UpdateHead
+from inorder.journal.stores.ports import Expiry, JournalHead, LogRecord
+from inorder.journal.stores.rows import header_column, quarantined_of, time_column
 from inorder.model.errors import FencedError, GuaranteeError, UnknownOutcomeError
-from inorder.ports.journal_log import LogRecord
-from inorder.ports.journal_store import Expiry, JournalHead
-from inorder.ports.slice_work import Slice, SliceOutcome
-from inorder.testing.memory_replica import MemoryReplica
+from tests.fakes.replica import MemoryReplica
 from tests.unit.journal.acting import TIME
 from tests.unit.journal.replicated_topic import TOPIC, Topic, key, shows
 
@@ -231,7 +229,7 @@ def test_one_who_is_fenced_for_ever_gives_up_for_now(world: World, monkeypatch: 
     def move(*_: object) -> None:
         raise FencedError("Another one.")
 
-    monkeypatch.setattr("inorder.testing.memory_replica._Slice.move_offset", move)
+    monkeypatch.setattr("tests.fakes.replica._Slice.move_offset", move)
     world.topic.append("a", 1)
     with pytest.raises(UnknownOutcomeError, match="Another one"):
         world.flush()

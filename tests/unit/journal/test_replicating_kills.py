@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from inorder.journal.replication.replicating import ReplicateWorker
 from inorder.model.errors import DamagedRecordError
-from inorder.testing.memory_replica import KilledError, MemoryReplica
+from tests.fakes.replica import KilledError, MemoryReplica
 from tests.selection import examples
 from tests.unit.journal.replicated_topic import TOPIC, Seen, Topic, shows
 

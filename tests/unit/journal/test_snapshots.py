@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.journal.life import Life, life_id
-from inorder.journal.reading.plan import Plan
-from inorder.journal.snapshots.rings import (
+from inorder.journal.reading.head import Plan
+from inorder.journal.snapshots import (
     Placement,
+    SnapshotRow,
+    Standing,
     fitting,
     has_hole,
     is_beyond,
@@ -21,11 +23,10 @@ from inorder.journal.snapshots.rings import (
     placement,
     standing_at,
 )
-from inorder.journal.snapshots.stored import SnapshotColumns, snapshot_columns, stored_snapshot
+from inorder.journal.stores.ports import JournalHead
+from inorder.journal.stores.rows import SnapshotColumns, snapshot_columns, stored_snapshot
 from inorder.model.errors import PermanentError, ValidationError
 from inorder.model.journal import Key, PartitionOffset, Snapshot, SnapshotCriteria
-from inorder.ports.journal_store import JournalHead
-from inorder.ports.snapshot_store import SnapshotRow, Standing
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 KEY = Key("account-1", "journal")

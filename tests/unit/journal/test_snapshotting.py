@@ -10,11 +10,10 @@ import pytest
 
 from inorder.journal.asynchronous import AsyncJournals
 from inorder.journal.client import Journals
+from inorder.journal.snapshots import SnapshotRow
 from inorder.model.errors import ConfigurationError, DeadlineError
 from inorder.model.journal import MAX_SEQ_NR, Event, Key, Snapshot
-from inorder.ports.snapshot_store import SnapshotRow
-from inorder.testing.memory_journal import REGIMES, Regime
-from inorder.testing.memory_snapshots import MemorySnapshots
+from inorder.testing.memory_journal import REGIMES, MemorySnapshots, Regime
 from tests.unit.journal.world import KEY, World
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from inorder.journal.replication.transition import append, delete, purge
 from inorder.model.journal import MAX_SEQ_NR
-from inorder.testing.memory_journal_store import MemoryJournalStore
+from inorder.testing.memory_journal import MemoryJournalStore
 from tests.unit.journal.acting import LIFE, at, record
 from tests.unit.journal.world import KEY
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from inorder.journal.action import Delete, Purge
 from inorder.journal.codec.records import ACTION_HEADER
+from inorder.journal.stores.ports import JournalHead
 from inorder.journal.subscribing.checkpoint import Begun, Checkpoint, Walk
-from inorder.journal.subscribing.subscription import Subscribed
-from inorder.journal.subscribing.walking import walk
+from inorder.journal.subscribing.subscription import Subscribed, walk
 from inorder.model.errors import (
     DamagedRecordError,
     RecordsLostError,
@@ -21,8 +21,7 @@ from inorder.model.errors import (
 )
 from inorder.model.journal import Key
 from inorder.model.message import Record
-from inorder.ports.journal_store import JournalHead
-from inorder.testing.memory_journal_store import MemoryJournalStore
+from inorder.testing.memory_journal import MemoryJournalStore
 from tests.conftest import Eventually
 from tests.unit.journal.subscribing import IDS, TOPIC, Topic, named
 

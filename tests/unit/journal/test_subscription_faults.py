@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from inorder.journal.stores.ports import LogRecord, TopicTail
 from inorder.journal.subscribing import subscription
 from inorder.model.errors import TopicUnavailableError, TransientError, UnreachableError
 from inorder.model.message import Record
-from inorder.ports.journal_log import LogRecord, TopicTail
-from inorder.testing.memory_journal_log import MemoryTail
+from inorder.testing.memory_journal import MemoryTail
 from tests.unit.journal.subscribing import IDS, TOPIC, Topic, named
 
 

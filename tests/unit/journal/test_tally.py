@@ -9,19 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.journal.replication.tally import (
-    BOUNDS,
-    COUNT_BOUNDS,
-    MOST_WORDS,
-    OTHER,
-    Spread,
-    Tally,
-    absorb,
-    spreads,
-    under,
-)
-from inorder.pipeline.progress import summed
-from inorder.ports.slice_work import Measures, SliceOutcome, merged
+from inorder.engines.measures import BOUNDS, COUNT_BOUNDS, MOST_WORDS, OTHER, Spread, Tally, absorb, spreads, under
+from inorder.engines.progress import summed
+from inorder.engines.slice_work import Measures, SliceOutcome, merged
 
 NAMES = st.sampled_from(["records", "latency/append#3", "latency/append#sum", "version/1.0"])
 FIGURES = st.dictionaries(NAMES, st.integers(0, 2**40))

@@ -11,12 +11,11 @@ import pytest
 from inorder.journal.reading.head import EMPTY
 from inorder.journal.reading.head_cache import Ahead, Known
 from inorder.journal.reading.topic_cache import HeadCache, HeadCacheLimits
+from inorder.journal.stores.ports import LogRecord
+from inorder.model.deadline import Deadline
 from inorder.model.errors import TransientError, UnreachableError
 from inorder.model.journal import Key
-from inorder.ports.deadline import Deadline
-from inorder.ports.journal_log import LogRecord
-from inorder.testing.memory_journal_log import MemoryJournalLog, MemoryTail
-from inorder.testing.memory_journal_store import MemoryJournalStore
+from inorder.testing.memory_journal import MemoryJournalLog, MemoryJournalStore, MemoryTail
 from tests.conftest import Eventually
 from tests.unit.journal.world import KEY, World
 

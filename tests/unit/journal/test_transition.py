@@ -6,12 +6,21 @@ from datetime import date, timedelta
 
 import pytest
 
-from inorder.journal.expiry import KEEP_EXPIRY, RemoveExpiry, SetExpiry
-from inorder.journal.replication.statements import DeleteEvents, DeleteHead, InsertEvents, InsertHead, UpdateHead
-from inorder.journal.replication.transition import Change, append, delete, purge
+from inorder.journal.action import KEEP_EXPIRY, RemoveExpiry, SetExpiry
+from inorder.journal.replication.transition import (
+    Change,
+    DeleteEvents,
+    DeleteHead,
+    InsertEvents,
+    InsertHead,
+    UpdateHead,
+    append,
+    delete,
+    purge,
+)
 from inorder.journal.segments import SegmentSpan
+from inorder.journal.stores.ports import Expiry, JournalHead
 from inorder.model.journal import MAX_SEQ_NR, EventRecord, PartitionOffset
-from inorder.ports.journal_store import Expiry, JournalHead
 from tests.unit.journal.acting import LIFE, NEXT_LIFE, TIME, at, head, record
 
 DAY = timedelta(days=1)

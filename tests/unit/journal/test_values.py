@@ -5,9 +5,21 @@ from __future__ import annotations
 import pytest
 
 from inorder.model.errors import ValidationError
-from inorder.model.journal import MAX_SEQ_NR, Event, Json, Key, PartitionOffset, Payload, PayloadType, SeqRange
-from inorder.model.journal.event import checked_events, payload_type
-from inorder.model.journal.seq_nr import checked_seq_nr, next_seq_nr, previous_seq_nr
+from inorder.model.journal import (
+    MAX_SEQ_NR,
+    Event,
+    Json,
+    Key,
+    PartitionOffset,
+    Payload,
+    PayloadType,
+    SeqRange,
+    checked_events,
+    checked_seq_nr,
+    next_seq_nr,
+    payload_type,
+    previous_seq_nr,
+)
 
 
 @pytest.mark.parametrize("value", [0, -1, 2**63, True, "1", None, 1.0])

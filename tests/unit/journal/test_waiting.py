@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.journal.reading.waiting import StoreWait, Waiters, patience
-from inorder.ports.deadline import Deadline
-from inorder.ports.partition_reader import Place
-from inorder.testing.memory_journal_store import MemoryJournalStore
+from inorder.kafka.admin import Place
+from inorder.model.deadline import Deadline
+from inorder.testing.memory_journal import MemoryJournalStore
 
 PLACE: Place = ("journal", 0)
 

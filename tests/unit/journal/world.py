@@ -8,15 +8,19 @@ from datetime import UTC, datetime
 
 from inorder.journal.action import Delete
 from inorder.journal.client import Journal, Journals
-from inorder.journal.forks import Fork
+from inorder.journal.life import Fork
 from inorder.journal.reading.reader import Heads, JournalReader
 from inorder.journal.reading.waiting import Notices, StoreWait
-from inorder.journal.snapshots.snapshotting import Rings
+from inorder.journal.snapshots import Rings
 from inorder.model.journal import MAX_SEQ_NR, Event, EventRecord, Key, PartitionOffset
-from inorder.testing.memory_journal import MemoryHeads, MemoryReplicator, Regime
-from inorder.testing.memory_journal_log import MemoryJournalLog
-from inorder.testing.memory_journal_store import MemoryJournalStore
-from inorder.testing.memory_snapshots import MemorySnapshots
+from inorder.testing.memory_journal import (
+    MemoryHeads,
+    MemoryJournalLog,
+    MemoryJournalStore,
+    MemoryReplicator,
+    MemorySnapshots,
+    Regime,
+)
 
 KEY = Key("account-1", "journal")
 WAIT_SECONDS = 0.5

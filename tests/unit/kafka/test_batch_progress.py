@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.kafka.batch_progress import Digest, Progress, is_done, progress_of, require_same
 from inorder.model.errors import GuaranteeError
-from inorder.ports.batch_log import BatchId
-from inorder.ports.outbox_store import OutboxRow
+from inorder.model.outbox_row import OutboxRow
+from inorder.pipeline.stores.batch_log import BatchId, Digest, Progress, is_done, progress_of, require_same
 
 LANE = "inorder.spark.orders.0"
 

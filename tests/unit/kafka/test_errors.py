@@ -14,7 +14,7 @@ from inorder.model.errors import (
     TransientError,
     UnreachableError,
 )
-from inorder.ports.outbox_store import OutboxRow
+from inorder.model.outbox_row import OutboxRow
 
 ROW = OutboxRow(7, "orders", b"k", b"v", (), None, None)
 

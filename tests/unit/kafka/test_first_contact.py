@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from inorder.kafka.first_contact import FirstContact
-from inorder.ports.outbox_store import OutboxRow
+from inorder.kafka.sender import FirstContact
+from inorder.model.outbox_row import OutboxRow
 
 
 def row(id: int, *, key: bytes = b"k", partition: int | None = None) -> OutboxRow:

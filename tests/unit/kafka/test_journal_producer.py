@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.kafka.journal_producer import _at_most
-from inorder.kafka.topic_limits import size_of
+from inorder.journal.stores.kafka_producer import _at_most
+from inorder.kafka.topic_facts import size_of
 from inorder.model.message import Record
-from inorder.ports.outbox_store import OutboxRow
+from inorder.model.outbox_row import OutboxRow
 
 headers = st.lists(st.tuples(st.text(max_size=20), st.none() | st.binary(max_size=300)), max_size=50)
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from inorder.kafka.offset_announcer import CLOSE_SECONDS, OffsetAnnouncer, OffsetAnnouncers
+from inorder.journal.stores.kafka_notices import CLOSE_SECONDS, OffsetAnnouncer, OffsetAnnouncers
 from tests.conftest import Eventually
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "client.id": "test"}

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from inorder.kafka import committing, shard_log
-from inorder.kafka.marker import BATCH_NAME, Marker
-from inorder.kafka.shard_log import LETTERS, MOST_FAILURES, KafkaShardLog
+from inorder.kafka import fenced_producer
+from inorder.kafka.fenced_producer import MOST_FAILURES
 from inorder.model.errors import FencedError, TopicUnavailableError, TransientError, UnknownOutcomeError
-from inorder.ports.outbox_store import OutboxRow
+from inorder.model.outbox_row import OutboxRow
+from inorder.relay.stores import kafka_log
+from inorder.relay.stores.kafka_log import BATCH_NAME, LETTERS, KafkaShardLog, Marker
 
 TOPIC = "orders"
 LONGEST_SECONDS = 30.0
@@ -90,10 +91,10 @@ class Client:
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     made = Broker()
-    monkeypatch.setattr(shard_log, "Producer", made.made)
-    monkeypatch.setattr(committing, "time", made)
-    monkeypatch.setattr(shard_log, "ensure_compacted_topic", lambda *_: None)
-    monkeypatch.setattr(shard_log, "read_last_marker", lambda *_: made.committed)
+    monkeypatch.setattr(kafka_log, "Producer", made.made)
+    monkeypatch.setattr(fenced_producer, "time", made)
+    monkeypatch.setattr(kafka_log, "ensure_compacted_topic", lambda *_: None)
+    monkeypatch.setattr(kafka_log, "read_last_marker", lambda *_: made.committed)
     return made
 
 
@@ -186,7 +187,7 @@ def test_a_commit_that_is_never_answered_does_not_hold_the_shard_for_half_a_minu
     be_wrong(broker, UNSETTLED, "commit")
     with pytest.raises(UnknownOutcomeError):
         log.publish(next(rows), b"m")
-    assert shard_log.COMMIT_SECONDS <= broker.now < LONGEST_SECONDS
+    assert fenced_producer.COMMIT_SECONDS <= broker.now < LONGEST_SECONDS
     log.take_over()
     log.publish(next(rows), b"after")
     assert broker.committed.value == b"after"

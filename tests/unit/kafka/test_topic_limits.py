@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.kafka.topic_limits import TopicLimits, size_of
-from inorder.ports.outbox_store import OutboxRow
+from inorder.kafka.topic_facts import TopicLimits, size_of
+from inorder.model.outbox_row import OutboxRow
 
 NOWHERE = {"bootstrap.servers": ""}
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from inorder.leadership.election import (
+from inorder.relay.leadership.election import (
     RECEIVE_DEADLINE_SECONDS,
     TRANSITIONS,
     Assigned,

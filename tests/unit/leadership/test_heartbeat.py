@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.kafka.group_member import receive_deadline
-from inorder.kafka.heartbeat import sent_by
-from inorder.kafka.leadership import KafkaLeases, leader_topic
-from inorder.leadership.election import State
 from inorder.model.errors import ConfigurationError
+from inorder.relay.leadership.election import State
+from inorder.relay.stores.kafka_lease import KafkaLeases, leader_topic, receive_deadline, sent_by
 
 
 def test_a_heartbeat_of_our_own_tells_when_it_was_sent() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.leadership.hold import LeaseClock, LeaseTimes
+from inorder.relay.leadership.lease import LeaseClock, LeaseTimes
 
 TIMES = LeaseTimes(lifetime=3.0, race=1.0, margin=0.5)
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from inorder.leadership.hold import LeaseTimes
-from inorder.leadership.kept import KeptLease
 from inorder.model.errors import ConfigurationError, TransientError, UnreachableError
+from inorder.relay.leadership.lease import KeptLease, LeaseTimes
 from tests.conftest import Eventually
 
 QUICK = LeaseTimes(lifetime=1.0, race=0.05, margin=0.2)

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from inorder.leadership.notice import Notice
+from inorder.relay.leadership.share import Notice
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.leadership.share import Share, SharedLease, excess, fair_share
 from inorder.model.errors import TransientError
-from inorder.ports.membership import Standing
+from inorder.relay.leadership.share import Share, SharedLease, Standing, excess, fair_share
 
 SHARDS = st.integers(1, 64)
 MEMBERS = st.integers(1, 20)

@@ -10,8 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from inorder.leadership.share import Share, SharedLease
-from inorder.testing.memory_membership import MemoryGroup, MemoryMembership
+from inorder.relay.leadership.share import Share, SharedLease
+from tests.fakes.outbox import MemoryGroup, MemoryMembership
 
 SECONDS = 3.0
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.model.errors import PermanentError
-from inorder.model.headers import from_text, to_text
-from inorder.model.message import RecordHeaders
+from inorder.model.message import RecordHeaders, from_text, to_text
 
 _names = st.text(st.characters(exclude_categories=["Cs"]))
 _headers = st.lists(st.tuples(_names, st.none() | st.binary() | st.text().map(str.encode)), max_size=6).map(tuple)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.model.partition import Partitioner, murmur2, partition_of
+from inorder.model.partitioning import Partitioner, murmur2, partition_of
 
 _partitions = st.integers(1, 1000)
 

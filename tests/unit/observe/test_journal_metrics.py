@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry
 
+from inorder.journal.measuring import JournalMetrics, journal_metrics
 from inorder.journal.reading.topic_cache import HeadCacheReading
-from inorder.observe.journal_metrics import JournalMetrics, journal_metrics
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from inorder.journal.replication.tally import BOUNDS, Tally
-from inorder.observe.pipeline_metrics import JobMetrics, LagReading, PipelineReading
-from inorder.ports.slice_work import Measures
+from inorder.engines.job_status import JobMetrics, LagReading, PipelineReading
+from inorder.engines.measures import BOUNDS, Tally
+from inorder.engines.slice_work import Measures
 
 
 def measures() -> Measures:

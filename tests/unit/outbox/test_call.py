@@ -16,8 +16,8 @@ from inorder.model.errors import (
     TransientError,
 )
 from inorder.model.message import Limits, Message, encode
-from inorder.outbox import call as call_module
-from inorder.outbox.call import Call
+from inorder.outbox import pending as call_module
+from inorder.outbox.pending import Call
 
 
 def call_of(count: int) -> Call:

@@ -10,12 +10,11 @@ import pytest
 
 from inorder.model.errors import InorderError, PublishError, RejectedError, TopicUnavailableError, TransientError
 from inorder.model.message import Limits, Message, encode
-from inorder.outbox import errand as errand_module
+from inorder.model.outbox_row import OutboxRow
 from inorder.outbox import lane as lane_module
-from inorder.outbox.call import Call
-from inorder.outbox.errand import Posted, Waited
+from inorder.outbox import pending as errand_module
 from inorder.outbox.lane import Bounds, Lane
-from inorder.ports.outbox_store import OutboxRow
+from inorder.outbox.pending import Call, Posted, Waited
 from tests.conftest import Eventually
 
 

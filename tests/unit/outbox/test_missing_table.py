@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy
 
 from inorder.model.errors import ConfigurationError
-from inorder.outbox.missing_table import table_errors
+from inorder.outbox.outbox import table_errors
 
 
 class WrappedError(Exception):

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from inorder.model.errors import ConfigurationError, TransientError
 from inorder.model.message import Limits, Message, encode
-from inorder.outbox.call import Call
-from inorder.outbox.publisher import ORDER, Backend, BackendName, parts_of, require_connection, send_all
+from inorder.model.names import BackendName
+from inorder.outbox.direct import ORDER, Backend, parts_of, require_connection, send_all
+from inorder.outbox.pending import Call
 
 TOPICS: dict[str, BackendName] = {"a": "kafka", "b": "db", "c": "kafka_async", "d": "memory", "e": "kafka"}
 

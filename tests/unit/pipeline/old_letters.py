@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from inorder.engines.slice_work import PartitionReader, Reading, Slice
+from inorder.kafka.admin import Extent, Place
 from inorder.model.errors import GuaranteeError
+from inorder.pipeline.dead_letters import Retried, Retrier
 from inorder.pipeline.mapping import TableMapping
-from inorder.pipeline.retry import Retried, Retrier
 from inorder.pipeline.slice import apply_slice
-from inorder.ports.dead_letters import Filter, Objection, StoredLetter
-from inorder.ports.partition_reader import Extent, PartitionReader, Place, Reading
-from inorder.ports.slice_work import Slice
-from inorder.testing.memory_dead_letters import MemoryDeadLetters
-from inorder.testing.memory_table_store import MemoryTableStore
+from inorder.pipeline.stores.ports import Filter, Objection, StoredLetter
+from tests.fakes.table_store import MemoryDeadLetters, MemoryTableStore
 
 TOPIC = "upsert"
 PLACE: Place = (TOPIC, 0)

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.pipeline.checking import document_check, table_check
+from inorder.engines.slice_work import Slice
+from inorder.pipeline.checks import document_check, table_check
+from inorder.pipeline.decoding import Rejected
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.slice import apply_slice
-from inorder.pipeline.upsert import Rejected
-from inorder.ports.slice_work import Slice
-from inorder.testing.memory_table_store import MemoryTableStore
+from tests.fakes.table_store import MemoryTableStore
 
 SCHEMA = '{"type": "object", "required": ["id"], "properties": {"data": {"maxLength": 3}}}'
 PLAIN = TableMapping("test", "upsert", "messages")

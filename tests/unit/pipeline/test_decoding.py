@@ -11,13 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inorder.engines.slice_work import Slice
 from inorder.pipeline import decoding
-from inorder.pipeline.decoding import Decoded, changes_of, decode_from
-from inorder.pipeline.field_types import FIELD_TYPES
-from inorder.pipeline.mapping import TableMapping
-from inorder.pipeline.upsert import Decoder
-from inorder.ports.slice_work import Slice
-from inorder.testing.slices import message, slice_of
+from inorder.pipeline.decoding import Decoded, Decoder, changes_of, decode_from
+from inorder.pipeline.mapping import FIELD_TYPES, TableMapping
+from tests.fakes.table_store import message, slice_of
 from tests.selection import examples
 
 MESSAGES = TableMapping("demo", "upsert", "messages")

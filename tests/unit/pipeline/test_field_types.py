@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.pipeline.field_types import FIELD_TYPES, Refused
+from inorder.pipeline.mapping import FIELD_TYPES, Refused
 from tests.selection import examples
 
 JSON = st.recursive(

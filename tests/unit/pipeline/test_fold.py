@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inorder.pipeline.fold import Change, Values, fold
-from inorder.ports.table_store import NULL, Assigned, FoldedRow
+from inorder.pipeline.decoding import Change, Values, fold
+from inorder.pipeline.stores.ports import NULL, Assigned, FoldedRow
 
 VALUES = st.tuples(st.sampled_from([None, True, False, NULL]), st.sampled_from([None, "a", "b", NULL]))
 CHANGES = st.lists(st.tuples(st.integers(0, 4), st.none() | VALUES), max_size=40).map(

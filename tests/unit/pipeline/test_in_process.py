@@ -8,13 +8,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from inorder.engines.in_process import InProcess, starts
+from inorder.engines.progress import Progress
+from inorder.engines.slice_work import PartitionReader, Pointer, Reading, Slice, SliceOutcome
+from inorder.kafka.admin import Extent, Place
 from inorder.model.errors import TransientError
-from inorder.pipeline.attending import starts
-from inorder.pipeline.in_process import InProcess
-from inorder.pipeline.progress import Progress
-from inorder.ports.partition_reader import Extent, PartitionReader, Place, Reading
-from inorder.ports.slice_work import Slice, SliceOutcome
-from inorder.ports.table_store import Pointer
 
 
 @dataclass

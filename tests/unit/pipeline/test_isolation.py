@@ -10,13 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inorder.engines.slice_work import SliceOutcome
 from inorder.model.errors import TransientError
-from inorder.pipeline.isolation import REFUSED
 from inorder.pipeline.mapping import TableMapping
-from inorder.pipeline.slice import apply_slice
-from inorder.ports.slice_work import SliceOutcome
-from inorder.testing.memory_table_store import MemoryTableStore, StoredRow
-from inorder.testing.slices import message, slice_of
+from inorder.pipeline.slice import REFUSED, apply_slice
+from tests.fakes.table_store import MemoryTableStore, StoredRow, message, slice_of
 from tests.selection import examples
 
 MAPPING = TableMapping("demo", "upsert", "messages")

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from inorder.model.errors import ConfigurationError
-from inorder.pipeline.json_schema import schema_check
+from inorder.pipeline.decoding import schema_check
 
 ORDER = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",

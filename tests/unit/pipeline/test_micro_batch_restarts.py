@@ -9,6 +9,12 @@ from typing import cast
 import pytest
 from pyspark.sql import SparkSession
 
+from inorder.engines.micro_batch import MicroBatch, _Attempt, starting_offsets
+from inorder.engines.progress import NOBODY
+from inorder.engines.session import environment, gravity, raise_gravest
+from inorder.engines.slice_work import SliceWorker, TopicSource
+from inorder.engines.survey import Survey
+from inorder.kafka.admin import Place
 from inorder.model.errors import (
     ConfigurationError,
     GuaranteeError,
@@ -17,12 +23,6 @@ from inorder.model.errors import (
     TransientError,
     UnreachableError,
 )
-from inorder.pipeline.progress import NOBODY
-from inorder.pipeline.survey import Survey
-from inorder.ports.partition_reader import Place, TopicSource
-from inorder.ports.slice_work import SliceWorker
-from inorder.spark.faults import environment, gravity, raise_gravest
-from inorder.spark.micro_batch import MicroBatch, _Attempt, starting_offsets
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ from collections.abc import Collection
 
 import pytest
 
+from inorder.engines.slice_work import Reading
 from inorder.model.errors import TransientError
-from inorder.pipeline import newer as module
-from inorder.pipeline.newer import NewerRecords, Unknown
-from inorder.pipeline.upsert import Decoder
-from inorder.ports.partition_reader import Reading
-from inorder.ports.table_store import RowKey
-from inorder.testing.slices import message
+from inorder.pipeline import dead_letters as module
+from inorder.pipeline.dead_letters import NewerRecords, Unknown
+from inorder.pipeline.decoding import Decoder
+from inorder.pipeline.stores.ports import RowKey
+from tests.fakes.table_store import message
 from tests.unit.pipeline.old_letters import PLACE, RELAXED, MemoryReader, MemorySource, Record
 
 

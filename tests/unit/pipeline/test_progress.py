@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from inorder.pipeline.backlog import behind
-from inorder.pipeline.progress import NOBODY, Progress, Several, summed, tell
-from inorder.ports.partition_reader import Extent, PartitionReader, Place, Reading
-from inorder.ports.slice_work import SliceOutcome
-from inorder.testing.slices import slice_of
+from inorder.engines.progress import NOBODY, Progress, Several, summed, tell
+from inorder.engines.slice_work import PartitionReader, Reading, SliceOutcome
+from inorder.engines.survey import behind
+from inorder.kafka.admin import Extent, Place
+from tests.fakes.table_store import slice_of
 
 FIRST = SliceOutcome("a", 0, next_offset=4, read=4, applied=2, identical=1, ignored=1)
 SECOND = SliceOutcome("a", 0, next_offset=9, read=5, applied=1, stale=1, rejected=1, replayed=2)

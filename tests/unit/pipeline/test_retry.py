@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.model.errors import UnknownOutcomeError
-from inorder.pipeline.retry import Fate, Retried
-from inorder.ports.dead_letters import Filter
-from inorder.testing.memory_table_store import MemoryTableStore
-from inorder.testing.slices import message
+from inorder.pipeline.dead_letters import Fate, Retried
+from inorder.pipeline.stores.ports import Filter
+from tests.fakes.table_store import MemoryTableStore, message
 from tests.unit.pipeline.old_letters import RELAXED, STRICT, History, MemorySource, Record
 
 BAD = "not a number"

@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inorder.engines.slice_work import Apply, MovedBack, Skip, Slice, SliceOutcome, plan
 from inorder.model.errors import GuaranteeError, UnknownOutcomeError
 from inorder.pipeline.mapping import TableMapping
-from inorder.pipeline.slice import Apply, MovedBack, Skip, apply_slice, plan
-from inorder.ports.slice_work import Slice, SliceOutcome
-from inorder.ports.table_store import Value
-from inorder.testing.memory_table_store import MemoryTableStore
-from inorder.testing.slices import message, slice_of
+from inorder.pipeline.slice import apply_slice
+from inorder.pipeline.stores.ports import Value
+from tests.fakes.table_store import MemoryTableStore, message, slice_of
 from tests.selection import examples
 
 MAPPING = TableMapping("demo", "upsert", "messages")

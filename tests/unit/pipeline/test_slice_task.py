@@ -9,6 +9,10 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pytest
 from pyspark.sql import Row
 
+from inorder.engines.micro_batch import told_to_task
+from inorder.engines.slice_task import OUTCOME_SCHEMA, Expected, outcome_of, slice_of, slice_task
+from inorder.engines.slice_work import Pointer, Slice, SliceOutcome
+from inorder.kafka.admin import Place
 from inorder.model.errors import (
     ConfigurationError,
     GuaranteeError,
@@ -17,16 +21,10 @@ from inorder.model.errors import (
     TransientError,
     UnreachableError,
 )
+from inorder.pipeline.job import TableTarget, UpsertWork
 from inorder.pipeline.mapping import TableMapping
-from inorder.pipeline.upsert_work import TableTarget, UpsertWork
-from inorder.ports.partition_reader import Place
-from inorder.ports.slice_work import Slice, SliceOutcome
-from inorder.ports.table_store import Pointer, TableStore
-from inorder.spark.expected import told_to_task
-from inorder.spark.outcome_rows import OUTCOME_SCHEMA, outcome_of
-from inorder.spark.slice_task import Expected, slice_of, slice_task
-from inorder.testing.memory_table_store import MemoryTableStore
-from inorder.testing.slices import message
+from inorder.pipeline.stores.ports import TableStore
+from tests.fakes.table_store import MemoryTableStore, message
 
 MAPPING = TableMapping("demo", "upsert", "messages")
 

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inorder.engines.slice_work import PartitionReader, Pointer, Slice, SliceOutcome, SliceWorker
+from inorder.engines.survey import Survey, check_reachable, spread, survey
+from inorder.kafka.admin import Extent, Place
 from inorder.model.errors import GuaranteeError, TransientError
-from inorder.pipeline.survey import Survey, check_reachable, spread, survey
-from inorder.ports.partition_reader import Extent, PartitionReader, Place
-from inorder.ports.slice_work import Slice, SliceOutcome, SliceWorker
-from inorder.ports.table_store import Pointer
 
 
 @dataclass

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inorder.pipeline.decoding import IGNORED, KEY_BYTES_LIMIT, Decoder, Delete, Rejected, Update, shortened
 from inorder.pipeline.mapping import TableMapping
-from inorder.pipeline.upsert import IGNORED, KEY_BYTES_LIMIT, Decoder, Delete, Rejected, Update, shortened
-from inorder.ports.table_store import NULL
+from inorder.pipeline.stores.ports import NULL
 
 MESSAGES = TableMapping("demo", "upsert", "messages")
 EVERY_TYPE = TableMapping(

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from inorder.database.pool import IDLE_SECONDS, Pool
 from inorder.model.errors import TransientError
-from inorder.ports.pool import IDLE_SECONDS, Pool
 
 
 class Things:

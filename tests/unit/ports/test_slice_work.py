@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.ports.slice_work import PORTION_BYTES, Slice, portions
+from inorder.engines.slice_work import PORTION_BYTES, Slice, portions
 
 LENGTHS = st.lists(st.one_of(st.none(), st.integers(0, 12)), max_size=12)
 

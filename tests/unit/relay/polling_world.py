@@ -7,20 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from inorder.leadership.unguarded import NoLease
+from inorder.kafka.shard_log_port import ShardLog
 from inorder.model.errors import RejectedError
-from inorder.ports.exceeded_store import Key
-from inorder.ports.lease import Lease
-from inorder.ports.outbox_store import OutboxRow, Page, Scan
-from inorder.ports.polling_store import MissingEvent, PollingState, Settlement
-from inorder.ports.shard_log import ShardLog
+from inorder.model.outbox_row import OutboxRow
+from inorder.relay.batch import Pace
 from inorder.relay.events import RelayEvent
-from inorder.relay.pace import Pace
-from inorder.relay.polling import PollingLoop
-from inorder.relay.polling_options import PollingOptions, PollingTables
-from inorder.testing.memory_log import MemoryBroker, MemoryShardLog, MemoryUnfencedLog
-from inorder.testing.memory_outbox import MemoryOutbox
-from inorder.testing.memory_polling import MemoryPollingStore, MemoryPollingTables
+from inorder.relay.leadership.lease import Lease, NoLease
+from inorder.relay.polling import PollingLoop, PollingOptions, PollingTables
+from inorder.relay.stores.ports import Key, MissingEvent, Page, PollingState, Scan, Settlement
+from tests.fakes.log import MemoryBroker, MemoryShardLog, MemoryUnfencedLog
+from tests.fakes.outbox import MemoryOutbox
+from tests.fakes.polling import MemoryPollingStore, MemoryPollingTables
 
 TICK_SECONDS = 0.05
 T = TypeVar("T")

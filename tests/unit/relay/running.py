@@ -8,17 +8,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from inorder.leadership.unguarded import NoLease
-from inorder.ports.lease import Lease
-from inorder.ports.outbox_store import OutboxRow
-from inorder.ports.shard_log import ShardLog
+from inorder.kafka.shard_log_port import ShardLog
+from inorder.model.outbox_row import OutboxRow
 from inorder.relay.drain import DrainStrategy
 from inorder.relay.events import RelayEvent
+from inorder.relay.leadership.lease import Lease, NoLease
 from inorder.relay.loop import RelayLoop
 from inorder.relay.mark_purge import MarkPurgeStrategy
-from inorder.testing.memory_exceeded import MemoryExceeded
-from inorder.testing.memory_log import MemoryBroker, MemoryShardLog
-from inorder.testing.memory_outbox import MemoryOutbox
+from tests.fakes.log import MemoryBroker, MemoryShardLog
+from tests.fakes.outbox import MemoryExceeded, MemoryOutbox
 from tests.unit.relay.test_simulation import HASTE
 
 

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from inorder.leadership.unguarded import NoLease
 from inorder.model.errors import FencedError, UnknownOutcomeError
-from inorder.ports.outbox_store import OutboxRow
+from inorder.model.outbox_row import OutboxRow
 from inorder.relay.events import (
     LeaderAcquired,
     LeaderFenced,
@@ -19,8 +18,9 @@ from inorder.relay.events import (
     MeterRead,
     RelayEvent,
 )
-from inorder.testing.memory_log import MemoryShardLog
+from inorder.relay.leadership.lease import NoLease
 from tests.conftest import Eventually
+from tests.fakes.log import MemoryShardLog
 from tests.unit.relay.running import World, running
 
 

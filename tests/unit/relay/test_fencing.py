@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from inorder.model.errors import FencedError, UnreachableError
-from inorder.ports.outbox_store import OutboxRow
-from inorder.relay.fencing import TRIES, end_term, insist
-from inorder.relay.marker import Marker
-from inorder.testing.memory_log import MemoryBroker, MemoryShardLog
+from inorder.model.outbox_row import OutboxRow
+from inorder.relay.marker import TRIES, Marker, end_term, insist
+from tests.fakes.log import MemoryBroker, MemoryShardLog
 
 ROW = OutboxRow(1, "orders", b"k", b"v", (), None, None)
 

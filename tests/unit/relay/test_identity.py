@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from inorder.model.errors import ConfigurationError
-from inorder.ports.exceeded_store import Exceeding
-from inorder.ports.outbox_store import OutboxRow
-from inorder.relay.identity import SigningShardLog
-from inorder.relay.marker import Marker
+from inorder.model.outbox_row import OutboxRow
+from inorder.relay.marker import Marker, SigningShardLog
+from inorder.relay.stores.ports import Exceeding
 
 MARKER = Marker(((1, 3), (7, 7)), 4, Exceeding(7, 5, "too-large", "it has 2 MB", parks=True))
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from inorder.model.errors import RejectedError, TransientError
-from inorder.ports.outbox_store import OutboxRow
+from inorder.model.outbox_row import OutboxRow
 from inorder.relay.mark_purge import MarkPurge, MarkPurgeStrategy
 from inorder.relay.marker import Marker
-from inorder.testing.memory_log import MemoryShardLog
-from inorder.testing.memory_outbox import MemoryOutbox
 from tests.conftest import Eventually
+from tests.fakes.log import MemoryShardLog
+from tests.fakes.outbox import MemoryOutbox
 from tests.unit.relay.running import World, running
 
 A, B = UUID(int=1), UUID(int=2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inorder.ports.outbox_store import OutboxRow
+from inorder.model.outbox_row import OutboxRow
 from inorder.relay.parking import Parking, Waiting, halves, order_of
 
 K = ("t", b"k")

@@ -9,9 +9,9 @@ from itertools import count
 
 import pytest
 
-from inorder.ports.outbox_store import OutboxRow
-from inorder.ports.polling_store import MissingEvent
-from inorder.relay import polling_term
+from inorder.model.outbox_row import OutboxRow
+from inorder.relay import polling
+from inorder.relay.stores.ports import MissingEvent
 from tests.unit.relay.polling_world import OPTIONS, World
 
 
@@ -84,7 +84,7 @@ def test_rows_that_appear_between_two_statements_keep_their_order(
     monkeypatch: pytest.MonkeyPatch, most_probes: int, after_read: int
 ) -> None:
     """Late rows and one that has seen them are committed right after some read, also where one read is not enough."""
-    monkeypatch.setattr(polling_term, "MOST_PROBES", most_probes)
+    monkeypatch.setattr(polling, "MOST_PROBES", most_probes)
     world, reads = World(), count()
     world.outbox.insert("late", "t", b"k", b"first")
     world.outbox.insert("later", "t", b"k", b"second")

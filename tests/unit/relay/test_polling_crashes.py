@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.model.errors import FencedError, TransientError, UnknownOutcomeError
-from inorder.ports.polling_store import MissingEvent
+from inorder.relay.stores.ports import MissingEvent
 from inorder.testing.checker import Verdict, check_delivery
 from tests.selection import examples
 from tests.unit.relay.polling_world import OPTIONS, Dying, Effect, World, deaths

@@ -6,12 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.ports.outbox_store import OutboxRow
-from inorder.ports.polling_store import MissingEvent, Settlement
+from inorder.model.outbox_row import OutboxRow
 from inorder.relay.marker import Marker, ranges
-from inorder.relay.polling_gaps import Gaps
-from inorder.relay.polling_missing import Missing
-from inorder.relay.polling_rules import Round, Step, chunks, ordered_by, parks, recovered, settlement, step, writes
+from inorder.relay.polling_rules import (
+    Gaps,
+    Missing,
+    Round,
+    Step,
+    chunks,
+    ordered_by,
+    parks,
+    recovered,
+    settlement,
+    step,
+    writes,
+)
+from inorder.relay.stores.ports import MissingEvent, Settlement
 
 IDS = st.lists(st.integers(1, 60), unique=True, max_size=30).map(sorted)
 

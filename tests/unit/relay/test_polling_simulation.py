@@ -16,17 +16,15 @@ from dataclasses import dataclass, replace
 import pytest
 
 from inorder.model.errors import UnreachableError
-from inorder.ports.exceeded_store import Key
-from inorder.ports.outbox_store import OutboxRow
-from inorder.ports.polling_store import MissingEvent, PollingState, Settlement
+from inorder.model.outbox_row import OutboxRow
 from inorder.relay.breaker import BreakerOptions
-from inorder.relay.polling import PollingLoop
-from inorder.relay.polling_options import PollingOptions, PollingTables
+from inorder.relay.polling import PollingLoop, PollingOptions, PollingTables
+from inorder.relay.stores.ports import Key, MissingEvent, PollingState, Settlement
 from inorder.testing.checker import Verdict, check_delivery
-from inorder.testing.memory_log import MemoryBroker
-from inorder.testing.memory_outbox import MemoryOutbox
-from inorder.testing.memory_polling import MemoryPollingStore, MemoryPollingTables
 from tests.conftest import Eventually
+from tests.fakes.log import MemoryBroker
+from tests.fakes.outbox import MemoryOutbox
+from tests.fakes.polling import MemoryPollingStore, MemoryPollingTables
 from tests.selection import few
 from tests.unit.relay.test_simulation import FAULT_RATE, HASTE, Faulty, FaultyLog, FaultyOutbox, Partial, Patient, write
 

@@ -9,18 +9,17 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from inorder.leadership.unguarded import NoLease
 from inorder.model.errors import RejectedError
-from inorder.ports.exceeded_store import Exceeding
-from inorder.ports.outbox_store import OutboxRow
+from inorder.model.outbox_row import OutboxRow
 from inorder.relay.drain import DrainStrategy
+from inorder.relay.leadership.lease import NoLease
 from inorder.relay.loop import RelayLoop
 from inorder.relay.marker import Marker
 from inorder.relay.parking import Policy
-from inorder.testing.memory_exceeded import MemoryExceeded
-from inorder.testing.memory_log import MemoryBroker, MemoryShardLog
-from inorder.testing.memory_outbox import MemoryOutbox
+from inorder.relay.stores.ports import Exceeding
 from tests.conftest import Eventually
+from tests.fakes.log import MemoryBroker, MemoryShardLog
+from tests.fakes.outbox import MemoryExceeded, MemoryOutbox
 from tests.unit.relay.test_simulation import HASTE
 
 

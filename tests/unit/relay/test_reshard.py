@@ -11,20 +11,17 @@ from functools import partial
 import pytest
 
 from inorder.model.errors import ConfigurationError, FencedError, UnreachableError
-from inorder.model.shard import Shard
-from inorder.ports.exceeded_store import Exceeding
-from inorder.ports.outbox_store import OutboxRow
-from inorder.ports.registry import Setup
+from inorder.model.outbox_row import OutboxRow
+from inorder.model.partitioning import Shard
 from inorder.relay.drain import DrainStrategy
 from inorder.relay.loop import RelayLoop
 from inorder.relay.marker import Marker
 from inorder.relay.reshard import Resharding, confirm
+from inorder.relay.stores.ports import Exceeding, Setup
 from inorder.testing.checker import check_delivery
-from inorder.testing.memory_exceeded import MemoryExceeded
-from inorder.testing.memory_log import MemoryBroker, MemoryShardLog
-from inorder.testing.memory_outbox import MemoryOutbox
-from inorder.testing.memory_registry import MemoryRegistry
 from tests.conftest import Eventually
+from tests.fakes.log import MemoryBroker, MemoryShardLog
+from tests.fakes.outbox import MemoryExceeded, MemoryOutbox, MemoryRegistry
 from tests.selection import few
 from tests.unit.relay.test_simulation import HASTE, Patient, write
 
@@ -236,7 +233,7 @@ def test_an_instance_that_disagrees_is_refused_by_name_with_both_values(name: st
 
 
 def test_keys_keep_their_shard_and_spread_over_all() -> None:
-    from inorder.model.shard import shard_of
+    from inorder.model.partitioning import shard_of
 
     chance = random.Random(1)
     keys = [b"%d" % chance.randrange(10**6) for _ in range(400)]

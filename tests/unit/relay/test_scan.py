@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.ports.outbox_store import LAST_ID, OutboxRow, Page, Scan
+from inorder.model.outbox_row import OutboxRow
 from inorder.relay.scan import Horizon, Watch, after_scan, is_sweep_only, is_watching, next_scan, observe
+from inorder.relay.stores.ports import LAST_ID, Page, Scan
 from tests.selection import examples
 
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import pytest
 
 from inorder.model.errors import ConfigurationError, TransientError, UnreachableError
-from inorder.relay import settlement as module
-from inorder.relay.settlement import ENOUGH_ROWS, MOST_ROWS, Settlement
+from inorder.relay import purge_queue as module
+from inorder.relay.purge_queue import ENOUGH_ROWS, MOST_ROWS, Settlement
 from tests.conftest import Eventually
 
 

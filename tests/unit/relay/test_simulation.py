@@ -14,20 +14,20 @@ from uuid import UUID
 
 import pytest
 
-from inorder.leadership.unguarded import NoLease
+from inorder.kafka.shard_log_port import ShardLog
 from inorder.model.errors import FencedError, RejectedError, TransientError, UnknownOutcomeError, UnreachableError
-from inorder.model.shard import Shard
-from inorder.ports.outbox_store import OutboxRow, Page, Scan
-from inorder.ports.shard_log import ShardLog
+from inorder.model.outbox_row import OutboxRow
+from inorder.model.partitioning import Shard
+from inorder.relay.batch import Pace
 from inorder.relay.drain import DrainStrategy
+from inorder.relay.leadership.lease import NoLease
 from inorder.relay.loop import RelayLoop
 from inorder.relay.mark_purge import MarkPurgeStrategy
-from inorder.relay.pace import Pace
+from inorder.relay.stores.ports import Page, Scan
 from inorder.testing.checker import Verdict, check_delivery
-from inorder.testing.memory_exceeded import MemoryExceeded
-from inorder.testing.memory_log import MemoryBroker, MemoryShardLog, MemoryUnfencedLog
-from inorder.testing.memory_outbox import MemoryOutbox
 from tests.conftest import Eventually
+from tests.fakes.log import MemoryBroker, MemoryShardLog, MemoryUnfencedLog
+from tests.fakes.outbox import MemoryExceeded, MemoryOutbox
 from tests.selection import few
 
 HASTE = Pace(poll=0.002, brief_poll=0.002, lease=0.002, parked=0.002, back_off=0.001)

@@ -17,12 +17,11 @@ from inorder.model.errors import (
     TransientError,
     UnreachableError,
 )
-from inorder.ports.outbox_store import OutboxRow
-from inorder.relay.topic_lock import TopicWorker
-from inorder.relay.topic_lock_relay import TopicRelay
-from inorder.testing.memory_log import MemoryUnfencedLog
-from inorder.testing.memory_topics import MemoryTopicStore, MemoryTopicTables
+from inorder.model.outbox_row import OutboxRow
+from inorder.relay.topic_lock import TopicRelay, TopicWorker
 from tests.conftest import Eventually
+from tests.fakes.log import MemoryUnfencedLog
+from tests.fakes.topics import MemoryTopicStore, MemoryTopicTables
 from tests.unit.relay.topics import Post, working
 
 OTHER = uuid4()

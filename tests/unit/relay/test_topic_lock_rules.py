@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.ports.outbox_store import OutboxRow
-from inorder.ports.topic_store import TopicState
-from inorder.relay.topic_lock_rules import Topics, compacted, includes, must_ask, oldest_wait
+from inorder.model.outbox_row import OutboxRow
+from inorder.relay.stores.ports import TopicState
+from inorder.relay.topic_lock_batch import Topics, compacted, includes, must_ask, oldest_wait
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

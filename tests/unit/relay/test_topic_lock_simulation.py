@@ -17,14 +17,13 @@ from uuid import UUID
 import pytest
 
 from inorder.model.errors import UnreachableError
-from inorder.ports.outbox_store import OutboxRow
-from inorder.ports.topic_store import TopicState
-from inorder.relay.topic_lock import TopicLockOptions, TopicWorker
-from inorder.relay.topic_lock_rest import Rest
+from inorder.model.outbox_row import OutboxRow
+from inorder.relay.stores.ports import TopicState
+from inorder.relay.topic_lock import Rest, TopicLockOptions, TopicWorker
 from inorder.testing.checker import Verdict, check_delivery
-from inorder.testing.memory_log import MemoryBroker
-from inorder.testing.memory_topics import MemoryTopicStore, MemoryTopicTables
 from tests.conftest import Eventually
+from tests.fakes.log import MemoryBroker
+from tests.fakes.topics import MemoryTopicStore, MemoryTopicTables
 from tests.selection import few
 from tests.unit.relay.test_simulation import Partial
 from tests.unit.relay.topics import HASTE

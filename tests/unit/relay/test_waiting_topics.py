@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from inorder.model.errors import TopicSwitchingError, TopicUnavailableError
-from inorder.ports.outbox_store import OutboxRow
-from inorder.testing.memory_log import MemoryBroker, MemoryShardLog
+from inorder.model.outbox_row import OutboxRow
 from tests.conftest import Eventually
+from tests.fakes.log import MemoryBroker, MemoryShardLog
 from tests.unit.relay.running import World, running
 from tests.unit.relay.test_simulation import HASTE
 

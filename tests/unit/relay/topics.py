@@ -8,16 +8,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from inorder.kafka.shard_log_port import ShardLog
 from inorder.model.errors import RejectedError
-from inorder.ports.outbox_store import OutboxRow
-from inorder.ports.shard_log import ShardLog
-from inorder.ports.topic_store import TopicStore
+from inorder.model.outbox_row import OutboxRow
+from inorder.relay.batch import Pace
 from inorder.relay.events import BatchProduced
-from inorder.relay.pace import Pace
-from inorder.relay.topic_lock import TopicLockOptions, TopicWorker
-from inorder.relay.topic_lock_rest import Rest
-from inorder.testing.memory_log import MemoryBroker, MemoryUnfencedLog
-from inorder.testing.memory_topics import MemoryTopicStore, MemoryTopicTables
+from inorder.relay.stores.ports import TopicStore
+from inorder.relay.topic_lock import Rest, TopicLockOptions, TopicWorker
+from tests.fakes.log import MemoryBroker, MemoryUnfencedLog
+from tests.fakes.topics import MemoryTopicStore, MemoryTopicTables
 
 HASTE = Pace(back_off=0.001, queue=30.0)
 

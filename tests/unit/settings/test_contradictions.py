@@ -8,8 +8,7 @@ import pydantic
 import pytest
 
 from inorder.model.errors import ConfigurationError
-from inorder.pipeline.field_types import FIELD_TYPES, KEY_TYPES
-from inorder.pipeline.mapping import DELETES, MODES, NULLS
+from inorder.pipeline.mapping import DELETES, FIELD_TYPES, KEY_TYPES, MODES, NULLS
 from inorder.settings import Settings
 from inorder.settings.pipeline import Deletes, FieldType, KeyType, Mode, Nulls
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from inorder.model.errors import ConfigurationError
 from inorder.settings import Settings
-from inorder.settings.url import masked
+from inorder.settings.section import masked
 
 SECRET = "hunter2-Geheim"
 URL = f"postgresql+psycopg://shop:{SECRET}@db:5432/shop"

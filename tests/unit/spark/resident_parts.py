@@ -6,11 +6,10 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from inorder.engines.slice_work import PartitionReader, Pointer, Reading, Slice, SliceOutcome, SliceWorker
+from inorder.kafka.admin import Extent, Place
 from inorder.model.errors import InorderError
-from inorder.ports.partition_reader import Extent, PartitionReader, Place, Reading
-from inorder.ports.slice_work import Slice, SliceOutcome, SliceWorker
-from inorder.ports.table_store import Pointer
-from inorder.testing.slices import slice_of
+from tests.fakes.table_store import slice_of
 
 
 @dataclass(eq=False)

@@ -12,10 +12,9 @@ import pytest
 
 from inorder.journal.audit.auditing import Judged, Totals
 from inorder.journal.audit.compare import Span, Verdict
-from inorder.journal.audit.findings import Finding, Kind
-from inorder.journal.audit.stored_rows import JournalRows
+from inorder.journal.audit.findings import Finding, JournalRows, Kind
+from inorder.journal.audit.on_spark import AuditTask, entries, result_of
 from inorder.model.errors import UnreachableError
-from inorder.spark.audit_task import AuditTask, entries, result_of
 from tests.unit.journal.audited import Audited
 from tests.unit.journal.replicated_topic import TOPIC, Topic, key
 
@@ -100,7 +99,7 @@ def test_an_error_keeps_its_kind(world: Audited, monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_ids_of_a_store_come_in_batches(world: Audited, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inorder.spark.audit_task._IDS_PER_BATCH", 1)
+    monkeypatch.setattr("inorder.journal.audit.on_spark._IDS_PER_BATCH", 1)
 
     def rows() -> JournalRows:
         return world.rows

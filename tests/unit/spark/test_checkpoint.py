@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from inorder.spark.checkpoint import checkpoint_folder, remove_left_behind
+from inorder.engines.micro_batch import checkpoint_folder, remove_left_behind
 
 STARTERS = 8
 STARTS = 40
 
 HOLD = """
 import sys
-from inorder.spark.checkpoint import checkpoint_folder
+from inorder.engines.micro_batch import checkpoint_folder
 with checkpoint_folder() as folder:
     print(folder, flush=True)
     sys.stdin.read()

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql import Row
 
+from inorder.engines.driver_channel import Report, Switchboard
+from inorder.engines.resident_tasks import ErrandDuty, errand_task
+from inorder.engines.slice_task import sorted_out
 from inorder.model.errors import ConfigurationError
-from inorder.spark.errands import ErrandDuty, errand_task
-from inorder.spark.outcome_rows import sorted_out
-from inorder.spark.resident_channel import Report, Switchboard
 from tests.conftest import Eventually
 
 HOST = "127.0.0.1"

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 from pyspark import TaskContext
 
+from inorder.engines.micro_batch import PROPERTY, tell_tasks, told_to_task
 from inorder.model.errors import GuaranteeError
-from inorder.spark.expected import PROPERTY, tell_tasks, told_to_task
 
 
 class Driver:

@@ -10,8 +10,8 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it ships 
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
+from inorder.engines.session import environment, raise_if_over, spark_errors
 from inorder.model.errors import PermanentError, TransientError
-from inorder.spark.faults import environment, raise_if_over, spark_errors
 
 
 def say_yes() -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inorder.spark.java_client import java_properties
+from inorder.engines.session import java_properties
 
 
 def test_the_address_is_carried_over_and_tuning_is_not() -> None:

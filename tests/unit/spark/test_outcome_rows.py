@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pyspark.sql import Row
 
+from inorder.engines.slice_task import error_row, outcome_row, sorted_out
+from inorder.engines.slice_work import SliceOutcome
 from inorder.model.errors import GuaranteeError
-from inorder.ports.slice_work import SliceOutcome
-from inorder.spark.outcome_rows import error_row, outcome_row, sorted_out
 
 
 def test_an_outcome_arrives_with_its_measures() -> None:

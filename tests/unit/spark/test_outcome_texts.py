@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from inorder.engines.micro_batch import TEXT_SCHEMA, as_texts, collected
+from inorder.engines.slice_task import error_row, outcome_row, sorted_out
+from inorder.engines.slice_work import SliceOutcome
 from inorder.model.errors import GuaranteeError
-from inorder.ports.slice_work import SliceOutcome
-from inorder.spark.outcome_rows import error_row, outcome_row, sorted_out
-from inorder.spark.outcome_texts import TEXT_SCHEMA, as_texts, collected
 
 FIRST = SliceOutcome("orders", 3, next_offset=1 << 60, read=5, applied=2, rejected=3, measures={"events": 7})
 SECOND = SliceOutcome("a.b_c-d", 0, next_offset=1, read=1, replayed=1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from inorder.pipeline.progress import Progress
-from inorder.spark.query_progress import QueryProgress
+from inorder.engines.micro_batch import QueryProgress
+from inorder.engines.progress import Progress
 
 DURATIONS = {"addBatch": 250, "walCommit": 50, "triggerExecution": 320}
 

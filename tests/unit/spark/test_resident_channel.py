@@ -10,10 +10,10 @@ from dataclasses import replace
 
 import pytest
 
+from inorder.engines.driver_channel import Line, Report, Switchboard
+from inorder.engines.slice_work import SliceOutcome
+from inorder.kafka.admin import Place
 from inorder.model.errors import UnreachableError
-from inorder.ports.partition_reader import Place
-from inorder.ports.slice_work import SliceOutcome
-from inorder.spark.resident_channel import Line, Report, Switchboard
 from tests.conftest import Eventually
 
 HOST = "127.0.0.1"

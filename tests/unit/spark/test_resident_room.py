@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inorder.spark.resident_room import LOST_SECONDS, Room
+from inorder.engines.resident import LOST_SECONDS, Room
 
 
 @dataclass

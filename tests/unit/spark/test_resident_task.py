@@ -8,13 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from pyspark.sql import Row
 
+from inorder.engines.driver_channel import Report, Switchboard
+from inorder.engines.resident_tasks import Order, attend, resident_task
+from inorder.engines.slice_task import sorted_out
+from inorder.engines.slice_work import Pointer, SliceOutcome
+from inorder.kafka.admin import Place
 from inorder.model.errors import GuaranteeError, InorderError, TransientError, UnreachableError
-from inorder.ports.partition_reader import Place
-from inorder.ports.slice_work import SliceOutcome
-from inorder.ports.table_store import Pointer
-from inorder.spark.outcome_rows import sorted_out
-from inorder.spark.resident_channel import Report, Switchboard
-from inorder.spark.resident_task import Order, attend, resident_task
 from tests.conftest import Eventually
 from tests.unit.spark.resident_parts import CountingWork, ScriptedSource, look
 

@@ -20,11 +20,10 @@ from cassandra.cqltypes import (
 from cassandra.protocol import ColumnMetadata
 from cassandra.query import UNSET_VALUE, PreparedStatement
 
-from inorder.journal.replication.statements import InsertEvents
-from inorder.journal.replication.stored import event_columns
+from inorder.journal.replication.transition import InsertEvents
+from inorder.journal.stores.cassandra_replica import BASE_MICROS, BATCH_BYTES, BATCH_ROWS, Values, Write, batches
+from inorder.journal.stores.rows import event_columns
 from inorder.model.journal import Event, EventRecord, Key, PartitionOffset, Payload, RecordMetadata
-from inorder.stores.cassandra.event_batches import BASE_MICROS, BATCH_BYTES, BATCH_ROWS, batches
-from inorder.stores.cassandra.writes import Values, Write
 
 KEY = Key("id ü", "topic")
 LIFE = UUID(int=7)

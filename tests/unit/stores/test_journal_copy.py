@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.journal.replication.statements import InsertEvents
-from inorder.journal.replication.stored import event_columns
+from inorder.journal.replication.transition import InsertEvents
+from inorder.journal.stores.postgres_replica import COLUMNS, copied
+from inorder.journal.stores.rows import event_columns
 from inorder.model.journal import Event, EventRecord, Key, PartitionOffset, PayloadMetadata, RecordMetadata
-from inorder.stores.postgres.journal_copy import COLUMNS, copied
 
 KEY = Key("id ü", "topic")
 LIFE = UUID(int=7)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inorder.stores.postgres.arrays import binaries, numbers, texts
+from inorder.database.postgres import binaries, numbers, texts
 
 
 @pytest.mark.parametrize(

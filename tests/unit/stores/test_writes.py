@@ -9,7 +9,15 @@ from cassandra.cqltypes import UTF8Type
 from cassandra.protocol import ColumnMetadata
 from cassandra.query import UNSET_VALUE, BatchStatement, BatchType, BoundStatement, PreparedStatement
 
-from inorder.stores.cassandra.writes import CELL_BYTES, MANY_ROWS, TOGETHER, TOGETHER_BYTES, Write, together, write
+from inorder.journal.stores.cassandra_replica import (
+    CELL_BYTES,
+    MANY_ROWS,
+    TOGETHER,
+    TOGETHER_BYTES,
+    Write,
+    together,
+    write,
+)
 
 COLUMNS = [ColumnMetadata("journal", "journal", name, UTF8Type) for name in ("id", "text")]
 

@@ -9,7 +9,7 @@ import pytest
 import inorder
 from inorder.model.errors import ValidationError
 from inorder.model.message import Message
-from inorder.testing.published import Published
+from inorder.outbox.memory import Published
 
 
 @pytest.fixture

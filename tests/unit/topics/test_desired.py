@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from inorder.ports.topic_generations import Target
-from inorder.topics.desired import Action, Desired, Found, LeaveIt, MakeIt, SetIt, SwitchIt, actions
+from inorder.topics.failover import Action, Desired, Found, LeaveIt, MakeIt, SetIt, SwitchIt, actions
+from inorder.topics.generations import Target
 
 WANTED = Desired("orders", 8, 3, {"retention.ms": "1000"})
 KEPT = {"retention.ms": "1000", "segment.ms": "5"}

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.model.errors import ConfigurationError, TransientError, UnreachableError
-from inorder.ports.topic_generations import Phase, TopicState
 from inorder.testing.checker import check_delivery
-from inorder.testing.memory_generations import MemoryGenerations, MemoryMirror, MemoryTopics
 from inorder.topics.failover import GRACE_SECONDS, RETRY_SECONDS, TRIES, Failover
 from inorder.topics.gate import may_apply
+from inorder.topics.generations import Phase, TopicState
 from inorder.topics.routes import TRUSTED_SECONDS, RouteTable, routes_of
 from inorder.topics.switch import EndWriters, Step, Wanted
+from tests.fakes.log import MemoryGenerations, MemoryMirror, MemoryTopics
 from tests.selection import examples
 
 TOPIC = "orders"

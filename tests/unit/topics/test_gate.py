@@ -9,11 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.ports.slice_work import Slice, SliceOutcome, SliceWorker
-from inorder.ports.table_store import Pointer
-from inorder.ports.topic_generations import Generation, Pointers, TopicState
-from inorder.topics.ended_work import EndedWork, cut
-from inorder.topics.gate import is_drained, left, may_apply
+from inorder.engines.slice_work import Pointer, Slice, SliceOutcome, SliceWorker
+from inorder.topics.gate import EndedWork, cut, is_drained, left, may_apply
+from inorder.topics.generations import Generation, Pointers, TopicState
 
 ZERO = Generation(0, "orders", 2, ends=(3, 0))
 ONE = Generation(1, "orders.g1", 4, ends=(0, 5, 0, 2))

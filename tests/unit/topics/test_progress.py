@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from inorder.model.errors import PermanentError
-from inorder.ports.topic_generations import Generation, Phase, Target, TopicState
-from inorder.topics.codec import decode, encode
-from inorder.topics.progress import Insight, behind, next_act
+from inorder.topics.generations import Generation, Phase, Target, TopicState, decode, encode
+from inorder.topics.switch import Insight, behind, next_act
 
 ZERO = Generation(0, "orders", 2, ends=(3, 4))
 DONE = TopicState("orders", (ZERO, Generation(1, "orders.g1", 4)), epoch=4)

@@ -14,12 +14,11 @@ from inorder.model.errors import (
     TransientError,
     UnreachableError,
 )
-from inorder.model.partition import Partitioner
-from inorder.ports.outbox_store import OutboxRow
-from inorder.ports.topic_generations import Generation, Phase, Target, TopicState
+from inorder.model.outbox_row import OutboxRow
+from inorder.model.partitioning import Partitioner
 from inorder.topics.failover import GRACE_SECONDS
-from inorder.topics.routed_log import RoutedShardLog, RoutedUnfencedLog
-from inorder.topics.routes import TRUSTED_SECONDS, Routes, RouteTable, routes_of
+from inorder.topics.generations import Generation, Phase, Target, TopicState
+from inorder.topics.routes import TRUSTED_SECONDS, RoutedShardLog, RoutedUnfencedLog, Routes, RouteTable, routes_of
 
 FIRST = TopicState("orders", (Generation(0, "orders", 4),), Phase.PREPARING, Target("orders.g1", 8))
 CLOSED = replace(FIRST, phase=Phase.CLOSING)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from inorder.model.errors import ConfigurationError
-from inorder.ports.topic_generations import Generation, Phase, Target, TopicState
+from inorder.topics.generations import Generation, Phase, Target, TopicState
 from inorder.topics.switch import (
     AwaitTransactions,
     Commit,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 
+from inorder.engines.slice_work import SliceWork
+from inorder.journal.jobs import follow_topics
 from inorder.journal.replication.replicating import ReplicateWork
 from inorder.model.errors import UnreachableError
-from inorder.ports.slice_work import SliceWork
-from inorder.testing.memory_replica import MemoryReplica
-from inorder.wiring.replicate import follow_topics
+from tests.fakes.replica import MemoryReplica
 
 WORK = ReplicateWork((), MemoryReplica)
 SOON = 0.001

@@ -17,18 +17,16 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 import inorder
-from inorder.kafka.batch_log import KafkaBatchLog
+from inorder.engines.formats import METADATA_KEY, KnownOptions
+from inorder.journal.formats import Appended, hashes
 from inorder.model.errors import ConfigurationError, GuaranteeError
-from inorder.model.partition import Partitioner
-from inorder.ports.batch_log import Sent
+from inorder.model.partitioning import Partitioner
+from inorder.operate.schema import install_schema
+from inorder.pipeline.formats import Carried
+from inorder.pipeline.stores.batch_log import KafkaBatchLog, Sent
 from inorder.settings import Settings
-from inorder.spark.formats.journal import Appended, hashes
-from inorder.spark.formats.kafka import Carried
-from inorder.spark.formats.options import KnownOptions
-from inorder.spark.formats.whole import METADATA_KEY
-from inorder.testing.slices import message
-from inorder.wiring import install_schema
-from inorder.wiring.formats import FORMATS, JournalSink, KafkaSink, OutboxSource, TableSink
+from inorder.spark_formats import FORMATS, JournalSink, KafkaSink, OutboxSource, TableSink
+from tests.fakes.table_store import message
 
 TABLES = """
 [database]

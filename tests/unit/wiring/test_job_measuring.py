@@ -10,10 +10,10 @@ from http.client import HTTPConnection
 import pytest
 
 import inorder
+from inorder.engines.job_status import JobFigures, JobService, Lag
+from inorder.engines.slice_work import SliceOutcome
 from inorder.model.errors import UnreachableError
-from inorder.ports.slice_work import SliceOutcome
-from inorder.wiring.job_measuring import JobFigures, JobService, Lag
-from inorder.wiring.watching import Watch
+from inorder.observe.endpoint import Watch
 from tests.conftest import Eventually
 
 LISTENING = inorder.Settings.load(None, health={"listen": "127.0.0.1:0"})

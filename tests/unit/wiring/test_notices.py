@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import closing
 from typing import Any, cast
 
+from inorder.journal.stores.kafka_notices import announcers, replicated_offsets, store_wait
+from inorder.journal.stores.opening import JournalStore
 from inorder.settings import Settings
-from inorder.stores.journal_opening import JournalStore
-from inorder.testing.memory_journal_store import MemoryJournalStore
-from inorder.wiring.notices import announcers, replicated_offsets, store_wait
+from inorder.testing.memory_journal import MemoryJournalStore
 
 
 class Named(MemoryJournalStore):

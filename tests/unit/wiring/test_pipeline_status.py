@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from inorder.stores.progress import PartitionProgress
-from inorder.wiring.pipeline_status import pointers_of, told
+from inorder.pipeline.status import PartitionProgress, pointers_of, told
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 ROWS = [

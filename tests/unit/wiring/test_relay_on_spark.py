@@ -8,8 +8,8 @@ import pytest
 
 import inorder
 from inorder.model.errors import UnreachableError
-from inorder.wiring import relay_on_spark
-from inorder.wiring.relay_on_spark import STANDSTILL_SECONDS, Outbox, Published, tasks_for
+from inorder.relay import on_spark
+from inorder.relay.on_spark import STANDSTILL_SECONDS, Outbox, Published, tasks_for
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ class Looks:
 def test_an_outbox_is_done_with_when_it_is_empty_or_stands_still(
     waiting: tuple[int, ...], done: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay_on_spark, "outbox_state", Looks(*waiting))
+    monkeypatch.setattr(on_spark, "outbox_state", Looks(*waiting))
     seconds = count(step=int(STANDSTILL_SECONDS / 2) + 1)
     reading: list[float] = []
 

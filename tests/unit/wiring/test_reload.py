@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from inorder.model.errors import ConfigurationError, GuaranteeError
-from inorder.relay.owning import Progress
+from inorder.relay.loop import Progress
+from inorder.relay.reloading import RelayService, Watch
+from inorder.relay.service import RelayState
+from inorder.relay.status import trouble_of
 from inorder.settings import Settings
-from inorder.wiring.measuring import trouble_of
-from inorder.wiring.relay import RelayState
-from inorder.wiring.reload import RelayService, Watch
 
 FILE = '[relay]\ngroup = "shop"\nbatch_size = {size}\n'
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from inorder.model.errors import ConfigurationError
+from inorder.operate.schema import schema_sql
 from inorder.settings import Settings
-from inorder.wiring import schema_sql
 
 
 @pytest.mark.parametrize(

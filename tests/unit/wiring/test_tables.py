@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from inorder.operate.schema import install_schema, schema_sql
+from inorder.pipeline.checks import message_checks
+from inorder.pipeline.job import table_mappings, upsert_work
 from inorder.pipeline.mapping import TableMapping
+from inorder.pipeline.stores.mysql_table import MySQLTableStores
+from inorder.pipeline.stores.postgres_table import PostgresTableStores
+from inorder.pipeline.stores.sqlite_table import SQLiteTableStores
 from inorder.settings import Settings
-from inorder.stores.mysql.table import MySQLTableStores
-from inorder.stores.postgres.table import PostgresTableStores
-from inorder.stores.sqlite.table import SQLiteTableStores
-from inorder.wiring import install_schema, message_checks, schema_sql, table_mappings, upsert_work
 
 TABLES: list[dict[str, Any]] = [
     {"topic": "orders", "table": "orders", "fields": {"total": "numeric", "placed": "timestamp"}, "mode": "insert"},

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from inorder.bench.contender import Peer
-from inorder.bench.peers import debezium, debezium_jdbc, goharvest, librdkafka, raw_copy_side
+from inorder.bench.peers import debezium, debezium_jdbc, goharvest, plain
 from inorder.bench.pipeline import PeerSide
 from inorder.embedded.jars import fetch_set
 
 PEERS: Mapping[str, Peer] = {
-    "librdkafka": librdkafka.PEER,
+    "librdkafka": plain.PEER,
     "goharvest": goharvest.PEER,
     "debezium": debezium.PEER,
 }
@@ -26,6 +26,6 @@ class PipelinePeer:
 
 
 PIPELINE_PEERS: Mapping[str, PipelinePeer] = {
-    raw_copy_side.NAME: PipelinePeer(raw_copy_side.measure),
+    plain.NAME: PipelinePeer(plain.measure),
     debezium_jdbc.NAME: PipelinePeer(debezium_jdbc.measure, lambda: fetch_set(debezium_jdbc.jars())),
 }

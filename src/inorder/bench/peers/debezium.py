@@ -6,19 +6,24 @@ how: a short poll, large batches and a large queue, and a producer that batches 
 
 from __future__ import annotations
 
+import os
 import tomllib
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from itertools import count
+from pathlib import Path
 
 from inorder.bench.contender import Peer, TableReader
 from inorder.bench.load import Load
 from inorder.bench.options import RelayOptions
-from inorder.bench.peers.connect import connect_worker
 from inorder.bench.place import BenchPlace
 from inorder.bench.tables import LAYOUTS
 from inorder.bench.watching import watch
+from inorder.database.sql import quoted
 from inorder.embedded.jars import JarSet, fetch_set
-from inorder.embedded.service import Program
-from inorder.sql import quoted
+from inorder.embedded.java import find_java
+from inorder.embedded.process import HOST, free_port
+from inorder.embedded.stack import Program
 
 TABLE = "bench_debezium"
 SLOT = "bench_debezium_slot"
@@ -127,3 +132,43 @@ PEER = Peer(
     ),
     postgres={"wal_level": "logical"},
 )
+
+
+# A standalone worker of Kafka Connect with one connector, for the peers that are one.
+
+_MAIN = "org.apache.kafka.connect.cli.ConnectStandalone"
+_starts = count(1)
+
+
+def connect_worker(place: BenchPlace, name: str, jars: Sequence[Path], connector: Mapping[str, str]) -> Program:
+    """A fresh worker; not started yet."""
+    folder = place.folder / f"{name}-{next(_starts)}"
+    (folder / "plugins").mkdir(parents=True)
+    paths = [
+        _written(folder / "worker.properties", _worker(place, folder)),
+        _written(folder / "connector.properties", connector),
+    ]
+    logging = folder / "log4j2.properties"
+    logging.write_text(files("inorder.bench.peers").joinpath("connect-log4j2.properties").read_text("utf-8"), "utf-8")
+    classes = os.pathsep.join(str(path) for path in jars)
+    flags = ["-Xmx1g", f"-Dlog4j2.configurationFile={logging}", "-cp", classes]
+    return Program(name, [str(find_java()), *flags, _MAIN, *map(str, paths)], place.folder)
+
+
+def _worker(place: BenchPlace, folder: Path) -> dict[str, str]:
+    text = "org.apache.kafka.connect.storage.StringConverter"
+    return {
+        "bootstrap.servers": str(place.kafka["bootstrap.servers"]),
+        "listeners": f"http://{HOST}:{free_port()}",
+        "offset.storage.file.filename": str(folder / "offsets"),
+        "key.converter": text,
+        "value.converter": text,
+        "plugin.discovery": "only_scan",
+        "plugin.path": str(folder / "plugins"),
+        "connector.client.config.override.policy": "All",
+    }
+
+
+def _written(path: Path, properties: Mapping[str, str]) -> Path:
+    path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()), "utf-8")
+    return path

@@ -11,19 +11,17 @@ import time
 import tomllib
 from importlib.resources import files
 
-from inorder.bench.checking import check_table
 from inorder.bench.figures import Drain
 from inorder.bench.load import Load
 from inorder.bench.options import DRAIN_CAP_SECONDS, START_CAP_SECONDS, PipelineOptions
-from inorder.bench.peers.connect import connect_worker
-from inorder.bench.pipeline import Checks, backlog_task, fill, half_of, live_latency, stored_rows, warm_drain
+from inorder.bench.peers.debezium import connect_worker
+from inorder.bench.pipeline import INSTALL, Checks, backlog_task, fill, half_of, live_latency, stored_rows, warm_drain
 from inorder.bench.place import LIVE_TOPIC, PARTITIONS, BenchPlace
-from inorder.bench.raw_copy import INSTALL
-from inorder.bench.report import Side
+from inorder.bench.report import Side, check_table
 from inorder.bench.watching import watch
+from inorder.database.sql import quoted
 from inorder.embedded.jars import JarSet, fetch_set
-from inorder.embedded.service import Program
-from inorder.sql import quoted
+from inorder.embedded.stack import Program
 
 NAME = "debezium-jdbc"
 TABLE = "bench_debezium_jdbc"

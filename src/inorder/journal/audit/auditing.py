@@ -13,11 +13,10 @@ from itertools import groupby
 from typing import Final, NamedTuple, TypeAlias
 
 from inorder.journal.audit.compare import JournalAudit, Span, Verdict, unmentioned
-from inorder.journal.audit.findings import Finding, Kind
-from inorder.journal.audit.stored_rows import JournalRows, Look
+from inorder.journal.audit.findings import Finding, JournalRows, Kind, Look
+from inorder.journal.stores.ports import LogRecord
+from inorder.kafka.admin import Place
 from inorder.model.journal import Key
-from inorder.ports.journal_log import LogRecord
-from inorder.ports.partition_reader import Place
 
 LOOKS: Final = 5
 """A journal that differs is looked at so often before it counts as one that keeps changing."""

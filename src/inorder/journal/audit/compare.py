@@ -45,19 +45,26 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from inorder.journal.action import Append, Mark, Purge
-from inorder.journal.audit.findings import Finding, Kind, columns_of, differing, told_event, told_fields, told_head
-from inorder.journal.audit.life import FoldedLife
-from inorder.journal.audit.rows import VisibleRows
-from inorder.journal.audit.stored_rows import Look, StoredRow
-from inorder.journal.replication.collapse import Acted
+from inorder.journal.action import Append, Mark, Purge, expiry_at
+from inorder.journal.audit.findings import (
+    Finding,
+    Kind,
+    Look,
+    StoredRow,
+    columns_of,
+    differing,
+    told_event,
+    told_fields,
+    told_head,
+)
+from inorder.journal.codec.records import timestamp_of
 from inorder.journal.replication.replicate import Place, Replicated, opened, replicated
-from inorder.journal.replication.statements import InsertEvents
-from inorder.journal.replication.stored import event_columns
+from inorder.journal.replication.transition import Acted, InsertEvents
+from inorder.journal.segments import journal_segment
+from inorder.journal.stores.ports import Expiry, JournalHead, LogRecord
+from inorder.journal.stores.rows import event_columns
 from inorder.model.errors import DamagedRecordError
 from inorder.model.journal import EventRecord, Key, PartitionOffset
-from inorder.ports.journal_log import LogRecord
-from inorder.ports.journal_store import JournalHead
 
 MOST: Final = 1_000
 """Findings of one journal that are told one by one; the rest is counted."""
@@ -356,3 +363,102 @@ def unmentioned(key: Key, look: Look, spans: Mapping[int, Span]) -> Verdict:
 def _is_within(place: PartitionOffset, spans: Mapping[int, Span]) -> bool:
     span = spans.get(place.partition)
     return span is not None and span.first <= place.offset <= span.replicated
+
+
+# A journal since its last purge as the topic has it, and whether the head of a store agrees with it.
+
+
+@dataclass(slots=True)
+class FoldedLife:
+    """What the records so far lead to, and where that last changed."""
+
+    head: JournalHead | None = None
+    is_whole: bool = True
+    """Whether all of it is known; else it began before the first record that the topic still has."""
+    began_at: int = -1
+    changed_at: int = -1
+    last_at: int = -1
+    expiries: set[Expiry | None] = field(default_factory=set)
+
+    def follow(self, record: LogRecord, head: JournalHead | None, *, is_append: bool) -> None:
+        """The life after a record."""
+        before, self.head, self.last_at = self.head, head, record.offset
+        if head is None:
+            return
+        if before is None:
+            self.began_at = record.offset
+        if before is None or replace(before, partition_offset=head.partition_offset) != head:
+            self.changed_at = record.offset
+        if is_append and before is not None and before.seq_nr == head.seq_nr and head.expiry is not None:
+            # All of it are forks. A replicator that has them in one slice with the append before them takes their time
+            # for the day of the expiry: either is right.
+            self.expiries |= {head.expiry, expiry_at(timestamp_of(record), head.expiry.after)}
+        elif is_append or not self.expiries:
+            self.expiries = {head.expiry}
+
+    def agrees(self, head: JournalHead) -> bool:
+        """Whether the head of the store is the one that the topic leads to.
+
+        Actions that change nothing may have been left out of its offset.
+        """
+        expected = self.head
+        if expected is None:
+            return False
+        same = (head.seq_nr, head.delete_to or 0) == (expected.seq_nr, expected.delete_to or 0)
+        is_placed = not self.is_whole or self.changed_at <= head.partition_offset.offset <= self.last_at
+        return same and is_placed and (not self.expiries or head.expiry in self.expiries)
+
+
+# The rows of one journal in a store, told apart as its head says: visible, in the wrong segment, or hidden.
+
+MOST_MISPLACED: Final = 100
+
+
+class VisibleRows:
+    """The visible rows in the order of their numbers; what else it comes by is counted or set aside."""
+
+    def __init__(self, rows: Iterator[StoredRow], head: JournalHead | None, replicated: int) -> None:
+        """What lies behind the offset `replicated` and is not visible yet is a slice in the making."""
+        self.misplaced: list[StoredRow] = []
+        self._rows = rows
+        self._head = head
+        self._replicated = replicated
+        self._hidden = 0
+        self._next: StoredRow | None = None
+
+    def peek(self) -> StoredRow | None:
+        """The next visible row, which stays; None at the end."""
+        while self._next is None:
+            row = next(self._rows, None)
+            if row is None:
+                return None
+            if not self._is_visible(row):
+                self._hidden += row.columns.offset <= self._replicated
+            elif self._is_placed(row):
+                self._next = row
+            elif len(self.misplaced) < MOST_MISPLACED:
+                self.misplaced.append(row)
+        return self._next
+
+    def take(self) -> StoredRow:
+        """The next visible row; call it after `peek` has shown it."""
+        row = self.peek()
+        if row is None:
+            raise LookupError("There is no row left.")
+        self._next = None
+        return row
+
+    def hidden(self) -> int:
+        """How many rows no reader sees; reads to the end."""
+        while self.peek() is not None:
+            self._next = None
+        return self._hidden
+
+    def _is_visible(self, row: StoredRow) -> bool:
+        head = self._head
+        if head is None or not (head.delete_to or 0) < row.seq_nr <= head.seq_nr:
+            return False
+        return head.record_id is None or row.record_id == head.record_id
+
+    def _is_placed(self, row: StoredRow) -> bool:
+        return self._head is not None and row.segment == journal_segment(row.seq_nr, self._head.segment_size)

@@ -9,15 +9,30 @@ that what a later one adds at the end does no harm.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - an exception, whatever its module calls it
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, assert_never
 
-from inorder.journal.codec.header import as_object, checked_seq_nr_of, parsed
-from inorder.journal.codec.metadata import payload_metadata, payload_metadata_json
-from inorder.model.journal import MIN_SEQ_NR, Event, Payload, PayloadMetadata, PayloadType
-from inorder.model.journal.event import json_payload, json_value, payload_type
+import orjson
+
+from inorder.journal import action
+from inorder.journal.action import Action, Append, Delete, Mark, Purge
+from inorder.model.errors import PermanentError, ValidationError
+from inorder.model.journal import (
+    MIN_SEQ_NR,
+    Event,
+    Payload,
+    PayloadMetadata,
+    PayloadType,
+    RecordMetadata,
+    SeqRange,
+    checked_seq_nr,
+    json_payload,
+    json_value,
+    payload_type,
+)
 from inorder.model.message import json_bytes, utf8
 
 _VERSION: Final = 1
@@ -212,3 +227,217 @@ class _Source:
             raise ValueError(f"{length} bytes at {self.at} are not in a payload of {len(self.data)}")
         self.at += length
         return taken
+
+
+# An action as the JSON of the header `journal.action`, field for field as the original writes it.
+#
+#     {"append":{"range":{"from":1,"to":5},"origin":"h","version":"0.0.1","payloadType":"json","metadata":{"data":{}}}}
+#     {"delete":{"to":3,"origin":"h"}}     {"purge":{}}     {"mark":{"id":"…"}}
+#
+# What is absent is left out. A root that we do not know is an action of a later version and none for us.
+
+
+def to_header(action: Action) -> bytes:
+    """The value of an action's header.
+
+    >>> to_header(Delete(3, origin="h"))
+    b'{"delete":{"to":3,"origin":"h"}}'
+    """
+    match action:
+        case Append():
+            content: dict[str, object] = {"range": {"from": action.range.first, "to": action.range.last}}
+            content |= _sender(action)
+            content |= {"payloadType": action.payload_type.value, "metadata": with_data(action.metadata)}
+            return json_bytes({"append": content})
+        case Delete():
+            return json_bytes({"delete": {"to": action.to, **_sender(action)}})
+        case Purge():
+            return json_bytes({"purge": _sender(action)})
+        case Mark():
+            return json_bytes({"mark": {"id": action.id, **_sender(action)}})
+    assert_never(action)
+
+
+def from_header(value: bytes) -> Action | None:
+    """The action of a header; None for one of a later version; raises `ValueError` saying what is wrong with it.
+
+    >>> from_header(b'{"new":{}}'), from_header(b'{"purge":{"origin":"h"}}')
+    (None, Purge(origin='h', version=None))
+    """
+    root = as_object(parsed(value), "the header")
+    if "append" in root:
+        return _append(as_object(root["append"], "append"))
+    if "mark" in root:
+        content = as_object(root["mark"], "mark")
+        return Mark(_text(content, "id"), **_read_sender(content))
+    if "delete" in root:
+        content = as_object(root["delete"], "delete")
+        return Delete(checked_seq_nr_of(content, "to"), **_read_sender(content))
+    if "purge" in root:
+        return Purge(**_read_sender(as_object(root["purge"], "purge")))
+    return None
+
+
+def parsed(value: bytes | str) -> object:
+    """The value of JSON; what the strict parser refuses may still pass a lenient one, as with the original.
+
+    >>> parsed(b'"\\\\ud800"') == "\\ud800"
+    True
+    """
+    try:
+        return orjson.loads(value)
+    except orjson.JSONDecodeError as error:
+        try:
+            return json.loads(value)
+        except ValueError:
+            raise ValueError(f"not JSON ({error})") from error
+
+
+def as_object(value: object, what: str) -> Mapping[str, object]:
+    """The value, if it is a JSON object; else `ValueError`."""
+    if isinstance(value, dict):
+        return value
+    raise ValueError(f"{what} is not a JSON object")
+
+
+def checked_seq_nr_of(content: Mapping[str, object], field: str) -> int:
+    """A sequence number among fields; else `ValueError`."""
+    try:
+        return checked_seq_nr(content.get(field), field)
+    except ValidationError as error:
+        raise ValueError(error.message) from error
+
+
+def with_data(data: object) -> dict[str, object]:
+    """`{"data": …}`, or `{}` for None."""
+    return {} if data is None else {"data": data}
+
+
+def data_of(metadata: object) -> object:
+    """The data of what `with_data` made; None for anything else, which old versions wrote."""
+    return metadata.get("data") if isinstance(metadata, dict) else None
+
+
+def _append(content: Mapping[str, object]) -> Append:
+    numbers = as_object(content.get("range"), "range")
+    first, last = checked_seq_nr_of(numbers, "from"), checked_seq_nr_of(numbers, "to")
+    if first > last:
+        raise ValueError(f"range {first} to {last} ends before it begins")
+    kind = content.get("payloadType")
+    if not isinstance(kind, str) or kind not in (PayloadType.BINARY, PayloadType.JSON):
+        raise ValueError(f"payloadType {kind!r} is neither 'binary' nor 'json'")
+    return Append(
+        SeqRange(first, last), PayloadType(kind), **_read_sender(content), metadata=data_of(content.get("metadata"))
+    )
+
+
+def _sender(action: Action) -> dict[str, object]:
+    fields = {"origin": action.origin, "version": action.version}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _read_sender(content: Mapping[str, object]) -> dict[str, str | None]:
+    return {name: None if content.get(name) is None else _text(content, name) for name in ("origin", "version")}
+
+
+def _text(content: Mapping[str, object], field: str) -> str:
+    value = content.get(field)
+    if isinstance(value, str):
+        return value
+    raise ValueError(f"{field} is not text")
+
+
+# What an application says about an append, as JSON: in the payload, and in the column `metadata` of a store.
+
+
+def payload_metadata_json(metadata: PayloadMetadata) -> dict[str, object]:
+    """`{"expireAfter":"1 day","data":…}`, what is absent left out."""
+    expiry = {} if metadata.expire_after is None else {"expireAfter": action.to_text(metadata.expire_after)}
+    return {**expiry, **with_data(metadata.data)}
+
+
+def payload_metadata(value: object) -> PayloadMetadata:
+    """The metadata of a payload; None is none at all, which old versions wrote. Raises `ValueError`."""
+    if value is None:
+        return PayloadMetadata()
+    content = as_object(value, "metadata")
+    expiry = content.get("expireAfter")
+    return PayloadMetadata(None if expiry is None else action.from_json(expiry), content.get("data"))
+
+
+def to_column(metadata: RecordMetadata) -> str:
+    """The text of the column.
+
+    >>> to_column(RecordMetadata())
+    '{"header":{},"payload":{}}'
+    """
+    content = {"header": with_data(metadata.header), "payload": payload_metadata_json(metadata.payload)}
+    return json_bytes(content).decode()
+
+
+def from_column(text: str | None) -> RecordMetadata:
+    """The metadata of the column, in old spellings too; raises `ValueError`.
+
+    >>> from_column('{"data":{"a":1}}')
+    RecordMetadata(header={'a': 1}, payload=PayloadMetadata(expire_after=None, data=None))
+    """
+    if text is None:
+        return RecordMetadata()
+    content = as_object(parsed(text), "metadata")
+    if "data" in content:
+        return RecordMetadata(header=content["data"])
+    return RecordMetadata(_header(content), payload_metadata(content.get("payload")))
+
+
+def _header(content: Mapping[str, object]) -> object:
+    return data_of(content.get("header"))
+
+
+# A payload as the columns `payload_type`, `payload_txt` and `payload_bin` of a store.
+
+
+class PayloadColumns(NamedTuple):
+    """All are None where there is no payload."""
+
+    type: str | None = None
+    text: str | None = None
+    binary: bytes | None = None
+
+
+def to_columns(payload: Payload) -> PayloadColumns:
+    """What is stored of a payload.
+
+    >>> to_columns({"key": "value"})
+    PayloadColumns(type='json', text='{"key":"value"}', binary=None)
+    """
+    match payload:
+        case None:
+            return PayloadColumns()
+        case bytes():
+            return PayloadColumns(PayloadType.BINARY.value, None, payload)
+        case str():
+            return PayloadColumns(PayloadType.TEXT.value, payload)
+    return PayloadColumns(PayloadType.JSON.value, json_bytes(json_value(payload)).decode())
+
+
+def from_columns(columns: PayloadColumns) -> Payload:
+    """The payload that is stored; an unknown type is read as binary, and bytes that are missing as none.
+
+    Raises `PermanentError` where type and column do not fit.
+    """
+    if columns.type is None:
+        return None
+    if columns.type not in (PayloadType.TEXT, PayloadType.JSON):
+        if columns.text is not None:
+            raise PermanentError(f"Bytes expected for a payload of type {columns.type!r}, but its text column is set.")
+        return bytes(columns.binary or b"")
+    if columns.text is None:
+        raise PermanentError(f"Text expected for a payload of type {columns.type!r}, but its text column is empty.")
+    return columns.text if columns.type == PayloadType.TEXT else _json(columns.text)
+
+
+def _json(text: str) -> Payload:
+    try:
+        return json_payload(parsed(text))
+    except ValueError as error:
+        raise PermanentError(f"A stored payload of type 'json' is damaged: {error}.") from error

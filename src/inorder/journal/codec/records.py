@@ -12,13 +12,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
 from inorder.journal.action import Action, Append
-from inorder.journal.codec.header import from_header, to_header
-from inorder.journal.codec.payload import from_value, to_value
+from inorder.journal.codec.payload import from_header, from_value, to_header, to_value
+from inorder.journal.stores.ports import LogRecord
 from inorder.model.errors import DamagedRecordError, ValidationError
-from inorder.model.journal import Event, EventRecord, Key, PartitionOffset, RecordMetadata
-from inorder.model.journal.event import checked_events, range_of
+from inorder.model.journal import Event, EventRecord, Key, PartitionOffset, RecordMetadata, checked_events, range_of
 from inorder.model.message import Limits, Message, Record, encode
-from inorder.ports.journal_log import LogRecord
 
 ACTION_HEADER: Final = "journal.action"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -27,8 +27,8 @@ from typing import Final, NamedTuple, TypeAlias
 from inorder.journal.action import Action, Mark
 from inorder.journal.codec.records import action_of
 from inorder.journal.reading.head import EMPTY, HeadInfo, doubt, fold
+from inorder.journal.stores.ports import LogRecord
 from inorder.model.errors import DamagedRecordError
-from inorder.ports.journal_log import LogRecord
 
 MAX_JOURNALS: Final = 10_000
 DROP_UPON_LIMIT: Final = 0.1

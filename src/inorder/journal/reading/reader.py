@@ -59,16 +59,14 @@ from typing import Final, Protocol
 
 from inorder.journal.action import Append
 from inorder.journal.codec.records import action_of, events_of
-from inorder.journal.forks import Fork, count
+from inorder.journal.life import Fork, count
+from inorder.journal.reading.head import Appended, Plan, Unreplicated, plan_from_cache, plan_from_store
 from inorder.journal.reading.head_cache import Ahead, Known
-from inorder.journal.reading.plan import Plan, plan_from_cache, plan_from_store
-from inorder.journal.reading.unreplicated import Appended, Unreplicated
 from inorder.journal.reading.waiting import StoreWait
+from inorder.journal.stores.ports import EventualJournal, JournalHead, JournalLog, LogRecord, Window
+from inorder.model.deadline import Deadline
 from inorder.model.errors import JournalChangedError, RecordsLostError
 from inorder.model.journal import MAX_SEQ_NR, EventRecord, Key, PartitionOffset, SeqNr, SeqRange
-from inorder.ports.deadline import Deadline
-from inorder.ports.journal_log import JournalLog, LogRecord, Window
-from inorder.ports.journal_store import EventualJournal, JournalHead
 
 TIMEOUT_SECONDS: Final = 30.0
 BUFFER_BYTES: Final = 8_000_000

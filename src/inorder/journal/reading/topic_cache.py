@@ -18,13 +18,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from inorder.engines.measures import SILENT, Meter
 from inorder.journal.reading.head_cache import Ahead, Answer, Known, Limited, PartitionCache, seen
+from inorder.journal.stores.ports import EventualJournal, JournalLog, LogRecord, TopicTail
+from inorder.model.deadline import Deadline
 from inorder.model.errors import GuaranteeError, TransientError
 from inorder.model.journal import Key
-from inorder.ports.deadline import Deadline
-from inorder.ports.journal_log import JournalLog, LogRecord, TopicTail
-from inorder.ports.journal_store import EventualJournal
-from inorder.ports.meter import SILENT, Meter
 
 
 @dataclass(frozen=True, slots=True)

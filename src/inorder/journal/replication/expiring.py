@@ -21,7 +21,7 @@ from uuid import uuid4
 
 from inorder.journal.action import Mark
 from inorder.journal.client import Journals
-from inorder.journal.reading.plan import Plan
+from inorder.journal.reading.head import Plan
 from inorder.model.errors import DamagedRecordError
 from inorder.model.journal import Key
 

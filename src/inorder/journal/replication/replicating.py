@@ -59,21 +59,79 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
-from inorder.journal.forks import Fork
-from inorder.journal.replication.announcing import Announcer, AnnouncingWorker
-from inorder.journal.replication.measuring_replica import MeasuredReplica, Measuring
-from inorder.journal.replication.parking import Run, Sorted, cut_off, runs, sorted_out
-from inorder.journal.replication.quarantine import Quarantined
-from inorder.journal.replication.replica import JournalReplica, ReplicaSlice
-from inorder.journal.replication.replicate import Grouped, Place, Replicated, grouped, replicated
-from inorder.journal.replication.tally import Tally
-from inorder.model.errors import FencedError, GuaranteeError, RejectedError, TransientError, UnknownOutcomeError
+from inorder.engines.measures import Tally
+from inorder.engines.slice_work import Pointer, Slice, SliceOutcome, SliceWorker, check_order
+from inorder.journal.life import Fork
+from inorder.journal.replication.measures import MeasuredReplica, Measuring
+from inorder.journal.replication.replica import JournalReplica, Quarantine, Quarantined, ReplicaSlice, by_partition
+from inorder.journal.replication.replicate import (
+    Grouped,
+    Place,
+    Replicated,
+    Run,
+    Sorted,
+    cut_off,
+    grouped,
+    opened,
+    replicated,
+    runs,
+    sorted_out,
+)
+from inorder.journal.replication.transition import Acted
+from inorder.journal.stores.ports import JournalHead, LogRecord
+from inorder.model.errors import (
+    ConfigurationError,
+    FencedError,
+    GuaranteeError,
+    RejectedError,
+    TransientError,
+    UnknownOutcomeError,
+)
 from inorder.model.journal import Key
-from inorder.ports.journal_store import JournalHead
-from inorder.ports.slice_work import Slice, SliceOutcome, SliceWorker, check_order
-from inorder.ports.table_store import Pointer
+
+# Says after each slice how far the store is, for readers that would rather wait for it than read Kafka.
+
+
+class Announcer(Protocol):
+    """Publishes notices. Used by one thread, which never waits for it; nothing that it meets is raised."""
+
+    def announce(self, topic: str, partition: int, offset: int) -> None:
+        """The store has everything of the partition up to the offset; only the newest of several need be told."""
+
+    def close(self) -> None:
+        """Sends what is waiting, within a limit; may be used again afterwards."""
+
+
+class AnnouncingWorker:
+    """A worker that announces what it has applied, right after the commit and in the process that made it.
+
+    The driver hears of slices too, but later: reports of resident tasks are a twentieth of a second apart.
+    """
+
+    def __init__(self, worker: SliceWorker, announcer: Announcer) -> None:
+        self._worker = worker
+        self._announcer = announcer
+
+    def pointers(self, topic: str) -> Mapping[int, Pointer]:
+        """Where each partition goes on."""
+        return self._worker.pointers(topic)
+
+    def apply(self, batch: Slice, expected: int) -> SliceOutcome:
+        """Applies a slice, then tells how far the store is: also where another replicator was first."""
+        outcome = self._worker.apply(batch, expected)
+        if outcome.next_offset > 0:
+            self._announcer.announce(outcome.topic, outcome.partition, outcome.next_offset - 1)
+        return outcome
+
+    def close(self) -> None:
+        """Gives connections back."""
+        with closing(self._worker):
+            self._announcer.close()
+
 
 log = logging.getLogger("inorder.journal")
 
@@ -274,3 +332,42 @@ def _moved_back(batch: Slice, found: int, expected: int) -> GuaranteeError:
         hint="The store went back, perhaps to a backup. Make sure it is the right one, then run"
         " `inorder pipeline run replicate` again: it replays from there.",
     )
+
+
+# Applies late what was in quarantine: in the order of the offsets, all of a journal or nothing.
+
+
+def release(store: Quarantine, key: Key, segment_size: int) -> int:
+    """Applies the records of a parked journal; returns how many there were.
+
+    Raises `DamagedRecordError` where one still cannot be read: nothing has changed then. Replicators wait meanwhile
+    (PostgreSQL), or what they add stays in quarantine for another release (Cassandra).
+    """
+    found = by_partition(store.quarantined(key.topic, key.id))
+    if not found:
+        raise ConfigurationError(
+            f"The journal {key} has nothing in quarantine.", hint="`inorder journal quarantine list` tells what has."
+        )
+    with store.slice(key.topic, found[-1][0]) as writing:
+        writing.lock_offset()
+        records = store.quarantined(key.topic, key.id)
+        head = writing.heads([key]).get(key)
+        for partition, some in by_partition(records):
+            head = _apply(writing, Place(key.topic, partition, segment_size), key, head, some)
+        for each in records:
+            writing.lift(key, each.partition, each.offset)
+    return len(records)
+
+
+def _apply(
+    writing: ReplicaSlice, place: Place, key: Key, head: JournalHead | None, records: Sequence[Quarantined]
+) -> JournalHead | None:
+    change = replicated(place, key, head, list(_opened(place, records))).change
+    if change.statements:
+        writing.carry_out([change])
+    return change.head
+
+
+def _opened(place: Place, records: Sequence[Quarantined]) -> list[Acted[LogRecord]]:
+    actions = [(each.record, opened(each.record, place.topic, place.partition)) for each in records]
+    return [Acted(record.offset, action, record) for record, action in actions if action is not None]

@@ -14,21 +14,20 @@ for the rest the store is asked, which may be behind the record, or past it.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final, NamedTuple
 
 from inorder.journal.action import Action, Append, Purge
 from inorder.journal.codec.records import action_of, events_of
-from inorder.journal.forks import Fork, count
-from inorder.journal.life import life_of
-from inorder.journal.subscribing.ends import End, Ends, after
+from inorder.journal.life import Fork, count, life_of
+from inorder.journal.stores.ports import EventualJournal, JournalHead, JournalLog, LogRecord, Window
+from inorder.model.deadline import Deadline
 from inorder.model.errors import DamagedRecordError
 from inorder.model.journal import EventRecord, Key, SeqNr, SeqRange
-from inorder.ports.deadline import Deadline
-from inorder.ports.journal_log import JournalLog, LogRecord, Window
-from inorder.ports.journal_store import EventualJournal, JournalHead
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,3 +148,59 @@ class Counting:
 def _end_of(head: JournalHead | None) -> SeqNr:
     life = life_of(head)
     return 0 if life is None else life.end
+
+
+# Where journals end, as somebody knows who reads a topic from some offset on and remembers only so many of them.
+#
+# What was seen of a journal gives a lower bound of its end; it is *exact* after a purge, or once the store was asked
+# where the journal ended before. The one that was not heard of for longest is forgotten, and the offset up to which
+# something may be forgotten is remembered: if the store has passed it, nothing is lost.
+
+MAX_JOURNALS: Final = 100_000
+
+
+class End(NamedTuple):
+    """The largest number that was seen of a journal's life, 0 if none was."""
+
+    seq_nr: SeqNr = 0
+    is_exact: bool = False
+
+
+UNKNOWN: Final = End()
+NONE: Final = End(0, is_exact=True)
+
+
+def after(end: End, action: Action | None) -> End:
+    """The end after a record's action, None for a record that is none of ours."""
+    match action:
+        case Purge():
+            return NONE
+        case Append():
+            return end._replace(seq_nr=max(end.seq_nr, action.range.last))
+    return end
+
+
+class Ends:
+    """The ends of the journals of one topic."""
+
+    def __init__(self, max_journals: int = MAX_JOURNALS) -> None:
+        self._max = max_journals
+        self._known: OrderedDict[tuple[int, bytes], tuple[End, int]] = OrderedDict()
+        self._forgotten: dict[int, int] = {}
+
+    def of(self, partition: int, id: bytes) -> End:
+        """What is known of a journal's end."""
+        found = self._known.get((partition, id))
+        return UNKNOWN if found is None else found[0]
+
+    def set(self, partition: int, id: bytes, end: End, offset: int) -> None:
+        """Remembers an end as it is after the record at an offset."""
+        self._known[partition, id] = end, offset
+        self._known.move_to_end((partition, id))
+        if len(self._known) > self._max:
+            (over, _), (_, last) = self._known.popitem(last=False)
+            self._forgotten[over] = max(last, self._forgotten.get(over, -1))
+
+    def forgotten(self, partition: int) -> int:
+        """The offset above which no record is forgotten."""
+        return self._forgotten.get(partition, -1)

@@ -22,19 +22,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
+from inorder.database.sql import Family, Statements, family, load, quoted_table
 from inorder.model.errors import ConfigurationError
-from inorder.outbox.layouts.debezium.decode import decode as decode_debezium
-from inorder.outbox.layouts.deimos.decode import decode as decode_deimos
-from inorder.outbox.layouts.goharvest.decode import decode as decode_goharvest
-from inorder.outbox.layouts.native.decode import decode as decode_native
-from inorder.outbox.layouts.trendyol.decode import decode as decode_trendyol
-from inorder.outbox.layouts.trendyol.tables import USUAL_TABLES, SideTables
-from inorder.ports.outbox_store import OutboxRow
-from inorder.sql import Statements, load, quoted
-
-Family = Literal["postgres", "mysql", "sqlite"]
+from inorder.model.names import USUAL_TABLES, SideTables
+from inorder.model.outbox_row import OutboxRow
+from inorder.outbox.layouts.rows import debezium_row as decode_debezium
+from inorder.outbox.layouts.rows import deimos_row as decode_deimos
+from inorder.outbox.layouts.rows import goharvest_row as decode_goharvest
+from inorder.outbox.layouts.rows import native_row as decode_native
+from inorder.outbox.layouts.rows import trendyol_row as decode_trendyol
 
 _DECODERS: dict[str, Callable[[Sequence[Any]], OutboxRow]] = {
     "native": decode_native,
@@ -48,15 +46,6 @@ LAYOUTS = tuple(_DECODERS)
 
 LOCK_TABLE = "kafka_topic_info"
 """The lock rows of the deimos layout, in the schema of its messages."""
-
-# The names SQLAlchemy and Django give a database, and the file, less its ending, that speaks its dialect.
-_FAMILIES: dict[str, Family] = {
-    "postgresql": "postgres",
-    "postgres": "postgres",
-    "mysql": "mysql",
-    "mariadb": "mysql",
-    "sqlite": "sqlite",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +117,7 @@ def _added(name: str, definition: str, dialect: str, names: dict[str, str]) -> l
     if not name.startswith("added"):
         return []
     table = names[name.removeprefix("added").removeprefix("_") or "table"]
-    adding = load(f"{__name__}.adding", f"{family(dialect)}.sql")
+    adding = load(__name__, f"adding/{family(dialect)}.sql")
     column, _, _ = definition.partition(" ")
     return [adding.render(step, table=table, column=column, definition=definition) for step in adding]
 
@@ -137,18 +126,4 @@ def statements(layout: str, dialect: str) -> Statements:
     """The named statements and fragments of a layout in the dialect of a database."""
     if layout not in LAYOUTS:
         raise ConfigurationError(f"{layout!r} is not a layout.", hint=f"Known layouts: {', '.join(LAYOUTS)}.")
-    return load(f"{__name__}.{layout}", f"{family(dialect)}.sql")
-
-
-def family(dialect: str) -> Family:
-    """`postgres`, `mysql` or `sqlite`, from a name that SQLAlchemy or Django gives a database."""
-    if dialect not in _FAMILIES:
-        raise ConfigurationError(
-            f"{dialect!r} is not a database an outbox can live in.", hint=f"Known: {', '.join(_FAMILIES)}."
-        )
-    return _FAMILIES[dialect]
-
-
-def quoted_table(dialect: str, table: str) -> str:
-    """The table name with the quotes of the dialect."""
-    return quoted(table, "`" if family(dialect) == "mysql" else '"')
+    return load(__name__, f"{layout}/{family(dialect)}.sql")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from inorder.bench.peers import go_program
-from inorder.bench.peers.go_program import GOHARVEST_REVISION, goharvest_program, with_new_client
+from inorder.bench.peers import goharvest
+from inorder.bench.peers.goharvest import GOHARVEST_REVISION, goharvest_program, with_new_client
 from inorder.model.errors import ConfigurationError, UnreachableError
 
 OLD = "gopkg.in/confluentinc/confluent-kafka-go.v1/kafka"
@@ -60,7 +60,7 @@ def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GoToolChain:
     chain = GoToolChain(tmp_path)
     monkeypatch.setenv("INORDER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", f"{chain.folder}:/usr/bin:/bin")
-    monkeypatch.delenv(go_program.SOURCE_VARIABLE, raising=False)
+    monkeypatch.delenv(goharvest.SOURCE_VARIABLE, raising=False)
     return chain
 
 
@@ -91,7 +91,7 @@ def test_a_module_that_no_proxy_has_is_told_with_the_way_out(go: GoToolChain) ->
     go.plays(fails="download")
     with pytest.raises(UnreachableError, match="no such module here") as error:
         goharvest_program()
-    assert go_program.SOURCE_VARIABLE in str(error.value)
+    assert goharvest.SOURCE_VARIABLE in str(error.value)
     go.plays()
     assert goharvest_program().is_file()
 
@@ -101,15 +101,15 @@ def test_a_clone_of_the_user_is_taken_at_the_revision_that_was_tested(
 ) -> None:
     clone = tmp_path / "clone"
     _repository(clone)
-    monkeypatch.setenv(go_program.SOURCE_VARIABLE, str(clone))
-    monkeypatch.setattr(go_program, "GOHARVEST_REVISION", "tested")
+    monkeypatch.setenv(goharvest.SOURCE_VARIABLE, str(clone))
+    monkeypatch.setattr(goharvest, "GOHARVEST_REVISION", "tested")
     assert goharvest_program().read_text().startswith("package tested\n")
     assert [call.split()[0] for call in go.calls] == ["mod", "build"]
 
 
 @pytest.mark.usefixtures("go")
 def test_a_clone_that_is_not_there_is_a_wrong_setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv(go_program.SOURCE_VARIABLE, str(tmp_path / "nowhere"))
+    monkeypatch.setenv(goharvest.SOURCE_VARIABLE, str(tmp_path / "nowhere"))
     with pytest.raises(ConfigurationError, match="nowhere, which is not a folder"):
         goharvest_program()
 

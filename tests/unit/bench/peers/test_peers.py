@@ -15,7 +15,7 @@ from inorder.bench.peers.choice import PEERS
 from inorder.bench.peers.debezium import Debezium
 from inorder.bench.peers.goharvest import Goharvest
 from inorder.bench.place import BenchPlace
-from inorder.embedded.service import Program
+from inorder.embedded.stack import Program
 
 MANY_KEYS, ONE_KEY = Load(rows=10, keys=1_000), Load(rows=10, keys=1)
 

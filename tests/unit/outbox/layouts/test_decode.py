@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.model.headers import to_text
+from inorder.model.message import to_text
+from inorder.model.outbox_row import OutboxRow
 from inorder.outbox.layouts import LAYOUTS, layout
-from inorder.ports.outbox_store import OutboxRow
 
 native = layout("native", "sqlite").decode
 goharvest = layout("goharvest", "sqlite").decode

@@ -7,9 +7,10 @@ from dataclasses import astuple
 
 import pytest
 
+from inorder.database.sql import quoted_table
 from inorder.model.errors import ConfigurationError
-from inorder.outbox.layouts import LAYOUTS, install_statements, layout, lock_table, quoted_table
-from inorder.outbox.layouts.trendyol.tables import USUAL_TABLES, SideTables
+from inorder.model.names import USUAL_TABLES, SideTables
+from inorder.outbox.layouts import LAYOUTS, install_statements, layout, lock_table
 
 DIALECTS = ("postgresql", "mysql", "sqlite")
 

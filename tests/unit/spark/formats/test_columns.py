@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from inorder.engines.formats import BYTES, WHOLE_NUMBER, Column, check_columns
+from inorder.journal.formats import JournalFormat
 from inorder.model.errors import ConfigurationError
-from inorder.spark.formats.columns import BYTES, WHOLE_NUMBER, Column, check_columns
-from inorder.spark.formats.journal import JournalFormat
-from inorder.spark.formats.kafka import KafkaFormat
-from inorder.spark.formats.table import TableFormat
+from inorder.pipeline.formats import KafkaFormat, TableFormat
 
 KNOWN = (Column("id", ("string",)), Column("seq_nr", WHOLE_NUMBER), Column("tags", ("array<string>",), is_needed=False))
 SPARKS_KAFKA_SOURCE = {

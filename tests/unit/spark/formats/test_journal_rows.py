@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pytest
 
+from inorder.journal.formats import Appended, AppendingTask, events_by_id, hashes
 from inorder.model.errors import GuaranteeError, ValidationError
 from inorder.model.journal import Event
-from inorder.spark.formats.journal import Appended, AppendingTask, events_by_id, hashes
 from tests.unit.journal.world import KEY, World
 
 

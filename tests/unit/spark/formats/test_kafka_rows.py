@@ -11,11 +11,10 @@ import pytest
 from pyspark import TaskContext
 
 from inorder.model.errors import ConfigurationError, FencedError, PermanentError, ValidationError
-from inorder.ports.batch_log import BatchId, Part, Sent
-from inorder.ports.outbox_store import OutboxRow
-from inorder.spark.formats import kafka
-from inorder.spark.formats.kafka import BATCH_ID, QUERY_ID, batch_of, chunks, rows
-from inorder.spark.formats.lanes import LanedRows, send
+from inorder.model.outbox_row import OutboxRow
+from inorder.pipeline import formats
+from inorder.pipeline.formats import BATCH_ID, QUERY_ID, LanedRows, batch_of, chunks, rows, send
+from inorder.pipeline.stores.batch_log import BatchId, Part, Sent
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
@@ -61,7 +60,7 @@ def test_a_row_without_a_topic_is_refused_by_its_place() -> None:
 
 
 def test_rows_are_numbered_through_all_batches_and_chunks_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka, "ROWS_AT_ONCE", 2)
+    monkeypatch.setattr(formats, "ROWS_AT_ONCE", 2)
     batches = [pa.RecordBatch.from_pydict({"value": values}) for values in (["a", "b", "c"], [], ["d"])]
     found = list(chunks([batch for batch in batches if batch.num_rows], "orders", 5))
     assert [(lane, [row.id for row in chunk]) for lane, chunk in found] == [(5, [0, 1]), (5, [2]), (5, [3])]

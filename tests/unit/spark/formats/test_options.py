@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from inorder.engines.formats import KnownOptions
 from inorder.model.errors import ConfigurationError
-from inorder.spark.formats.options import KnownOptions
 
 KNOWN = KnownOptions(
     "inorder.kafka",

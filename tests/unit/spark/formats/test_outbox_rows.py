@@ -11,12 +11,11 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import inorder
 from inorder.model.errors import ConfigurationError
+from inorder.model.outbox_row import OutboxRow
+from inorder.outbox.formats import OutboxReader, columns, cut
 from inorder.outbox.layouts import LAYOUTS, install_statements
-from inorder.ports.outbox_store import OutboxRow
-from inorder.ports.waiting_rows import IdRange
-from inorder.spark.formats.outbox import OutboxReader, columns, cut
-from inorder.stores.waiting_rows import SqlWaitingRows
-from inorder.wiring.formats import OutboxSource
+from inorder.outbox.stores.table import IdRange, SqlWaitingRows
+from inorder.spark_formats import OutboxSource
 
 
 @pytest.fixture

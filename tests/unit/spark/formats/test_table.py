@@ -8,14 +8,13 @@ from datetime import UTC, datetime
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pytest
 
+from inorder.engines.formats import KAFKA_PARTITION, Spread, sorted_rows
+from inorder.engines.slice_work import SliceWorker
 from inorder.model.errors import ConfigurationError, GuaranteeError
+from inorder.pipeline.formats import Applied, applied, as_kafka_has_them, by_place, slices
+from inorder.pipeline.job import TableTarget, UpsertWork
 from inorder.pipeline.mapping import TableMapping
-from inorder.pipeline.upsert_work import TableTarget, UpsertWork
-from inorder.ports.slice_work import SliceWorker
-from inorder.spark.formats.table import Applied, applied, as_kafka_has_them, by_place, slices
-from inorder.spark.formats.whole import KAFKA_PARTITION, Spread, sorted_rows
-from inorder.testing.memory_table_store import MemoryTableStore
-from inorder.testing.slices import message
+from tests.fakes.table_store import MemoryTableStore, message
 
 BINARY = pa.binary()
 Row = tuple[str, int, int, bytes | str | None]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pytest
 
-from inorder.model.errors import ConfigurationError, GuaranteeError
-from inorder.spark.formats.whole import (
+from inorder.engines.formats import (
     JOURNAL,
     KAFKA_PARTITION,
     METADATA_KEY,
@@ -17,6 +16,7 @@ from inorder.spark.formats.whole import (
     sorted_rows,
     spread_of,
 )
+from inorder.model.errors import ConfigurationError, GuaranteeError
 
 
 @pytest.mark.parametrize("grouping", [KAFKA_PARTITION, JOURNAL], ids=["records", "events"])

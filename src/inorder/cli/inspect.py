@@ -1,0 +1,160 @@
+"""inorder status: how everything stands."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from inorder.cli.output import AsJson, ConfigFile, load, say, show_json, show_table
+
+
+def status(config: ConfigFile = None, as_json: AsJson = False) -> None:
+    """Print how relay, topics, pipeline and journals stand, in one look.
+
+    A part that cannot be asked says why; then the exit code is 4 where something is unreachable, else 3.
+    """
+    from inorder.operate.status import whole_status
+
+    told = whole_status(load(config))
+    if as_json:
+        show_json(told)
+    else:
+        show_table((part, name, value) for part, fields in told.items() for name, value in fields.items())
+    raise typer.Exit(max((fields.get("exit_code", 0) for fields in told.values()), default=0))
+
+
+# inorder key: where a key is.
+
+if TYPE_CHECKING:
+    from inorder.operate.key_trace import Finding, Followed, TableHop
+
+key_app = typer.Typer(help="Find out where a key is.", no_args_is_help=True, rich_markup_mode=None)
+
+UNREACHABLE = 4
+
+
+@key_app.callback()
+def key() -> None:
+    """Find out where a key is."""
+
+
+@key_app.command()
+def follow(
+    key: Annotated[str, typer.Argument(metavar="KEY", help="A record key, as text; of journals the id.")],
+    config: ConfigFile = None,
+    topic: Annotated[str | None, typer.Option(metavar="NAME", help="Only this topic.")] = None,
+    everywhere: Annotated[
+        bool, typer.Option("--all-partitions", help="Look beyond the partition that the key belongs to.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Follow one key through outbox, topic, table and journal, and say where it is held up.
+
+    It reads the key's partition from its beginning, and changes nothing. Exit 4 where a hop could not be looked at.
+    """
+    from inorder.operate.key_lookup import follow_key
+    from inorder.operate.key_trace import findings, summary
+
+    followed = follow_key(load(config), key, topic=topic, everywhere=everywhere)
+    found = findings(followed)
+    if as_json:
+        show_json({**_plain(followed), "findings": [asdict(each) for each in found], "has_arrived": not found})
+    else:
+        _show(followed, found)
+    say(summary(followed, found))
+    raise typer.Exit(UNREACHABLE if followed.unseen else 0)
+
+
+def _plain(followed: Followed) -> dict[str, Any]:
+    """As JSON has it, which knows no pairs as names."""
+    return {**asdict(followed), "tables": [_plain_table(table) for table in followed.tables]}
+
+
+def _plain_table(table: TableHop) -> dict[str, Any]:
+    due = [{"topic": topic, "partition": number, "offset": at} for (topic, number), at in table.due.items()]
+    return {**asdict(table), "due": due}
+
+
+def _show(followed: Followed, found: list[Finding]) -> None:
+    show_table([("hop", "where", "what"), *_lines(followed)])
+    for each in found:
+        say(f"{each.hop}: {each.sentence}\n  {each.command}")
+
+
+def _lines(followed: Followed) -> list[tuple[str, str, str]]:
+    lines = []
+    if followed.outbox is not None:
+        hop = followed.outbox
+        lines.append(("outbox", hop.table, f"{hop.rows} waiting, {len(hop.exceeded)} exceeded"))
+    for topic in followed.topics:
+        last = "none" if topic.last is None else f"newest at {topic.last.offset}"
+        lines.append(("topic", f"{topic.topic}[{topic.partition}]", f"{topic.records} records, {last}"))
+    lines += [("table", table.table, _row(table)) for table in followed.tables]
+    for journal in followed.journals:
+        state = "parked" if journal.parked else f"seq_nr {journal.seq_nr}, replicated up to {journal.replicated}"
+        lines.append(("journal", journal.topic, state))
+    return lines
+
+
+def _row(table: TableHop) -> str:
+    if table.version is None:
+        return "no row"
+    shown = "deleted" if table.is_deleted else "a row"
+    letters = f", {len(table.letters)} dead letters" if table.letters else ""
+    return f"{shown} of version {table.version[0]}:{table.version[1]}{letters}"
+
+
+# inorder doctor: what of the machine, the database and Kafka is not as it must be.
+
+
+def doctor(config: ConfigFile = None, as_json: AsJson = False) -> None:
+    """Check machine, database and Kafka.
+
+    Looks at Java, disk, reachability, rights, tables, indexes and topic settings, changes nothing, and says
+    what to do. Exit 4 where something is unreachable, 3 where something is wrong.
+    """
+    from inorder.operate.doctor import examine, exit_code
+
+    checks = examine(load(config))
+    if as_json:
+        show_json([asdict(check) for check in checks])
+    else:
+        show_table((check.status, check.name, check.detail) for check in checks)
+        for check in checks:
+            if check.hint and check.status != "ok":
+                say(f"{check.name}: {check.hint}")
+    raise typer.Exit(exit_code(checks))
+
+
+# inorder config: what is set, and whether it can be.
+
+config_app = typer.Typer(help="Show and check the settings.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@config_app.command()
+def show(config: ConfigFile = None, as_json: AsJson = False) -> None:
+    """Print every setting, secrets masked, with the source it came from."""
+    rows = load(config).describe()
+    if as_json:
+        show_json([asdict(row) for row in rows])
+    else:
+        show_table((row.key, row.value, _source(row.source, row.place)) for row in rows)
+
+
+@config_app.command()
+def check(config: ConfigFile = None, as_json: AsJson = False) -> None:
+    """Check the settings without touching a server."""
+    from inorder.kafka.admin import check_properties
+
+    settings = load(config)
+    check_properties(settings.kafka.properties)
+    if as_json:
+        show_json({"ok": True, "settings": len(settings.describe())})
+    else:
+        say("The settings are fine. `inorder doctor` checks the servers.")
+
+
+def _source(source: str, place: str) -> str:
+    return f"{source} ({place})" if place else source

@@ -1,0 +1,1 @@
+"""Databases: connecting, dialects, error codes to our errors, transactions, named SQL."""

@@ -1,0 +1,173 @@
+"""Partitions read record by record with librdkafka, handed out as slices.
+
+A look waits for one record only and then takes whatever else has been fetched meanwhile. So a lone record is on its way
+at once, and a backlog comes in slices as large as allowed.
+
+Nothing is skipped silently: where the broker no longer holds the offset that is due, the client is told to fail
+(`auto.offset.reset = error`) instead of jumping to another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast, overload
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+
+from inorder.engines.slice_work import PartitionReader, Reading, Slice
+from inorder.engines.survey import ACCEPT_LOSS
+from inorder.kafka.admin import Cluster, Extent, Place
+from inorder.kafka.errors import BEING_MADE, UNREACHABLE, error_of, meaning, words
+from inorder.kafka.readers import committed_consumer
+from inorder.model.errors import GuaranteeError, InorderError, TransientError
+from inorder.model.message import RecordHeaders
+
+GROUP = "inorder.pipeline"
+"""The client wants a group's name; no group is joined, and no offset is committed to it."""
+
+_PROPERTIES = {"auto.offset.reset": "error", "queued.max.messages.kbytes": 64 * 1024}
+# The broker answers as soon as there is a record. Only an idle partition waits for so long, and the word of its end.
+_PATIENT = {"fetch.wait.max.ms": 500, "enable.partition.eof": False}
+_GONE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class KafkaSource:
+    """A cluster, reached with librdkafka's properties."""
+
+    properties: Mapping[str, Any]
+
+    def extents(self, topic: str) -> Mapping[int, Extent] | None:
+        return Cluster(self.properties).extents(topic)
+
+    def partitions(self, topic: str) -> int | None:
+        return Cluster(self.properties).partitions(topic)
+
+    def open(
+        self, starts: Mapping[Place, int | None], *, headers: bool = False, tells_ends: bool = False
+    ) -> PartitionReader:
+        consumer = committed_consumer(self.properties, GROUP, _PROPERTIES if tells_ends else _PROPERTIES | _PATIENT)
+        try:
+            consumer.assign([_beginning(place, start) for place, start in starts.items()])
+        except KafkaException as exception:
+            consumer.close()
+            raise meaning(error_of(exception), f"Reading {_names(starts)}") from exception
+        return KafkaPartitionReader(consumer, has_headers=headers)
+
+
+class KafkaPartitionReader:
+    """Some partitions on one consumer."""
+
+    def __init__(self, consumer: Consumer, *, has_headers: bool) -> None:
+        self._consumer = consumer
+        self._has_headers = has_headers
+
+    def read(self, most: int, seconds: float) -> Reading:
+        try:
+            messages = self._consumer.consume(1, seconds)
+            if messages and most > 1:
+                messages += self._consumer.consume(most - 1, 0)
+        except KafkaException as exception:
+            raise meaning(error_of(exception), "Reading from Kafka") from exception
+        ended: set[Place] = set()
+        if any(map(Message.error, messages)):
+            messages = list(_sound(messages, ended))
+        return Reading([self._slice(*group) for group in _by_place(messages)], frozenset(ended))
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _slice(self, place: Place, messages: list[Message]) -> Slice:
+        return Slice(
+            *place,
+            offsets=cast("list[int]", list(map(Message.offset, messages))),
+            keys=cast("list[bytes | None]", list(map(Message.key, messages))),
+            values=cast("list[bytes | None]", list(map(Message.value, messages))),
+            timestamps=_Timestamps(messages),
+            headers=[_headers(message) for message in messages] if self._has_headers else (),
+        )
+
+
+class _Timestamps(Sequence["int | None"]):
+    """Timestamps are wanted for dead letters only, so they are looked up when somebody asks."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self._messages = messages
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    @overload
+    def __getitem__(self, index: int) -> int | None: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[int | None]: ...
+    def __getitem__(self, index: int | slice) -> int | Sequence[int | None] | None:
+        if isinstance(index, slice):
+            return _Timestamps(self._messages[index])
+        kind, milliseconds = self._messages[index].timestamp()
+        return None if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds * 1000
+
+
+def _by_place(messages: list[Message]) -> Iterator[tuple[Place, list[Message]]]:
+    partitions = set(map(Message.partition, messages))
+    topics = set(map(Message.topic, messages))
+    if len(partitions) == 1 and len(topics) == 1:
+        yield (topics.pop() or "", partitions.pop() or 0), messages
+        return
+    groups: dict[Place, list[Message]] = {}
+    for message in messages:
+        groups.setdefault(_place(message), []).append(message)
+    yield from groups.items()
+
+
+def _sound(messages: Iterable[Message], ended: set[Place]) -> Iterator[Message]:
+    """The messages that are records; ends are noted, and what is an error is raised."""
+    for message in messages:
+        error = message.error()
+        if error is None:
+            yield message
+        elif error.code() == KafkaError._PARTITION_EOF:
+            ended.add(_place(message))
+        elif error.code() not in UNREACHABLE and not error.retriable():
+            raise _fault(message, error)
+
+
+def _fault(message: Message, error: KafkaError) -> InorderError:
+    topic, partition = _place(message)
+    if error.code() in _GONE:
+        return GuaranteeError(
+            f"{topic}[{partition}] no longer holds offset {message.offset()}, which is due: {words(error)}",
+            hint=ACCEPT_LOSS,
+        )
+    if error.code() in BEING_MADE:
+        return TransientError(f"{topic}[{partition}] is gone: {words(error)}", hint="It is waited for.")
+    return meaning(error, f"Reading {topic}[{partition}]")
+
+
+def _headers(message: Message) -> RecordHeaders:
+    # The client's stubs allow more shapes of headers than a received message has.
+    return cast("RecordHeaders", tuple(message.headers() or ()))
+
+
+def _place(message: Message) -> Place:
+    return message.topic() or "", message.partition() or 0
+
+
+def _beginning(place: Place, start: int | None) -> TopicPartition:
+    topic, partition = place
+    return TopicPartition(topic, partition, OFFSET_BEGINNING if start is None else start)
+
+
+def _names(starts: Iterable[Place]) -> str:
+    return ", ".join(f"{topic}[{partition}]" for topic, partition in starts)

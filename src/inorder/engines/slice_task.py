@@ -1,0 +1,151 @@
+"""What a task of a micro-batch does: an Arrow batch of its partition is a slice or several, each one transaction.
+
+The task ends with the first error: what follows in its partition must not pass what failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
+from typing import Any, Final, TypeAlias
+
+import orjson
+import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
+from pyspark.sql import Row
+
+from inorder.engines.slice_work import Slice, SliceOutcome, SliceWork, SliceWorker, portions
+from inorder.gc_tuning import look_for_cycles_less_often, set_aside_what_stays
+from inorder.kafka.admin import Place
+from inorder.model import errors
+from inorder.model.errors import GuaranteeError, InorderError
+from inorder.model.message import RecordHeaders
+
+RECORD_COLUMNS: Final = ("topic", "partition", "offset", "key", "value", "timestamp")
+
+Task: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+Expected: TypeAlias = Callable[[], dict[Place, int]]
+"""Tells a task the pointers that the driver saw committed; called once, in the task."""
+
+_open_workers: dict[SliceWork, SliceWorker] = {}
+"""The workers of this process; Spark reuses its processes, so a connection serves many batches."""
+
+
+def slice_task(work: SliceWork, expected: Expected) -> Task:
+    """The function for `mapInArrow`."""
+
+    def apply(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        look_for_cycles_less_often()
+        set_aside_what_stays()
+        return applied(batches, work, expected)
+
+    return apply
+
+
+def applied(batches: Iterable[pa.RecordBatch], work: SliceWork, expected: Expected) -> Iterator[pa.RecordBatch]:
+    """Applies slice after slice and yields a row for each; an error is the last row."""
+    try:
+        pointers = expected()
+        for records in batches:
+            for batch in portions(slice_of(records)) if records.num_rows else ():
+                place = batch.topic, batch.partition
+                outcome = worker_of(work).apply(batch, pointers.get(place, 0))
+                pointers[place] = outcome.next_offset
+                yield outcome_row(outcome)
+    except InorderError as error:
+        yield error_row(error)
+
+
+def slice_of(records: pa.RecordBatch) -> Slice:
+    """The slice in an Arrow batch of Kafka records; all must be of one partition."""
+    return Slice(
+        *_place_of(records),
+        offsets=records.column("offset").to_pylist(),
+        keys=objects(records.column("key")),
+        values=objects(records.column("value")),
+        timestamps=objects(records.column("timestamp").cast(pa.int64())),
+        headers=record_headers(records) if "headers" in records.schema.names else (),
+    )
+
+
+def _place_of(records: pa.RecordBatch) -> Place:
+    topics, partitions = (records.column(name).unique().to_pylist() for name in ("topic", "partition"))
+    if len(topics) != 1 or len(partitions) != 1:
+        raise GuaranteeError(
+            f"One task was given partitions {sorted(partitions)} of {', '.join(sorted(topics))} at once.",
+            hint="Remove any shuffle or repartition between Kafka and the table.",
+        )
+    return topics[0], partitions[0]
+
+
+def worker_of(work: SliceWork) -> SliceWorker:
+    """The worker of this process, opened when it is first asked for."""
+    if work not in _open_workers:
+        _open_workers[work] = work.open()
+    return _open_workers[work]
+
+
+def objects(column: pa.Array) -> list[Any]:
+    """A column as Python objects; by way of NumPy, which is several times faster than `to_pylist`."""
+    objects: list[Any] = column.to_numpy(zero_copy_only=False).tolist() if not column.null_count else column.to_pylist()
+    return objects
+
+
+def record_headers(records: pa.RecordBatch) -> list[RecordHeaders]:
+    """The headers of each record."""
+    return [
+        tuple((header["key"], header["value"]) for header in found or ())
+        for found in records.column("headers").to_pylist()
+    ]
+
+
+# How outcomes and errors come back from Spark's tasks: as rows.
+#
+# Errors travel as rows too, so that the driver sees our error and its text rather than Spark's wrapping of them.
+
+_ARROW_SCHEMA: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        *((name, pa.int64()) for name in ("next_offset", "read", "applied", "identical", "stale")),
+        *((name, pa.int64()) for name in ("ignored", "rejected", "replayed")),
+        *((name, pa.string()) for name in ("measures", "error", "message", "hint")),
+    ]
+)
+_SPARK_TYPES: Final = {pa.string(): "string", pa.int32(): "int", pa.int64(): "bigint"}
+OUTCOME_SCHEMA: Final = ", ".join(f"{field.name} {_SPARK_TYPES[field.type]}" for field in _ARROW_SCHEMA)
+
+_NOTHING: Final = SliceOutcome("", 0, next_offset=0, read=0)
+
+
+def outcome_row(outcome: SliceOutcome) -> pa.RecordBatch:
+    """An outcome, to be sent to the driver."""
+    return _row(outcome, dict.fromkeys(("error", "message", "hint")))
+
+
+def error_row(error: InorderError) -> pa.RecordBatch:
+    """An error, to be sent to the driver."""
+    return _row(_NOTHING, {"error": type(error).__name__, "message": error.message, "hint": error.hint})
+
+
+def outcome_of(row: Row) -> SliceOutcome | InorderError:
+    """The outcome or the error that a task sent."""
+    fields: dict[str, Any] = row.asDict()
+    error, message, hint = fields.pop("error"), fields.pop("message"), fields.pop("hint")
+    if error is None:
+        return SliceOutcome(**fields | {"measures": orjson.loads(fields["measures"])})
+    kind: type[InorderError] = getattr(errors, error)
+    return kind(message, hint=hint)
+
+
+def sorted_out(rows: Iterable[Row]) -> tuple[list[SliceOutcome], list[InorderError]]:
+    """Outcomes and errors apart, each in the order in which they came."""
+    results = [outcome_of(row) for row in rows]
+    return (
+        [result for result in results if isinstance(result, SliceOutcome)],
+        [result for result in results if isinstance(result, InorderError)],
+    )
+
+
+def _row(outcome: SliceOutcome, told: dict[str, str | None]) -> pa.RecordBatch:
+    measures = {"measures": orjson.dumps(outcome.measures).decode()}
+    return pa.RecordBatch.from_pylist([asdict(outcome) | measures | told], schema=_ARROW_SCHEMA)

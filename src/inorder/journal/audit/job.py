@@ -1,0 +1,153 @@
+"""The job `audit`, from the settings: compares topics of journals with their store, on Spark, and ends by itself."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Set
+from contextlib import closing
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from inorder.journal.audit.auditing import Judged, Totals, settled
+from inorder.journal.audit.compare import Span
+from inorder.journal.audit.findings import Finding, Kind
+from inorder.journal.jobs import journal_topics
+from inorder.journal.stores.opening import StoredRows
+from inorder.kafka.admin import Cluster, Extent, Place
+from inorder.model.errors import ConfigurationError, TransientError
+from inorder.model.journal import Key
+from inorder.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def run_audit(
+    settings: Settings,
+    *,
+    stop: threading.Event,
+    tell: Callable[[Finding], None],
+    topic: str | None = None,
+    id: str | None = None,
+) -> dict[str, Any]:
+    """Tells every difference and note, and returns totals; `topic` and `id` narrow it down.
+
+    Raises `TransientError` when `stop` is set before the end.
+    """
+    from inorder.embedded import spark_jars
+    from inorder.engines.session import LOCAL_MASTER, spark_session
+
+    if id is not None and topic is None:
+        raise ConfigurationError("An id names a journal only within a topic.", hint="Add --topic.")
+    topics = (topic,) if topic is not None else journal_topics(settings)
+    spark = spark_session("inorder audit", jars=spark_jars(), master=settings.pipeline.master or LOCAL_MASTER)
+    try:
+        return audit_on(spark, settings, topics, stop=stop, tell=tell, id=id)
+    finally:
+        spark.stop()
+
+
+def audit_on(
+    spark: SparkSession,
+    settings: Settings,
+    topics: tuple[str, ...],
+    *,
+    stop: threading.Event,
+    tell: Callable[[Finding], None],
+    id: str | None = None,
+) -> dict[str, Any]:
+    """The same on a session that is there."""
+    from inorder.journal.audit.on_spark import cancelled_by
+
+    totals = Totals()
+    looks = _Looks(spark, settings, topics, id)
+    try:
+        with cancelled_by(spark, stop):
+            for finding in looks.partitions():
+                totals.count(finding)
+                tell(finding)
+            for finding in settled(looks.take, totals):
+                tell(finding)
+    except TransientError:
+        if not stop.is_set():
+            raise
+    if stop.is_set():
+        raise TransientError("The audit was stopped before its end.", hint="Run it again.")
+    return asdict(totals)
+
+
+@dataclass(slots=True)
+class _Looks:
+    """Takes one look after the other, each at the topics and the store as they are then."""
+
+    spark: SparkSession
+    settings: Settings
+    topics: tuple[str, ...]
+    id: str | None
+    _replicated: dict[Place, int] = field(default_factory=dict)
+
+    def partitions(self) -> Iterator[Finding]:
+        """Partitions whose offset in the store does not fit the topic."""
+        extents = self._extents()
+        for (topic, partition), offset in self._offsets(extents).items():
+            extent = extents[topic, partition]
+            if offset >= extent.end:
+                ends = f"ends before {extent.end}"
+                yield Finding(Kind.wrong_offset, topic, None, partition, offset, None, ends, "all is replicated to it")
+            elif 0 <= offset < extent.first - 1:
+                begins = f"begins at {extent.first}"
+                yield Finding(Kind.lost_records, topic, None, partition, offset + 1, None, begins, "is due")
+
+    def take(self, suspects: Set[Key] | None) -> Iterator[Judged | Totals]:
+        """One look at some journals, or at all."""
+        from inorder.engines.session import java_properties
+        from inorder.journal.audit.on_spark import AuditTask, SparkAudit
+
+        spans = self._spans()
+        task = AuditTask(self._rows, spans, self.settings.journal.segment_size)
+        audit = SparkAudit(self.spark, task, java_properties(self.settings.kafka.properties))
+        trimmed: Set[Place] | None = None
+        for each in audit.look(suspects, self.id):
+            if trimmed is None:  # everything was read before the first result came
+                trimmed = self._trimmed(spans)
+            yield _unsettled(each) if isinstance(each, Judged) and _touches(each, trimmed) else each
+
+    @property
+    def _rows(self) -> StoredRows:
+        return StoredRows(self.settings.journal.store_url(self.settings.database))
+
+    def _spans(self) -> dict[Place, Span]:
+        extents = self._extents()
+        spans: dict[Place, Span] = {}
+        for place, offset in self._offsets(extents).items():
+            extent = extents[place]
+            spans[place] = Span(extent.first, min(offset, extent.end - 1), self._replicated.get(place))
+            self._replicated[place] = spans[place].replicated
+        return spans
+
+    def _offsets(self, places: Mapping[Place, Extent]) -> dict[Place, int]:
+        with closing(self._rows()) as rows:
+            found = {place: rows.offset(*place) for place in places}
+        return {place: -1 if offset is None else offset for place, offset in found.items()}
+
+    def _extents(self) -> dict[Place, Extent]:
+        cluster = Cluster(self.settings.kafka.properties)
+        found: dict[Place, Extent] = {}
+        for topic in self.topics:
+            extents = cluster.extents(topic)
+            if extents is None:
+                raise ConfigurationError(f"There is no topic {topic}.", hint="`inorder journal lag` lists them.")
+            found |= {(topic, partition): extent for partition, extent in extents.items()}
+        return found
+
+    def _trimmed(self, spans: Mapping[Place, Span]) -> Set[Place]:
+        now = self._extents()
+        return {place for place, span in spans.items() if place not in now or now[place].first > span.first}
+
+
+def _touches(each: Judged, places: Set[Place]) -> bool:
+    return any((each.key.topic, finding.partition) in places for finding in each.verdict.findings)
+
+
+def _unsettled(each: Judged) -> Judged:
+    return each._replace(verdict=replace(each.verdict, is_settled=False))

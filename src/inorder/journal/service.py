@@ -1,0 +1,200 @@
+"""Journals on Kafka and the store of the settings."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from inorder.journal.asynchronous import THREADS
+from inorder.journal.asynchronous import AsyncJournals as AsyncJournalsOn
+from inorder.journal.client import Journal
+from inorder.journal.client import Journals as JournalsOn
+from inorder.journal.codec.records import Sender
+from inorder.journal.life import Fork
+from inorder.journal.measuring import instruments
+from inorder.journal.reading.reader import JournalReader
+from inorder.journal.reading.topic_cache import HeadCache
+from inorder.journal.replication.replica import Quarantine, Quarantined
+from inorder.journal.replication.replicating import release
+from inorder.journal.snapshots import Rings
+from inorder.journal.stores.kafka_log import KafkaJournalLog
+from inorder.journal.stores.kafka_notices import replicated_offsets, store_wait
+from inorder.journal.stores.opening import JournalReplicas, JournalStore, open_journal_store, open_snapshot_store
+from inorder.journal.stores.ports import EventualJournal, JournalLog
+from inorder.journal.subscribing.subscription import Subscription
+from inorder.kafka.admin import Cluster, Extent
+from inorder.model.errors import DamagedRecordError
+from inorder.model.journal import Key
+from inorder.model.message import Limits
+from inorder.settings import Settings
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+log = logging.getLogger("inorder.journal")
+
+
+class Journals(JournalsOn):
+    """All journals of a Kafka cluster and a store: `inorder.Journals(settings).journal(inorder.Key(id, topic))`."""
+
+    def __init__(self, settings: Settings, *, metrics: CollectorRegistry | None = None) -> None:
+        """`metrics` is a registry of `prometheus_client` that is to have their figures; without it none are taken."""
+        self._instruments = measured = instruments(metrics)
+        kafka = KafkaJournalLog(settings.kafka.properties, on_lent=measured.on_lent)
+        unmeasured = journal_store(settings)
+        store = measured.store(unmeasured)
+        timeout = self._seconds = settings.journal.timeout_seconds
+        self._heads = self._head_cache(settings, kafka, store)
+        self._notices = replicated_offsets(settings, unmeasured)
+        reader = JournalReader(
+            kafka,
+            store,
+            time.monotonic,
+            heads=self._heads,
+            store_wait=store_wait(settings, store, self._notices),
+            timeout_seconds=timeout,
+            on_fork=_tell_fork,
+            decode=measured.decode,
+        )
+        limits = Limits(max_value_bytes=settings.outbox.max_value_bytes)
+        super().__init__(
+            kafka,
+            store,
+            reader,
+            sender=_sender(settings),
+            limits=limits,
+            encode=measured.encode,
+            rings=Rings(open_snapshot_store(settings.journal.store_url(settings.database)), settings.journal.snapshots),
+            timeout_seconds=timeout,
+        )
+
+    def journal(self, key: Key) -> Journal:
+        """The journal of a key; nothing is asked or written yet."""
+        return self._instruments.journal(self, key)
+
+    def subscribe(
+        self,
+        topic: str,
+        checkpoint: Any = None,
+        *,
+        idle_seconds: float | None = None,
+        on_damaged: Callable[[DamagedRecordError], None] | None = None,
+    ) -> Subscription:
+        """Every event of a topic after a checkpoint, journal by journal in order, for ever.
+
+        Store the checkpoint of each event in the transaction in which you store what you made of it, and every event
+        has its effect once. None begins at the first event. `idle_seconds` ends it when nothing came for so long.
+        `on_damaged` is told of records that cannot be read, and they are passed over; without it they are raised.
+        """
+        return Subscription(
+            self.log,
+            self.store,
+            topic,
+            time.monotonic,
+            checkpoint=checkpoint,
+            idle_seconds=idle_seconds,
+            timeout_seconds=self._seconds,
+            on_fork=_tell_fork,
+            on_damaged=on_damaged,
+        )
+
+    def close(self) -> None:
+        """Sends what is waiting and gives everything back; may be called twice."""
+        self._unwatch()
+        if self._heads is not None:
+            self._heads.close()
+        if self._notices is not None:
+            self._notices.close()
+        super().close()
+
+    def _head_cache(self, settings: Settings, log: JournalLog, store: EventualJournal) -> HeadCache | None:
+        wanted = settings.journal.head_cache
+        heads = HeadCache(log, store, time.monotonic, meter=self._instruments.meter) if wanted else None
+        self._unwatch = self._instruments.watch(heads)
+        return heads
+
+
+class AsyncJournals(AsyncJournalsOn):
+    """The same for `async` code: `await inorder.AsyncJournals(settings).journal(key).append(...)`."""
+
+    def __init__(self, settings: Settings, *, threads: int = THREADS, metrics: CollectorRegistry | None = None) -> None:
+        journals = Journals(settings, metrics=metrics)
+        super().__init__(journals, journals.subscribe, threads=threads)
+
+
+def journal_store(settings: Settings) -> JournalStore:
+    """The store of the settings; nothing connects before it is asked."""
+    return open_journal_store(settings.journal.store_url(settings.database))
+
+
+def _sender(settings: Settings) -> Sender:
+    try:
+        ours = version("inorder")
+    except PackageNotFoundError:
+        ours = "unknown"
+    return Sender(settings.journal.origin or socket.gethostname(), ours)
+
+
+def _tell_fork(key: Key, fork: Fork) -> None:
+    log.warning("journal.fork", extra={"journal": str(key), "fork": str(fork), "is_proven": fork.is_proven})
+
+
+class Lag(NamedTuple):
+    """How far the store is behind one partition, in records; `replicated` is None before the first."""
+
+    topic: str
+    partition: int
+    end: int
+    replicated: int | None
+    behind: int
+
+
+def journal_lag(settings: Settings) -> list[Lag]:
+    """Every partition of every topic whose name begins with one of `journal.topic_prefixes`."""
+    cluster = Cluster(settings.kafka.properties)
+    prefixes = tuple(settings.journal.topic_prefixes)
+    with closing(journal_store(settings)) as store:
+        return [
+            _lag(store, topic, partition, extent)
+            for topic in sorted(cluster.topic_names())
+            if topic.startswith(prefixes)
+            for partition, extent in (cluster.extents(topic) or {}).items()
+        ]
+
+
+def _lag(store: EventualJournal, topic: str, partition: int, extent: Extent) -> Lag:
+    replicated = store.offset(topic, partition)
+    applied = extent.first if replicated is None else max(extent.first, replicated + 1)
+    return Lag(topic, partition, extent.end, replicated, max(0, extent.end - applied))
+
+
+# Records of journals in quarantine, as operators see them.
+
+
+def list_quarantine(settings: Settings, topic: str | None = None, id: str | None = None) -> Sequence[Quarantined]:
+    """What is in quarantine, in the order of topics, journals and offsets."""
+    with _store(settings) as store:
+        return store.quarantined(topic, id)
+
+
+def release_journal(settings: Settings, key: Key) -> int:
+    """Applies all records of a parked journal in their order; returns how many. Raises `DamagedRecordError`."""
+    with _store(settings) as store:
+        return release(store, key, settings.journal.segment_size)
+
+
+def discard_quarantined(settings: Settings, key: Key, offset: int | None = None) -> int:
+    """Gives up the records of a parked journal, or one of them; returns how many."""
+    with _store(settings) as store:
+        return store.discard(key, offset)
+
+
+@contextmanager
+def _store(settings: Settings) -> Iterator[Quarantine]:
+    with closing(JournalReplicas(settings.journal.store_url(settings.database))()) as store:
+        yield store

@@ -1,0 +1,230 @@
+"""Journals in Cassandra, as readers see them: heads, offsets, and events a page at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Final
+
+from inorder.journal.audit.findings import Look, StoredRow
+from inorder.journal.replication.replica import is_parked
+from inorder.journal.segments import SegmentSpan, journal_segment, metajournal_segments, segment_size
+from inorder.journal.stores.cassandra_session import CassandraSession, cassandra_errors, identify, identity, install
+from inorder.journal.stores.ports import Expiry, JournalHead
+from inorder.journal.stores.rows import EventColumns, check_unique, stored_event
+from inorder.model.journal import EventRecord, Key, PartitionOffset, SeqNr
+
+AT_ONCE: Final = 16
+"""Ranges of the ring that are asked together."""
+_TOKENS = range(-(2**63), 2**63, 2**57)
+RANGES: Final = tuple((first, min(first + _TOKENS.step, 2**63 - 1)) for first in _TOKENS)
+"""The ring of Murmur3 in 128 parts, each without its first token; so many, that none takes long to look through."""
+
+
+class CassandraJournal:
+    """An `EventualJournal` on a keyspace."""
+
+    def __init__(self, url: str) -> None:
+        self._session = CassandraSession(url)
+
+    def install(self) -> list[str]:
+        """Makes keyspace and tables, or migrates them; returns the statements that were run."""
+        run = install(self._session)
+        identify(self._session)
+        return run
+
+    def identity(self) -> str | None:
+        """The store's random name."""
+        return identity(self._session)
+
+    def pointer(self, key: Key) -> JournalHead | None:
+        """The journal's head, in the segment where it is now or was in old versions."""
+        waiting = self._session.execute("quarantine_begins", key.topic, key.id).one()
+        if waiting is not None:
+            raise is_parked(key, waiting.partition, waiting.offset)
+        for segment in metajournal_segments(key.id):
+            row = self._session.execute("head", key.topic, segment, key.id).one()
+            if row is not None:
+                return head_of(row)
+        return None
+
+    def offset(self, topic: str, partition: int) -> int | None:
+        """The partition's replicated offset."""
+        row = self._session.execute("offset", topic, partition, serial=True).one()
+        return None if row is None or row[0] is None or row[0] < 0 else int(row[0])
+
+    def read(self, key: Key, head: JournalHead, from_seq_nr: SeqNr) -> Generator[EventRecord, None, None]:
+        """The visible events from a number on, segment after segment up to the head's last."""
+        first = max(from_seq_nr, (head.delete_to or 0) + 1)
+        before = 0
+        for segment in range(journal_segment(first, head.segment_size), _last_segment(head) + 1):
+            for row in self._rows("events", key.id, key.topic, segment, first, head.seq_nr):
+                if head.record_id is not None and row.meta_record_id != head.record_id:
+                    continue
+                check_unique(key, before, row.seq_nr)
+                before = row.seq_nr
+                yield _event(row)
+
+    def ids(self, topic: str) -> Iterator[str]:
+        """The ids of all journals of a topic: those that are parked, then the others."""
+        parked = {id for (id,) in self._rows("parked", topic)}
+        yield from parked
+        yield from (id for (id,) in self._of_all_heads("ids", topic) if id not in parked)
+
+    def expired(self, topic: str, before: date) -> Iterator[str]:
+        """The ids of the journals that were to go before a day.
+
+        The index of the table answers for one day only, and a missed day may be any.
+        """
+        return (id for (id,) in self._of_all_heads("expired", topic, before))
+
+    def _of_all_heads(self, name: str, topic: str, *bound: Any) -> Iterator[Any]:
+        """Walks the ring, some ranges at a time: a topic's 10,000 segments one by one take a hundred times as long."""
+        for start in range(0, len(RANGES), AT_ONCE):
+            with cassandra_errors():
+                statement, session = self._session.prepared(name), self._session.session
+                asked = RANGES[start : start + AT_ONCE]
+                answers = [session.execute_async(statement, (topic, *bound, *between)) for between in asked]
+            for answer in answers:
+                yield from _rows(answer.result)
+
+    def close(self) -> None:
+        """Leaves the cluster."""
+        self._session.close()
+
+    def _rows(self, name: str, *bound: Any) -> Iterator[Any]:
+        return _rows(lambda: self._session.execute(name, *bound))
+
+
+def _rows(ask: Callable[[], Iterable[Any]]) -> Iterator[Any]:
+    """What an answer has, page by page."""
+    with cassandra_errors():
+        rows = iter(ask())
+    while True:
+        with cassandra_errors():  # the next page may fail where the first did not
+            row = next(rows, None)
+        if row is None:
+            return
+        yield row
+
+
+def head_of(row: Sequence[Any]) -> JournalHead:
+    """The head of a row, in the order of the statement `head`."""
+    partition, offset, size, seq_nr, delete_to, expire_after, expire_on, record_id = row
+    expiry = None
+    if expire_after is not None and expire_on is not None:
+        expiry = Expiry(_duration(expire_after), _date(expire_on))
+    return JournalHead(PartitionOffset(partition, offset), segment_size(size), seq_nr, delete_to, expiry, record_id)
+
+
+def _event(row: Any) -> EventRecord:
+    return stored_event(
+        row.seq_nr,
+        row.timestamp.replace(tzinfo=UTC),
+        row.partition,
+        row.offset,
+        row.origin,
+        row.version,
+        row.tags,
+        row.metadata,
+        row.payload_type,
+        row.payload_txt,
+        row.payload_bin,
+        dict(row.headers or {}),
+    )
+
+
+def _last_segment(head: JournalHead) -> int:
+    return journal_segment(head.seq_nr, head.segment_size)
+
+
+def _duration(value: Any) -> timedelta:
+    return timedelta(days=value.days, microseconds=value.nanoseconds // 1000)
+
+
+def _date(value: Any) -> date:
+    return datetime.fromtimestamp(value.seconds, UTC).date()
+
+
+# Journals in Cassandra, as an audit sees them: every row of the segments that a journal may have rows in.
+
+ROWS_AT_ONCE: Final = 64
+"""Questions that are under way together."""
+
+
+class CassandraJournalRows:
+    """A `JournalRows` on a keyspace."""
+
+    def __init__(self, url: str) -> None:
+        self._session = CassandraSession(url)
+        self._journal = CassandraJournal(url)
+
+    def looks(self, keys: Sequence[Key]) -> Mapping[Key, Look]:
+        """Heads and quarantine of some journals of one topic."""
+        if not keys:
+            return {}
+        parked = {id for (id,) in self._session.execute("parked", keys[0].topic)}
+        found: dict[Key, Look] = {}
+        for key, head in zip(keys, self._heads(keys), strict=True):
+            look = Look(head, self._waiting(key) if key.id in parked else frozenset())
+            if look != Look():
+                found[key] = look
+        return found
+
+    def rows(self, key: Key, head: JournalHead | None) -> Iterator[StoredRow]:
+        """The rows of the segments of a head, and of one more at either end."""
+        first, last = _segments(head)
+        for segment in range(first, last + 1):
+            rows = iter(self._session.execute("rows", key.id, key.topic, segment))
+            while True:
+                with cassandra_errors():  # the next page may fail where the first did not
+                    row = next(rows, None)
+                if row is None:
+                    break
+                yield _row(row)
+
+    def offset(self, topic: str, partition: int) -> int | None:
+        """The partition's replicated offset."""
+        return self._journal.offset(topic, partition)
+
+    def ids(self, topic: str) -> Iterator[str]:
+        """The ids of all journals of a topic."""
+        return self._journal.ids(topic)
+
+    def close(self) -> None:
+        """Leaves the cluster."""
+        self._session.close()
+        self._journal.close()
+
+    def _heads(self, keys: Sequence[Key]) -> Iterator[JournalHead | None]:
+        statement = self._session.prepared("head")
+        for start in range(0, len(keys), ROWS_AT_ONCE):
+            with cassandra_errors():
+                asked = [
+                    [
+                        self._session.session.execute_async(statement, (key.topic, segment, key.id))
+                        for segment in metajournal_segments(key.id)
+                    ]
+                    for key in keys[start : start + ROWS_AT_ONCE]
+                ]
+                answers = [[row for each in futures if (row := each.result().one()) is not None] for futures in asked]
+            # The segment of today is asked before the old one.
+            yield from (head_of(rows[0]) if rows else None for rows in answers)
+
+    def _waiting(self, key: Key) -> frozenset[PartitionOffset]:
+        rows = self._session.execute("waiting", key.topic, key.id)
+        return frozenset(PartitionOffset(partition, offset) for partition, offset in rows)
+
+
+def _segments(head: JournalHead | None) -> SegmentSpan:
+    if head is None:
+        return SegmentSpan(0, 1)
+    first = journal_segment(max(1, head.delete_to or 0), head.segment_size)
+    return SegmentSpan(max(0, first - 1), journal_segment(max(1, head.seq_nr), head.segment_size) + 1)
+
+
+def _row(row: Any) -> StoredRow:
+    segment, seq_nr, timestamp, record_id, *rest = row
+    found = EventColumns(*rest)
+    columns = found._replace(tags=frozenset(found.tags or ()), headers=dict(found.headers or {}))
+    return StoredRow(segment, seq_nr, timestamp.replace(tzinfo=UTC), record_id, columns)

@@ -1,0 +1,492 @@
+"""Journals in Cassandra, as the replicator writes them.
+
+There is no transaction over several rows. So the order of writes and the time of each cell do its work:
+
+- **Order**: the events of a journal before its head where they are added, its head first where they go; the partition's
+  offset last, by compare-and-set. Whoever finds the offset moved finds everything else.
+- **Time**: every cell is written at a time that is made of the action's offset, never of a clock. The last write wins
+  in Cassandra, so the newest action does, whoever carries it out and when. A replicator that was paused in the middle
+  of an append cannot bring a journal back that was purged meanwhile: its rows are older than the purge's tombstones.
+  (They are kept for `gc_grace_seconds`, ten days if nobody changes it.)
+- **Repeating** a slice after a crash writes the same cells at the same times.
+- **Memory**: heads need not be asked for while the offset is where we have moved it (`head_memory`).
+
+The times lie beyond those of today's clocks, so that rows of other replicators, written by a clock, are older.
+
+What a slice waits for: one round of questions, one of events, one of heads, and the compare-and-set.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from struct import Struct
+from typing import Any, Final, NamedTuple, TypeAlias, assert_never
+
+from cassandra.cluster import ResponseFuture, ResultSet
+from cassandra.query import UNSET_VALUE, BatchStatement, BatchType, BoundStatement, PreparedStatement
+from cassandra.util import Duration
+
+from inorder.journal.action import RemoveExpiry, SetExpiry
+from inorder.journal.codec.payload import to_column, to_columns
+from inorder.journal.replication.replica import Dated, HeadMemory, JournalChange, Quarantined, ReplicaSlice
+from inorder.journal.replication.transition import (
+    DeleteEvents,
+    DeleteHead,
+    InsertEvents,
+    InsertHead,
+    Statement,
+    UpdateHead,
+)
+from inorder.journal.segments import metajournal_segment, metajournal_segments
+from inorder.journal.stores.cassandra import head_of
+from inorder.journal.stores.cassandra_session import CassandraSession, cassandra_errors
+from inorder.journal.stores.ports import Expiry, JournalHead
+from inorder.journal.stores.rows import header_column, quarantined_of, time_column
+from inorder.model.errors import FencedError, RejectedError
+from inorder.model.journal import Event, EventRecord, Key, PartitionOffset
+
+AT_ONCE: Final = 32
+"""Statements on their way: enough to keep a node at work, and not more than it takes."""
+
+
+class CassandraReplica:
+    """A `JournalReplica` on a keyspace, and its `Quarantine`."""
+
+    def __init__(self, url: str) -> None:
+        self._session = CassandraSession(url)
+        self._memory = HeadMemory()
+
+    def offsets(self, topic: str) -> Mapping[int, int]:
+        """What is replicated, by partition."""
+        rows = self._session.execute("offsets")
+        return {partition: offset for name, partition, offset in rows if name == topic and offset >= 0}
+
+    @contextmanager
+    def slice(self, topic: str, partition: int) -> Iterator[ReplicaSlice]:
+        """Writes as it goes; what is broken off is begun again."""
+        moved = self._memory.moved_to(topic, partition)
+        writing = _Slice(self._session, topic, partition, moved)
+        with self._memory.over(writing, topic, partition) as remembering:
+            yield remembering
+        self._memory.forget(writing.old_segments)  # where these are is asked with the head
+
+    def quarantined(self, topic: str | None = None, id: str | None = None) -> list[Quarantined]:
+        """What is in quarantine."""
+        name, bound = ("quarantined", ()) if topic is None else ("quarantined_of_topic", (topic,))
+        rows = self._session.execute(name, *bound)
+        aware = [row._replace(timestamp=_aware(row.timestamp)) for row in rows if id in (None, row.id)]
+        found = [quarantined_of(*row) for row in aware]
+        return sorted(found, key=lambda each: (each.key, each.partition, each.offset))
+
+    def discard(self, key: Key, offset: int | None = None) -> int:
+        """Gives up all records of a journal, or one."""
+        going = [each for each in self.quarantined(key.topic, key.id) if offset in (None, each.offset)]
+        for each in going:
+            _lift(self._session, key, each.partition, each.offset)
+        return len(going)
+
+    def close(self) -> None:
+        """Leaves the cluster."""
+        self._session.close()
+
+
+class _Slice:
+    """The verbs of one slice."""
+
+    def __init__(self, session: CassandraSession, topic: str, partition: int, moved: int | None) -> None:
+        self.old_segments: dict[Key, int] = {}
+        """Of heads that are where old versions have placed them."""
+        self._session = session
+        self._moved = moved
+        self._topic = topic
+        self._partition = partition
+        self._offset: int | None = None
+        self._parked: list[Any] | None = None
+
+    def lock_offset(self) -> int | None:
+        """Remembers the offset; `move_offset` finds out whether anybody else has moved it.
+
+        A serial read also ends what a compare-and-set has left undone, and costs as much as one. It is not needed
+        behind one of our own that is done: every plain read finds that, or that the store went back. Nor need the
+        question after it, who is parked, wait for the answer then: whoever was parked up to this offset was before it.
+        """
+        place = self._topic, self._partition
+        if self._moved is not None:
+            found, parked = self._send([self._later("offset", *place), self._later("parked", self._topic)])
+            self._offset, self._parked = _offset_of(found), list(parked)
+        if self._moved is None or self._offset != self._moved:
+            self._parked = None
+            self._offset = _offset_of(self._session.execute("offset", *place, serial=True))
+        return self._offset
+
+    def parked(self, keys: Sequence[Key]) -> set[Key]:
+        # One read a slice, and next to always of an empty partition.
+        rows = self._session.execute("parked", self._topic) if self._parked is None else self._parked
+        found = {id for (id,) in rows}
+        return {key for key in keys if key.id in found}
+
+    def heads(self, keys: Sequence[Key]) -> Mapping[Key, JournalHead]:
+        """Where the segment of today has none, the one of old versions is asked."""
+        found: dict[Key, JournalHead] = {}
+        for age in range(2):
+            places = [(key, metajournal_segments(key.id)) for key in keys if key not in found]
+            asked = [(key, segments[age]) for key, segments in places if age < len(segments)]
+            answers = self._all("head", [(key.topic, segment, key.id) for key, segment in asked])
+            for (key, segment), rows in zip(asked, answers, strict=True):
+                if rows:
+                    found[key] = head_of(rows[0])
+                if rows and age:
+                    self.old_segments[key] = segment
+        return found
+
+    def carry_out(self, changes: Sequence[JournalChange]) -> None:
+        # Journals are independent of each other, so their first writes go together, then their second ones, and so on.
+        try:
+            steps = [list(self._steps(change)) for change in changes]
+        except UnicodeEncodeError as error:
+            raise RejectedError(f"Cassandra cannot hold text that is not Unicode: {error}.") from error
+        for number in range(max(map(len, steps), default=0)):
+            requests = together(step[number] for step in steps if number < len(step))
+            self._send([partial(self._session.session.execute_async, each) for each in requests])
+
+    def attempt(self) -> AbstractContextManager[None]:
+        """Rows that no head shows are seen by nobody."""
+        return nullcontext()
+
+    def free(self, purged: Mapping[Key, int]) -> None:
+        for key, offset in purged.items():
+            self._session.execute("free", BASE_MICROS + offset, key.topic, key.id)
+
+    def lift(self, key: Key, partition: int, offset: int) -> None:
+        _lift(self._session, key, partition, offset)
+
+    def quarantine(self, records: Sequence[Quarantined]) -> None:
+        now = datetime.now(UTC)
+        if records:
+            bound = [(*_quarantined(each), now, BASE_MICROS + each.offset) for each in records]
+            self._all("insert_quarantined", bound)
+
+    def move_offset(self, offset: int) -> None:
+        now = datetime.now(UTC)
+        if self._offset is None:
+            answer = self._session.execute("insert_offset", self._topic, self._partition, offset, now, now)
+        elif offset > self._offset:
+            answer = self._session.execute("move_offset", offset, now, self._topic, self._partition, self._offset)
+        else:
+            return
+        if not answer.one()[0]:
+            raise FencedError(
+                f"Another replicator has moved {self._topic}[{self._partition}] on from {self._offset}.",
+                hint="What this one wrote is the same; it goes on from the new offset.",
+            )
+
+    def _steps(self, change: JournalChange) -> Iterator[Write]:
+        begins = any(_begins(dated.statement) for dated in change.statements)
+        for dated in change.statements:
+            yield from self._writes(change.key, dated, begins)
+
+    def _writes(self, key: Key, dated: Dated, begins: bool) -> Iterator[Write]:
+        """The writes that one of our statements comes to; none is sent before the last is answered."""
+        statement, micros = dated.statement, BASE_MICROS + dated.offset
+        match statement:
+            case InsertEvents():
+                yield from batches(self._session.prepared("insert_event"), key, statement, begins=begins)
+            case DeleteEvents():
+                yield from (self._write(*each) for each in _deletes(key, statement, micros))
+            case InsertHead():
+                self.old_segments.pop(key, None)
+                yield self._write("insert_head", *_new_head(key, statement), micros)
+            case UpdateHead():
+                yield self._write("update_head", micros, *_changed_head(statement), *self._place(key))
+            case DeleteHead():
+                yield self._write("void_snapshots", micros, key.id, key.topic)
+                yield self._write("delete_head", micros, *self._place(key))
+            case _:
+                assert_never(statement)
+
+    def _write(self, name: str, *bound: Any) -> Write:
+        return write(self._session.prepared(name), *bound)
+
+    def _later(self, name: str, *bound: Any) -> Callable[[], ResponseFuture]:
+        return partial(self._session.session.execute_async, self._session.prepared(name), bound)
+
+    def _place(self, key: Key) -> tuple[str, int, str]:
+        return key.topic, self.old_segments.get(key, metajournal_segment(key.id)), key.id
+
+    def _all(self, name: str, bound: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
+        return [list(rows) for rows in self._send([self._later(name, *each) for each in bound])]
+
+    def _send(self, sends: Sequence[Callable[[], ResponseFuture]]) -> list[Any]:
+        """Sends all, some at once, and waits for every answer; in the same order."""
+        answers: list[Any] = []
+        waiting: deque[ResponseFuture] = deque()
+        with cassandra_errors():
+            for send in sends:
+                if len(waiting) == AT_ONCE:
+                    answers.append(waiting.popleft().result())
+                waiting.append(send())
+            answers += [each.result() for each in waiting]
+        return answers
+
+
+def _offset_of(answer: ResultSet) -> int | None:
+    row = answer.one()
+    return None if row is None else int(row[0])
+
+
+def _begins(statement: Statement) -> bool:
+    """Whether a journal's life begins with it."""
+    return isinstance(statement, InsertHead) or (isinstance(statement, UpdateHead) and statement.record_id is not None)
+
+
+def _lift(session: CassandraSession, key: Key, partition: int, offset: int) -> None:
+    # At the time of the record itself: of two writes at one time the delete wins, so a replay does not bring it back.
+    session.execute("lift", BASE_MICROS + offset, key.topic, key.id, partition, offset)
+
+
+def _quarantined(each: Quarantined) -> tuple[Any, ...]:
+    record = each.record
+    place = each.key.topic, each.key.id, each.partition, each.offset
+    return (*place, each.reason, record.key, record.value, header_column(record), time_column(record))
+
+
+def _aware(time: datetime | None) -> datetime | None:
+    return None if time is None else time.replace(tzinfo=UTC)
+
+
+def _deletes(key: Key, statement: DeleteEvents, micros: int) -> Iterator[tuple[Any, ...]]:
+    span = statement.segments
+    whole = span.last if statement.to is None else span.last - 1
+    for segment in range(span.first, whole + 1):
+        yield ("delete_segment", micros, key.id, key.topic, segment)
+    if statement.to is not None:
+        yield ("delete_to", micros, key.id, key.topic, span.last, statement.to)
+
+
+def _new_head(key: Key, statement: InsertHead) -> tuple[Any, ...]:
+    head, created = statement.head, statement.created
+    after, on = _expiry(head.expiry)
+    return (
+        key.topic, metajournal_segment(key.id), key.id, head.partition_offset.partition, head.partition_offset.offset,
+        head.segment_size, head.seq_nr, head.delete_to, created, created.astimezone(UTC).date(), created, after, on,
+        head.record_id, statement.origin,
+    )  # fmt: skip
+
+
+def _changed_head(statement: UpdateHead) -> tuple[Any, ...]:
+    delete_to = None if statement.clears_delete_to else _or_unset(statement.delete_to)
+    after, on = UNSET_VALUE, UNSET_VALUE
+    if isinstance(statement.expiry, SetExpiry):
+        after, on = _expiry(statement.expiry.expiry)
+    elif isinstance(statement.expiry, RemoveExpiry):
+        after = on = None
+    place = statement.partition_offset
+    seq_nr, record_id = _or_unset(statement.seq_nr), _or_unset(statement.record_id)
+    return place.partition, place.offset, statement.updated, seq_nr, delete_to, record_id, after, on
+
+
+def _or_unset(value: Any) -> Any:
+    return UNSET_VALUE if value is None else value
+
+
+def _expiry(expiry: Expiry | None) -> tuple[Any, Any]:
+    if expiry is None:
+        return None, None
+    rest = expiry.after - timedelta(days=expiry.after.days)
+    return Duration(0, expiry.after.days, int(rest.total_seconds() * 1_000_000) * 1000), expiry.on
+
+
+# Rows of the table `journal` as the protocol carries them, in batches of one partition.
+#
+# The driver would encode every value of every row anew. What the events of one append share is encoded once here, in
+# the order of the statement `insert_event`.
+#
+# Columns without a value are left unset, because a null is written as a tombstone that readers pay for. A row is then
+# not written over as a whole, and need not be: whoever writes it again writes the same. Only a row of a former life
+# could have more columns, if it had the same number and the same millisecond and a paused replicator wrote it after
+# the purge. So the first append of a life, the one that a purge may be so close to, writes its nulls.
+#
+# All rows of a batch are of one partition of the store, so it is one mutation there, and limits of batches are not met.
+# What shares a request with others is decided elsewhere (`writes`).
+
+BASE_MICROS: Final = 1 << 52
+"""In the year 2112: no clock of today writes later."""
+BATCH_ROWS: Final = 200
+BATCH_BYTES: Final = 64 * 1024
+"""Of payloads; a larger one goes alone."""
+
+_INT: Final = Struct(">i").pack
+_BIGINT: Final = Struct(">q").pack
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_BINARY: Final = b"binary"
+
+
+def batches(insert: PreparedStatement, key: Key, statement: InsertEvents, *, begins: bool = False) -> Iterator[Write]:
+    """The rows of one segment; `UnicodeEncodeError` for half a character, which Cassandra could not hold.
+
+    `begins`: the first append of them is the first of a journal's life.
+    """
+    batch, size = list[Values](), 0
+    first = statement.events[0].partition_offset if begins else None
+    for values, length, place in _rows(key, statement):
+        if batch and (size + length > BATCH_BYTES or len(batch) == BATCH_ROWS):
+            yield Write(insert, batch)
+            batch, size = [], 0
+        batch.append(_with_nulls(values) if place is first else values)
+        size += length
+    yield Write(insert, batch)
+
+
+def _with_nulls(values: list[Any]) -> list[Any]:
+    return [None if value is UNSET_VALUE else value for value in values]
+
+
+def _rows(key: Key, statement: InsertEvents) -> Iterator[tuple[list[Any], int, PartitionOffset]]:
+    """The values of each row, how long its payload is, and the place of its append."""
+    place, shared = None, _NOTHING
+    for record in statement.events:
+        if place is None or record.partition_offset is not place:  # the first of an append
+            place, shared = record.partition_offset, _shared(key, statement, record)
+        before, sender, metadata, after = shared
+        event = record.event
+        payload, number = event.payload, _BIGINT(event.seq_nr)
+        if type(payload) is bytes and not event.tags:
+            row = [*before, number, *sender, UNSET_VALUE, metadata, _BINARY, UNSET_VALUE, payload, *after]
+            yield row, len(payload), place
+        else:
+            own = _own(event)
+            tags, *columns = own
+            row = [*before, number, *sender, tags, metadata, *columns, *after]
+            yield row, sum(map(_length, own)), place
+
+
+class _Shared(NamedTuple):
+    """What the rows of an append have in common, in the order of the statement."""
+
+    before: Sequence[bytes] = ()
+    sender: Sequence[Any] = ()
+    metadata: bytes = b""
+    after: Sequence[Any] = ()
+
+
+_NOTHING: Final = _Shared()
+
+
+def _shared(key: Key, statement: InsertEvents, record: EventRecord) -> _Shared:
+    sender = (
+        _BIGINT((record.timestamp - _EPOCH) // _MILLISECOND),
+        UNSET_VALUE if statement.record_id is None else statement.record_id.bytes,
+        _INT(record.partition_offset.partition),
+        _BIGINT(record.offset),
+        _text(record.origin),
+        _text(record.version),
+    )
+    return _Shared(
+        (key.id.encode(), key.topic.encode(), _BIGINT(statement.segment)),
+        sender,
+        to_column(record.metadata).encode(),
+        (_map(record.headers), _BIGINT(BASE_MICROS + record.offset)),
+    )
+
+
+def _own(event: Event) -> list[Any]:
+    payload = to_columns(event.payload)
+    binary = UNSET_VALUE if payload.binary is None else payload.binary
+    return [_set(event.tags), _text(payload.type), _text(payload.text), binary]
+
+
+def _length(value: Any) -> int:
+    return 0 if value is UNSET_VALUE else len(value)
+
+
+def _text(text: str | None) -> Any:
+    return UNSET_VALUE if text is None else text.encode()
+
+
+def _set(tags: frozenset[str]) -> Any:
+    return _INT(len(tags)) + _sized(sorted(tags)) if tags else UNSET_VALUE
+
+
+def _map(headers: Mapping[str, str]) -> Any:
+    texts = [text for pair in headers.items() for text in pair]
+    return _INT(len(headers)) + _sized(texts) if headers else UNSET_VALUE
+
+
+def _sized(texts: Iterable[str]) -> bytes:
+    return b"".join(_INT(len(data)) + data for data in (text.encode() for text in texts))
+
+
+# Writes that are on their way together, in as few requests as Cassandra likes.
+#
+# A request costs node and driver more than a small row in it, and at some hundred appends a second nearly all that is
+# to be written is small. So small writes of several journals share a request: an unlogged batch, within the limits
+# above which a node warns of batches that span partitions (10 partitions, 5 KiB). A write that is larger than that
+# goes alone; it is one mutation, which no limit counts.
+#
+# Such a batch promises nothing but to answer when all of it is written. Nothing more is needed: its writes are of
+# different journals, and every one may be carried out again.
+
+TOGETHER: Final = 10
+"""Partitions in a batch; a node warns of more (`unlogged_batch_across_partitions_warn_threshold`)."""
+TOGETHER_BYTES: Final = 5 * 1024
+"""A node warns of more (`batch_size_warn_threshold`), and refuses ten times as much."""
+CELL_BYTES: Final = 20
+"""What a node counts for a cell beside its value."""
+MANY_ROWS: Final = 20
+"""Of events, each with a dozen cells: more need not be counted."""
+
+Values: TypeAlias = Sequence[Any]
+"""Of one row, as the protocol carries them."""
+
+
+class Write(NamedTuple):
+    """Rows of one partition of the store, all written with one statement."""
+
+    statement: PreparedStatement
+    rows: Sequence[Values]
+
+    @property
+    def size(self) -> int:
+        """About how many bytes a node counts for it."""
+        if len(self.rows) > MANY_ROWS:
+            return TOGETHER_BYTES
+        return sum(CELL_BYTES + len(value or b"") for row in self.rows for value in row if value is not UNSET_VALUE)
+
+
+def write(statement: PreparedStatement, *values: Any) -> Write:
+    """One row, its values encoded by the driver."""
+    return Write(statement, [statement.bind(values).values])
+
+
+def together(writes: Iterable[Write]) -> Iterator[BoundStatement | BatchStatement]:
+    """The requests for writes of different partitions; in the same order."""
+    some: list[Write] = []
+    size = 0
+    for each in writes:
+        if some and (len(some) == TOGETHER or size + each.size > TOGETHER_BYTES):
+            yield _request(some)
+            some, size = [], 0
+        some.append(each)
+        size += each.size
+    if some:
+        yield _request(some)
+
+
+def _request(writes: Sequence[Write]) -> BoundStatement | BatchStatement:
+    if len(writes) == 1 and len(writes[0].rows) == 1:
+        bound = BoundStatement(writes[0].statement)
+        bound.values = writes[0].rows[0]
+        return bound
+    batch = BatchStatement(BatchType.UNLOGGED)
+    batch.is_idempotent = True
+    for statement, rows in writes:
+        bound = BoundStatement(statement)
+        for values in rows:
+            bound.values = values  # the batch takes the values, not the statement around them
+            batch.add(bound)
+    return batch

@@ -1,0 +1,293 @@
+"""A session with a Cassandra cluster, its statements prepared once, its errors in our families."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.parse import parse_qs, unquote, urlsplit
+from uuid import uuid4
+
+from inorder.database import sql
+from inorder.model.errors import ConfigurationError, InorderError, RejectedError, TransientError, UnreachableError
+
+try:
+    from cassandra import (
+        AuthenticationFailed,
+        ConsistencyLevel,
+        DriverException,
+        InvalidRequest,
+        OperationTimedOut,
+        RequestExecutionException,
+        Unauthorized,
+    )
+    from cassandra.auth import PlainTextAuthProvider
+    from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, Session
+    from cassandra.policies import DCAwareRoundRobinPolicy, RoundRobinPolicy, TokenAwarePolicy
+    from cassandra.query import PreparedStatement, named_tuple_factory
+except ModuleNotFoundError as error:
+    raise ConfigurationError(
+        "journal.store names Cassandra, but the package cassandra-driver is not installed.",
+        hint="Install it with `pip install 'inorder[cassandra]'`.",
+    ) from error
+
+CONNECT_SECONDS: Final = 10.0
+ANSWER_SECONDS: Final = 10.0
+DEFAULT_PORT: Final = 9042
+DEFAULT_KEYSPACE: Final = "journal"
+# Statements that are on their way together are a packet each. With Nagle's delay the second would wait until the node
+# has answered the first, and with it for the disk.
+_AT_ONCE: Final = ((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),)
+_STATEMENTS = sql.load("inorder.journal", "sql/cassandra/journal.cql")
+
+# The first that fits.
+FAMILIES: Final[tuple[tuple[type[Exception], type[InorderError]], ...]] = (
+    (AuthenticationFailed, ConfigurationError),
+    (Unauthorized, ConfigurationError),
+    (NoHostAvailable, UnreachableError),
+    (OperationTimedOut, UnreachableError),
+    (InvalidRequest, RejectedError),
+    (RequestExecutionException, TransientError),
+    (DriverException, TransientError),
+)
+
+_HINTS: Final[dict[type[InorderError], str]] = {
+    UnreachableError: "Check that the nodes of journal.store run; it is tried again.",
+    TransientError: "It is tried again.",
+    ConfigurationError: "Check journal.store and the rights of its user.",
+    RejectedError: "Where a table is missing, `inorder schema install --layout journal` makes it.",
+}
+
+
+@contextmanager
+def cassandra_errors() -> Iterator[None]:
+    """Errors of the driver, as ours."""
+    try:
+        yield
+    except tuple(kind for kind, _ in FAMILIES) as error:
+        family = next(family for kind, family in FAMILIES if isinstance(error, kind))
+        text = str(error).strip().splitlines() or [type(error).__name__]
+        raise family(f"Cassandra: {text[0][:300]}.", hint=_HINTS.get(family, "")) from error
+
+
+class CassandraSession:
+    """One cluster, connected at the first statement; many threads may use it."""
+
+    def __init__(self, url: str) -> None:
+        """`cassandra://user:password@host,host:port/keyspace?dc=name&replicas=3`."""
+        parts = urlsplit(url)
+        query = parse_qs(parts.query)
+        hosts, _, port = parts.netloc.rpartition("@")[2].partition(":")
+        self.keyspace = sql.quoted(parts.path.strip("/") or DEFAULT_KEYSPACE)
+        self.replicas = _number(query.get("replicas", ["1"])[0], "replicas")
+        self._hosts = hosts.split(",") if hosts else ["127.0.0.1"]
+        self._port = _number(port or str(DEFAULT_PORT), "the port")
+        self._login = (unquote(parts.username or ""), unquote(parts.password or ""))
+        self._dc = query.get("dc", [""])[0]
+        self._lock = threading.Lock()
+        self._session: Session | None = None
+        self._cluster: Cluster | None = None
+        self._prepared: dict[str, PreparedStatement] = {}
+
+    def execute(self, name: str, *bound: Any, serial: bool = False) -> Any:
+        """Runs a named statement; what it returns is fetched page by page."""
+        with cassandra_errors():
+            return self.session.execute(self.prepared(name, serial=serial), bound)
+
+    def execute_ddl(self, statement: str) -> None:
+        """Runs a statement that is not prepared."""
+        with cassandra_errors():
+            self.session.execute(statement, timeout=60)
+
+    def rendered(self, name: str) -> str:
+        """A statement of this keyspace."""
+        return _STATEMENTS.render(name, keyspace=self.keyspace, replicas=str(self.replicas))
+
+    def prepared(self, name: str, *, serial: bool = False) -> PreparedStatement:
+        """A statement of this keyspace, prepared once; `serial` reads see what a compare-and-set has written."""
+        label = f"{name}, serial" if serial else name
+        found = self._prepared.get(label)
+        if found is None:
+            with cassandra_errors():
+                found = self.session.prepare(self.rendered(name))
+            found.is_idempotent = True
+            if serial:
+                found.consistency_level = ConsistencyLevel.LOCAL_SERIAL
+            self._prepared[label] = found
+        return found
+
+    @property
+    def session(self) -> Session:
+        """The driver's session."""
+        with self._lock:
+            if self._session is None:
+                self._cluster = self._new_cluster()
+                with cassandra_errors():
+                    self._session = self._cluster.connect()
+            return self._session
+
+    def close(self) -> None:
+        """Leaves the cluster; may be called twice, and used again afterwards."""
+        with self._lock:
+            cluster, self._cluster, self._session = self._cluster, None, None
+            self._prepared.clear()
+        if cluster is not None:
+            cluster.shutdown()
+
+    def _new_cluster(self) -> Cluster:
+        near = DCAwareRoundRobinPolicy(local_dc=self._dc) if self._dc else RoundRobinPolicy()
+        profile = ExecutionProfile(
+            load_balancing_policy=TokenAwarePolicy(near),
+            consistency_level=ConsistencyLevel.LOCAL_QUORUM,
+            serial_consistency_level=ConsistencyLevel.LOCAL_SERIAL,
+            request_timeout=ANSWER_SECONDS,
+            row_factory=named_tuple_factory,
+        )
+        user, password = self._login
+        return Cluster(
+            self._hosts,
+            self._port,
+            auth_provider=PlainTextAuthProvider(user, password) if user else None,
+            execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+            protocol_version=5,
+            connect_timeout=CONNECT_SECONDS,
+            sockopts=_AT_ONCE,
+        )
+
+
+def _number(text: str, what: str) -> int:
+    if not text.isdecimal():
+        raise ConfigurationError(
+            f"{text!r} is not a number ({what} in journal.store).", hint="Write cassandra://host:9042/journal."
+        )
+    return int(text)
+
+
+# Keyspace, tables and numbered migrations, made by one installer at a time.
+#
+# The number of the last migration stands in `setting['schema-version']`. A fresh keyspace begins with the last one;
+# an older one gets what it lacks, each step followed by its number; a newer one is left as it is, but for the tables
+# that only we have. The lock is a row with a time to live, taken by a compare-and-set, as other versions take it. It
+# is asked for only when there is work.
+
+LOCK_ID = "kafka-journal"
+LOCK_SECONDS = 60
+PATIENCE_SECONDS = 60.0
+VERSION_KEY = "schema-version"
+IDENTITY_KEY = "store-id"
+OURS = frozenset({"quarantine", "snapshot"})
+"""Tables that other versions do not know, so that their numbers say nothing about them."""
+OUR_COLUMNS = {"add_snapshot_place": ("snapshot", "offset")}
+"""Statements for columns that our first version did not have, each with one of them: these have no numbers either."""
+
+_SCHEMA_STATEMENTS: Mapping[str, str] = sql.load("inorder.journal", "sql/cassandra/journal.cql")
+TABLES = tuple(name for name in _SCHEMA_STATEMENTS if name.startswith("create_") and name != "create_keyspace")
+MIGRATIONS = tuple(name for name in _SCHEMA_STATEMENTS if name.startswith("migrate_"))
+LAST = len(MIGRATIONS) - 1
+# What an existing column or table is answered with: another installer was here.
+_DONE = "already exists"
+
+
+def install(session: CassandraSession) -> list[str]:
+    """Makes what does not exist and carries out the migrations that are due; returns the statements that were run.
+
+    Safe to run at every start, and by several at once.
+    """
+    found = _tables(session)
+    run = [] if "setting" in found else _run(session, ("create_keyspace", "create_locks", "create_setting"))
+    if _version(session) >= LAST and found.keys() >= OURS and not _lacking(found):
+        return run
+    with _lock(session):
+        version, found = _version(session), _tables(session)
+        run += [_migrate(session, name) for name in _lacking(found)]
+        if version >= LAST:
+            return run + _run(session, [f"create_{table}" for table in sorted(OURS - found.keys())])
+        if "journal" not in found:
+            run += _run(session, TABLES)
+            _write_version(session, LAST)
+            return run
+        for number in range(version + 1, LAST + 1):
+            run.append(_migrate(session, MIGRATIONS[number]))
+            _write_version(session, number)
+        return run + _run(session, TABLES)
+
+
+def identify(session: CassandraSession) -> None:
+    """Gives the store a random name, unless it has one; of several who try, the first decides."""
+    if identity(session) is None:
+        session.execute("add_setting", IDENTITY_KEY, str(uuid4()), datetime.now(UTC), socket.gethostname())
+
+
+def identity(session: CassandraSession) -> str | None:
+    """The random name of the store, which tells notices about it from those about others."""
+    row = session.execute("setting", IDENTITY_KEY, serial=True).one()
+    return str(row[0]) if row else None
+
+
+def statements(session: CassandraSession) -> list[str]:
+    """The DDL of a fresh keyspace, for printing."""
+    return [session.rendered(name) for name in ("create_keyspace", *TABLES)]
+
+
+def _run(session: CassandraSession, names: Iterable[str]) -> list[str]:
+    made = [session.rendered(name) for name in names]
+    for statement in made:
+        session.execute_ddl(statement)
+    return made
+
+
+def _tables(session: CassandraSession) -> Mapping[str, Collection[str]]:
+    """The columns of each table, as they are now."""
+    session.session.cluster.refresh_schema_metadata()
+    keyspace = session.session.cluster.metadata.keyspaces.get(session.keyspace.strip('"'))
+    return {} if keyspace is None else {name: set(table.columns) for name, table in keyspace.tables.items()}
+
+
+def _lacking(found: Mapping[str, Collection[str]]) -> list[str]:
+    """The statements for columns that our own tables should have and do not."""
+    return [name for name, (table, column) in OUR_COLUMNS.items() if column not in found.get(table, (column,))]
+
+
+def _version(session: CassandraSession) -> int:
+    row = session.execute("setting", VERSION_KEY).one()
+    return int(row[0]) if row else -1
+
+
+def _write_version(session: CassandraSession, version: int) -> None:
+    session.execute("set_setting", VERSION_KEY, str(version), datetime.now(UTC), socket.gethostname())
+
+
+def _migrate(session: CassandraSession, name: str) -> str:
+    statement = session.rendered(name)
+    try:
+        session.execute_ddl(statement)
+    except RejectedError as error:
+        # A step that was carried out before its number was written.
+        if _DONE not in error.message and "conflicts with an existing column" not in error.message:
+            raise
+    return statement
+
+
+@contextmanager
+def _lock(session: CassandraSession) -> Iterator[None]:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not _locked(session):
+        if time.monotonic() > deadline:
+            raise TransientError(
+                f"Somebody has held the lock {LOCK_ID!r} of {session.keyspace} for {PATIENCE_SECONDS:g} s.",
+                hint=f"It ends by itself within {LOCK_SECONDS} s of its holder's death; try again.",
+            )
+        threading.Event().wait(0.1)
+    try:
+        yield
+    finally:
+        session.execute("unlock", LOCK_ID)
+
+
+def _locked(session: CassandraSession) -> bool:
+    expiry = LOCK_SECONDS * 1000
+    return bool(session.execute("lock", LOCK_ID, expiry, datetime.now(UTC), LOCK_SECONDS).one()[0])

@@ -1,0 +1,123 @@
+"""Snapshots in Cassandra: savers of one journal take turns, and every cell has the time of its mark.
+
+The turn is a row in `locks` that ends by itself. Whoever holds it sends a mark, reads the ring, writes, and gives the
+turn back by a compare-and-set. If that finds the turn gone, nothing counts and all is done again with a new mark.
+
+A cell's time is made of the mark's offset, as in `journal_replica`: the tombstone of a purge lies over all that was
+placed before it, whenever it is written; and a saver who was paused and lost its turn loses to those who came after it,
+since their marks are behind its own. No two snapshots have one time, so the cells of two never mix.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final, TypeVar
+from uuid import uuid4
+
+from inorder.journal.snapshots import SnapshotRow, Standing, fitting, placement
+from inorder.journal.stores.cassandra_replica import BASE_MICROS
+from inorder.journal.stores.cassandra_session import CassandraSession
+from inorder.journal.stores.rows import SnapshotColumns, snapshot_columns, stored_snapshot
+from inorder.model.errors import TransientError
+from inorder.model.journal import Key, PartitionOffset, Snapshot, SnapshotCriteria
+
+T = TypeVar("T")
+
+TURN_SECONDS: Final = 30
+PATIENCE_SECONDS: Final = 60.0
+"""Longer than a turn, so that a saver who died is waited for."""
+_PAUSE_SECONDS: Final = 0.02
+
+
+class CassandraSnapshots:
+    """A `SnapshotStore` on a keyspace."""
+
+    def __init__(self, url: str, *, turn_seconds: int = TURN_SECONDS) -> None:
+        self._session = CassandraSession(url)
+        self._turn_seconds = turn_seconds
+
+    def rows(self, key: Key) -> list[SnapshotRow]:
+        """The ring."""
+        found = self._session.execute("snapshots", key.id, key.topic)
+        return [
+            SnapshotRow(slot, seq_nr, timestamp.replace(tzinfo=UTC), PartitionOffset(partition, offset), life)
+            for slot, seq_nr, timestamp, partition, offset, life in found
+        ]
+
+    def load(self, key: Key, row: SnapshotRow) -> Snapshot | None:
+        """One snapshot, if its slot is as it was."""
+        found = self._session.execute("snapshot", key.id, key.topic, row.slot).one()
+        if found is None or (found.partition, found.offset) != (row.place.partition, row.place.offset):
+            return None
+        columns = SnapshotColumns(*found[2:])
+        return stored_snapshot(columns._replace(timestamp=columns.timestamp.replace(tzinfo=UTC)))
+
+    def save(self, key: Key, snapshot: Snapshot, size: int, stand: Callable[[], Standing]) -> bool:
+        """Written in a turn."""
+        columns = snapshot_columns(snapshot)
+
+        def write() -> bool:
+            standing = stand()
+            placed = placement(self.rows(key), standing, snapshot.seq_nr, snapshot.timestamp, size)
+            if placed is None:
+                return False
+            place, life = standing.place, standing.stored_life
+            row = key.id, key.topic, placed.slot, place.partition, place.offset, life, *columns
+            self._session.execute("save_snapshot", *row, _micros(standing))
+            for slot in placed.emptied:
+                self._session.execute("delete_snapshot", _micros(standing), key.id, key.topic, slot)
+            return True
+
+        return self._in_turn(key, write)
+
+    def delete(self, key: Key, criteria: SnapshotCriteria, stand: Callable[[], Standing]) -> int:
+        """Deleted in a turn."""
+
+        def write() -> int:
+            standing = stand()
+            going = fitting(self.rows(key), standing, criteria)
+            for row in going:
+                self._session.execute("delete_snapshot", _micros(standing), key.id, key.topic, row.slot)
+            return len(going)
+
+        return self._in_turn(key, write)
+
+    def close(self) -> None:
+        """Leaves the cluster."""
+        self._session.close()
+
+    def _in_turn(self, key: Key, write: Callable[[], T]) -> T:
+        name, token = f"snapshot {key}", str(uuid4())
+        while True:
+            self._take_turn(name, token)
+            try:
+                done = write()
+            finally:
+                is_ours = bool(self._session.execute("unlock_snapshots", name, token).one()[0])
+            if is_ours:
+                return done
+
+    def _take_turn(self, name: str, token: str) -> None:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        pause = threading.Event()
+        while not self._has_turn(name, token):
+            if time.monotonic() > deadline:
+                raise TransientError(
+                    f"Somebody else has saved {name!r} for {PATIENCE_SECONDS:g} s.",
+                    hint=f"A turn ends by itself within {self._turn_seconds} s; try again.",
+                )
+            pause.wait(_PAUSE_SECONDS)
+
+    def _has_turn(self, name: str, token: str) -> bool:
+        seconds = self._turn_seconds
+        asked = name, seconds * 1000, datetime.now(UTC), token, seconds
+        answer = self._session.execute("lock_snapshots", *asked).one()
+        # Ours too where the answer to the first asking was lost.
+        return bool(answer[0]) or getattr(answer, "metadata", None) == token
+
+
+def _micros(standing: Standing) -> int:
+    return BASE_MICROS + standing.place.offset

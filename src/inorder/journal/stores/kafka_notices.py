@@ -1,0 +1,301 @@
+"""Publishes how far a store is, without ever holding up whoever replicates.
+
+A thread of its own sends what is newest for each partition, at once, and rests for a few milliseconds; what comes
+meanwhile replaces what waits. So a lone slice is announced right after its commit, many small ones cost few records,
+and whatever happens to Kafka, no more waits here than one offset a partition.
+
+A notice is a hint. It need not survive a broker, so one replica's answer is enough; one that could not be sent is tried
+again a second later, unless there is a newer one. That this is so is logged once, and once when it is over.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from inorder.journal.reading.waiting import Notice, StoreWait, Waiters, notice_of
+from inorder.journal.stores.kafka_log import PROPERTIES, KafkaTail
+from inorder.journal.stores.opening import JournalStore
+from inorder.journal.stores.ports import EventualJournal
+from inorder.kafka.admin import Cluster, Place, ensure_compacted_topic
+from inorder.kafka.errors import CLIENT_LOG, words
+from inorder.model.errors import InorderError, TopicUnavailableError
+from inorder.settings import Settings
+
+log = logging.getLogger("inorder.journal")
+
+REST_SECONDS: Final = 0.005
+RETRY_SECONDS: Final = 1.0
+CLOSE_SECONDS: Final = 1.0
+_FLUSH_SECONDS: Final = 3.0
+
+OURS: Mapping[str, object] = {
+    "linger.ms": 0,
+    "acks": 1,
+    "enable.idempotence": False,
+    "queue.buffering.max.messages": 10_000,
+    # A topic that the broker makes by itself is not compacted.
+    "allow.auto.create.topics": False,
+    # Less than a flush waits, so that after one the fate of everything is known.
+    "message.timeout.ms": 2_000,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAnnouncers:
+    """Opens announcers in whichever process calls it; it travels pickled, and equal ones open equal announcers."""
+
+    properties: tuple[tuple[str, Any], ...] = field(repr=False)
+    """Not shown, as they may hold a password."""
+    topic: str
+    store: str
+
+    @classmethod
+    def of(cls, properties: Mapping[str, Any], topic: str, store: str) -> OffsetAnnouncers:
+        """To a topic of a cluster, for the store of a name."""
+        return cls(tuple(sorted(properties.items())), topic, store)
+
+    def __call__(self) -> OffsetAnnouncer:
+        return OffsetAnnouncer(dict(self.properties), self.topic, self.store)
+
+
+class OffsetAnnouncer:
+    """An `Announcer` on Kafka; nothing connects before there is something to tell."""
+
+    def __init__(self, properties: Mapping[str, Any], topic: str, store: str) -> None:
+        self._properties = dict(properties)
+        self._topic = topic
+        self._store = store
+        self._changed = threading.Condition()
+        self._pending: dict[Place, int] = {}
+        self._thread: threading.Thread | None = None
+        self._closing = threading.Event()
+        self._is_failing = False
+
+    def announce(self, topic: str, partition: int, offset: int) -> None:
+        """Leaves it to the thread."""
+        with self._changed:
+            place = topic, partition
+            self._pending[place] = max(offset, self._pending.get(place, -1))
+            if self._thread is None:
+                self._closing = threading.Event()
+                self._thread = threading.Thread(
+                    target=self._run, args=(self._closing,), name="inorder-offset-announcer", daemon=True
+                )
+                self._thread.start()
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Lets the thread send what waits, and end; a broker that is away is not waited for."""
+        with self._changed:
+            thread, self._thread = self._thread, None
+            self._closing.set()
+            self._changed.notify()
+        if thread is not None:
+            thread.join(CLOSE_SECONDS)
+
+    def _run(self, closing: threading.Event) -> None:
+        producer: Producer | None = None
+        while due := self._take(closing):
+            try:
+                producer = producer or self._producer()
+                left, reason = self._send(producer, due)
+            except (InorderError, KafkaException, BufferError) as error:
+                left, reason = due, str(error)
+            self._tell(reason)
+            if left:
+                producer = None  # the topic may be gone: the next one looks, and makes it
+                self._put_back(left)
+            if closing.wait(RETRY_SECONDS if left else REST_SECONDS) and left:
+                return
+
+    def _take(self, closing: threading.Event) -> dict[Place, int]:
+        with self._changed:
+            self._changed.wait_for(lambda: self._pending or closing.is_set())
+            due, self._pending = self._pending, {}
+            return due
+
+    def _put_back(self, left: Mapping[Place, int]) -> None:
+        with self._changed:
+            for place, offset in left.items():
+                self._pending[place] = max(offset, self._pending.get(place, -1))
+
+    def _producer(self) -> Producer:
+        # Asked first, since making it needs a right that nothing else of ours does.
+        if Cluster(self._properties).partitions(self._topic) is None:
+            ensure_compacted_topic(self._properties, self._topic, 1)
+        return Producer({**self._properties, **OURS}, logger=CLIENT_LOG)
+
+    def _send(self, producer: Producer, due: Mapping[Place, int]) -> tuple[dict[Place, int], str]:
+        """Sends and waits for the answers; what could not be sent, and why."""
+        left, reasons = dict(due), [""]
+
+        def note(place: Place, error: KafkaError | None) -> None:
+            if error is None:
+                del left[place]
+            else:
+                reasons.append(words(error))
+
+        for place, offset in due.items():
+            notice = Notice(self._store, place, offset)
+
+            def on_delivery(error: KafkaError | None, _: Message, place: Place = place) -> None:
+                note(place, error)
+
+            # One partition, so that the newest notice of a key is the last.
+            producer.produce(self._topic, notice.value(), notice.key(), partition=0, on_delivery=on_delivery)
+        producer.flush(_FLUSH_SECONDS)
+        return left, reasons[-1] or ("no answer in time." if left else "")
+
+    def _tell(self, reason: str) -> None:
+        if reason and not self._is_failing:
+            log.warning("journal.offsets_not_announced topic=%s reason=%s", self._topic, reason)
+        elif not reason and self._is_failing:
+            log.info("journal.offsets_announced_again topic=%s", self._topic)
+        self._is_failing = bool(reason)
+
+
+# Follows the topic of notices for all readers of one `Journals`, on a thread that starts with the first who waits.
+#
+# It begins at the end of the topic and keeps nothing of what it reads. What was announced before is of no use:
+# whoever waits has asked the store, or is woken to do so once the end was found. The same after every trouble, since
+# notices may have come meanwhile: the topic was deleted, made anew, or the broker was away.
+#
+# The store's name is asked of the store itself, and again when a wait was in vain: perhaps it has been made anew.
+
+
+POLL_SECONDS: Final = 0.25
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 2.0
+# The broker answers as soon as there is a notice; only an idle topic waits for so long.
+_PATIENT: Mapping[str, object] = {**PROPERTIES, "fetch.wait.max.ms": 500, "enable.partition.eof": False}
+
+
+class ReplicatedOffsets:
+    """`Notices` from Kafka; `store` tells the name of the store, None as long as it has none."""
+
+    def __init__(self, properties: Mapping[str, Any], topic: str, store: Callable[[], str | None]) -> None:
+        self._properties = dict(properties)
+        self._topic = topic
+        self._ask_store = store
+        self._store: str | None = None
+        self._lock = threading.Lock()
+        self._waiters = Waiters()
+        self._doubts_store = threading.Event()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._is_failing = False
+
+    @contextmanager
+    def listen(self, place: Place, offset: int) -> Iterator[threading.Event | None]:
+        """An event that is set whenever the store may have passed the offset; None where waiting is not worth it."""
+        heard = threading.Event()
+        with self._lock:
+            if self._stopping.is_set() or not self._waiters.is_worth_it(place, offset):
+                leave = None
+            else:
+                leave = self._waiters.add(place, offset, heard.set)
+                self._start()
+        if leave is None:
+            yield None
+            return
+        try:
+            yield heard
+        finally:
+            with self._lock:
+                leave()
+
+    def in_vain(self, place: Place, offset: int) -> None:
+        """Somebody waited for this and heard nothing in time."""
+        with self._lock:
+            self._waiters.in_vain(place, offset)
+        self._doubts_store.set()
+
+    def close(self) -> None:
+        """Ends the thread; may be called twice."""
+        with self._lock:
+            self._stopping.set()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="inorder-replicated-offsets", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        pause = _FIRST_PAUSE
+        while not self._stopping.is_set():
+            try:
+                with closing(KafkaTail(self._properties, self._topic, _PATIENT)) as tail:
+                    self._begin(tail)
+                    pause = _FIRST_PAUSE
+                    self._follow(tail)
+            except InorderError as error:
+                self._tell(error)
+                self._stopping.wait(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _begin(self, tail: KafkaTail) -> None:
+        self._store = self._ask_store()
+        extents = Cluster(self._properties).extents(self._topic)
+        if extents is None:
+            text = f"Topic {self._topic!r} does not exist."
+            raise TopicUnavailableError(self._topic, text, hint="A replicator of this version makes it.")
+        tail.start({partition: extent.end for partition, extent in extents.items()})
+        with self._lock:
+            self._waiters.may_have_missed()
+        self._is_failing = False
+
+    def _follow(self, tail: KafkaTail) -> None:
+        while not self._stopping.is_set():
+            for records in tail.poll(POLL_SECONDS).values():
+                for record in records:
+                    self._hear(record.key, record.value)
+            if self._doubts_store.is_set():
+                self._doubts_store.clear()
+                self._store = self._ask_store()
+
+    def _hear(self, key: bytes | None, value: bytes | None) -> None:
+        notice = notice_of(key, value)
+        if notice is not None and notice.store == self._store:
+            with self._lock:
+                self._waiters.told(notice.place, notice.offset)
+
+    def _tell(self, error: InorderError) -> None:
+        if not self._is_failing:
+            log.warning("journal.notices_not_heard topic=%s reason=%s", self._topic, error)
+        self._is_failing = True
+
+
+# Telling readers how far the store is, and hearing it, from the settings.
+
+
+def announcers(settings: Settings, store: JournalStore) -> OffsetAnnouncers | None:
+    """What replicators of this store announce with; None where nothing is to be announced."""
+    name = store.identity() if settings.journal.replicated_topic else None
+    if name is None:
+        return None
+    return OffsetAnnouncers.of(settings.kafka.properties, settings.journal.replicated_topic, name)
+
+
+def replicated_offsets(settings: Settings, store: JournalStore) -> ReplicatedOffsets | None:
+    """What readers of this store listen with; None where they do not wait. Nothing connects yet."""
+    if not settings.journal.wait_for_store_ms:
+        return None
+    return ReplicatedOffsets(settings.kafka.properties, settings.journal.replicated_topic, store.identity)
+
+
+def store_wait(settings: Settings, store: EventualJournal, notices: ReplicatedOffsets | None) -> StoreWait | None:
+    """How readers wait for a store."""
+    if notices is None:
+        return None
+    return StoreWait(store, notices, time.monotonic, seconds=settings.journal.wait_for_store_ms / 1000)

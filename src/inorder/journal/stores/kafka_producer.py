@@ -1,0 +1,192 @@
+"""Sending records of journals: each is acknowledged by all replicas, and the caller holds a future of its place.
+
+The client packs what several threads send at once into one batch, and a broker refuses a batch as a whole. So that one
+append that is too large takes no other with it, a topic's limit is read before the first record goes there. A larger
+record is refused here, measured without compression. Topics with a limit below the client's own batch have a producer
+whose batches stay below it.
+
+Order: one producer for a topic, idempotent, so the records that a thread sends to a partition arrive in its order.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from inorder.kafka.admin import Cluster
+from inorder.kafka.errors import CLIENT_LOG, IN_FLIGHT, OF_THE_TOPIC, error_of, meaning, unavailable, words
+from inorder.kafka.topic_facts import DEFAULT_BATCH_SIZE, size_of
+from inorder.model.errors import InorderError, RejectedError, TopicUnavailableError, TransientError, UnknownOutcomeError
+from inorder.model.journal import PartitionOffset
+from inorder.model.message import Record
+from inorder.model.outbox_row import OutboxRow
+
+POLL_SECONDS = 0.2
+FRAMING_BYTES = 128
+"""More than a batch of one record has around its key, value and headers."""
+FIELD_BYTES = 10
+"""More than the lengths of a header's name and value take."""
+CLOSE_SECONDS = 10.0
+
+DEFAULTS: Mapping[str, object] = {
+    # Whoever appends waits for the answer; what others append meanwhile fills the next batch by itself.
+    "linger.ms": 0,
+    "compression.type": "lz4",
+    "message.timeout.ms": 30_000,
+    "queue.buffering.max.messages": 1_000_000,
+}
+"""What users may change."""
+
+OURS: Mapping[str, object] = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "partitioner": "murmur2_random",
+}
+"""What the journal depends on: nothing acknowledged is lost, and every client finds a journal in the same partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTopic:
+    """What was learnt of a topic before the first record went there."""
+
+    partitions: int
+    max_bytes: int
+
+
+class JournalProducer:
+    """Any thread sends; delivery reports come on a thread of each producer's own."""
+
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        self._properties = dict(properties)
+        self._lock = threading.Lock()
+        self._topics: dict[str, KnownTopic] = {}
+        self._by_limit: dict[int, _Polled] = {}
+        self._is_closed = False
+
+    def send(self, record: Record) -> Future[PartitionOffset]:
+        """Hands a record over; whatever prevents it is in the future."""
+        future: Future[PartitionOffset] = Future()
+        try:
+            known = self._topics.get(record.topic) or self._learn(record.topic)
+            _check_size(record, known)
+            self._producer(known.max_bytes).produce(record, future)
+        except InorderError as error:
+            future.set_exception(error)
+        return future
+
+    def partitions(self, topic: str) -> int | None:
+        """How many partitions a topic had when it was first used; None before that."""
+        known = self._topics.get(topic)
+        return known.partitions if known else None
+
+    def close(self) -> None:
+        """Waits for what is under way, within a limit; may be called twice."""
+        with self._lock:
+            self._is_closed = True
+            producers = list(self._by_limit.values())
+            self._by_limit.clear()
+        for producer in producers:
+            producer.close()
+
+    def _learn(self, topic: str) -> KnownTopic:
+        cluster = Cluster(self._properties)
+        partitions = cluster.partitions(topic)
+        if partitions is None:
+            raise TopicUnavailableError(
+                topic, f"Topic {topic!r} does not exist.", hint="Create it; a journal's topic must not be compacted."
+            )
+        limit = int(cluster.topic_settings(topic)["max.message.bytes"])
+        known = self._topics[topic] = KnownTopic(partitions, limit)
+        return known
+
+    def _producer(self, max_bytes: int) -> _Polled:
+        batch = min(max_bytes, int(str(self._properties.get("batch.size", DEFAULT_BATCH_SIZE))))
+        with self._lock:
+            if self._is_closed:
+                raise TransientError("The journal is closed.", hint="Open another.")
+            found = self._by_limit.get(batch)
+            if found is None or found.is_broken:
+                found = self._by_limit[batch] = _Polled({**self._properties, "batch.size": batch})
+            return found
+
+
+class _Polled:
+    """A producer and the thread that hears what became of its records."""
+
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        self._producer = Producer({**DEFAULTS, **properties, **OURS}, logger=CLIENT_LOG)
+        self._stop = threading.Event()
+        self.is_broken = False
+        """After a fatal error the client sends nothing more; another must take its place."""
+        self._thread = threading.Thread(target=self._poll, name="inorder-journal-producer", daemon=True)
+        self._thread.start()
+
+    def produce(self, record: Record, future: Future[PartitionOffset]) -> None:
+        try:
+            self._producer.produce(
+                record.topic,
+                value=record.value,
+                key=record.key,
+                headers=cast("list[tuple[str, str | bytes | None]]", list(record.headers)),
+                timestamp=record.timestamp_ms or 0,
+                on_delivery=cast("Callable[..., None]", partial(self._report, record.topic, future)),
+            )
+        except KafkaException as exception:
+            raise self._meaning(record.topic, error_of(exception)) from exception
+        except BufferError as error:
+            raise TransientError(
+                f"The queue to Kafka is full, so nothing was sent to {record.topic!r}.",
+                hint='Send less at once, or raise kafka."queue.buffering.max.messages".',
+            ) from error
+
+    def close(self) -> None:
+        self._producer.flush(CLOSE_SECONDS)
+        self._producer.purge()
+        self._producer.flush(1.0)
+        self._stop.set()
+        self._thread.join()
+
+    def _poll(self) -> None:
+        while not self._stop.is_set():
+            self._producer.poll(POLL_SECONDS)
+
+    def _report(self, topic: str, future: Future[PartitionOffset], error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            future.set_result(PartitionOffset(message.partition() or 0, message.offset() or 0))
+        else:
+            future.set_exception(self._meaning(topic, error))
+
+    def _meaning(self, topic: str, error: KafkaError) -> InorderError:
+        if error.fatal():
+            self.is_broken = True
+        if error.code() in OF_THE_TOPIC:
+            return unavailable(topic, error)
+        if error.fatal() or error.code() in IN_FLIGHT:
+            return UnknownOutcomeError(
+                f"Sending to {topic!r}: {words(error)} Nobody knows whether it arrived.",
+                hint="Look at the journal's pointer before you send it again.",
+            )
+        return meaning(error, f"Sending to {topic!r}")
+
+
+def _check_size(record: Record, known: KnownTopic) -> None:
+    if _at_most(record) <= known.max_bytes:
+        return
+    size = size_of(OutboxRow(0, record.topic, record.key, record.value, record.headers, None, None))
+    if size > known.max_bytes:
+        raise RejectedError(
+            f"The record of {(record.key or b'')!r} has {size} bytes; topic {record.topic!r} takes {known.max_bytes}.",
+            hint="Append fewer events at once, or raise the topic's max.message.bytes.",
+        )
+
+
+def _at_most(record: Record) -> int:
+    """A bound of a record's size that is soon told; almost every record is far below the limit."""
+    headers = sum(3 * len(name) + len(value or b"") + FIELD_BYTES for name, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + headers + FRAMING_BYTES

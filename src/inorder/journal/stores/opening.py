@@ -1,0 +1,118 @@
+"""From a URL to the store of journals behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from inorder.journal.audit.findings import JournalRows
+from inorder.journal.replication.expiring import ExpiryIndex
+from inorder.journal.replication.replica import JournalReplica, Quarantine
+from inorder.journal.snapshots import SnapshotStore
+from inorder.journal.stores.ports import EventualJournal
+from inorder.model.errors import ConfigurationError
+
+
+class JournalStore(EventualJournal, ExpiryIndex, Protocol):
+    """A store that can make its own tables, and knows which journals have expired."""
+
+    def install(self) -> list[str]:
+        """Makes what does not exist; returns the statements that were run."""
+
+    def identity(self) -> str | None:
+        """The random name that `install` gave to this store; None where an older version has made it.
+
+        Not made from the address, since readers and replicators may reach one store by different ones.
+        """
+
+
+def open_journal_store(url: str) -> JournalStore:
+    """The store of a URL; nothing connects before it is asked."""
+    # Imported here, because the drivers are extras.
+    match _kind(url):
+        case "cassandra":
+            from inorder.journal.stores.cassandra import CassandraJournal
+
+            return CassandraJournal(url)
+        case _:
+            from inorder.journal.stores.postgres import PostgresJournal
+
+            return PostgresJournal(url)
+
+
+def open_snapshot_store(url: str) -> SnapshotStore:
+    """The snapshots in the store of a URL; nothing connects before it is asked."""
+    match _kind(url):
+        case "cassandra":
+            from inorder.journal.stores.cassandra_snapshots import CassandraSnapshots
+
+            return CassandraSnapshots(url)
+        case _:
+            from inorder.journal.stores.postgres_snapshots import PostgresSnapshots
+
+            return PostgresSnapshots(url)
+
+
+class ReplicaStore(JournalReplica, Quarantine, Protocol):
+    """The write side of a store, with its quarantine."""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalReplicas:
+    """Opens the write side of a store in whichever process calls it."""
+
+    url: str = field(repr=False)
+    """Not shown, as it may hold a password."""
+
+    def __call__(self) -> ReplicaStore:
+        match _kind(self.url):
+            case "cassandra":
+                from inorder.journal.stores.cassandra_replica import CassandraReplica
+
+                return CassandraReplica(self.url)
+            case _:
+                from inorder.journal.stores.postgres_replica import PostgresReplica
+
+                return PostgresReplica(self.url)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRows:
+    """Opens the rows of a store for an audit, in whichever process calls it."""
+
+    url: str = field(repr=False)
+    """Not shown, as it may hold a password."""
+
+    def __call__(self) -> JournalRows:
+        match _kind(self.url):
+            case "cassandra":
+                from inorder.journal.stores.cassandra import CassandraJournalRows
+
+                return CassandraJournalRows(self.url)
+            case _:
+                from inorder.journal.stores.postgres import PostgresJournalRows
+
+                return PostgresJournalRows(self.url)
+
+
+def journal_statements(url: str) -> list[str]:
+    """The DDL of a fresh store, for printing; no connection is made."""
+    match _kind(url):
+        case "cassandra":
+            from inorder.journal.stores.cassandra_session import CassandraSession, statements
+
+            return statements(CassandraSession(url))
+        case _:
+            from inorder.journal.stores.postgres import journal_tables
+
+            return journal_tables()
+
+
+def _kind(url: str) -> str:
+    kind = url.partition(":")[0].partition("+")[0]
+    if kind not in ("postgresql", "cassandra"):
+        raise ConfigurationError(
+            f"Journals cannot be kept in a {kind} database.",
+            hint="Set journal.store to a postgresql+psycopg:// or cassandra:// URL.",
+        )
+    return kind

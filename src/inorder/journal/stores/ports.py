@@ -1,0 +1,165 @@
+"""What journals need from Kafka: a producer of records, a reader of short windows, and a tail for the head cache."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+from inorder.model.deadline import Deadline
+from inorder.model.journal import DeleteTo, EventRecord, Key, PartitionOffset, SeqNr
+from inorder.model.message import Record, RecordHeaders
+
+
+class LogRecord(NamedTuple):
+    """A record as it lies in its partition."""
+
+    offset: int
+    timestamp_ms: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: RecordHeaders
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The records of a partition from offset `first` to `last`, both included."""
+
+    topic: str
+    partition: int
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.partition}] offsets {self.first} to {self.last}"
+
+
+class TopicTail(Protocol):
+    """Follows all partitions of one topic; used by one thread, which owns and closes it.
+
+    Failures are raised as `TransientError`. The owner then closes it and opens another.
+    """
+
+    def partitions(self) -> Sequence[int]:
+        """The topic's partitions as the broker knows them now."""
+
+    def start(self, offsets: Mapping[int, int]) -> None:
+        """Follows exactly these partitions, each from the offset given; called before `poll`, and again to change them.
+
+        Raises `RecordsLostError` where a partition begins above its offset.
+        """
+
+    def poll(self, timeout_seconds: float) -> Mapping[int, Sequence[LogRecord]]:
+        """What has arrived, in offset order, by partition, values included; empty after the timeout."""
+
+    def close(self) -> None:
+        """Leaves the broker; may be called twice."""
+
+
+class JournalLog(Protocol):
+    """The topics of journals. Many threads use one at a time."""
+
+    def send(self, record: Record) -> Future[PartitionOffset]:
+        """Sends a record without waiting; the future holds its place once all replicas have it.
+
+        The partition is the one that Java's producer would choose (murmur2 of the key). Records of one thread arrive in
+        the order they were sent. The future raises `RejectedError` where the broker refuses the content,
+        `TopicUnavailableError` for an unknown topic, else `TransientError`. Nobody but the log completes it, and it
+        always does so within a time limit of its own.
+        """
+
+    def partition_of(self, topic: str, key: bytes) -> int | None:
+        """The partition that `send` would choose, if it is known without asking anybody; a guess, never a promise."""
+
+    def records(self, window: Window, key: bytes, deadline: Deadline) -> Generator[LogRecord, None, None]:
+        """The records with this key in a window, in offset order; others are passed over without being decoded.
+
+        It ends once everything up to `window.last` has been seen; holes in the offsets are no records. It waits no
+        longer than `deadline.remaining()`, asked before each wait, and renews the deadline whenever the broker has sent
+        something, be it of other keys: the time counts without a sign of life. Where the partition begins above
+        `window.first` it raises `RecordsLostError`, before it yields anything. Closing the iterator gives the consumer
+        back. `read_committed`: records of aborted transactions are not seen.
+        """
+
+    def tail(self, topic: str) -> TopicTail:
+        """A consumer of its own, for the head cache or a subscription."""
+
+    def close(self) -> None:
+        """Sends what is waiting, then drops the producer and all consumers; may be called twice."""
+
+
+# What a reader of journals needs from the store that they are replicated to.
+#
+# The topic decides, the store is a copy that may be behind. A replicator applies the actions of a partition in offset
+# order and then moves the partition's offset. In a database with transactions both happen at once; elsewhere a
+# journal's head and events may be ahead of the partition's offset, never behind it.
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """How long a journal lives after its last append, and the day on which it may go."""
+
+    after: timedelta
+    on: date
+
+
+@dataclass(frozen=True, slots=True)
+class JournalHead:
+    """The row of one journal in `metajournal`: what of the log is in the store, and what of that is visible."""
+
+    partition_offset: PartitionOffset
+    """The last action of this journal that is in the store."""
+    segment_size: int
+    seq_nr: SeqNr
+    """The largest number that was ever appended in this life of the journal; it never falls."""
+    delete_to: DeleteTo | None = None
+    expiry: Expiry | None = None
+    record_id: UUID | None = None
+    """Names this life of the journal, and its events carry it; None in rows of old versions, or with no event yet."""
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether an event was ever appended; a delete of a journal that is not there makes a head without any."""
+        return self.record_id is not None or self.seq_nr != self.delete_to
+
+
+class EventualJournal(Protocol):
+    """The read side of a store. Many threads use one at a time; every verb may block on the database.
+
+    Faults of the environment are raised as `TransientError` within a time limit of the store's own.
+    """
+
+    def pointer(self, key: Key) -> JournalHead | None:
+        """The journal's head; None where the store has no such journal.
+
+        `DamagedRecordError` where it is parked: a record of it could not be read, and waits in quarantine with all that
+        came after it.
+        """
+
+    def offset(self, topic: str, partition: int) -> int | None:
+        """The partition's replicated offset: every record up to it is applied. None before the first.
+
+        What any later call on this store returns includes these records.
+        """
+
+    def read(self, key: Key, head: JournalHead, from_seq_nr: SeqNr) -> Generator[EventRecord, None, None]:
+        """The journal's events from a number to `head.seq_nr`, those up to `head.delete_to` left out, in order.
+
+        Gaps are no end: it goes on to `head.seq_nr` whatever is missing on the way. Events that carry another
+        `record_id` than the head's are of an earlier life and left out. Two events with one number raise
+        `GuaranteeError`. It reads page by page and holds one page at most; closing the iterator frees what it holds.
+        It may meet changes made after `head` was read: the caller compares heads at the end.
+        """
+
+    def ids(self, topic: str) -> Iterator[str]:
+        """The ids of all journals of a topic that have a head or are parked, each once, in any order; page by page.
+
+        A parked journal is one of them though it may have no head yet: whoever walks over all journals is to meet it,
+        and is told by `pointer`, instead of taking what is left for everything.
+        """
+
+    def close(self) -> None:
+        """Gives connections back; may be called twice."""

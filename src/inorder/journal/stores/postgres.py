@@ -1,0 +1,211 @@
+"""Journals in PostgreSQL, as readers see them: heads, offsets, and events a page at a time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import date, timedelta
+from typing import Any, Final, NamedTuple
+
+import psycopg
+
+from inorder.database import sql
+from inorder.database.pool import Pool
+from inorder.database.postgres import connect, install, postgres_errors
+from inorder.journal.audit.findings import Look, StoredRow
+from inorder.journal.replication.replica import is_parked
+from inorder.journal.segments import journal_segment, segment_size
+from inorder.journal.stores.ports import Expiry, JournalHead
+from inorder.journal.stores.rows import EventColumns, check_unique, stored_event
+from inorder.model.errors import ConfigurationError
+from inorder.model.journal import EventRecord, Key, PartitionOffset, SeqNr
+
+SCHEMA_VERSION: Final = 8
+"""The number of the original's last migration, whose tables these are."""
+PAGE: Final = 1_000
+
+_STATEMENTS = sql.load("inorder.journal", "sql/postgres/journal.sql")
+
+
+class _Place(NamedTuple):
+    """A row in the order of the table's key."""
+
+    segment: int
+    seq_nr: int
+    timestamp: Any
+
+
+class PostgresJournal:
+    """An `EventualJournal`; each call borrows a connection, and a stream borrows one for each page."""
+
+    def __init__(self, url: str, *, application_name: str = "inorder journal", page: int = PAGE) -> None:
+        self._page = page
+        self._pool: Pool[psycopg.Connection[Any]] = Pool(
+            lambda: connect(url, application_name, autocommit=True), lambda connection: connection.close()
+        )
+
+    def install(self) -> list[str]:
+        """Makes the tables that do not exist; safe to run at every start. Returns the statements that were run."""
+        made = journal_tables()
+        with self._pool.lent() as connection, postgres_errors(), connection.transaction():
+            install(connection, made)
+        return made
+
+    def identity(self) -> str | None:
+        """The store's random name."""
+        rows = self._rows("identity")
+        return str(rows[0][0]) if rows else None
+
+    def pointer(self, key: Key) -> JournalHead | None:
+        """The journal's head."""
+        *head, partition, offset = self._rows("head", topic=key.topic, id=key.id)[0]
+        if offset is not None:
+            raise is_parked(key, partition, offset)
+        return None if head[0] is None else head_of(head)
+
+    def offset(self, topic: str, partition: int) -> int | None:
+        """The partition's replicated offset."""
+        rows = self._rows("offset", topic=topic, partition=partition)
+        return int(rows[0][0]) if rows else None
+
+    def read(self, key: Key, head: JournalHead, from_seq_nr: SeqNr) -> Generator[EventRecord, None, None]:
+        """The visible events from a number on."""
+        first = max(from_seq_nr, (head.delete_to or 0) + 1)
+        place = _Place(journal_segment(first, head.segment_size), first - 1, "infinity")
+        before = 0
+        while place.seq_nr < head.seq_nr:
+            rows = self._events(key, head, place)
+            for row in rows:
+                place = _Place(*row[:3])
+                check_unique(key, before, place.seq_nr)
+                before = place.seq_nr
+                yield stored_event(*row[1:])
+            if len(rows) < self._page:
+                return
+
+    def ids(self, topic: str) -> Iterator[str]:
+        """The ids of all journals of a topic, parked ones included, ascending."""
+        return self._pages("ids", topic=topic)
+
+    def expired(self, topic: str, before: date) -> Iterator[str]:
+        """The ids of the journals that were to go before a day, ascending."""
+        return self._pages("expired", topic=topic, before=before)
+
+    def close(self) -> None:
+        """Gives connections back."""
+        self._pool.close()
+
+    def _events(self, key: Key, head: JournalHead, place: _Place) -> list[tuple[Any, ...]]:
+        return self._rows(
+            "events",
+            topic=key.topic,
+            id=key.id,
+            **place._asdict(),
+            last_segment=journal_segment(head.seq_nr, head.segment_size),
+            last_seq_nr=head.seq_nr,
+            record_id=head.record_id,
+            limit=self._page,
+        )
+
+    def _pages(self, statement: str, **bound: Any) -> Iterator[str]:
+        above = ""
+        while rows := self._rows(statement, **bound, above=above, limit=self._page):
+            yield from (id for (id,) in rows)
+            above = rows[-1][0]
+
+    def _rows(self, statement: str, **bound: Any) -> list[tuple[Any, ...]]:
+        with journal_errors(), self._pool.lent() as connection:
+            return connection.execute(_STATEMENTS[statement], bound, binary=True).fetchall()
+
+
+@contextmanager
+def journal_errors() -> Iterator[None]:
+    """As everywhere, but for a missing table, which is not the outbox's here."""
+    try:
+        with postgres_errors():
+            yield
+    except ConfigurationError as error:
+        hint = "Check journal.store and its rights; `inorder schema install --layout journal` makes its tables."
+        raise ConfigurationError(error.message, hint=hint) from error
+
+
+def journal_tables() -> list[str]:
+    """The DDL of all tables of the journal."""
+    names = [name for name in _STATEMENTS if name.startswith("install_")]
+    return [_STATEMENTS.render(name, version=str(SCHEMA_VERSION)) for name in names]
+
+
+def head_of(row: Sequence[Any]) -> JournalHead:
+    """The head of a row, in the order of the statements `head` and `heads`."""
+    partition, offset, size, seq_nr, delete_to, expire_after, expire_on, record_id = row
+    expiry = Expiry(expire_after, expire_on) if isinstance(expire_after, timedelta) and expire_on else None
+    return JournalHead(PartitionOffset(partition, offset), segment_size(size), seq_nr, delete_to, expiry, record_id)
+
+
+# Journals in PostgreSQL, as an audit sees them: every row that is there, page by page.
+
+_STORED_ROWS_STATEMENTS: Final = sql.load("inorder.journal", "sql/postgres/stored_rows.sql")
+_HEADS: Final = sql.load("inorder.journal", "sql/postgres/journal.sql")["heads"]
+
+
+class PostgresJournalRows:
+    """A `JournalRows` on one connection, beside a reader."""
+
+    def __init__(self, url: str, *, page: int = PAGE) -> None:
+        self._url = url
+        self._page = page
+        self._journal = PostgresJournal(url, application_name="inorder audit")
+        self._connection: psycopg.Connection[Any] | None = None
+
+    def looks(self, keys: Sequence[Key]) -> Mapping[Key, Look]:
+        """Heads and quarantine of some journals of one topic."""
+        if not keys:
+            return {}
+        topic, bound = keys[0].topic, {"topic": keys[0].topic, "ids": [key.id for key in keys]}
+        waiting = defaultdict[str, set[PartitionOffset]](set)
+        for id, partition, offset in self._fetch(_STORED_ROWS_STATEMENTS["waiting"], **bound):
+            waiting[id].add(PartitionOffset(partition, offset))
+        heads = {id: head_of(row) for id, *row in self._fetch(_HEADS, **bound)}
+        ids = waiting.keys() | heads.keys()
+        return {Key(id, topic): Look(heads.get(id), frozenset(waiting.get(id, ()))) for id in ids}
+
+    def rows(self, key: Key, head: JournalHead | None) -> Iterator[StoredRow]:  # noqa: ARG002 - here all are found
+        """All rows of a journal."""
+        place: tuple[Any, ...] = (-1, 0, "-infinity")
+        while rows := self._page_of(key, *place):
+            yield from map(_row, rows)
+            if len(rows) < self._page:
+                return
+            place = rows[-1][:3]
+
+    def offset(self, topic: str, partition: int) -> int | None:
+        """The partition's replicated offset."""
+        return self._journal.offset(topic, partition)
+
+    def ids(self, topic: str) -> Iterator[str]:
+        """The ids of all journals of a topic."""
+        return self._journal.ids(topic)
+
+    def close(self) -> None:
+        """Gives connections back."""
+        self._journal.close()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _page_of(self, key: Key, segment: int, seq_nr: int, timestamp: Any) -> list[tuple[Any, ...]]:
+        place = {"segment": segment, "seq_nr": seq_nr, "timestamp": timestamp}
+        return self._fetch(_STORED_ROWS_STATEMENTS["rows"], topic=key.topic, id=key.id, **place, limit=self._page)
+
+    def _fetch(self, statement: str, **bound: Any) -> list[tuple[Any, ...]]:
+        with postgres_errors():
+            if self._connection is None or self._connection.closed:
+                self._connection = connect(self._url, "inorder audit", autocommit=True)
+            return self._connection.execute(statement, bound, binary=True).fetchall()
+
+
+def _row(row: tuple[Any, ...]) -> StoredRow:
+    segment, seq_nr, timestamp, record_id, *rest = row
+    found = EventColumns(*rest)
+    return StoredRow(segment, seq_nr, timestamp, record_id, found._replace(tags=frozenset(found.tags)))

@@ -1,0 +1,140 @@
+"""A consumer that reads committed records up to a partition's end, and answers at once when it is there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import cast
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from inorder.kafka.errors import CLIENT_LOG, error_of, meaning
+from inorder.model.errors import UnreachableError
+from inorder.model.message import RecordHeaders
+
+NOTHING_MORE: Mapping[str, object] = MappingProxyType({})
+
+
+def committed_consumer(
+    properties: Mapping[str, object], group: str, more: Mapping[str, object] = NOTHING_MORE
+) -> Consumer:
+    """To be assigned partitions by hand; it commits no offsets and tells the end of each partition."""
+    return Consumer(
+        {
+            **properties,
+            "group.id": group,
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "fetch.queue.backoff.ms": 2,
+            # Half a second of waiting for more would be most of a take-over.
+            "fetch.wait.max.ms": 10,
+            **more,
+        },
+        logger=CLIENT_LOG,
+    )
+
+
+# Reading a topic from its beginning to its present end, committed records only.
+
+TIMEOUT_SECONDS = 30.0
+CHUNK = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRecord:
+    """A record with its coordinates."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: RecordHeaders
+    timestamp_ms: int
+
+
+def read_back(properties: Mapping[str, object], topic: str) -> Iterator[ReadRecord]:
+    """Every committed record of the topic, in offset order within each partition."""
+    consumer = committed_consumer(properties, "inorder.read-back")
+    try:
+        yield from _read_to_the_end(consumer, topic, _partitions(consumer, topic))
+    except KafkaException as exception:
+        raise meaning(error_of(exception), f"Reading {topic!r} back") from exception
+    finally:
+        consumer.close()
+
+
+def _partitions(consumer: Consumer, topic: str) -> set[int]:
+    found = consumer.list_topics(topic, timeout=TIMEOUT_SECONDS).topics[topic]
+    return set(found.partitions) if found.error is None else set()
+
+
+def _read_to_the_end(consumer: Consumer, topic: str, unread: set[int]) -> Iterator[ReadRecord]:
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in unread])
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while unread:
+        if time.monotonic() > deadline:
+            raise UnreachableError(f"The end of {topic!r} was not reached within {TIMEOUT_SECONDS:.0f} s.")
+        for message in consumer.consume(CHUNK, 0.02):
+            error = message.error()
+            if error is None:
+                deadline = time.monotonic() + TIMEOUT_SECONDS
+                yield _record(topic, message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                unread.discard(message.partition() or 0)
+            elif not error.retriable():
+                raise KafkaException(error)
+
+
+def _record(topic: str, message: Message) -> ReadRecord:
+    # The client's stubs allow more shapes of headers than a received message has.
+    headers = cast("RecordHeaders", tuple(message.headers() or ()))
+    partition, offset, timestamp = message.partition() or 0, message.offset() or 0, message.timestamp()[1]
+    return ReadRecord(topic, partition, offset, message.key(), message.value(), headers, timestamp)
+
+
+# The last committed record of a partition: what stands behind it are aborted records and transaction markers.
+
+LAST_RECORD_SECONDS = 20.0
+FIRST_LOOK_BACK = 64
+
+
+def read_last_record(consumer: Consumer, topic: str, partition: int) -> Message | None:
+    """The newest committed record; None if there is none.
+
+    The consumer must read committed records and tell the end of a partition (`kafka/committed.py`). No transaction may
+    be open on the partition. Looks at the end first and farther back only if it finds no record there.
+    """
+    low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=LAST_RECORD_SECONDS)
+    look_back = FIRST_LOOK_BACK
+    while True:
+        start = max(low, high - look_back)
+        last = _last_from(consumer, TopicPartition(topic, partition, start))
+        if last is not None or start == low:
+            return last
+        look_back *= 16
+
+
+def _last_from(consumer: Consumer, start: TopicPartition) -> Message | None:
+    consumer.assign([start])
+    last: Message | None = None
+    deadline = time.monotonic() + LAST_RECORD_SECONDS
+    while time.monotonic() < deadline:
+        message = consumer.poll(1.0)
+        if message is None:
+            continue
+        error = message.error()
+        if error is None:
+            last = message
+        elif error.code() == KafkaError._PARTITION_EOF:
+            return last
+        elif not error.retriable():
+            raise KafkaException(error)
+    raise UnreachableError(
+        f"The end of {start.topic}/{start.partition} was not reached within {LAST_RECORD_SECONDS:.0f} s.",
+        hint="Is the broker that leads this partition up?",
+    )

@@ -1,0 +1,434 @@
+"""Looks at the machine and the servers, and says what is not as inorder needs it; changes nothing."""
+
+from __future__ import annotations
+
+import platform
+import re
+import shutil
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from sqlalchemy.engine import URL, make_url
+
+from inorder.database.credentials import with_login
+from inorder.database.database import Dialect, Transaction, dialect_of, open_database, statements_of
+from inorder.embedded.folders import cache_folder
+from inorder.embedded.java import find_java, java_version
+from inorder.journal.stores.opening import open_journal_store
+from inorder.kafka.admin import Cluster, ClusterInfo
+from inorder.kafka.fenced_producer import DEFAULTS
+from inorder.model.errors import ConfigurationError, InorderError, UnreachableError
+from inorder.outbox.layouts import layout, statements
+from inorder.outbox.stores.table import require_outbox_table
+from inorder.relay.reshard import refuse_other
+from inorder.relay.stores import kafka_lease
+from inorder.relay.stores.kafka_log import marker_topic
+from inorder.relay.stores.polling import SqlPollingStore
+from inorder.relay.stores.ports import Setup
+from inorder.relay.stores.registry import registered
+from inorder.settings import Settings
+from inorder.settings.relay import RelaySettings
+from inorder.settings.section import masked
+
+__all__ = ["Check", "examine", "exit_code"]
+
+
+def examine(settings: Settings) -> list[Check]:
+    """Every check, each bounded in time; none of them raises."""
+    return [
+        *examine_machine(),
+        *examine_database(settings),
+        *examine_kafka(settings),
+        *examine_redis(settings),
+        *examine_journal(settings),
+    ]
+
+
+# One finding of the doctor.
+
+Status = Literal["ok", "warn", "fail"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What was looked at, how it is, and what to do where it is not well."""
+
+    name: str
+    status: Status
+    detail: str
+    hint: str = ""
+    unreachable: bool = False
+
+
+def ok(name: str, detail: str) -> Check:
+    """A check that found all well."""
+    return Check(name, "ok", detail)
+
+
+def warn(name: str, detail: str, hint: str) -> Check:
+    """A check that found something to know, which stops nothing."""
+    return Check(name, "warn", detail, hint)
+
+
+def fail(name: str, detail: str, hint: str) -> Check:
+    """A check that found something that inorder cannot work with."""
+    return Check(name, "fail", detail, hint)
+
+
+def unreachable(name: str, detail: str, hint: str) -> Check:
+    """A check that found nobody to ask."""
+    return Check(name, "fail", detail, hint, unreachable=True)
+
+
+def of_error(name: str, error: InorderError) -> Check:
+    """An error of inorder as a finding."""
+    return Check(name, "fail", error.message, error.hint, isinstance(error, UnreachableError))
+
+
+def exit_code(checks: Iterable[Check]) -> int:
+    """4 where something is unreachable, 3 where something is wrong, else 0."""
+    failed = [check for check in checks if check.status == "fail"]
+    if any(check.unreachable for check in failed):
+        return UnreachableError.exit_code
+    return ConfigurationError.exit_code if failed else 0
+
+
+# The machine: Python, Java, disk.
+
+OLDEST_PYTHON = (3, 11)
+GIGABYTE = 1024**3
+
+# Jars and binaries of every embedded server take about one; the rest is room for their data.
+WANTED_FREE_BYTES = 3 * GIGABYTE
+LEAST_FREE_BYTES = GIGABYTE // 2
+
+
+def examine_machine() -> list[Check]:
+    """What the machine itself must have."""
+    return [_python(), _java(), _disk(cache_folder())]
+
+
+def _python() -> Check:
+    version = platform.python_version()
+    if sys.version_info < OLDEST_PYTHON:
+        return fail("python", f"{version} at {sys.executable}", "Use Python 3.11 or newer.")
+    return ok("python", f"{version} at {sys.executable}")
+
+
+def _java() -> Check:
+    try:
+        java = find_java()
+    except InorderError as error:
+        return of_error("java", error)
+    return ok("java", f"{java_version(java)} at {java}")
+
+
+def _disk(folder: Path) -> Check:
+    # The folder comes into being with the first download; its nearest parent is on the same disk.
+    there = next(place for place in (folder, *folder.parents) if place.exists())
+    free = shutil.disk_usage(there).free
+    detail = f"{free / GIGABYTE:.1f} GB free in {folder}"
+    hint = "Free some space, or set INORDER_CACHE to a folder on another disk."
+    if free < LEAST_FREE_BYTES:
+        return unreachable("disk", detail, hint)
+    return ok("disk", detail) if free >= WANTED_FREE_BYTES else warn("disk", detail, hint)
+
+
+# The database of the outbox: which one it is, and who looks at it.
+
+_START = "Start the database, or correct database.url; `inorder up` starts one here."
+
+
+def examine_database(settings: Settings) -> list[Check]:
+    """What the relay and the pipeline need from the database."""
+    found: list[Check] = []
+    try:
+        url = make_url(settings.database.require_url())
+        # What was found before an error stays in the list, and is told.
+        found.extend(_checks(url, settings))
+        if all(check.status != "fail" for check in found):
+            found.extend(examine_polling(settings))
+    except UnreachableError as error:
+        found.append(unreachable("database", f"{shown(url)}: {error.message}", _START))
+    except InorderError as error:
+        found.append(of_error("database", error))
+    return found
+
+
+def _checks(url: URL, settings: Settings) -> Iterator[Check]:
+    # Imported here, because the drivers are extras.
+    match dialect_of(settings.database.require_url()):
+        case "postgres":
+            from inorder.operate.doctor_databases import examine_postgres
+
+            return examine_postgres(with_login(settings.database.require_url()), shown(url), settings)
+        case "mysql":
+            from inorder.operate.doctor_databases import examine_mysql
+
+            return examine_mysql(shown(url), settings)
+        case "sqlite":
+            from inorder.operate.doctor_databases import examine_sqlite
+
+            return examine_sqlite(shown(url), settings)
+
+
+def shown(url: URL) -> str:
+    """The URL as it may be printed."""
+    # SQLAlchemy hides the password before the @ only; one in the query needs our own mask.
+    return masked(url.render_as_string(hide_password=True))
+
+
+# Kafka: reachable, sessions, the marker topic, the pipeline's topic, limits that must fit together.
+
+# A record is its value and some more: key, headers, framing.
+FRAMING_BYTES = 1024
+
+
+def examine_kafka(settings: Settings) -> list[Check]:
+    """What the relay and the pipeline need from Kafka."""
+    found: list[Check] = []
+    try:
+        cluster = Cluster(settings.kafka.properties)
+        found.extend(_kafka_checks(cluster, settings))
+    except InorderError as error:
+        found.append(of_error("kafka", error))
+    return found
+
+
+def _kafka_checks(cluster: Cluster, settings: Settings) -> Iterator[Check]:
+    info = cluster.info()
+    yield ok("kafka", f"cluster {info.cluster_id}, {len(info.brokers)} broker(s): {', '.join(info.brokers)}")
+    yield _transactions(cluster, info, {**DEFAULTS, **settings.kafka.properties}["transaction.timeout.ms"])
+    if settings.relay.leadership == "kafka":
+        session = {**kafka_lease.DEFAULTS, **settings.kafka.properties}["session.timeout.ms"]
+        yield _sessions(cluster, info, int(str(session)))
+    yield _marker(cluster, marker_topic(settings.relay.group))
+    for target in settings.pipeline.targets:
+        yield from _topic(cluster, settings, target.topic)
+
+
+def _transactions(cluster: Cluster, info: ClusterInfo, wanted: object) -> Check:
+    name = "transaction.max.timeout.ms"
+    longest = cluster.broker_settings(info.broker_ids[0]).get(name)
+    if longest is None:
+        return warn("kafka transactions", f"the broker does not tell {name}", "Nothing to do if the relay starts.")
+    if int(longest) < int(str(wanted)):
+        # The broker would refuse the relay's producer.
+        hint = f'Set {name} of the brokers to {wanted} or more, or kafka."transaction.timeout.ms" lower.'
+        return fail("kafka transactions", f"{name} = {longest}", hint)
+    return ok("kafka transactions", f"{name} = {longest}")
+
+
+def _sessions(cluster: Cluster, info: ClusterInfo, wanted: int) -> Check:
+    """Whether the broker lets the members of the election have the session they ask for."""
+    names = "group.min.session.timeout.ms", "group.max.session.timeout.ms"
+    told = cluster.broker_settings(info.broker_ids[0])
+    least, most = (told.get(name) for name in names)
+    if least is None or most is None:
+        return warn("leadership", f"the broker does not tell {' and '.join(names)}", "Nothing to do if a relay leads.")
+    detail = f"sessions of {wanted} ms; the broker allows {least} to {most}"
+    if int(least) <= wanted <= int(most):
+        return ok("leadership", detail)
+    return fail("leadership", detail, 'Set kafka."session.timeout.ms" between them, or use another relay.leadership.')
+
+
+def _marker(cluster: Cluster, topic: str) -> Check:
+    partitions = cluster.partitions(topic)
+    if partitions is None:
+        return ok("marker topic", f"{topic} is made at the first start of the relay")
+    policy = cluster.topic_settings(topic).get("cleanup.policy", "")
+    if policy != "compact":
+        hint = f"Set cleanup.policy=compact on {topic}, or markers are deleted while they are needed."
+        return fail("marker topic", f"{topic} has cleanup.policy={policy}", hint)
+    return ok("marker topic", f"{topic}: {partitions} partition(s), compacted")
+
+
+def _topic(cluster: Cluster, settings: Settings, topic: str) -> Iterator[Check]:
+    partitions = cluster.partitions(topic)
+    if partitions is None:
+        hint = "Needed by the pipeline only: create it with the number of partitions you want."
+        yield warn("pipeline topic", f"{topic} does not exist", hint)
+        return
+    yield ok("pipeline topic", f"{topic}: {partitions} partition(s)")
+    yield _largest(topic, int(cluster.topic_settings(topic)["max.message.bytes"]), settings.outbox.max_value_bytes)
+
+
+def _largest(topic: str, limit: int, value: int) -> Check:
+    detail = f"max.message.bytes = {limit} on {topic}, outbox.max_value_bytes = {value}"
+    if limit >= value + FRAMING_BYTES:
+        return ok("message size", detail)
+    hint = "Raise the topic's limit or lower outbox.max_value_bytes: the broker refuses what the outbox took."
+    return warn("message size", detail, hint)
+
+
+# Redis: reachable, where the relay's leadership needs it.
+
+
+def examine_redis(settings: Settings) -> list[Check]:
+    """Whether the lease can be asked for; nothing where it does not live there."""
+    if settings.relay.leadership != "redis":
+        return []
+    try:
+        # Here, because the package redis is an extra.
+        from inorder.relay.stores.redis_lease import holder_of
+
+        holder = holder_of(settings.redis.require_url(), settings.relay.lease_name(0))
+    except InorderError as error:
+        return [of_error("leadership", error)]
+    return [ok("leadership", f"{settings.redis.url} answers; {holder or 'nobody'} holds the lease")]
+
+
+# The store of journals: reachable, with its tables, where journals are used.
+
+
+def examine_journal(settings: Settings) -> list[Check]:
+    """Whether the store can be asked how far it is; nothing where the settings have no [journal]."""
+    if "journal" not in settings.model_fields_set:
+        return []
+    topic = settings.journal.topic_prefixes[0] if settings.journal.topic_prefixes else "journal"
+    try:
+        with closing(open_journal_store(settings.journal.store_url(settings.database))) as store:
+            store.offset(topic, 0)
+    except InorderError as error:
+        return [of_error("journal store", error)]
+    return [ok("journal store", "it answers, and its tables are there")]
+
+
+# What the strategy `polling` needs beside its events: three tables, one offset, and a replica where one is named.
+
+
+def examine_polling(settings: Settings) -> Iterator[Check]:
+    """Nothing where another strategy is set."""
+    if settings.relay.strategy != "polling":
+        return
+    yield _found("polling tables", _tables, settings)
+    if settings.database.read_only_url is not None:
+        yield _found("read-only database", _replica, settings)
+
+
+def _found(name: str, look: Callable[[Settings], str], settings: Settings) -> Check:
+    try:
+        return ok(name, look(settings))
+    except InorderError as error:
+        return of_error(name, error)
+
+
+def _tables(settings: Settings) -> str:
+    relay = settings.relay
+    database = open_database(settings.database.require_url(), "inorder doctor")
+    with closing(SqlPollingStore(database, relay.table, relay.polling.side_tables)) as store:
+        store.check()
+        return f"all are there, and the offset is {store.offset()}"
+
+
+def _replica(settings: Settings) -> str:
+    relay = settings.relay
+    with closing(open_database(settings.database.reading_url(), "inorder doctor")) as database:
+        require_outbox_table(database, relay.table, relay.layout)
+    return f"{relay.table} is read there"
+
+
+# Verdicts on an outbox table that are the same in every database; what the table is like, others found out.
+
+REGISTRY = "inorder_relay"
+OWN_TABLES = ("inorder_exceeded", "inorder_exceeded_action", "inorder_lease", "inorder_member", REGISTRY)
+PIPELINE_TABLES = ("inorder_pointer", "inorder_dead_letter", "inorder_tombstone")
+
+_COLUMN: Final = re.compile(r'^\s+["`]?(\w+)["`]? ', re.MULTILINE)
+
+
+def expected_columns(layout_name: str, dialect: str) -> frozenset[str]:
+    """The columns that the DDL of a layout makes."""
+    ddl = statements(layout_name, dialect)["install"]
+    return frozenset(_COLUMN.findall(ddl[ddl.index("(") : ddl.index("\n)")]))
+
+
+def needed_columns(relay: RelaySettings, dialect: str) -> frozenset[str]:
+    """What the relay cannot do without: only `mark-purge` marks."""
+    marks = layout(relay.layout, dialect).leader_id
+    spared = {marks} if marks and relay.strategy != "mark-purge" else set()
+    return expected_columns(relay.layout, dialect) - spared
+
+
+def missing_table(relay: RelaySettings, hint: str = "") -> Check:
+    """There is no table of that name; `hint` where making it is not for this user."""
+    install = f"Run `inorder schema install --layout {relay.layout}`."
+    return fail("outbox table", f"{relay.table} does not exist", hint or install)
+
+
+def columns(relay: RelaySettings, dialect: str, found: Collection[str]) -> Check:
+    """Whether the table has what its layout says."""
+    missing = sorted(needed_columns(relay, dialect) - set(found))
+    if missing:
+        detail = f"{relay.table} lacks {', '.join(missing)} of the layout {relay.layout}"
+        return fail("outbox table", detail, _remedy(relay, dialect, missing))
+    return ok("outbox table", f"{relay.table} has the {relay.layout} columns")
+
+
+def _remedy(relay: RelaySettings, dialect: str, missing: list[str]) -> str:
+    install = f"`inorder schema install --layout {relay.layout}`"
+    added = statements(relay.layout, dialect).get("added", "").partition(" ")[0]
+    if missing != [added]:
+        return f"Set relay.layout to the layout that the table has, or rename the table and run {install}."
+    if relay.layout == "debezium":
+        return (
+            f"Let Debezium finish and delete its rows, then run {install}: it adds the column, which orders the rows."
+        )
+    return f"Run {install}: it adds the column."
+
+
+def index(relay: RelaySettings, dialect: str, *, is_there: bool) -> Check:
+    """Whether rows are found by id."""
+    id = layout(relay.layout, dialect).id
+    if is_there:
+        return ok("outbox index", f"unique index on {id}")
+    hint = f"Run ALTER TABLE {relay.table} ADD UNIQUE ({id}); without it each batch reads the whole table."
+    return fail("outbox index", f"{relay.table} has no unique index on {id} alone", hint)
+
+
+def rights(relay: RelaySettings, user: str, missing: Collection[str]) -> Check:
+    """Whether the user may do what the relay and publishers do; `missing` are rights that it lacks."""
+    needed = needed_rights(relay)
+    lacking = ", ".join(right for right in needed if right in missing)
+    if lacking:
+        hint = f"Run GRANT {lacking} ON {relay.table} TO {user}."
+        return fail("outbox rights", f"{user} lacks {lacking} on {relay.table}", hint)
+    return ok("outbox rights", f"{user} may {', '.join(needed[:-1])} and {needed[-1]}")
+
+
+def needed_rights(relay: RelaySettings) -> tuple[str, ...]:
+    """Marks and stamps are updates; the strategy `polling` leaves every row as it is."""
+    if relay.strategy == "polling":
+        return ("INSERT", "SELECT")
+    return ("INSERT", "SELECT", "DELETE", *(("UPDATE",) if relay.strategy != "drain" else ()))
+
+
+def registration(relay: RelaySettings, transaction: Transaction, dialect: Dialect, *, is_there: bool) -> Check:
+    """Whether the settings are those that every instance of this table has agreed on."""
+    found = (
+        registered(transaction, statements_of("inorder.relay", dialect, "registry.sql")["read"], relay.table)
+        if is_there
+        else None
+    )
+    wanted = Setup(relay.group, relay.strategy, relay.shards)
+    if found is None:
+        return ok("registration", f"none yet; the first relay that runs registers {wanted}")
+    try:
+        refuse_other(found, wanted)
+    except InorderError as error:
+        return fail("registration", error.message, error.hint)
+    return ok("registration", f"{wanted}, as registered in {REGISTRY}")
+
+
+def pipeline_tables(settings: Settings, has: Callable[[str], bool]) -> Iterator[Check]:
+    """The tables of the job `upsert`, in whichever database."""
+    for table in (*PIPELINE_TABLES, *(target.table for target in settings.pipeline.targets)):
+        if has(table):
+            yield ok("pipeline table", f"{table} exists")
+        else:
+            hint = "Needed by the pipeline only: run `inorder schema install --layout table`."
+            yield warn("pipeline table", f"{table} does not exist", hint)

@@ -1,1 +1,0 @@
-"""Adding the column that a table lacks which was made before us, or by others."""

@@ -1,1 +1,0 @@
-"""The table of Debezium's outbox event router, with one more column that gives its rows an order."""

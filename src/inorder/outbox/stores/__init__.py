@@ -1,0 +1,1 @@
+"""The tables and topics that an outbox is kept in."""

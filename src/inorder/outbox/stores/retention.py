@@ -1,0 +1,166 @@
+"""Keeping published rows for some days, in PostgreSQL: moved to an archive, dropped by whole days, replayed on request.
+
+The archive of `outbox` is `outbox_published`, with a partition for each day of publishing (UTC) that is named like
+`outbox_published_20260131`. A row is moved by the statement that purges it, so it is in one of the two tables at any
+moment. Days are made ahead, today and tomorrow, by whoever purges; the clock of that instance says which day it is, and
+the same moment is written into the rows, so clocks that differ do no harm.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Final
+
+import psycopg
+
+from inorder.database import sql
+from inorder.database.postgres import PostgresReconnecting, connect, install, one_installer, postgres_errors
+
+_STATEMENTS = sql.load("inorder.outbox", "sql/postgres/retention.sql")
+_DAY: Final = re.compile(r"_published_(\d{8})\Z")
+_ONE_DAY: Final = timedelta(days=1)
+
+Connection = psycopg.Connection[Any]
+
+
+def utc_now() -> datetime:
+    """The moment, where no test says otherwise."""
+    return datetime.now(UTC)
+
+
+def archive_of(table: str) -> str:
+    """The name of the archive of an outbox table."""
+    return f"{table}_published"
+
+
+def archive_statements(table: str) -> list[str]:
+    """The DDL of the archive, without the days."""
+    return [_render("install_archive", table)]
+
+
+class Archive:
+    """Moves rows of one outbox table; used by one thread."""
+
+    def __init__(self, table: str, clock: Callable[[], datetime] = utc_now) -> None:
+        self._table = table
+        self._clock = clock
+        self._statement = _render("archive", table)
+        self._ready: date | None = None
+
+    def move(self, connection: Connection, ids: Sequence[int]) -> int:
+        """Archives rows by id, in one statement that commits by itself; returns how many there were."""
+        now = self._clock()
+        if self._ready != now.date():
+            self._prepare(connection, now.date())
+        try:
+            return self._execute(connection, ids, now)
+        except psycopg.errors.CheckViolation:  # somebody dropped the day that was ready
+            self._prepare(connection, now.date())
+            return self._execute(connection, ids, now)
+
+    def _execute(self, connection: Connection, ids: Sequence[int], now: datetime) -> int:
+        return connection.execute(self._statement, {"ids": list(ids), "now": now}, binary=True).rowcount
+
+    def _prepare(self, connection: Connection, today: date) -> None:
+        prepare(connection, self._table, today)
+        self._ready = today
+
+
+class Retention:
+    """Makes days and drops them; any number of instances may do so at once."""
+
+    def __init__(self, url: str, table: str, *, retention_days: int) -> None:
+        """Keeps `retention_days` whole days before the current one."""
+        self._table = table
+        self._days = retention_days
+        self._connecting = PostgresReconnecting(url, "inorder relay (retention)")
+
+    def keep(self, today: date) -> list[str]:
+        """What is to be done once a day: make days ahead, and drop those that are too old; returns the latter."""
+        self.prepare(today)
+        return self.drop_before(today - timedelta(days=self._days))
+
+    def prepare(self, today: date) -> None:
+        """Makes the archive, and its partitions of today and tomorrow, where there are none."""
+        with postgres_errors():
+            prepare(self._connecting.get()[0], self._table, today)
+
+    def drop_before(self, day: date) -> list[str]:
+        """Drops every partition of an earlier day and returns their names; raises `TransientError` if one is in use."""
+        with postgres_errors(), one_installer(self._connecting.get()[0]) as connection:
+            connection.execute(_STATEMENTS["lock_briefly"])
+            old = [name for name in _partitions(connection, self._table) if _day_of(name) < day]
+            for name in old:
+                connection.execute(_render("drop_partition", self._table, partition=_beside(self._table, name)))
+            return old
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._connecting.close()
+
+
+def prepare(connection: Connection, table: str, today: date) -> None:
+    """Makes the archive of a table, and its partitions of today and tomorrow, where there are none."""
+    with one_installer(connection):
+        install(connection, archive_statements(table))
+        for day in (today, today + _ONE_DAY):
+            _make_partition(connection, table, day)
+
+
+def replay(
+    url: str,
+    table: str,
+    *,
+    key: bytes | None = None,
+    topic: str | None = None,
+    since: datetime | None = None,
+    dry_run: bool = False,
+) -> int:
+    """Puts copies of archived rows into the outbox, in id order and in one transaction; returns how many.
+
+    They are published in that order, after everything that waits already. `since` is the time of publishing. Rows that
+    were replayed before are archived again, and count like any other.
+    """
+    wanted = {"key": key, "topic": topic, "since": since}
+    with postgres_errors(), connect(url, "inorder outbox replay") as connection:
+        install(connection, archive_statements(table))
+        if dry_run:
+            row = connection.execute(_render("count_archived", table), wanted).fetchone()
+            return int(row[0]) if row else 0
+        count = connection.execute(_render("replay", table), wanted).rowcount
+        connection.execute(_STATEMENTS["wake"], {"table": sql.quoted(table)})
+        return count
+
+
+def _make_partition(connection: Connection, table: str, day: date) -> None:
+    partition = sql.quoted(f"{archive_of(table)}_{day:%Y%m%d}")
+    row = connection.execute(_STATEMENTS["has_partition"], {"partition": partition}).fetchone()
+    if row and row[0]:
+        return
+    connection.execute(_render("make_partition", table, partition=partition))
+    days = {"day": day.isoformat(), "next_day": (day + _ONE_DAY).isoformat()}
+    connection.execute(_render("attach_partition", table, partition=partition, **days))
+
+
+def _partitions(connection: Connection, table: str) -> list[str]:
+    found = connection.execute(_STATEMENTS["partitions"], {"archive": sql.quoted(archive_of(table))})
+    return [name for (name,) in found if _DAY.search(name)]
+
+
+def _day_of(partition: str) -> date:
+    found = _DAY.search(partition)
+    assert found is not None  # noqa: S101 - only names that match get here
+    return datetime.strptime(found[1], "%Y%m%d").replace(tzinfo=UTC).date()
+
+
+def _beside(table: str, name: str) -> str:
+    """A name in the schema of the table."""
+    schema, dot, _ = table.rpartition(".")
+    return sql.quoted(f"{schema}{dot}{name}")
+
+
+def _render(name: str, table: str, **identifiers: str) -> str:
+    names = {"table": sql.quoted(table), "archive": sql.quoted(archive_of(table)), "wanted": _STATEMENTS["wanted"]}
+    return _STATEMENTS.render(name, **names, **identifiers)

@@ -1,0 +1,120 @@
+"""Whether an outbox table is there, with the columns of its layout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple, Protocol
+
+from inorder.database import sql
+from inorder.database.database import Database, open_database, written_at
+from inorder.database.sql import quoted_table
+from inorder.model.errors import ConfigurationError
+from inorder.model.outbox_row import OutboxRow
+from inorder.outbox import layouts
+from inorder.outbox.outbox import table_errors
+
+_STATEMENTS = sql.load("inorder.outbox", "sql/outbox_table.sql")
+
+
+def require_outbox_table(database: Database, table: str, layout: str) -> None:
+    """Raises `ConfigurationError` that names the command which makes it."""
+    columns = layouts.layout(layout, database.dialect).columns
+    quoted = quoted_table(database.dialect, table)
+    with table_errors(table, layout):
+        database.execute(_STATEMENTS.render("look", table=quoted, columns=columns))
+
+
+@contextmanager
+def as_needed(table: str, layout: str, hint: str) -> Iterator[None]:
+    """Names the table in the error of whoever looks at its columns."""
+    try:
+        yield
+    except ConfigurationError as error:
+        raise ConfigurationError(
+            f"Table {table!r} is not as layout {layout!r} needs it: {error.message}", hint=hint
+        ) from error
+
+
+# How much waits in an outbox table, and since when.
+
+_BACKLOG_STATEMENTS = sql.load("inorder.outbox", "sql/backlog.sql")
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Rows that are committed and not purged."""
+
+    rows: int
+    oldest: datetime | None
+    """When the oldest was written, where the layout tells."""
+
+
+def backlog(database: Database, table: str, layout: str = "native") -> Backlog:
+    """Counts them; on a long table that takes a while."""
+    found = layouts.layout(layout, database.dialect)
+    quoted = quoted_table(database.dialect, table)
+    statement = _BACKLOG_STATEMENTS.render("backlog", table=quoted, written_at=found.written_at)
+    rows, oldest = database.execute(statement).rows[0]
+    return Backlog(rows, written_at(oldest))
+
+
+# The rows of an outbox table in any layout, for those who only look at them.
+
+_WAITING_ROWS_STATEMENTS = sql.load("inorder.outbox", "sql/waiting_rows.sql")
+_NAME = "inorder outbox reader"
+
+
+@dataclass(frozen=True, slots=True)
+class SqlWaitingRows:
+    """A table behind a SQLAlchemy URL."""
+
+    url: str
+    table: str
+    layout: str
+
+    def extent(self) -> IdRange | None:
+        """The lowest and the highest id."""
+        with self._asked() as (database, layout):
+            statement = _WAITING_ROWS_STATEMENTS.render("extent", table=self._quoted(layout), id=layout.id)
+            [(first, last)] = database.execute(statement).rows
+        return None if first is None else IdRange(first, last)
+
+    def rows(self, ids: IdRange) -> Sequence[OutboxRow]:
+        """The rows of a range in id order."""
+        with self._asked() as (database, layout):
+            statement = _WAITING_ROWS_STATEMENTS.render(
+                "rows", table=self._quoted(layout), id=layout.id, columns=layout.columns
+            )
+            found = database.execute(statement, ids._asdict()).rows
+        return [layout.decode(row) for row in found]
+
+    @contextmanager
+    def _asked(self) -> Iterator[tuple[Database, layouts.Layout]]:
+        with closing(open_database(self.url, _NAME)) as database, table_errors(self.table, self.layout):
+            yield database, layouts.layout(self.layout, database.dialect)
+
+    def _quoted(self, layout: layouts.Layout) -> str:
+        return quoted_table(layout.dialect, self.table)
+
+
+# The rows of an outbox as somebody sees them who only looks.
+
+
+class IdRange(NamedTuple):
+    """Ids from the first to the last, both included."""
+
+    first: int
+    last: int
+
+
+class WaitingRows(Protocol):
+    """Travels pickled to tasks; connects for each call. Raises what stores raise."""
+
+    def extent(self) -> IdRange | None:
+        """The lowest and the highest id, or None where no row waits."""
+
+    def rows(self, ids: IdRange) -> Sequence[OutboxRow]:
+        """The rows of a range in id order, seen by one snapshot; a malformed one has a `flaw`."""

@@ -1,0 +1,435 @@
+"""The sink `inorder.table`: records of Kafka, filtered or rewritten by you, applied by the slice code of `upsert`.
+
+A task groups its rows by (topic, partition) and applies them slice after slice, each in one transaction that also moves
+the pointer (`inorder/pipeline/slice.py`). So a batch or a task that Spark runs again changes nothing.
+
+What must hold:
+
+1. Each Kafka partition is whole in one Spark partition, in the order of its offsets (`whole.py` says how that is made
+   sure, and what happens where it does not hold).
+2. `topic`, `partition` and `offset` are those of Kafka. Rows may be missing, which leaves holes; values
+   may be others.
+
+Nothing waits out a failure of the environment here: Spark tries a task as often as `spark.task.maxFailures` says.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import uuid4
+
+import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
+import pyarrow.compute as pc  # type: ignore[import-untyped]  # the same
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.functions import hash as hash_of
+from pyspark.sql.functions import lit, pmod
+from pyspark.sql.types import StructType
+
+from inorder.engines.formats import (
+    ANYTHING,
+    BYTES,
+    HEADERS,
+    KAFKA_PARTITION,
+    MOMENT,
+    WHOLE_NUMBER,
+    Column,
+    KnownOptions,
+    Options,
+    Sink,
+    Spread,
+    nearest,
+    require_apart,
+    sorted_rows,
+)
+from inorder.engines.slice_task import objects, record_headers, slice_of, worker_of
+from inorder.engines.slice_work import Slice, SliceOutcome, SliceWork, SliceWorker, portions
+from inorder.kafka.admin import Place
+from inorder.model.errors import ConfigurationError, GuaranteeError, PermanentError, ValidationError
+from inorder.model.outbox_row import OutboxRow
+from inorder.pipeline.stores.batch_log import BatchId, BatchLog, Part, Sent
+
+COORDINATES: Final = KAFKA_PARTITION.order
+
+
+class TableFormat(Sink):
+    """Spark's side of the format; `work` is made where the settings are known."""
+
+    known_options = KnownOptions(
+        "inorder.table", frozenset({"table", "whole_partitions"}), {"url": ("database", "url")}
+    )
+    known_columns = (
+        Column("topic", ("string",)),
+        Column("partition", WHOLE_NUMBER),
+        Column("offset", WHOLE_NUMBER),
+        Column("value", BYTES),
+        Column("key", BYTES, is_needed=False),
+        Column("timestamp", MOMENT, is_needed=False),
+        # Of Spark's Kafka source; nothing is done with them.
+        Column("timestampType", ANYTHING, is_needed=False),
+        Column("headers", HEADERS, is_needed=False),
+    )
+
+    @abstractmethod
+    def work(self, options: Options) -> SliceWork:
+        """What applies the slices."""
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Called on the driver, once a write."""
+        return _TableWriter(*self._parts(schema, overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802 - Spark's
+        """Called on the driver, several times a batch."""
+        return _TableStreamWriter(*self._parts(schema, overwrite))
+
+    def _parts(self, schema: StructType, overwrite: bool) -> tuple[SliceWork, Spread]:
+        options = self.checked(schema, overwrite)
+        return self.work(options), self.spread(schema, options, KAFKA_PARTITION)
+
+
+@dataclass(frozen=True)
+class Applied(WriterCommitMessage):
+    """What one task tells the driver."""
+
+    outcomes: tuple[SliceOutcome, ...]
+
+    @property
+    def places(self) -> frozenset[str]:
+        """The Kafka partitions of which it had records."""
+        return frozenset(f"{outcome.topic}[{outcome.partition}]" for outcome in self.outcomes)
+
+
+class _Applying:
+    """What both writers do."""
+
+    def __init__(self, work: SliceWork, spread: Spread) -> None:
+        self._work = work
+        self._spread = spread
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Applied:
+        """Applies the rows of one task."""
+        batches = sorted_rows(KAFKA_PARTITION, self._spread, iterator)
+        return Applied(tuple(applied(worker_of(self._work), self._work.topics, batches)))
+
+
+class _TableWriter(_Applying, DataSourceArrowWriter):
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        _check(messages)
+
+
+class _TableStreamWriter(_Applying, DataSourceStreamArrowWriter):
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002 - Spark's
+        _check(messages)
+
+
+def _check(messages: list[WriterCommitMessage | None]) -> None:
+    require_apart(KAFKA_PARTITION.what, (message.places for message in messages if isinstance(message, Applied)))
+
+
+def applied(worker: SliceWorker, topics: tuple[str, ...], batches: Iterable[pa.RecordBatch]) -> Iterator[SliceOutcome]:
+    """Applies slice after slice; stops at the first error, since nothing behind it may pass it."""
+    pointers: dict[Place, int] = {}
+    for batch in slices(batches):
+        place = batch.topic, batch.partition
+        if batch.topic not in topics:
+            raise ConfigurationError(
+                f"No table is fed by topic {batch.topic!r}{nearest(batch.topic, list(topics))}",
+                hint=f"The settings have {', '.join(topics)}. Filter other topics out, or give them a table.",
+            )
+        for portion in portions(batch):
+            outcome = worker.apply(portion, pointers.get(place, 0))
+            pointers[place] = outcome.next_offset
+            yield outcome
+
+
+def slices(batches: Iterable[pa.RecordBatch]) -> Iterator[Slice]:
+    """The slices in Arrow batches; a partition whose offsets fall from one batch to the next is refused."""
+    ends: dict[Place, int] = {}
+    for records in batches:
+        for batch in map(slice_of, by_place(as_kafka_has_them(records))):
+            place = batch.topic, batch.partition
+            if batch.offsets[0] < ends.get(place, 0):
+                raise GuaranteeError(
+                    f"Out of order: offset {batch.offsets[0]} came after {ends[place] - 1} in {place[0]}[{place[1]}].",
+                    hint="Write inorder.spark.in_order(df) as the last step before the sink.",
+                )
+            ends[place] = batch.next_offset
+            yield batch
+
+
+def as_kafka_has_them(records: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns of a slice: text as bytes, what is not given as null, and no row without its place."""
+    for name in COORDINATES:
+        if records.column(name).null_count:
+            raise GuaranteeError(
+                f"A row has no {name}, so nobody knows where it belongs.",
+                hint="Keep topic, partition and offset as Spark's Kafka source has them.",
+            )
+    nothing = pa.nulls(records.num_rows)
+    columns: dict[str, Any] = {name: records.column(name) for name in COORDINATES}
+    for name in ("key", "value", "timestamp"):
+        column = records.column(name) if name in records.schema.names else nothing
+        columns[name] = column if name == "timestamp" else column.cast(pa.binary())
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def by_place(records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The rows of each Kafka partition by themselves, in their order."""
+    rows: dict[Place, list[int]] = {}
+    for row, place in enumerate(
+        zip(*(records.column(name).to_pylist() for name in KAFKA_PARTITION.columns), strict=True)
+    ):
+        rows.setdefault(place, []).append(row)
+    if len(rows) == 1:
+        yield records
+    else:
+        yield from map(records.take, map(pa.array, rows.values()))
+
+
+# Lanes: which part of a batch a row belongs to, said by the row itself (`inorder/kafka/batch_log.py` says why).
+
+LANE: Final = "lane"
+MOST_LANES: Final = 64
+"""In one task: each is a producer with a transaction."""
+
+LanedRows = Iterable[tuple[int, list[OutboxRow]]]
+"""Rows with the lane that they belong to, in order."""
+
+
+def by_key(df: DataFrame, lanes: int) -> DataFrame:
+    """The same rows with a column `lane`, each lane and so each key whole in one Spark partition.
+
+    It is the last step before the sink `inorder.kafka`, but for `sortWithinPartitions`. Rows without a column `key` are
+    spread by their value.
+    """
+    column = "key" if "key" in df.columns else "value"
+    # Spark finds the partition of a row by the same formula, so a Spark partition has one lane.
+    return df.repartition(lanes, column).withColumn(LANE, pmod(hash_of(column), lit(lanes)))
+
+
+def send(log: BatchLog, batch: BatchId | None, rows: LanedRows) -> dict[int, Sent]:
+    """Sends the rows of one task, each lane in a transaction of its own."""
+    parts: dict[int, Part] = {}
+    try:
+        for lane, some in rows:
+            if lane not in parts:
+                _check_number(parts)
+                parts[lane] = log.open(lane, batch, {row.topic for row in some})
+            parts[lane].add(some)
+        return {lane: part.commit() for lane, part in parts.items()}
+    except BaseException:
+        for part in parts.values():
+            part.abort()
+        raise
+
+
+def _check_number(parts: dict[int, Part]) -> None:
+    if len(parts) >= MOST_LANES:
+        raise ConfigurationError(
+            f"A Spark partition has more than {MOST_LANES} lanes, and each is a transaction.",
+            hint="A lane is a part of the data, not a row: write inorder.spark.by_key(df, 8).",
+        )
+
+
+def by_lane(records: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of each lane by themselves, in their order."""
+    column = records.column(LANE)
+    if column.null_count:
+        raise ValidationError(LANE, "a row has none.", hint="Each row needs one: inorder.spark.by_key(df, 8).")
+    found = column.unique().to_pylist()
+    for lane in found:
+        yield lane, records if len(found) == 1 else records.filter(pc.equal(column, lane))
+
+
+# The sink `inorder.kafka`: rows as records of Kafka, in one transaction a task.
+#
+# `inorder/kafka/batch_log.py` has the protocol and its failure table. In short:
+#
+# | write                                 | delivery                                                                  |
+# |---------------------------------------|---------------------------------------------------------------------------|
+# | stream (option `name` is required)    | exactly once for each name and lane                                       |
+# | batch with a `name`                   | exactly once, however often a job that brings the same rows is run        |
+# | batch without one                     | at least once: a task or a job that is run again sends its rows again     |
+#
+# Readers with `read_committed` see what a task has sent of a lane as a whole or not at all.
+#
+# **Order** is that of the rows in their Spark partition, and of batches one after the other. `by_key` brings rows of
+# one key into one Spark partition; in a batch `sortWithinPartitions` can follow. A stream cannot be sorted, but rows
+# of a key that come from one partition of its source stay in order.
+#
+# **What must hold** for exactly once: a lane is whole in one Spark partition, and a batch that is run again has the
+# same rows with the same lanes. `by_key` makes such lanes. So does `col("partition").alias("lane")`, without a
+# shuffle, where a stream has one topic of Kafka as its source.
+
+BATCH_ID: Final = "streaming.sql.batchId"
+QUERY_ID: Final = "sql.streaming.queryId"
+"""Where Spark tells its tasks which batch of which query they are of; a query's id stays with its checkpoint."""
+BATCH_WRITE: Final = "batch"
+ROWS_AT_ONCE: Final = 10_000
+
+
+class KafkaFormat(Sink):
+    """Spark's side of the format; the log is made where the settings are known."""
+
+    known_options = KnownOptions(
+        "inorder.kafka",
+        frozenset({"name", "topic"}),
+        {"bootstrap.servers": ("kafka", "bootstrap.servers")},
+        takes_kafka=True,
+    )
+    known_columns = (
+        Column("topic", ("string",), is_needed=False),
+        Column("key", BYTES, is_needed=False),
+        Column("value", BYTES),
+        Column("headers", HEADERS, is_needed=False),
+        Column("partition", WHOLE_NUMBER, is_needed=False),
+        Column("timestamp", MOMENT, is_needed=False),
+        Column(LANE, WHOLE_NUMBER, is_needed=False),
+    )
+
+    @abstractmethod
+    def log(self, options: Options, name: str) -> BatchLog:
+        """What the records are sent to, under a name."""
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Called on the driver, once a write."""
+        options = self.checked(schema, overwrite)
+        topic, name = _topic(options, schema), options.get("name")
+        if name is None:
+            # Attempts of one task must fence each other, and never those of another write.
+            return _KafkaWriter(self.log(options, f"unnamed.{uuid4().hex}"), topic, None)
+        _require_lanes(schema)
+        return _KafkaWriter(self.log(options, name), topic, BatchId(BATCH_WRITE, 0))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802 - Spark's
+        """Called on the driver, several times a batch."""
+        options = self.checked(schema, overwrite)
+        name = options.require("name", "the progress of a stream is kept under it, so it stays the same for ever")
+        _require_lanes(schema)
+        return _KafkaStreamWriter(self.log(options, name), _topic(options, schema))
+
+
+def _require_lanes(schema: StructType) -> None:
+    if LANE not in schema.names:
+        raise ConfigurationError(
+            f"The data has no column {LANE!r}, so nobody could tell what was sent when a batch is run again.",
+            hint="Write inorder.spark.by_key(df, 8) as the last step before the sink, or select"
+            " col('partition').alias('lane') where one topic of Kafka is the source and nothing shuffles.",
+        )
+
+
+def _topic(options: Options, schema: StructType) -> str | None:
+    """The topic of all rows, or None where each has its own."""
+    topic, has_column = options.get("topic"), "topic" in schema.names
+    if topic is not None and has_column:
+        raise ConfigurationError(
+            f"Rows have a column 'topic', and the option says {topic!r}.", hint="Leave one of the two out."
+        )
+    return None if has_column else options.require("topic", "the data has no column of that name")
+
+
+@dataclass(frozen=True)
+class Carried(WriterCommitMessage):
+    """What one task tells the driver."""
+
+    sent: Mapping[int, Sent]
+    """By lane."""
+
+
+class _KafkaWriter(DataSourceArrowWriter):
+    def __init__(self, log: BatchLog, topic: str | None, batch: BatchId | None) -> None:
+        self._log = log
+        self._topic = topic
+        self._batch = batch
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        # Without a name nobody asks for lanes, and the attempts of a task need but one.
+        lane = _task().partitionId() if self._batch is None else None
+        return Carried(send(self._log, self._batch, chunks(iterator, self._topic, lane)))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        _kafka_check(messages)
+
+
+class _KafkaStreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, log: BatchLog, topic: str | None) -> None:
+        self._log = log
+        self._topic = topic
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return Carried(send(self._log, batch_of(_task()), chunks(iterator, self._topic)))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002 - Spark's
+        _kafka_check(messages)
+
+
+def _kafka_check(messages: list[WriterCommitMessage | None]) -> None:
+    require_apart(LANE, (message.sent for message in messages if isinstance(message, Carried)))
+
+
+def _task() -> TaskContext:
+    task = TaskContext.get()
+    if task is None:
+        raise PermanentError("This is no task of Spark.", hint="Write with a session's DataFrame.")
+    return task
+
+
+def batch_of(task: TaskContext) -> BatchId:
+    """Which batch of which query a task belongs to."""
+    query, number = task.getLocalProperty(QUERY_ID), task.getLocalProperty(BATCH_ID)
+    if not query or number is None:
+        raise PermanentError(
+            "Spark does not say which batch this is.", hint=f"inorder reads {BATCH_ID} and {QUERY_ID}, as of Spark 4.2."
+        )
+    return BatchId(query, int(number))
+
+
+def chunks(batches: Iterable[pa.RecordBatch], topic: str | None, lane: int | None = None) -> LanedRows:
+    """The rows of a task as records, in their order, by the column `lane` unless all are of one lane."""
+    before = 0
+    for records in batches:
+        for first in range(0, records.num_rows, ROWS_AT_ONCE):
+            part = records.slice(first, ROWS_AT_ONCE)
+            for of_lane, found in by_lane(part) if lane is None else ((lane, part),):
+                yield of_lane, rows(found, topic, before)
+                before += found.num_rows
+
+
+def rows(records: pa.RecordBatch, topic: str | None, first: int = 0) -> list[OutboxRow]:
+    """The rows of an Arrow batch as records."""
+    count, has = records.num_rows, frozenset(records.schema.names)
+    topics = [topic] * count if topic is not None else objects(records.column("topic"))
+    if None in topics:
+        raise ValidationError(
+            "topic", f"row {first + topics.index(None)} of the Spark partition has none.", hint="Give each row one."
+        )
+    nothing = [None] * count
+    return list(
+        map(
+            OutboxRow,
+            range(first, first + count),
+            topics,
+            _bytes(records, "key") if "key" in has else nothing,
+            _bytes(records, "value"),
+            record_headers(records) if "headers" in has else [()] * count,
+            records.column("partition").to_pylist() if "partition" in has else nothing,
+            _milliseconds(records) if "timestamp" in has else nothing,
+        )
+    )
+
+
+def _bytes(records: pa.RecordBatch, name: str) -> list[Any]:
+    return objects(records.column(name).cast(pa.binary()))
+
+
+def _milliseconds(records: pa.RecordBatch) -> list[int | None]:
+    times = records.column("timestamp").cast(pa.int64()).to_pylist()
+    return [None if time_us is None else time_us // 1000 for time_us in times]

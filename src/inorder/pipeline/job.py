@@ -1,0 +1,218 @@
+"""The job `upsert` as engines see it: some topics, each with the table that it feeds."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from inorder.database.database import Database, open_database
+from inorder.engines.progress import NOBODY, Listener, Progress, Several
+from inorder.engines.running import LOOK_SECONDS, RunEngine, follow, run_work
+from inorder.engines.slice_work import Pointer, Slice, SliceOutcome, SliceWork, SliceWorker
+from inorder.model.errors import ConfigurationError
+from inorder.pipeline.mapping import TableMapping
+from inorder.pipeline.slice import apply_slice
+from inorder.pipeline.stores.ports import TableStore, TableStores
+from inorder.pipeline.stores.table import table_stores
+from inorder.settings import Settings
+from inorder.settings.pipeline import UpsertSettings
+from inorder.topics.gate import EndedWork, may_apply
+from inorder.topics.generations import Generation, Pointers, TopicState
+from inorder.topics.stores.generations import SqlPointers, SqlTopicGenerations
+
+
+@dataclass(frozen=True, slots=True)
+class TableTarget:
+    """A mapping with the stores of its table."""
+
+    mapping: TableMapping
+    stores: TableStores
+
+
+@dataclass(frozen=True, slots=True)
+class UpsertWork:
+    """Several tables in one application; a topic feeds one of them."""
+
+    targets: tuple[TableTarget, ...]
+    needs_headers: bool = False
+
+    def __post_init__(self) -> None:
+        _check_distinct("topic", [target.mapping.topic for target in self.targets])
+        _check_distinct("pipeline", [target.mapping.pipeline for target in self.targets])
+
+    @property
+    def name(self) -> str:
+        """The pipelines."""
+        return ", ".join(target.mapping.pipeline for target in self.targets)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """One for each table."""
+        return tuple(target.mapping.topic for target in self.targets)
+
+    def open(self) -> SliceWorker:
+        """A worker whose connections are opened when a topic is first asked for."""
+        return _UpsertWorker(self.targets)
+
+
+class _UpsertWorker:
+    """A store for each topic that was asked for."""
+
+    def __init__(self, targets: tuple[TableTarget, ...]) -> None:
+        self._targets = {target.mapping.topic: target for target in targets}
+        self._stores: dict[str, TableStore] = {}
+
+    def pointers(self, topic: str) -> Mapping[int, Pointer]:
+        return self._store(topic).pointers(topic)
+
+    def apply(self, batch: Slice, expected: int) -> SliceOutcome:
+        return apply_slice(self._store(batch.topic), self._targets[batch.topic].mapping, batch, expected)
+
+    def close(self) -> None:
+        for store in self._stores.values():
+            store.close()
+
+    def _store(self, topic: str) -> TableStore:
+        if topic not in self._stores:
+            self._stores[topic] = self._targets[topic].stores()
+        return self._stores[topic]
+
+
+def _check_distinct(what: str, names: list[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigurationError(
+                f"The {what} {name!r} is named by {names.count(name)} tables of one job.",
+                hint=f"A {what} belongs to one table; name each once in [[pipeline.tables]].",
+            )
+
+
+# The job `upsert`, from the settings.
+
+
+def run_upsert(settings: Settings, *, once: bool, stop: threading.Event, listener: Listener = NOBODY) -> dict[str, Any]:
+    """Runs the job `upsert` on Spark until `stop` is set, or once; returns its totals in records."""
+    work = upsert_work(settings)
+    _install(work)
+    progress = Progress()
+    drive = partial(follow_generations, settings, work, stop)
+    run_work(settings, work, once=once, stop=stop, listener=Several(progress, listener), drive=drive)
+    return dict(progress.totals())
+
+
+def upsert_work(settings: Settings) -> UpsertWork:
+    """The tables of the job `upsert`, as engines see them."""
+    url = settings.database.require_url()
+    return UpsertWork(tuple(TableTarget(mapping, table_stores(url, mapping)) for mapping in table_mappings(settings)))
+
+
+def table_mappings(settings: Settings) -> list[TableMapping]:
+    """The mappings of the job `upsert`; each pipeline is named after the table that it fills."""
+    return [_mapping(settings, target) for target in settings.pipeline.targets]
+
+
+def _mapping(settings: Settings, target: UpsertSettings) -> TableMapping:
+    return TableMapping(
+        pipeline=f"upsert:{target.table}",
+        topic=target.topic,
+        table=target.table,
+        key=tuple(target.key) if len(target.key) > 1 else target.key[0],
+        key_type=tuple(target.key_type) if len(target.key_type) > 1 else target.key_type[0],
+        fields=tuple(target.fields.items()),
+        mode=target.mode,
+        max_value_bytes=target.max_value_bytes,
+        schema=schema_text(settings, target.topic),
+        deletes=target.deletes,
+        nulls=target.nulls,
+        max_attempts=target.max_attempts,
+    )
+
+
+def _install(work: UpsertWork) -> None:
+    for target in work.targets:
+        store = target.stores()
+        try:
+            store.install()
+        finally:
+            store.close()
+
+
+# A job that reads its topics generation by generation: the engine runs on one, and is begun anew with the next.
+#
+# `topics/gate.py` says what may be read and why. Here it is asked before each start of the engine and twice a second
+# while it runs; the engine knows nothing of it, it is just stopped and started with other topics.
+
+log = logging.getLogger("inorder.pipeline")
+
+
+class GenerationGate:
+    """Which Kafka topics the tables of a job read now. Used by one thread at a time, or two that take turns."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._generations = SqlTopicGenerations(database)
+        self._pointers = SqlPointers(database)
+
+    def reading(self, work: UpsertWork) -> SliceWork:
+        """The work with each topic's generation that may be applied, up to its ends; later ones' pointers are begun."""
+        states = {state.topic: state for state in self._generations.read_all()}
+        found = [self._generation(target.mapping, states.get(target.mapping.topic)) for target in work.targets]
+        targets = tuple(map(_reading, work.targets, found))
+        ends = tuple((each.topic, each.ends) for each in found if each is not None and each.ends is not None)
+        reading = replace(work, targets=targets)
+        return EndedWork(reading, ends) if ends else reading
+
+    def close(self) -> None:
+        """Gives the connection back; may be called twice."""
+        self._database.close()
+
+    def _generation(self, mapping: TableMapping, state: TopicState | None) -> Generation | None:
+        if state is None:
+            return None
+        generation = may_apply(state, lambda topic: self._of_pipeline(mapping.pipeline, topic))
+        self._begin(mapping.pipeline, generation)
+        return generation
+
+    def _of_pipeline(self, pipeline: str, topic: str) -> Pointers:
+        return self._pointers.of_topic(topic).get(pipeline, {})
+
+    def _begin(self, pipeline: str, generation: Generation) -> None:
+        if generation.number and len(self._of_pipeline(pipeline, generation.topic)) < generation.partitions:
+            self._pointers.begin(pipeline, generation)
+
+
+def _reading(target: TableTarget, generation: Generation | None) -> TableTarget:
+    if generation is None:
+        return target
+    return replace(target, mapping=replace(target.mapping, topic=generation.topic))
+
+
+def follow_generations(
+    settings: Settings, work: UpsertWork, stop: threading.Event, run_engine: RunEngine, *, look: float = LOOK_SECONDS
+) -> None:
+    """Runs the engine on generation after generation, until `stop` is set or it ends on the last one by itself."""
+    database = open_database(settings.database.require_url(), "inorder pipeline (generations)")
+    with closing(GenerationGate(database)) as gate:
+        follow(partial(gate.reading, work), work.name, stop, run_engine, look=look)
+
+
+# The JSON Schema of a topic, from its file.
+
+
+def schema_text(settings: Settings, topic: str) -> str:
+    """The JSON Schema of a topic, empty where it has none."""
+    file = settings.schema_file(topic)
+    if file is None:
+        return ""
+    try:
+        return file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(
+            f"topics.{topic}.json_schema names {str(file)!r}, which cannot be read: {error}.",
+            hint="Name a UTF-8 file, from the folder of the settings file.",
+        ) from error

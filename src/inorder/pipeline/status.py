@@ -1,0 +1,96 @@
+"""How far the job `upsert` has come, from its pointers and the ends of its topics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from inorder.database import sql
+from inorder.database.database import Database, open_database, statements_of, written_at
+from inorder.engines.survey import behind
+from inorder.kafka.admin import Place
+from inorder.pipeline.job import upsert_work
+from inorder.settings import Settings
+
+_SUMS = ("applied", "identical", "stale", "ignored", "rejected")
+
+
+def pipeline_status(settings: Settings) -> dict[str, Any]:
+    """What became of the records, how many offsets wait, and how long ago the last slice was applied."""
+    mappings = [target.mapping for target in upsert_work(settings).targets]
+    with closing(open_database(settings.database.require_url(), "inorder status")) as database:
+        rows = [row for mapping in mappings for row in partition_progress(database, mapping.pipeline)]
+    # The generations of a topic are topics of their own, which only the pointers name.
+    pipelines = {mapping.topic: mapping.pipeline for mapping in mappings} | {row.topic: row.pipeline for row in rows}
+    return told(pipelines, rows, offsets_behind(settings, tuple(pipelines), pointers_of(rows)), datetime.now(UTC))
+
+
+def offsets_behind(settings: Settings, topics: Sequence[str], pointers: Mapping[Place, int]) -> dict[Place, int]:
+    """What waits in each partition."""
+    from inorder.engines.partition_reader import KafkaSource
+
+    return behind(KafkaSource(dict(settings.kafka.properties)), topics, pointers)
+
+
+def pointers_of(rows: Sequence[PartitionProgress]) -> dict[Place, int]:
+    """Where each partition goes on."""
+    return {(row.topic, row.partition): row.next_offset for row in rows}
+
+
+def told(
+    pipelines: Mapping[str, str],
+    rows: Sequence[PartitionProgress],
+    waiting: Mapping[Place, int],
+    now: datetime,
+) -> dict[str, Any]:
+    """The status as JSON has it; partitions without a pointer have not been begun."""
+    begun = {(row.topic, row.partition): row for row in rows}
+    partitions = []
+    for topic, number in sorted({*begun, *waiting}):
+        row = begun.get((topic, number)) or PartitionProgress(pipelines[topic], topic, number, 0, 0, 0, 0, 0, 0, None)
+        fields = asdict(row)
+        updated_at = fields.pop("updated_at")
+        age = None if updated_at is None else round((now - updated_at).total_seconds(), 3)
+        partitions.append({**fields, "behind": waiting.get((topic, number)), "last_slice_seconds": age})
+    ages = [one["last_slice_seconds"] for one in partitions if one["last_slice_seconds"] is not None]
+    return {
+        "pipelines": sorted(set(pipelines.values())),
+        **{name: sum(one[name] for one in partitions) for name in _SUMS},
+        "behind": sum(waiting.values()),
+        "last_slice_seconds": min(ages, default=None),
+        "partitions": partitions,
+    }
+
+
+# What the pointer rows tell about a pipeline, in any database.
+
+_STATEMENTS = sql.load("inorder.pipeline", "sql/progress.sql")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionProgress:
+    """A pointer row; its counters moved with the commits that they count."""
+
+    pipeline: str
+    topic: str
+    partition: int
+    next_offset: int
+    applied: int
+    identical: int
+    stale: int
+    ignored: int
+    rejected: int
+    updated_at: datetime | None
+    """When its last slice was applied, by the database's clock."""
+
+
+def partition_progress(database: Database, pipeline: str) -> list[PartitionProgress]:
+    """The partitions of a pipeline that have a pointer; none where nothing was installed yet."""
+    if not database.execute(statements_of("inorder.topics", database.dialect, "pointers.sql")["exists"]).rows:
+        return []
+    rows = database.execute(_STATEMENTS["progress"], {"pipeline": pipeline}).rows
+    found = [PartitionProgress(*row) for row in rows]
+    return [replace(one, updated_at=written_at(one.updated_at)) for one in found]

@@ -1,0 +1,1 @@
+"""Target tables, their pointers and dead letters, and the topics that are written back to."""

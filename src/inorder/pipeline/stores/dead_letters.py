@@ -1,0 +1,118 @@
+"""Dead letters in the database of the target tables: how people find them and let them go."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from functools import cache
+from typing import Any
+
+from inorder.database.database import Database, Dialect, Installed, moment, statements_of
+from inorder.database.sql import quoted_table
+from inorder.pipeline.stores.ports import Filter, LetterPlace, StoredLetter
+
+Execute = Callable[[str, Mapping[str, Any]], int]
+"""Runs a statement in an open transaction; returns how many rows it wrote."""
+
+_FIRST = -1
+"""Below every offset."""
+
+
+class SqlDeadLetters:
+    """`DeadLetters` of a database; makes its tables at the first call."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = Installed(database, dead_letter_tables(database.dialect))
+        self._dialect = database.dialect
+        self._statements = _rendered(database.dialect)
+
+    def counts(self, wanted: Filter) -> dict[str, int]:
+        """How many are meant, by code, the most frequent first."""
+        found = self._database.execute(self._statements["counts"], _bound(wanted))
+        return {code: int(count) for code, count in found.rows}
+
+    def places(self, wanted: Filter) -> list[LetterPlace]:
+        """Where they are, in order."""
+        return [LetterPlace(*row) for row in self._database.execute(self._statements["places"], _bound(wanted)).rows]
+
+    def page(self, place: LetterPlace, wanted: Filter, above: int = _FIRST, most: int = 1000) -> list[StoredLetter]:
+        """Those of one place above an offset, in offset order."""
+        at = {f"at_{name}": value for name, value in place._asdict().items()}
+        parameters = {**_bound(wanted), **at, "above": above, "most": most}
+        return [_letter(row) for row in self._database.execute(self._statements["page"], parameters).rows]
+
+    def never_applied(self, place: LetterPlace, above: int) -> frozenset[int]:
+        """Dead letters and discarded ones."""
+        found = self._database.execute(self._statements["never_applied"], {**place._asdict(), "above": above})
+        return frozenset(offset for (offset,) in found.rows)
+
+    def newest_generation(self, pipeline: str) -> int:
+        """0 where the pipeline has read nothing yet."""
+        found = self._database.execute(self._statements["newest_generation"], {"pipeline": pipeline})
+        return int(found.rows[0][0] or 0)
+
+    def discard(self, wanted: Filter, reason: str) -> int:
+        """Notes and removes them in one transaction."""
+        with self._database.transaction() as transaction:
+            return _taken(
+                lambda statement, parameters: transaction.execute(statement, parameters).count,
+                self._dialect,
+                "matching",
+                {**_bound(wanted), "action": "discard", "reason": reason},
+            )
+
+    def close(self) -> None:
+        """Gives the connection back."""
+        self._database.close()
+
+
+def settle(execute: Execute, dialect: Dialect, place: LetterPlace, offset: int, action: str, reason: str) -> bool:
+    """Takes one letter out and notes why, inside a transaction of a target table; False where it is not there."""
+    letter = {**place._asdict(), "offset": offset, "action": action, "reason": reason}
+    return _taken(execute, dialect, "at", letter) == 1
+
+
+def dead_letter_tables(dialect: Dialect) -> list[str]:
+    """The DDL of the letters, of what was done with them, and of the pointers beside them."""
+    tables = statements_of("inorder.pipeline", dialect, "table.sql")
+    return [
+        tables["create_pointer"],
+        tables["create_dead_letter"],
+        *statements_of("inorder.pipeline", dialect, "dead_letters.sql").starting_with("install"),
+    ]
+
+
+def _taken(execute: Execute, dialect: Dialect, condition: str, parameters: Mapping[str, Any]) -> int:
+    statements = _rendered(dialect)
+    batch = {**parameters, "batch": uuid.uuid4().hex}
+    if execute(statements[f"note_{condition}"], batch) == 0:
+        return 0
+    return execute(statements[f"take_{condition}"], batch)
+
+
+@cache
+def _rendered(dialect: Dialect) -> dict[str, str]:
+    statements = statements_of("inorder.pipeline", dialect, "dead_letters.sql")
+    names = {name: quoted_table(dialect, name) for name in ("partition", "offset", "key", "value")}
+    conditions = {name: statements.render(name, **names) for name in ("matching", "at")}
+    names |= {"actor": statements["actor"], "for_update": statements["for_update"]}
+    found = {
+        name: statements.render(name, **names, matching=conditions["matching"])
+        for name in ("counts", "places", "page", "never_applied", "newest_generation")
+    }
+    for which, condition in conditions.items():
+        for name in ("note", "take"):
+            found[f"{name}_{which}"] = statements.render(name, **names, condition=condition)
+    return found
+
+
+def _bound(wanted: Filter) -> dict[str, Any]:
+    asked = asdict(wanted)
+    return asked | {f"any_{name}": value is None for name, value in asked.items()}
+
+
+def _letter(row: tuple[Any, ...]) -> StoredLetter:
+    letter = StoredLetter(*row)
+    at = letter.record_timestamp
+    return replace(letter, record_timestamp=None if at is None else moment(at), recorded_at=moment(letter.recorded_at))

@@ -1,1 +1,0 @@
-"""What inorder needs from outside, as protocols that adapters fulfil and one conformance suite checks."""

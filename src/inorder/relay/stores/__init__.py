@@ -1,0 +1,1 @@
+"""What the relay reads, writes and holds: outbox tables, leases, Kafka logs."""

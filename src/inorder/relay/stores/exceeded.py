@@ -1,0 +1,282 @@
+"""Exceeded rows in the database: how the relay sets them aside, and how people look at them and let them go."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from typing import Any, Literal, Protocol
+
+from inorder.database.database import (
+    Database,
+    Dialect,
+    Installed,
+    Result,
+    Transaction,
+    UndecodableText,
+    moment,
+    statements_of,
+    written_at,
+)
+from inorder.database.sql import quoted_table
+from inorder.model.errors import PermanentError
+from inorder.model.message import to_text
+from inorder.outbox.layouts import layout
+from inorder.relay.stores.ports import ExceededStore, Exceeding, Key
+
+Action = Literal["retry", "discard"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExceededRow:
+    """One row that used up its attempts; what would have been sent is here as far as it could be read."""
+
+    id: int
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: str | None
+    partition: int | None
+    timestamp: int | None
+    created_at: datetime | None
+    attempts: int
+    code: str
+    reason: str
+    parks: bool
+    exceeded_at: datetime
+    original: str | None
+    """The whole row of the outbox table, as `Originals` keeps it; None where an older version set the row aside."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which exceeded rows are meant; None matches everything."""
+
+    id: int | None = None
+    topic: str | None = None
+    key: bytes | None = None
+    code: str | None = None
+
+
+class SettledByPeople(ExceededStore, Protocol):
+    """Exceeded rows that people look at and let go."""
+
+    def rows(self, wanted: Filter) -> list[ExceededRow]:
+        """Those that are meant, oldest first."""
+
+    def settle(self, wanted: Filter, action: Action, reason: str) -> list[ExceededRow]:
+        """Retries or discards those that are meant, all or none, and notes why; returns them."""
+
+
+class SqlExceededStore:
+    """An `ExceededStore` in the database of the outbox; makes its tables at the first call."""
+
+    def __init__(self, database: Database, table: str, layout_name: str = "native") -> None:
+        self._database = Installed(database, exceeded_tables(database.dialect))
+        self._table = table
+        self._statements = statements_of("inorder.relay", database.dialect, "exceeded.sql")
+        self._layout = layout(layout_name, database.dialect)
+        self._originals = Originals(database.dialect, table, self._layout.id)
+        self._identifiers = {
+            "table": quoted_table(database.dialect, table),
+            "id": self._layout.id,
+            "columns": self._layout.columns,
+            "written_at": self._layout.written_at,
+            **{name: quoted_table(database.dialect, name) for name in ("key", "value", "partition", "timestamp")},
+        }
+
+    def exceed(self, exceeding: Exceeding) -> None:
+        """One transaction: the row is in one of the two tables, whatever happens."""
+        with self._database.transaction() as transaction:
+            found = self._execute(transaction, "find", {"id": exceeding.row_id}).rows
+            if found:
+                written_at, *columns = found[0]
+                original = self._originals.read(transaction, exceeding.row_id)
+                kept = self._kept(exceeding, columns) | {"created_at": written_at, "original": original}
+                self._keep(transaction, kept)
+                self._execute(transaction, "take_out", kept)
+
+    def parked(self) -> dict[Key, tuple[int, ...]]:
+        """The parked keys, with the ids of their exceeded rows."""
+        rows = self._execute(self._database, "parked", {"outbox": self._table}).rows
+        found: defaultdict[Key, tuple[int, ...]] = defaultdict(tuple)
+        for topic, key, id in rows:
+            found[topic, key] += (id,)
+        return dict(found)
+
+    def rows(self, wanted: Filter) -> list[ExceededRow]:
+        """The exceeded rows that are meant, oldest first."""
+        return self._matching(self._database, wanted)
+
+    def settle(self, wanted: Filter, action: Action, reason: str) -> list[ExceededRow]:
+        """Retries or discards the rows that are meant, all in one transaction, and notes why; returns them."""
+        with self._database.transaction() as transaction:
+            taken = [row for row in self._matching(transaction, wanted) if self._take(transaction, row)]
+            for row in taken:
+                if action == "retry":
+                    self._put_back(transaction, row)
+                noted = {"outbox": self._table, "id": row.id, "topic": row.topic, "key": row.key}
+                self._execute(transaction, "note_action", noted | {"action": action, "reason": reason})
+            return taken
+
+    def close(self) -> None:
+        """Gives the connection back."""
+        self._database.close()
+
+    def _kept(self, exceeding: Exceeding, columns: list[Any]) -> dict[str, Any]:
+        row = self._layout.decode(columns)
+        return {
+            "outbox": self._table,
+            "id": row.id,
+            "topic": row.topic,
+            "key": row.key,
+            "value": row.value,
+            "headers": to_text(row.headers),
+            "partition": row.partition,
+            "timestamp": row.timestamp_ms,
+            "attempts": exceeding.attempts,
+            "code": exceeding.code,
+            "reason": exceeding.reason,
+            "parks": exceeding.parks,
+        }
+
+    def _keep(self, transaction: Transaction, kept: dict[str, Any]) -> None:
+        # Ids begin anew where somebody made the table anew. The older row is somebody's data as well.
+        if self._execute(transaction, "is_kept", kept).rows:
+            raise PermanentError(
+                f"Row {kept['id']} of {self._table!r} is to be set aside, but another row of that id already is.",
+                hint=f"Settle that one first: `inorder exceeded show {kept['id']}`, then retry or discard it.",
+            )
+        self._execute(transaction, "keep", kept)
+
+    def _matching(self, where: Transaction | Installed, wanted: Filter) -> list[ExceededRow]:
+        found = self._execute(where, "list", {"outbox": self._table, **anything_of(wanted)})
+        return [_row(row) for row in found.rows]
+
+    def _take(self, transaction: Transaction, row: ExceededRow) -> bool:
+        """Removes it; whoever comes second finds none."""
+        return self._execute(transaction, "take", {"outbox": self._table, "id": row.id}).count == 1
+
+    def _put_back(self, transaction: Transaction, row: ExceededRow) -> None:
+        """Under its old id, so that it stands before everything of its key that waited for it.
+
+        Where nothing waited the relay does not expect the id, and would see it at its next sweep only: a new one.
+        """
+        if row.original is not None:
+            # Without its mark: whoever set it may still be leader, and would take the row for one that it has in hand.
+            left_out = [self._layout.leader_id or "", *(() if row.parks else (self._layout.id,))]
+            self._originals.put_back(transaction, row.original, without=left_out)
+        else:
+            self._execute(transaction, "put_back_fields", asdict(row))
+
+    def _execute(self, where: Transaction | Installed, name: str, parameters: Mapping[str, Any]) -> Result:
+        return where.execute(self._statements.render(name, **self._identifiers), parameters)
+
+
+def anything_of(wanted: Filter) -> dict[str, Any]:
+    """What is asked for, with `any_…` true where nothing is."""
+    asked = asdict(wanted)
+    return asked | {f"any_{name}": value is None for name, value in asked.items()}
+
+
+def exceeded_tables(dialect: Dialect) -> list[str]:
+    """The DDL of the exceeded tables."""
+    return statements_of("inorder.relay", dialect, "exceeded.sql").starting_with("install")
+
+
+def _row(row: tuple[Any, ...]) -> ExceededRow:
+    stored = ExceededRow(*row)
+    return replace(
+        stored,
+        created_at=written_at(stored.created_at),
+        parks=bool(stored.parks),
+        exceeded_at=moment(stored.exceeded_at),
+    )
+
+
+# One row of any table as text, and back again, exactly.
+#
+# Every column is kept under its name: what the database prints of it, `{"hex": …}` where it is binary, null where it
+# is null. Text is what every type can be printed as and read from without loss. SQLite has values instead of types,
+# so there numbers stay numbers, and text that is not UTF-8 is `{"text": …}` in hex.
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    name: str
+    type: str
+    is_binary: bool
+
+
+class Originals:
+    """Reads and writes whole rows of one table, which people may have given columns of their own."""
+
+    def __init__(self, dialect: Dialect, table: str, id_column: str) -> None:
+        self._quote = "`" if dialect == "mysql" else '"'
+        self._statements = statements_of("inorder.relay", dialect, "original.sql")
+        self._table = table
+        self._identifiers = {"table": quoted_table(dialect, table), "id": id_column}
+
+    def read(self, transaction: Transaction, id: int) -> str:
+        """The row of this id, which must be there, and is locked from now on."""
+        columns = self._columns(transaction)
+        selected = ", ".join(self._read(column) for column in columns)
+        statement = self._statements.render("read", columns=selected, **self._identifiers)
+        (row,) = transaction.execute(statement, {"id": id}).rows
+        names = [column.name for column in columns]
+        return json.dumps(dict(zip(names, map(_stored, row), strict=True)), ensure_ascii=False)
+
+    def put_back(self, transaction: Transaction, original: str, *, without: Collection[str] = ()) -> None:
+        """Inserts the row as it was, but for some columns; columns that were dropped since are left out."""
+        stored = json.loads(original)
+        names = stored.keys() - set(without)
+        columns = [column for column in self._columns(transaction) if column.name in names]
+        parameters = {f"value{place}": _restored(stored[column.name]) for place, column in enumerate(columns)}
+        bound = [self._bound(column, name, parameters[name]) for column, name in zip(columns, parameters, strict=True)]
+        statement = self._statements.render(
+            "put_back",
+            columns=", ".join(self._identifier(column.name) for column in columns),
+            values=", ".join(bound),
+            **self._identifiers,
+        )
+        transaction.execute(statement, parameters)
+
+    def _columns(self, transaction: Transaction) -> list[_Column]:
+        schema, _, name = self._table.rpartition(".")
+        parameters = {"table": self._identifiers["table"], "schema": schema or None, "name": name}
+        return [_Column(*row) for row in transaction.execute(self._statements["columns"], parameters).rows]
+
+    def _read(self, column: _Column) -> str:
+        name = "read_binary" if column.is_binary else "read_other"
+        return self._statements.render(name, column=self._identifier(column.name))
+
+    def _bound(self, column: _Column, parameter: str, value: object) -> str:
+        name = "bind_undecodable" if isinstance(value, UndecodableText) else "bind"
+        return self._statements.render(name, value=f"%({parameter})s", type=column.type)
+
+    def _identifier(self, name: str) -> str:
+        """A column's name, whatever it is made of; a `%` would be taken for a value."""
+        escaped = name.replace(self._quote, self._quote * 2).replace("%", "%%")
+        return f"{self._quote}{escaped}{self._quote}"
+
+
+def _stored(value: Any) -> Any:
+    match value:
+        case UndecodableText():
+            return {"text": value.hex()}
+        case bytes():
+            return {"hex": value.hex()}
+        case _:
+            return value
+
+
+def _restored(value: Any) -> Any:
+    match value:
+        case {"text": text}:
+            return UndecodableText(bytes.fromhex(text))
+        case {"hex": binary}:
+            return bytes.fromhex(binary)
+        case _:
+            return value

@@ -1,0 +1,199 @@
+"""An outbox table in MySQL or MariaDB, as the relay reads, marks and purges it.
+
+What is known about these servers, and what the store makes of it. It was tried on MariaDB 11.4, where tests show it;
+what is said of MySQL 8, and of `innodb_trx`, is from their documentation.
+
+- **One snapshot.** A single statement at READ COMMITTED has one read view, all parts of a UNION included. So each scan
+  is one statement.
+- **Who may hold ids** (`holders`). A writer takes a metadata lock on the table when it opens it, so before it takes
+  an AUTO_INCREMENT id, and gives it back after its rows are visible or gone. `performance_schema.metadata_locks` lists
+  those locks. `information_schema.innodb_trx` would not do: it is up to 100 ms old, and an id may be taken before the
+  transaction is in it.
+- **Names.** A lock is named by its thread, the number of the statement that took it and its address. A lock keeps its
+  name for as long as it is held. Statements are numbered only with the consumer `events_statements_current` (on by
+  default in MySQL 8, off in MariaDB); without it the next transaction of a pooled connection may be named as the last
+  one was. The relay then waits for longer than it had to, and is no less right.
+- **Where the list is not kept** `holders` returns None, and the relay walks from the head: right, only slower. MySQL 8
+  keeps it. MariaDB wants these in its file of settings, not at run time, when locks taken before would be missing:
+
+      performance_schema = ON
+      performance-schema-instrument = 'wait/lock/metadata/sql/mdl=ON'
+      performance-schema-consumer-events-statements-current = ON
+
+  The user of the relay needs SELECT on `performance_schema.*`. The answer is None also after the server had more locks
+  than room for them (`performance_schema_max_metadata_locks`).
+- **XA.** A prepared transaction whose connection is gone has no lock in the list, on MariaDB at least. While any is
+  prepared the answer is None. MySQL 8 tells only those with the right XA_RECOVER_ADMIN; without it, a row whose XA
+  transaction lost its connection and was committed later is found by a sweep, and may then come after newer rows of
+  its key.
+- **Marks.** There is no UPDATE … RETURNING. A locking read in id order would wait for the rows of every open
+  transaction, so rows are found without locks, marked by id and read back, in one transaction. At READ COMMITTED that
+  locks no gaps: writers go on.
+- **Lists of ids.** With `IN (…)` the optimiser walks over the whole table as soon as the list is a good part of it,
+  which in an outbox it always is; and a DELETE that walks waits for the rows of every open transaction (seen with 100
+  rows). So lists are joined by the index of the id, whose name is looked up once.
+- **Speed.** PyMySQL is written in Python: about 200,000 rows/s of 100 bytes in pages of 10,000, on two busy cores. Its
+  unbuffered cursor and a shorter table of converters were no faster there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from operator import attrgetter
+from typing import Any
+from uuid import UUID
+
+from inorder.database import sql
+from inorder.database.database import CursorTransaction, Result, Transaction
+from inorder.database.mysql import MySQLDatabase, MySQLReconnecting, mysql_errors
+from inorder.model.errors import ConfigurationError, UnreachableError
+from inorder.model.outbox_row import OutboxRow
+from inorder.model.partitioning import Shard
+from inorder.outbox import layouts
+from inorder.relay.stores.outbox_store import (
+    WHOLE,
+    NoWakeUp,
+    bound_ids,
+    fragments,
+    others_to,
+    refuse_unmarkable,
+    shard_page,
+    whole_page,
+)
+from inorder.relay.stores.ports import Page, Scan
+
+_STATEMENTS = sql.load("inorder.relay", "sql/mysql/outbox.sql")
+_MARKS = sql.load("inorder.relay", "sql/mysql/marks.sql")
+
+_IDS_A_STATEMENT = 10_000
+"""200 kB at most: far below what a server takes in a packet."""
+
+
+class MySQLOutboxStore(NoWakeUp):
+    """An `OutboxStore` and a `MarkStore`: one connection reads, one purges, one marks."""
+
+    def __init__(self, url: str, table: str, *, layout: str = "native", shard: Shard = WHOLE) -> None:
+        self._table = table
+        self._layout = layouts.layout(layout, "mysql")
+        self._shard = shard
+        self._fragments = fragments(_STATEMENTS, self._layout, table, shard)
+        self._index = ""
+        self._reading = MySQLReconnecting(url, "inorder relay (read)")
+        self._purging = MySQLReconnecting(url, "inorder relay (purge)")
+        self._marking = MySQLDatabase(url, "inorder relay (mark)")
+
+    def read(self, scan: Scan, limit: int) -> Page:
+        """Rows of the scan, by one statement."""
+        bound = {"above": scan.above, "limit": limit, "probes": bound_ids(scan.probes), "others_to": others_to(scan)}
+        with self._on(self._reading) as transaction:
+            found = self._execute(transaction, self._scan_name(scan), **bound).rows
+        page = whole_page if self._shard.is_whole else shard_page
+        return page(found, scan, limit, self._layout.decode)
+
+    def holders(self) -> frozenset[str] | None:
+        """Locks of those who write to the table; None where the server keeps no list, or does not show it to us."""
+        try:
+            with self._on(self._reading) as transaction:
+                names = {row[0] for row in transaction.execute(_STATEMENTS["holders"], self._place()).rows}
+        except ConfigurationError:
+            return None
+        is_known = None in names and not self._any_is_prepared()
+        return frozenset(names - {None}) if is_known else None
+
+    def purge(self, ids: Sequence[int]) -> int:
+        """Deletes by id; up to 10,000 in one statement, which commits by itself."""
+        if not ids:
+            return 0
+        with self._on(self._purging) as transaction:
+            return sum(self._execute(transaction, "purge", ids=some).count for some in _cut(ids))
+
+    def mark(self, leader_id: UUID, limit: int, *, above: int = 0) -> list[OutboxRow]:
+        """Finds rows, claims them and reads them back, in one transaction."""
+        with self._marks() as transaction:
+            bound = {"leader_id": str(leader_id), "limit": limit, "above": above}
+            found = self._execute(transaction, "find_unmarked", **bound).rows
+            return self._claim(transaction, leader_id, [row[0] for row in found])
+
+    def mark_again(self, leader_id: UUID, ids: Sequence[int]) -> list[OutboxRow]:
+        """Claims rows by id and reads them back, in one transaction."""
+        with self._marks() as transaction:
+            return self._claim(transaction, leader_id, sorted(ids))
+
+    def reset(self, leader_id: UUID) -> int:
+        """Finds rows with the mark, which reads the whole table, and takes it off them, in one transaction."""
+        with self._marks() as transaction:
+            found = self._execute(transaction, "find_marked", leader_id=str(leader_id)).rows
+            cuts = _cut([row[0] for row in found])
+            return sum(self._execute(transaction, "unmark", leader_id=str(leader_id), ids=some).count for some in cuts)
+
+    def close(self) -> None:
+        """Closes all connections."""
+        self._reading.close()
+        self._purging.close()
+        self._marking.close()
+
+    def _scan_name(self, scan: Scan) -> str:
+        probes = "_with_probes" if scan.probes else ""
+        if self._shard.is_whole:
+            return f"read{probes}"
+        return "walk_shard" if scan.walk else f"read_shard{probes}"
+
+    def _any_is_prepared(self) -> bool:
+        try:
+            with self._on(self._reading) as transaction:
+                return bool(transaction.execute(_STATEMENTS["prepared"]).rows)
+        except ConfigurationError:
+            return False  # we have no right to know; the essay above says what follows
+
+    def _marks(self) -> AbstractContextManager[Transaction]:
+        refuse_unmarkable(self._layout)
+        return self._marking.transaction()
+
+    def _claim(self, transaction: Transaction, leader_id: UUID, ids: Sequence[int]) -> list[OutboxRow]:
+        rows: list[OutboxRow] = []
+        for some in _cut(ids):
+            bound = {"leader_id": str(leader_id), "ids": some}
+            self._execute(transaction, "mark", **bound)
+            rows += map(self._layout.decode, self._execute(transaction, "read_marked", **bound).rows)
+        rows.sort(key=attrgetter("id"))
+        return rows
+
+    @contextmanager
+    def _on(self, connecting: MySQLReconnecting) -> Iterator[Transaction]:
+        """A cursor on a connection; one that broke is closed, so that the next call opens another."""
+        try:
+            with mysql_errors():
+                connection, _ = connecting.get()
+                with connection.cursor() as cursor:
+                    yield CursorTransaction(cursor)
+        except UnreachableError:
+            connecting.close()
+            raise
+
+    def _execute(self, transaction: Transaction, name: str, **bound: Any) -> Result:
+        return transaction.execute(self._statement(transaction, name), bound)
+
+    def _statement(self, transaction: Transaction, name: str) -> str:
+        if not self._index:
+            self._index = self._find_index(transaction)
+        statements = _MARKS if name in _MARKS else _STATEMENTS
+        return statements.render(name, index=self._index, **self._fragments)
+
+    def _find_index(self, transaction: Transaction) -> str:
+        found = transaction.execute(_STATEMENTS["index"], {**self._place(), "id": self._layout.id}).rows
+        if not found:
+            raise ConfigurationError(
+                f"There is no table {self._table!r} with an index on {self._layout.id!r}.",
+                hint="`inorder schema install` makes it; `inorder doctor` tells what is missing.",
+            )
+        return f"`{found[0][0]}`"
+
+    def _place(self) -> dict[str, str | None]:
+        schema, _, name = self._table.rpartition(".")
+        return {"schema": schema or None, "name": name}
+
+
+def _cut(ids: Sequence[int]) -> Iterator[str]:
+    for start in range(0, len(ids), _IDS_A_STATEMENT):
+        yield bound_ids(ids[start : start + _IDS_A_STATEMENT])

@@ -1,0 +1,294 @@
+"""Offset, missing and exceeded events in any database, as the strategy `polling` uses them."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import orjson
+
+from inorder.database.database import Database, Dialect, Installed, Result, Transaction, statements_of, written_at
+from inorder.database.sql import quoted_table
+from inorder.model.errors import ConfigurationError, FencedError
+from inorder.model.message import to_text
+from inorder.model.names import USUAL_TABLES, SideTables
+from inorder.outbox.layouts import layout
+from inorder.outbox.stores.table import as_needed
+from inorder.relay.stores.exceeded import Action, ExceededRow, Filter, anything_of, exceeded_tables
+from inorder.relay.stores.ports import Exceeding, Key, MissingEvent, PollingState, Settlement
+
+HINT = (
+    "`inorder schema sql --layout trendyol` prints the tables, `inorder schema install --layout trendyol` makes them "
+    "and adds what they lack."
+)
+
+
+class SqlPollingStore:
+    """A `PollingStore` on one connection."""
+
+    def __init__(self, database: Database, table: str, sides: SideTables = USUAL_TABLES) -> None:
+        self._database = database
+        self._tables = EventTables(database.dialect, table, sides)
+
+    def check(self) -> None:
+        """Reads no row of the tables but the one of the offset."""
+        tables = self._tables
+        for name, table in (
+            ("check_events", tables.events),
+            ("check_missing", tables.sides.missing),
+            ("check_exceeded", tables.sides.exceeded),
+            ("offset", tables.sides.offset),
+        ):
+            with as_needed(table, LAYOUT, HINT):
+                tables.execute(self._database, name)
+        self.offset()
+
+    def offset(self) -> int:
+        """What the one row says."""
+        return self._only(self._tables.offsets(self._database))
+
+    def missing(self, above: int, limit: int) -> list[MissingEvent]:
+        """A page of them."""
+        found = self._tables.execute(self._database, "missing", above=above, limit=limit)
+        return [MissingEvent(id, count, bool(thrown), written_at(missed)) for id, count, thrown, missed in found.rows]
+
+    def parked(self) -> dict[Key, tuple[int, ...]]:
+        """By a join of the exceeded events with the rows."""
+        return self._tables.parked(self._database)
+
+    def settle(self, settlement: Settlement) -> None:
+        """One statement where only the offset moves, which is most often the case."""
+        if not _has_ids(settlement) and settlement.from_offset != settlement.to_offset:
+            bounds = {"from": settlement.from_offset, "to": settlement.to_offset}
+            if self._tables.execute(self._database, "move", **bounds).count == 0:
+                self._refuse_unless_settled(self.offset(), settlement)
+            return
+        with self._database.transaction() as transaction:
+            if self._owns(transaction, settlement):
+                self._write(transaction, settlement)
+
+    def state(self) -> PollingState:
+        """Counts; with a long way to go that takes a while."""
+        found = self._tables.execute(self._database, "state").rows[0]
+        offset, newest, missing, exceeded, oldest, behind = found
+        return PollingState(
+            self._only([] if offset is None else [offset]), newest, missing, exceeded, written_at(oldest), behind
+        )
+
+    def keeps_published(self) -> bool:
+        """Whether rows are there that were published: another strategy would publish them again."""
+        return bool(self._tables.execute(self._database, "published").rows)
+
+    def close(self) -> None:
+        """Gives the connection back."""
+        self._database.close()
+
+    def _owns(self, transaction: Transaction, settlement: Settlement) -> bool:
+        """Takes the row of the offset; False where this settlement was written before, `FencedError` where another."""
+        bounds = {"from": settlement.from_offset, "to": settlement.to_offset}
+        if settlement.from_offset != settlement.to_offset:
+            if self._tables.execute(transaction, "move", **bounds).count > 0:
+                return True
+            self._refuse_unless_settled(self._only(self._tables.offsets(transaction)), settlement)
+            return False
+        self._refuse_unless_settled(self._only(self._tables.offsets(transaction, hold=True)), settlement)
+        return True
+
+    def _refuse_unless_settled(self, found: int, settlement: Settlement) -> None:
+        if found != settlement.to_offset:
+            raise FencedError(
+                f"The offset in {self._tables.sides.offset!r} is {found} and not {settlement.from_offset}: another "
+                "instance moved it.",
+                hint="Where nobody did so on purpose, look for a second relay with another relay.group.",
+            )
+
+    def _write(self, transaction: Transaction, settlement: Settlement) -> None:
+        tables = self._tables
+        tables.miss(transaction, settlement.missed)
+        tables.with_ids(transaction, "fail", settlement.failed)
+        tables.with_ids(transaction, "wait", settlement.waited)
+        tables.with_ids(transaction, "leave_missing", settlement.delivered)
+        tables.with_ids(transaction, "leave_exceeded", settlement.delivered)
+        tables.exceed(transaction, settlement.exceeded)
+
+    def _only(self, offsets: list[int]) -> int:
+        if len(offsets) != 1:
+            found = "no row" if not offsets else "more than one row"
+            raise ConfigurationError(f"Table {self._tables.sides.offset!r} has {found}; it must have one.", hint=HINT)
+        return offsets[0]
+
+
+def _has_ids(settlement: Settlement) -> bool:
+    lists = (settlement.missed, settlement.failed, settlement.waited, settlement.delivered, settlement.exceeded)
+    return any(lists)
+
+
+# The tables of the trendyol layout: what is done to them inside a transaction, by the relay and by people alike.
+
+LAYOUT = "trendyol"
+
+_IDS_A_STATEMENT = 10_000
+"""200 kB at most: far below what a server takes in a packet."""
+
+_FRAGMENTS = ("now", "offset_column", "among", "ids", "reasons")
+
+Where = Transaction | Database | Installed
+
+
+class EventTables:
+    """The statements of one set of tables; whoever calls them has the transaction."""
+
+    def __init__(self, dialect: Dialect, table: str, sides: SideTables) -> None:
+        self.events = table
+        self.sides = sides.beside(table)
+        self.layout = layout(LAYOUT, dialect)
+        self._dialect = dialect
+        self._statements = _rendered(dialect, table, self.sides)
+
+    def execute(self, where: Where, name: str, **parameters: Any) -> Result:
+        """Runs one of `polling.sql`."""
+        return where.execute(self._statements[name], parameters)
+
+    def offsets(self, where: Where, *, hold: bool = False) -> list[int]:
+        """The offset, of which there should be one; with `hold` nobody moves it until the transaction ends."""
+        found = self.execute(where, "hold" if hold else "offset").rows
+        return [offset for (offset,) in found if offset is not None]
+
+    def miss(self, where: Transaction, events: Sequence[MissingEvent]) -> None:
+        """Records ids as missing, a statement for those that are alike; one that is there stays as it is."""
+        alike: defaultdict[tuple[int, bool], list[int]] = defaultdict(list)
+        for event in events:
+            alike[event.retry_count, event.exception_thrown].append(event.id)
+        for (count, thrown), ids in alike.items():
+            self.with_ids(where, "miss", ids, retry_count=count, exception_thrown=thrown)
+
+    def exceed(self, where: Transaction, given_up: Sequence[tuple[int, str]]) -> None:
+        """Moves ids from missing to exceeded; those that are not missing are left alone."""
+        for some in _cut(given_up):
+            ids, reasons = [id for id, _ in some], [reason for _, reason in some]
+            listed = self._listed(ids) | {"reasons": reasons, "json": _json(some)}
+            self.execute(where, "forget_exceeded", **listed)
+            self.execute(where, "exceed", **listed)
+            self.execute(where, "leave_missing", **listed)
+
+    def with_ids(self, where: Transaction, name: str, ids: Sequence[int], **more: Any) -> None:
+        """Runs a statement for a list of ids, ten thousand at a time."""
+        for some in _cut(ids):
+            self.execute(where, name, **self._listed(some), **more)
+
+    def parked(self, where: Where) -> dict[Key, tuple[int, ...]]:
+        """The keys of exceeded events that are to be seen, with the ids of these."""
+        found: defaultdict[Key, tuple[int, ...]] = defaultdict(tuple)
+        for topic, key, id in self.execute(where, "parked").rows:
+            found[topic, key] += (id,)
+        return dict(found)
+
+    def _listed(self, ids: Sequence[int]) -> dict[str, Any]:
+        """A list as the dialect takes it; the driver of MySQL writes a tuple with brackets."""
+        match self._dialect:
+            case "postgres":
+                return {"ids": list(ids)}
+            case "mysql":
+                return {"ids": tuple(ids), "json": _json(ids)}
+            case "sqlite":
+                return {"ids": _json(ids)}
+
+
+def _rendered(dialect: Dialect, table: str, sides: SideTables) -> Mapping[str, str]:
+    statements, found = statements_of("inorder.relay", dialect, "polling.sql"), layout(LAYOUT, dialect)
+    names = {side: quoted_table(dialect, name) for side, name in asdict(sides).items()}
+    parts = {name: statements[name] for name in _FRAGMENTS}
+    columns = {"id": found.id, "columns": found.columns, "topic": found.topic, "key": found.key}
+    identifiers = {"table": quoted_table(dialect, table), "written_at": found.written_at, **columns, **names, **parts}
+    return {name: statements.render(name, **identifiers) for name in statements if name not in _FRAGMENTS}
+
+
+def _cut(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    for start in range(0, len(items), _IDS_A_STATEMENT):
+        yield items[start : start + _IDS_A_STATEMENT]
+
+
+def _json(items: Sequence[Any]) -> str:
+    return orjson.dumps(list(items)).decode()
+
+
+# Exceeded events of the trendyol layout: how people look at them and let them go. Their rows never left the table.
+
+_CODED: Final = re.compile(r"(?P<code>[A-Z]+-\d+): ")
+
+_LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class PollingExceededStore:
+    """An `ExceededStore` on the tables of the strategy `polling`; what people do is noted where it always is."""
+
+    def __init__(self, database: Database, table: str, sides: SideTables = USUAL_TABLES) -> None:
+        self._database = Installed(database, exceeded_tables(database.dialect))
+        self._tables = EventTables(database.dialect, table, sides)
+        key = {"key": quoted_table(database.dialect, "key")}
+        self._note = statements_of("inorder.relay", database.dialect, "exceeded.sql").render("note_action", **key)
+
+    def exceed(self, exceeding: Exceeding) -> None:
+        """Gives a row up, whether it was missing or not; it stays in its table."""
+        with self._database.transaction() as transaction:
+            self._tables.offsets(transaction, hold=True)
+            self._tables.miss(transaction, [MissingEvent(exceeding.row_id, exceeding.attempts, exception_thrown=True)])
+            self._tables.exceed(transaction, [(exceeding.row_id, f"{exceeding.code}: {exceeding.reason}")])
+
+    def parked(self) -> dict[Key, tuple[int, ...]]:
+        """The keys of exceeded events; the policy of their topic decides whether they wait."""
+        return self._tables.parked(self._database)
+
+    def rows(self, wanted: Filter) -> list[ExceededRow]:
+        """The exceeded events that are meant, oldest first."""
+        return self._matching(self._database, wanted)
+
+    def settle(self, wanted: Filter, action: Action, reason: str) -> list[ExceededRow]:
+        """Makes the events that are meant missing again, or forgets them, all in one transaction, and notes why."""
+        with self._database.transaction() as transaction:
+            # The relay and other people wait for the same row, so nobody else takes what is found now.
+            self._tables.offsets(transaction, hold=True)
+            taken = self._matching(transaction, wanted)
+            ids = [row.id for row in taken]
+            self._tables.with_ids(transaction, "leave_exceeded", ids)
+            if action == "retry":
+                self._tables.miss(transaction, [MissingEvent(id) for id in ids])
+            for row in taken:
+                noted = {"outbox": self._tables.events, "id": row.id, "topic": row.topic, "key": row.key}
+                transaction.execute(self._note, noted | {"action": action, "reason": reason})
+            return taken
+
+    def close(self) -> None:
+        """Gives the connection back."""
+        self._database.close()
+
+    def _matching(self, where: Transaction | Installed, wanted: Filter) -> list[ExceededRow]:
+        asked = anything_of(wanted)
+        if wanted.code is not None:
+            asked["code"] = f"{wanted.code}: %"
+        return [self._row(*found) for found in self._tables.execute(where, "list", **asked).rows]
+
+    def _row(self, id: int, retries: int, gone_at: Any, reason: str | None, created: Any, *columns: Any) -> ExceededRow:
+        # Without a row there is nothing but the id: it was never seen.
+        event = None if columns[0] is None else self._tables.layout.decode(columns)
+        coded = _CODED.match(reason or "")
+        return ExceededRow(
+            id=id,
+            topic=event.topic if event else "",
+            key=event.key if event else None,
+            value=event.value if event else None,
+            headers=to_text(event.headers) if event else None,
+            partition=None,
+            timestamp=None,
+            created_at=written_at(created),
+            attempts=retries,
+            code=coded["code"] if coded else "",
+            reason=(reason or "")[coded.end() if coded else 0 :],
+            parks=reason is not None and event is not None and event.key is not None,
+            exceeded_at=written_at(gone_at) or _LONG_AGO,
+            original=None,
+        )

@@ -1,0 +1,367 @@
+"""The outbox table as the relay sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Protocol
+from uuid import UUID
+
+from inorder.model.outbox_row import OutboxRow
+
+LAST_ID: Final = 2**63 - 1
+
+OTHERS_WINDOW: Final = 40_000
+"""How many ids a walk looks at for rows of other shards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What to read in one snapshot: some single ids, and everything above one id in id order."""
+
+    above: int
+    probes: tuple[int, ...] = ()
+    walk: bool = False
+    """Whether to walk over rows that were met before: those of other shards must not crowd out ours then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What one scan found. Rows of other shards are told by their ids, so that those are not taken for missing."""
+
+    rows: list[OutboxRow]
+    """Ours, in id order; a malformed one has a `flaw`."""
+    is_full: bool = False
+    """Whether the limit was reached, so that more may wait."""
+    top: int = 0
+    """Every visible row of ours above `Scan.above` and up to this id is among `rows`."""
+    others: Sequence[int] = ()
+    others_to: int = LAST_ID
+    """Up to which id `others` names all of them."""
+
+
+class Sleeper(Protocol):
+    """Waiting for publishers, and the end of it all."""
+
+    def begin_sleep(self) -> bool:
+        """Asks publishers to wake us from now on; False if that is not possible at the moment."""
+
+    def wait(self, seconds: float) -> bool:
+        """Returns when a publisher woke us, or after `seconds`; tells whether it was the former."""
+
+    def end_sleep(self) -> None:
+        """Publishers need not wake us any more."""
+
+    def close(self) -> None:
+        """Gives every connection back; may be called twice."""
+
+
+class OutboxStore(Sleeper, Protocol):
+    """Reads and purges outbox rows.
+
+    The relay calls `read`, `holders` and the three sleep verbs from one thread and `purge` from another, so an adapter
+    keeps a connection for each. Failures of the environment are raised as `TransientError`, after which the next call
+    may connect anew.
+    """
+
+    def read(self, scan: Scan, limit: int) -> Page:
+        """Rows of the scan in id order, seen by **one** snapshot.
+
+        Reading on, it meets up to `limit` rows of any shard above `scan.above`, and those of the probes that are
+        visible; `top` is the last id it met. A walk finds up to `limit` rows of ours; unless it is full, `top` is the
+        largest id of the whole table, and `others` names rows up to `OTHERS_WINDOW` ids above `scan.above`.
+        """
+
+    def holders(self) -> frozenset[str] | None:
+        """Names of the transactions that may hold ids not visible yet, or None where the database cannot tell.
+
+        A transaction must be named from before it takes its first id until after its rows are visible or gone.
+        """
+
+    def purge(self, ids: Sequence[int]) -> int:
+        """Deletes rows by id and commits; ids that are gone already are no error. Returns how many there were."""
+
+
+# The outbox table as the strategy `mark-purge` sees it: rows carry the id of the leader that claimed them.
+
+
+class MarkStore(Sleeper, Protocol):
+    """Claims rows by marking them.
+
+    The relay calls `purge` from one thread and all the others from another. Failures of the environment are raised as
+    `TransientError`, after which the next call may connect anew.
+    """
+
+    def mark(self, leader_id: UUID, limit: int, *, above: int = 0) -> list[OutboxRow]:
+        """Claims the oldest rows above an id that this leader has not marked, atomically; returns them in id order.
+
+        Rows that an earlier leader marked are claimed too. When the answer to the commit is lost it raises
+        `TransientError`; the rows may be marked then, and only a new leader id finds them again.
+        """
+
+    def mark_again(self, leader_id: UUID, ids: Sequence[int]) -> list[OutboxRow]:
+        """Claims exactly these rows, whosever mark they carry, atomically; returns those there are, in id order.
+
+        For rows that waited and may have been changed meanwhile: a row that was set aside comes back without a mark.
+        """
+
+    def holders(self) -> frozenset[str] | None:
+        """As in `OutboxStore`: transactions that may hold ids not visible yet, or None where nobody can tell."""
+
+    def reset(self, leader_id: UUID) -> int:
+        """Takes this leader's mark off every row that still carries it; returns how many there were."""
+
+    def purge(self, ids: Sequence[int]) -> int:
+        """Deletes rows that are known to be published, whosever mark they carry, in one statement; returns how many.
+
+        Called from another thread than the rest.
+        """
+
+
+# The messages and lock rows of the deimos layout, as the strategy `topic-lock` sees them.
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """What waits for one topic, and who works on it."""
+
+    topic: str
+    messages: int = 0
+    oldest: datetime | None = None
+    """When the oldest message was written; None while there is none, or where its writer did not tell."""
+    last_processed_at: datetime | None = None
+    """When the topic was last sent to the end, or seen to be empty."""
+    locked_by: str | None = None
+    locked_at: datetime | None = None
+    error: bool = False
+    """Whether it rests after an error, until its lock is stale."""
+    retries: int = 0
+    """Errors since it was last sent to the end."""
+
+
+class TopicStore(Protocol):
+    """Reads, stamps and deletes messages under the lock of their topic.
+
+    A worker calls it from its own thread, and `heartbeat` from a second one; each worker has a store of its own. A lock
+    belongs to whoever its row names. The database's clock alone tells when it is stale; then anybody may take it, and
+    `FencedError` tells the old holder. Failures of the environment are raised as `TransientError`, after which the next
+    call may connect anew; whatever was asked for may have happened, and is right to ask for again.
+    """
+
+    def check(self) -> None:
+        """Raises `ConfigurationError` unless both tables are there with the columns that are needed."""
+
+    def topics(self) -> list[str]:
+        """Topics that have messages; those of parked keys count."""
+
+    def lock(self, topic: str, worker: UUID) -> bool:
+        """Takes the lock if it is free and the topic does not rest, if it is stale, or if it is ours; one UPDATE.
+
+        Makes the lock row where there is none.
+        """
+
+    def read(self, topic: str, limit: int) -> list[OutboxRow]:
+        """The oldest messages of the topic by id, in one snapshot; those of parked keys are left out."""
+
+    def stamp(self, topic: str, worker: UUID, session: UUID, ids: Sequence[int]) -> int:
+        """Writes the session of a batch into its messages and renews the lock; returns how many there were.
+
+        `FencedError` if the lock is not ours; nothing is stamped then.
+        """
+
+    def delete(self, topic: str, worker: UUID, session: UUID, ids: Sequence[int], group_size: int) -> int:
+        """Deletes those of the messages that carry the session, a group a transaction; returns how many there were.
+
+        Each transaction renews the lock. `FencedError` if it is not ours; what earlier groups deleted stays deleted.
+        """
+
+    def heartbeat(self, topic: str, worker: UUID) -> bool:
+        """Renews the lock; False if it is not ours."""
+
+    def unlock(self, topic: str, worker: UUID) -> None:
+        """Gives the lock up after the topic was sent to the end, and forgets its errors; nothing if it is not ours."""
+
+    def fail(self, topic: str, worker: UUID) -> None:
+        """Gives the lock up after an error: the topic rests until it would be stale; nothing if it is not ours."""
+
+    def touch_empty(self, except_topics: Collection[str]) -> None:
+        """Notes of all other topics that nobody has locked that there was nothing to do."""
+
+    def pending(self) -> list[TopicState]:
+        """Every topic that has messages or a lock row, by name."""
+
+    def close(self) -> None:
+        """Gives the connection back; may be called twice."""
+
+
+# Offset, missing and exceeded events of the trendyol layout, as the strategy `polling` sees them.
+#
+# The rows themselves are read through `OutboxStore`, with its `Scan`, `Page` and `holders`.
+
+
+@dataclass(frozen=True, slots=True)
+class MissingEvent:
+    """An id that the offset has passed and that is not delivered: not visible yet, refused, or behind a refused one."""
+
+    id: int
+    retry_count: int = 0
+    exception_thrown: bool = False
+    """Whether its record was refused by the broker."""
+    missed_at: datetime | None = None
+    """When it was recorded; the store fills it in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What one round came to; all of it is written in one transaction, in the order of these fields."""
+
+    from_offset: int
+    to_offset: int
+    """The offset moves from the one to the other; where they are equal it is only looked at."""
+    missed: Sequence[MissingEvent] = ()
+    """New rows of missing; an id that is there already stays as it is."""
+    failed: Sequence[int] = ()
+    """In missing: retry_count + 1, exception_thrown becomes true."""
+    waited: Sequence[int] = ()
+    """In missing: retry_count + 1."""
+    delivered: Sequence[int] = ()
+    """Leave missing, and exceeded too should they be there: delivered, or proven never to be committed."""
+    exceeded: Sequence[tuple[int, str]] = ()
+    """(id, reason): from missing to exceeded. An id that is not in missing, nor in `missed`, is left alone.
+
+    A reason begins with the code of its error where there is one, as in `RECORD-001: too large`: people filter by it.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class PollingState:
+    """How far the relay is."""
+
+    offset: int
+    newest_id: int
+    """The largest id of the table; 0 where it is empty."""
+    missing: int
+    exceeded: int
+    oldest_missing: datetime | None
+    behind: int
+    """How many rows there are above the offset."""
+
+
+class PollingStore(Protocol):
+    """Everything about offset, missing and exceeded; always on the primary database.
+
+    One thread calls it. Failures of the environment are raised as `TransientError`, after which the next call may
+    connect anew.
+    """
+
+    def check(self) -> None:
+        """Raises `ConfigurationError` unless all tables are there with their columns, and one row of offset."""
+
+    def offset(self) -> int:
+        """Every id up to it is delivered, recorded in missing or in exceeded, or was never committed."""
+
+    def missing(self, above: int, limit: int) -> list[MissingEvent]:
+        """The missing events above an id, by id; a table without a primary key may name one twice, this does not."""
+
+    def parked(self) -> Mapping[Key, tuple[int, ...]]:
+        """Topic and key of every exceeded event whose row is visible and has a key, each with those events' ids, by id.
+
+        Whether such a key really waits is the policy of its topic, which the relay knows. Events that the original tool
+        gave up have no reason and are left out: their keys have long gone on.
+        """
+
+    def settle(self, settlement: Settlement) -> None:
+        """Writes it all, in one transaction that holds the row of the offset from its first statement to its end.
+
+        `FencedError` if the offset is neither `from_offset` nor `to_offset`, and nothing is written then. After a lost
+        answer to the commit the caller settles the same again: an offset that has moved tells that it was done. Where
+        the offset does not move, what is done already changes nothing, but that retry counts may be one too high.
+        """
+
+    def state(self) -> PollingState:
+        """Figures for people."""
+
+    def close(self) -> None:
+        """Gives the connection back; may be called twice."""
+
+
+# Where records go that used up their attempts, and which keys wait for them.
+
+Key = tuple[str, bytes]
+"""A topic and a key: what is kept in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exceeding:
+    """The decision that one outbox row has used up its attempts; the marker carries it before it is carried out."""
+
+    row_id: int
+    attempts: int
+    code: str
+    reason: str
+    parks: bool
+    """Whether the row's key waits until somebody retries or discards the row."""
+
+
+class ExceededStore(Protocol):
+    """Rows set aside, in the database of the outbox. The relay calls it from the thread of its loop."""
+
+    def exceed(self, exceeding: Exceeding) -> None:
+        """Moves the row out of the outbox and parks its key, in one transaction; doing it again changes nothing."""
+
+    def parked(self) -> Mapping[Key, tuple[int, ...]]:
+        """The parked keys, each with the ids of its exceeded rows."""
+
+    def close(self) -> None:
+        """Gives the connection back; may be called twice."""
+
+
+# How the relay of an outbox table is set up, written down where every instance of it must look.
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What all instances of one relay must agree on."""
+
+    group: str
+    strategy: str
+    shards: int
+
+    def __str__(self) -> str:
+        return f"group {self.group!r}, strategy {self.strategy!r}, shards {self.shards}"
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What is registered for an outbox table."""
+
+    outbox: str
+    group: str
+    strategy: str
+    shards: int
+    epoch: int
+    """Counts changes, from 1."""
+    target: Setup | None = None
+    """What it is being changed into; None while it is steady."""
+
+    @property
+    def setup(self) -> Setup:
+        """What to compare with one's own."""
+        return Setup(self.group, self.strategy, self.shards)
+
+
+class Registry(Protocol):
+    """The registration of one outbox table, in its database."""
+
+    def register(self, wanted: Setup) -> Registration:
+        """Registers the set-up if none is; returns what is registered, which may be another one."""
+
+    def read(self) -> Registration | None:
+        """What is registered, if anything is."""
+
+    def begin_change(self, wanted: Setup) -> Registration:
+        """Notes the target and counts the epoch up; the same again resumes, another one meanwhile is refused."""
+
+    def finish_change(self) -> Registration:
+        """Makes the target what is registered; nothing changes where no change was begun."""

@@ -1,0 +1,105 @@
+"""How the relay of each outbox table is set up, written down where every instance of it must look.
+
+Two instances that cut one table into different numbers of shards would not fence each other, and would publish rows
+twice or out of order. So the first instance registers what it is set to, and every later one compares; what to do when
+they differ is the caller's. A change has two steps, because rows of the old set-up must be finished first:
+
+    steady ──begin_change(wanted)──▶ changing ──finish_change()──▶ steady
+                                      │    ▲
+                                      └────┘ begin_change of the same again: resumed after a crash
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+from uuid import uuid4
+
+from inorder.database.database import Database, Dialect, Installed, Transaction, statements_of
+from inorder.model.errors import ConfigurationError
+from inorder.relay.stores.ports import Registration, Setup
+
+
+class SqlRegistry:
+    """The registration of one outbox table, in its database; makes its table at the first call."""
+
+    def __init__(self, database: Database, outbox: str) -> None:
+        self._database = Installed(database, registry_tables(database.dialect))
+        self._outbox = outbox
+        self._statements = statements_of("inorder.relay", database.dialect, "registry.sql")
+
+    def register(self, wanted: Setup) -> Registration:
+        """Registers the set-up if none is; returns what is registered, which may be another one."""
+        with self._database.transaction() as transaction:
+            self._run(transaction, "register", **asdict(wanted))
+            return self._found(transaction)
+
+    def read(self) -> Registration | None:
+        """What is registered, if anything is."""
+        with self._database.transaction() as transaction:
+            return self._maybe(transaction)
+
+    def read_all(self) -> list[Registration]:
+        """The registrations of all outbox tables of the database."""
+        with self._database.transaction() as transaction:
+            return [_registration(row) for row in transaction.execute(self._statements["read_all"]).rows]
+
+    def begin_change(self, wanted: Setup) -> Registration:
+        """Notes the target and counts the epoch up; the same again resumes, another one meanwhile is refused."""
+        with self._database.transaction() as transaction:
+            self._run(transaction, "begin_change", **asdict(wanted))
+            found = self._found(transaction)
+            if found.target != wanted:
+                raise ConfigurationError(
+                    f"The relay of {self._outbox!r} is being changed to {found.target}; asked for was {wanted}.",
+                    hint="Finish that change first: run `inorder relay reshard` with the same target again.",
+                )
+            return found
+
+    def finish_change(self) -> Registration:
+        """Makes the target what is registered; nothing changes where no change was begun."""
+        with self._database.transaction() as transaction:
+            self._run(transaction, "finish_change")
+            return self._found(transaction)
+
+    def identity(self) -> str:
+        """The random name of the outbox table, given to it by whoever asks first."""
+        with self._database.transaction() as transaction:
+            self._run(transaction, "identify", identity=uuid4().hex)
+            [(found,)] = self._run(transaction, "identity")
+            return str(found)
+
+    def close(self) -> None:
+        """Gives the connection back; may be called twice."""
+        self._database.close()
+
+    def _found(self, transaction: Transaction) -> Registration:
+        found = self._maybe(transaction)
+        if found is None:
+            raise ConfigurationError(
+                f"No relay is registered for the table {self._outbox!r}.",
+                hint="Check relay.table; `inorder relay run` registers it.",
+            )
+        return found
+
+    def _maybe(self, transaction: Transaction) -> Registration | None:
+        return registered(transaction, self._statements["read"], self._outbox)
+
+    def _run(self, transaction: Transaction, name: str, **values: Any) -> list[tuple[Any, ...]]:
+        return transaction.execute(self._statements[name], {"outbox": self._outbox, **values}).rows
+
+
+def registry_tables(dialect: Dialect) -> list[str]:
+    """The DDL of the registry's table."""
+    return statements_of("inorder.relay", dialect, "registry.sql").starting_with("install")
+
+
+def registered(transaction: Transaction, statement: str, outbox: str) -> Registration | None:
+    """What is registered, if anything is; `statement` is `read` of a dialect, and the table must be there."""
+    rows = transaction.execute(statement, {"outbox": outbox}).rows
+    return _registration(rows[0]) if rows else None
+
+
+def _registration(row: tuple[Any, ...]) -> Registration:
+    outbox, group, strategy, shards, epoch, state, *target = row
+    return Registration(outbox, group, strategy, shards, epoch, Setup(*target) if state == "changing" else None)

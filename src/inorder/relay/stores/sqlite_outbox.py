@@ -1,0 +1,106 @@
+"""An outbox table in an SQLite file, as the relay reads, marks and purges it; for development.
+
+SQLite lets one transaction write at a time, so ids appear in the order in which they are given out: no transaction ever
+holds an id below one that is visible, and `holders` is always empty. A single SELECT is one snapshot. Lists of ids are
+bound as one JSON text, because the number of bound values is limited.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any
+from uuid import UUID
+
+from inorder.database import sql
+from inorder.database.sqlite import SQLiteReconnecting, sqlite_errors
+from inorder.model.outbox_row import OutboxRow
+from inorder.model.partitioning import Shard, shard_of
+from inorder.outbox import layouts
+from inorder.relay.stores.outbox_store import (
+    WHOLE,
+    NoWakeUp,
+    bound_ids,
+    fragments,
+    others_to,
+    refuse_unmarkable,
+    shard_page,
+    whole_page,
+)
+from inorder.relay.stores.ports import Page, Scan
+
+_STATEMENTS = sql.load("inorder.relay", "sql/sqlite/outbox.sql")
+_MARKS = sql.load("inorder.relay", "sql/sqlite/marks.sql")
+
+
+class SQLiteOutboxStore(NoWakeUp):
+    """An `OutboxStore` and a `MarkStore` on two connections: one reads and marks, one purges."""
+
+    def __init__(self, url: str, table: str, *, layout: str = "native", shard: Shard = WHOLE) -> None:
+        self._layout = layouts.layout(layout, "sqlite")
+        self._shard = shard
+        self._fragments = fragments(_STATEMENTS, self._layout, table, shard)
+        self._reading = SQLiteReconnecting(url, "inorder relay (read)")
+        self._purging = SQLiteReconnecting(url, "inorder relay (purge)")
+
+    def read(self, scan: Scan, limit: int) -> Page:
+        """Rows of the scan, by one statement."""
+        bound = {"above": scan.above, "limit": limit, "probes": bound_ids(scan.probes), "others_to": others_to(scan)}
+        with sqlite_errors():
+            found = self._execute(self._reading, self._scan_name(scan), **bound).fetchall()
+        page = whole_page if self._shard.is_whole else shard_page
+        return page(found, scan, limit, self._layout.decode)
+
+    def holders(self) -> frozenset[str]:
+        """Nobody: ids appear in order."""
+        return frozenset()
+
+    def purge(self, ids: Sequence[int]) -> int:
+        """Deletes by id, in one statement that commits by itself."""
+        if not ids:
+            return 0
+        with sqlite_errors():
+            return self._execute(self._purging, "purge", ids=bound_ids(ids)).rowcount
+
+    def mark(self, leader_id: UUID, limit: int, *, above: int = 0) -> list[OutboxRow]:
+        """Claims rows in one statement that commits by itself."""
+        return self._mark("mark", leader_id, limit=limit, above=above)
+
+    def mark_again(self, leader_id: UUID, ids: Sequence[int]) -> list[OutboxRow]:
+        """Claims rows by id, in one statement that commits by itself."""
+        return self._mark("mark_again", leader_id, ids=bound_ids(ids))
+
+    def reset(self, leader_id: UUID) -> int:
+        """Frees every row of a leader; reads the whole table, which is small where SQLite is used."""
+        refuse_unmarkable(self._layout)
+        with sqlite_errors():
+            return self._execute(self._reading, "reset", leader_id=str(leader_id)).rowcount
+
+    def close(self) -> None:
+        """Closes both connections."""
+        self._reading.close()
+        self._purging.close()
+
+    def _scan_name(self, scan: Scan) -> str:
+        if self._shard.is_whole:
+            return "read_with_probes" if scan.probes else "read"
+        return "walk_shard" if scan.walk else "read_shard"
+
+    def _mark(self, name: str, leader_id: UUID, **bound: Any) -> list[OutboxRow]:
+        refuse_unmarkable(self._layout)
+        with sqlite_errors():
+            found = self._execute(self._reading, name, leader_id=str(leader_id), **bound).fetchall()
+        return sorted(map(self._layout.decode, found), key=attrgetter("id"))
+
+    def _execute(self, connecting: SQLiteReconnecting, name: str, **bound: Any) -> sqlite3.Cursor:
+        connection, is_new = connecting.get()
+        if is_new:
+            connection.create_function("inorder_shard", 4, _shard_of, deterministic=True)
+        statements = _MARKS if name in _MARKS else _STATEMENTS
+        return connection.execute(sql.named(statements.render(name, **self._fragments)), bound)
+
+
+def _shard_of(topic: bytes, key: bytes | None, id: int, count: int) -> int:
+    # Text that is not UTF-8 makes a row that is set aside; whose shard does that matters to nobody.
+    return shard_of(topic.decode(errors="replace"), key, id, count)

@@ -1,0 +1,139 @@
+"""The tables of the deimos layout in any database, as the strategy `topic-lock` uses them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from inorder.database.database import Database, Installed, Result, Transaction, statements_of, written_at
+from inorder.database.sql import quoted_table
+from inorder.model.errors import FencedError
+from inorder.model.outbox_row import OutboxRow
+from inorder.outbox.layouts import layout, lock_table
+from inorder.outbox.stores.table import as_needed
+from inorder.relay.stores.exceeded import exceeded_tables
+from inorder.relay.stores.ports import TopicState
+
+LAYOUT = "deimos"
+HINT = "`inorder schema sql --layout deimos` prints both tables, `inorder schema install --layout deimos` makes them."
+
+
+class SqlTopicStore:
+    """A `TopicStore` on one connection."""
+
+    def __init__(self, database: Database, table: str, *, stale_seconds: float = 60.0) -> None:
+        # Which keys are parked stands in a table of ours.
+        self._database = Installed(database, exceeded_tables(database.dialect))
+        self._in_arrays = database.dialect == "postgres"
+        self._decode = layout(LAYOUT, database.dialect).decode
+        self._statements = _rendered(database, table)
+        self._always = {"outbox": table, "stale_seconds": stale_seconds}
+        self._table = table
+        self._has_row: set[str] = set()
+
+    def check(self) -> None:
+        """Reads a row of each table."""
+        for name, table in (("check_messages", self._table), ("check_locks", lock_table(self._table))):
+            with as_needed(table, LAYOUT, HINT):
+                self._execute(self._database, name)
+
+    def topics(self) -> list[str]:
+        """By steps in the index (topic, id)."""
+        return [topic for (topic,) in self._execute(self._database, "topics").rows]
+
+    def lock(self, topic: str, worker: UUID) -> bool:
+        """The row is made at the first call for a topic, which is not often."""
+        if topic not in self._has_row:
+            self._execute(self._database, "create", topic=topic)
+            self._has_row.add(topic)
+        return self._execute(self._database, "lock", topic=topic, worker=str(worker)).count == 1
+
+    def read(self, topic: str, limit: int) -> list[OutboxRow]:
+        """One statement, so one snapshot."""
+        found = self._execute(self._database, "read", topic=topic, limit=limit)
+        return [self._decode(row) for row in found.rows]
+
+    def stamp(self, topic: str, worker: UUID, session: UUID, ids: Sequence[int]) -> int:
+        """Lock and messages in one transaction."""
+        return self._under_lock("stamp", topic, worker, session, ids)
+
+    def delete(self, topic: str, worker: UUID, session: UUID, ids: Sequence[int], group_size: int) -> int:
+        """Lock and messages in one transaction a group."""
+        groups = [ids[start : start + group_size] for start in range(0, len(ids), group_size)]
+        return sum(self._under_lock("delete", topic, worker, session, group) for group in groups)
+
+    def heartbeat(self, topic: str, worker: UUID) -> bool:
+        """Finds the row only while it names us."""
+        return self._execute(self._database, "renew", topic=topic, worker=str(worker)).count == 1
+
+    def unlock(self, topic: str, worker: UUID) -> None:
+        """Frees it for whoever comes."""
+        self._execute(self._database, "unlock", topic=topic, worker=str(worker))
+
+    def fail(self, topic: str, worker: UUID) -> None:
+        """Frees it for whoever comes once it is stale."""
+        self._execute(self._database, "fail", topic=topic, worker=str(worker))
+
+    def touch_empty(self, except_topics: Collection[str]) -> None:
+        """One statement for all."""
+        self._execute(self._database, "touch_empty", topics=self._list(list(except_topics)))
+
+    def pending(self) -> list[TopicState]:
+        """Counts every topic; on a long table that takes a while."""
+        waiting = {topic: (count, oldest) for topic, count, oldest in self._execute(self._database, "waiting").rows}
+        locks = {topic: rest for topic, *rest in self._execute(self._database, "locks").rows}
+        return [
+            _state(topic, *waiting.get(topic, (0, None)), *locks.get(topic, _NO_LOCK))
+            for topic in sorted(waiting.keys() | locks.keys())
+        ]
+
+    def close(self) -> None:
+        """Gives the connection back."""
+        self._database.close()
+
+    def _under_lock(self, name: str, topic: str, worker: UUID, session: UUID, ids: Sequence[int]) -> int:
+        """Runs a statement on messages and renews the lock with it; raises, with nothing done, if it is not ours."""
+        lock = {"topic": topic, "worker": str(worker)}
+        batch = {**lock, "session": str(session), "ids": self._list(ids)}
+        if f"{name}_held" in self._statements:
+            held, count = self._execute(self._database, f"{name}_held", **batch).rows[0]
+        else:
+            with self._database.transaction() as transaction:
+                held = self._execute(transaction, "renew", **lock).count
+                count = self._execute(transaction, name, **batch).count if held else 0
+        if not held:
+            raise FencedError(f"The lock of topic {topic!r} was taken from worker {worker}.")
+        return int(count)
+
+    def _list(self, items: Sequence[Any]) -> Any:
+        return list(items) if self._in_arrays else orjson.dumps(list(items)).decode()
+
+    def _execute(self, where: Transaction | Installed, name: str, **parameters: Any) -> Result:
+        return where.execute(self._statements[name], self._always | parameters)
+
+
+_NO_LOCK = (None, None, None, False, 0)
+
+
+def _rendered(database: Database, table: str) -> Mapping[str, str]:
+    dialect = database.dialect
+    statements = statements_of("inorder.relay", dialect, "topics.sql")
+    identifiers = {
+        "table": quoted_table(dialect, table),
+        "locks": quoted_table(dialect, lock_table(table)),
+        "key": quoted_table(dialect, "key"),
+        "columns": layout(LAYOUT, dialect).columns,
+        "now": statements["now"],
+        "stale": statements["stale"],
+    }
+    return {name: statements.render(name, **identifiers) for name in statements}
+
+
+def _state(
+    topic: str, messages: int, oldest: Any, processed: Any, by: str | None, at: Any, error: Any, retries: int
+) -> TopicState:
+    moments = written_at(oldest), written_at(processed)
+    return TopicState(topic, messages, *moments, by, written_at(at), bool(error), retries)

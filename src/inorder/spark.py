@@ -1,0 +1,28 @@
+"""What your own Spark application calls: `register`, `in_order` and `by_key` (docs/pipeline.md).
+
+Each name is loaded when it is first used: PySpark is heavy, and `import inorder` stays cheap.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from inorder.engines.formats import in_order
+    from inorder.pipeline.formats import by_key
+    from inorder.spark_formats import register
+
+__all__ = ["by_key", "in_order", "register"]
+
+_HOMES = {
+    "by_key": "inorder.pipeline.formats",
+    "in_order": "inorder.engines.formats",
+    "register": "inorder.spark_formats",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'inorder.spark' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,87 @@
+"""The formats of Spark, put together from the settings: what `inorder.spark.register(spark)` makes known.
+
+Settings are loaded on the driver, by a process that Spark starts there, whenever a query is planned. Tasks get what
+they need of them, so nodes have no settings file, but they must be able to import inorder.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from inorder.engines.formats import Options, nearest
+from inorder.engines.slice_work import SliceWork
+from inorder.journal.formats import JournalFormat, OpenJournals
+from inorder.journal.service import Journals
+from inorder.model.errors import ConfigurationError
+from inorder.outbox.formats import OutboxFormat
+from inorder.outbox.stores.table import SqlWaitingRows, WaitingRows
+from inorder.pipeline.formats import KafkaFormat, TableFormat
+from inorder.pipeline.job import UpsertWork, upsert_work
+from inorder.pipeline.stores.batch_log import BatchLog, KafkaBatchLog
+from inorder.relay.stores.opening import partitioners_of
+from inorder.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class TableSink(TableFormat):
+    """`inorder.table`."""
+
+    def work(self, options: Options) -> SliceWork:
+        """The tables of the settings, or the one that is named."""
+        return work_of(upsert_work(_settings(options)), options.get("table"))
+
+
+class KafkaSink(KafkaFormat):
+    """`inorder.kafka`."""
+
+    def log(self, options: Options, name: str) -> BatchLog:
+        """The cluster of the settings."""
+        settings = _settings(options)
+        properties = tuple(sorted(settings.kafka.properties.items()))
+        return KafkaBatchLog(properties, name, tuple(sorted(partitioners_of(settings).items())))
+
+
+class JournalSink(JournalFormat):
+    """`inorder.journal`."""
+
+    def journals(self, options: Options) -> OpenJournals:
+        """The journals of the settings."""
+        return partial(Journals, _settings(options))
+
+
+class OutboxSource(OutboxFormat):
+    """`inorder.outbox`."""
+
+    def rows(self, options: Options) -> WaitingRows:
+        """The outbox of the settings."""
+        settings = _settings(options)
+        return SqlWaitingRows(settings.database.require_url(), settings.relay.table, settings.relay.layout)
+
+
+FORMATS = (TableSink, KafkaSink, JournalSink, OutboxSource)
+
+
+def register(spark: SparkSession) -> None:
+    """Makes the formats `inorder.table`, `inorder.kafka`, `inorder.journal` and `inorder.outbox` known to a session."""
+    for each in FORMATS:
+        spark.dataSource.register(each)
+
+
+def work_of(work: UpsertWork, table: str | None) -> UpsertWork:
+    """The part of a work that fills a table; all of it where none is named."""
+    if table is None:
+        return work
+    known = [target.mapping.table for target in work.targets]
+    if table not in known:
+        raise ConfigurationError(
+            f"The settings have no table {table!r}{nearest(table, known)}",
+            hint=f"They have {', '.join(known)}; [pipeline.upsert] or [[pipeline.tables]] adds one.",
+        )
+    return UpsertWork(tuple(target for target in work.targets if target.mapping.table == table))
+
+
+def _settings(options: Options) -> Settings:
+    return Settings.load(options.config, **options.overrides)

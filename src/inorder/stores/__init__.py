@@ -1,1 +1,0 @@
-"""Databases behind the ports: one folder a dialect, SQL in named files."""

@@ -1,1 +1,0 @@
-"""Cassandra behind the ports of the journal."""

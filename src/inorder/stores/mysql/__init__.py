@@ -1,1 +1,0 @@
-"""MySQL and MariaDB behind the ports; needs the extra `inorder[mysql]`."""

@@ -1,1 +1,0 @@
-"""PostgreSQL behind the ports."""

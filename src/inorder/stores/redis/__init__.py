@@ -1,1 +1,0 @@
-"""Redis behind the ports; needs the extra `inorder[redis]`."""

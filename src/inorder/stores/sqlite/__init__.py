@@ -1,1 +1,0 @@
-"""SQLite behind the ports, for development."""

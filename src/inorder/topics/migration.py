@@ -1,0 +1,181 @@
+"""The job `migrate`: later generations of a topic, copied into one Kafka topic for readers that know no generations.
+
+A generation is copied when the one before is, in every partition: the gate of the pipeline (`topics/gate.py`), with the
+offsets of the copy as pointers. The current generation is copied as far as it goes, or followed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from inorder.database.database import open_database
+from inorder.engines.in_process import InProcess
+from inorder.engines.partition_reader import KafkaSource
+from inorder.engines.progress import NOBODY, Listener, Progress, Several
+from inorder.engines.running import follow, run_work
+from inorder.engines.slice_work import SliceOutcome, SliceWork
+from inorder.kafka.admin import Place
+from inorder.model.errors import ConfigurationError, TransientError
+from inorder.model.partitioning import Partitioner
+from inorder.settings import Settings
+from inorder.topics.gate import EndedWork, is_drained, may_apply
+from inorder.topics.generations import Generation, Pointers, Target, TopicState
+from inorder.topics.stores.generations import NAME, SqlPointers, open_generations
+from inorder.topics.stores.kafka_copy import CopyWork
+from inorder.topics.stores.kafka_topics import KafkaTopicCluster
+
+
+def migrate_topic(
+    settings: Settings, topic: str, *, to: str | None = None, once: bool = True, stop: threading.Event | None = None
+) -> dict[str, int]:
+    """Copies in this process; records by generation's topic. What was copied before is not copied again."""
+    copied = _Copied()
+    source = KafkaSource(dict(settings.kafka.properties))
+
+    def run_engine(work: SliceWork, changed: threading.Event) -> None:
+        InProcess(work, source).run(changed, once, copied)
+
+    with closing(Migration(settings, topic, to)) as migration:
+        migration.prepare()
+        follow(migration.reading, topic, stop or threading.Event(), run_engine)
+        return {each.topic: copied.records[each.topic] for each in migration.sources()}
+
+
+def run_migrate(
+    settings: Settings,
+    topic: str,
+    *,
+    to: str | None = None,
+    once: bool,
+    stop: threading.Event,
+    listener: Listener = NOBODY,
+) -> dict[str, Any]:
+    """Copies on Spark until `stop` is set, or once; returns the totals in records."""
+    progress = Progress()
+    with closing(Migration(settings, topic, to)) as migration:
+        migration.prepare()
+        drive = partial(follow, migration.reading, topic, stop)
+        heard = Several(progress, listener)
+        run_work(settings, migration.reading(), once=once, stop=stop, listener=heard, drive=drive)
+    return dict(progress.totals())
+
+
+def copies_behind(settings: Settings, topic: str, to: str | None = None) -> dict[Place, int]:
+    """How many offsets of each partition wait to be copied; markers of transactions count, so it is an upper bound."""
+    with closing(Migration(settings, topic, to)) as migration:
+        return migration.behind()
+
+
+class Migration:
+    """What is to be copied where, at any moment. Used by one thread at a time, or two that take turns."""
+
+    def __init__(self, settings: Settings, topic: str, to: str | None) -> None:
+        self._settings = settings
+        self._authority = open_generations(settings)
+        self._copied: dict[str, Pointers] = {}
+        self._topic = topic
+        self.destination = to or topic
+        self._partitioner = Partitioner(settings.topic(topic).partitioner)
+
+    def close(self) -> None:
+        """Gives the connection back."""
+        self._authority.close()
+
+    def prepare(self) -> None:
+        """Makes the destination where it is missing; raises where copying into it would harm somebody."""
+        state = self._state()
+        sources = sources_of(state, self.destination)
+        self._require_drained(state)
+        cluster = KafkaTopicCluster(self._settings.kafka.properties)
+        if cluster.partitions(self.destination) is None:
+            cluster.make(Target(self.destination, sources[-1].partitions), like=sources[-1].topic)
+
+    def sources(self) -> Sequence[Generation]:
+        """The generations to copy."""
+        return sources_of(self._state(), self.destination)
+
+    def reading(self) -> SliceWork:
+        """The generation that may be copied now, up to its ends."""
+        state = self._state()
+        sources = {each.topic: each for each in sources_of(state, self.destination)}
+        wanted = replace(state, generations=tuple(sources.values()))
+        generation = may_apply(wanted, lambda topic: self._pointers(sources[topic]))
+        work = self._work(generation.topic)
+        return work if generation.ends is None else EndedWork(work, ((generation.topic, generation.ends),))
+
+    def behind(self) -> dict[Place, int]:
+        """How many offsets of each partition wait to be copied."""
+        found: dict[Place, int] = {}
+        source = KafkaSource(dict(self._settings.kafka.properties))
+        for generation in self.sources():
+            copied, extents = self._pointers(generation), source.extents(generation.topic) or {}
+            for number, extent in extents.items():
+                end = extent.end if generation.ends is None else min(extent.end, generation.ends[number])
+                found[generation.topic, number] = max(0, end - max(copied.get(number, 0), extent.first))
+        return found
+
+    def _work(self, topic: str) -> CopyWork:
+        properties = tuple(sorted(self._settings.kafka.properties.items()))
+        return CopyWork(properties, topic, self.destination, self._partitioner)
+
+    def _pointers(self, generation: Generation) -> Pointers:
+        """How far a generation is copied; one that is copied to its ends stays so, and is not asked for again."""
+        topic = generation.topic
+        if not is_drained(generation, self._copied.get(topic, {})):
+            with closing(self._work(topic).open()) as worker:
+                found = worker.pointers(topic)
+            self._copied[topic] = {number: pointer.next_offset for number, pointer in found.items()}
+        return self._copied[topic]
+
+    def _state(self) -> TopicState:
+        state = self._authority.read(self._topic)
+        if state is None:
+            raise ConfigurationError(
+                f"Topic {self._topic!r} has one generation only.", hint="`inorder topics failover` makes the next one."
+            )
+        return state
+
+    def _require_drained(self, state: TopicState) -> None:
+        """A pipeline that reads the destination as a generation must be through with it: it would read the copies."""
+        closed = next((each for each in state.generations if each.topic == self.destination), None)
+        if closed is None:
+            return
+        with closing(SqlPointers(open_database(self._settings.database.require_url(), NAME))) as pointers:
+            found = pointers.of_topic(self.destination)
+        late = [pipeline for pipeline, applied in found.items() if not is_drained(closed, applied)]
+        if late:
+            place = f"{self.destination!r} as generation {closed.number} of {state.topic!r}"
+            raise TransientError(
+                f"The pipeline {late[0]!r} still reads {place}.",
+                hint="Copy when it is done (`inorder topics status`), or into another topic with --to.",
+            )
+
+
+class _Copied:
+    """Counts records by topic."""
+
+    def __init__(self) -> None:
+        self.records: Counter[str] = Counter()
+
+    def applied(self, outcome: SliceOutcome) -> None:
+        self.records[outcome.topic] += outcome.applied
+
+    def spent(self, phases: Mapping[str, float]) -> None:
+        """Nobody asks."""
+
+
+def sources_of(state: TopicState, destination: str) -> Sequence[Generation]:
+    """The generations to copy: all, or those behind the destination if it is one itself."""
+    numbers = [generation.number for generation in state.generations if generation.topic == destination]
+    if numbers and numbers[0] == state.current.number:
+        raise ConfigurationError(
+            f"{destination!r} is the current generation of topic {state.topic!r}; publishers write to it.",
+            hint="Copy into the topic's first generation, which is the default, or name another topic with --to.",
+        )
+    return [generation for generation in state.generations if not numbers or generation.number > numbers[0]]

@@ -1,0 +1,182 @@
+"""A broker in memory, with fences and transactions or without, for simulations; Kafka passes the same contract."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from inorder.model.errors import FencedError, TopicUnavailableError, UnknownOutcomeError
+from inorder.model.outbox_row import OutboxRow
+from inorder.topics.generations import Target, TopicGenerations, TopicState
+
+
+@dataclass
+class MemoryBroker:
+    """What is committed, the newest epoch of the one shard that writes, and the topics that nobody can write to."""
+
+    records: list[OutboxRow] = field(default_factory=list)
+    marker: bytes | None = None
+    epoch: int = 0
+    unavailable: set[str] = field(default_factory=set)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def commit(self, epoch: int, rows: Sequence[OutboxRow], marker: bytes) -> None:
+        """Makes rows and marker visible together, unless a newer owner has fenced this one."""
+        with self.lock:
+            if epoch != self.epoch:
+                raise FencedError("A newer owner has taken the shard over.")
+            self._require([row.topic for row in rows])
+            self.records.extend(rows)
+            self.marker = marker
+
+    def take(self, rows: Sequence[OutboxRow]) -> None:
+        """Makes rows visible, whoever sends them; those of an unavailable topic stay behind."""
+        with self.lock:
+            arrived = [row for row in rows if row.topic not in self.unavailable]
+            self.records.extend(arrived)
+            self._require([row.topic for row in rows], frozenset(row.id for row in arrived))
+
+    def fence(self) -> tuple[int, bytes | None]:
+        """A new epoch, and the marker that was committed last."""
+        with self.lock:
+            self.epoch += 1
+            return self.epoch, self.marker
+
+    def _require(self, topics: Sequence[str], arrived: frozenset[int] = frozenset()) -> None:
+        topic = next((topic for topic in topics if topic in self.unavailable), None)
+        if topic is not None:
+            text = f"Topic {topic!r} cannot be written to."
+            raise TopicUnavailableError(topic, text, delivered_ids=arrived)
+
+
+class MemoryShardLog:
+    """One owner's producer."""
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        self._broker = broker
+        self._epoch = 0
+
+    def take_over(self) -> bytes | None:
+        """Fences whoever was there."""
+        self._epoch, marker = self._broker.fence()
+        return marker
+
+    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
+        """Commits, or raises `FencedError`."""
+        if not self._epoch:
+            raise UnknownOutcomeError("The shard was not taken over.")
+        self._broker.commit(self._epoch, rows, marker)
+
+    def close(self) -> None:
+        """Must take over again before it can publish."""
+        self._epoch = 0
+
+
+class MemoryUnfencedLog:
+    """One of perhaps many producers that nobody stops; it keeps no marker."""
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        self._broker = broker
+        self._is_owner = False
+
+    def take_over(self) -> bytes | None:
+        """Stops nobody."""
+        self._is_owner = True
+        return None
+
+    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:  # noqa: ARG002 - the port's signature
+        """Delivers all rows."""
+        if not self._is_owner:
+            raise UnknownOutcomeError("The shard was not taken over.")
+        self._broker.take(rows)
+
+    def close(self) -> None:
+        """Must take over again before it can publish."""
+        self._is_owner = False
+
+
+# Generations of topics in memory, for simulations: the authority, its mirror, and a cluster of topics.
+
+
+class MemoryGenerations:
+    """The authority, or its mirror; the databases' pass the same contract suite."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, TopicState] = {}
+
+    def read(self, topic: str) -> TopicState | None:
+        """The state of one topic."""
+        return self._states.get(topic)
+
+    def read_all(self) -> Sequence[TopicState]:
+        """All states."""
+        return [self._states[topic] for topic in sorted(self._states)]
+
+    def replace(self, state: TopicState) -> bool:
+        """Compares the epochs and sets."""
+        known = self._states.get(state.topic)
+        if (0 if known is None else known.epoch) != state.epoch - 1:
+            return False
+        self._states[state.topic] = state
+        return True
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class MemoryMirror:
+    """The mirror's writer, and its readers' states."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, TopicState] = {}
+
+    def epoch(self, topic: str) -> int:
+        """The epoch that is mirrored."""
+        return self._states[topic].epoch if topic in self._states else 0
+
+    def write(self, authority: TopicGenerations, topic: str) -> None:
+        """Copies what the authority says."""
+        state = authority.read(topic)
+        if state is not None:
+            self._states[topic] = state
+
+    def read_all(self) -> Sequence[TopicState]:
+        """All states."""
+        return list(self._states.values())
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+@dataclass
+class MemoryTopics:
+    """Kafka topics as lists of records, a list a partition."""
+
+    topics: dict[str, list[list[tuple[str, int]]]] = field(default_factory=dict)
+    looks_in_transaction: int = 0
+    """How many more looks find a transaction open."""
+
+    def partitions(self, topic: str) -> int | None:
+        """How many there are."""
+        return len(self.topics[topic]) if topic in self.topics else None
+
+    def is_empty(self, topic: str) -> bool:
+        """Whether there is no record."""
+        return not any(self.topics[topic])
+
+    def make(self, target: Target, like: str) -> None:  # noqa: ARG002 - settings are not kept here
+        """Makes it unless it is there."""
+        self.topics.setdefault(target.topic, [[] for _ in range(target.partitions)])
+
+    def ends(self, topic: str, partitions: int) -> tuple[int, ...] | None:
+        """How long each partition is, once no transaction is open."""
+        if self.looks_in_transaction:
+            self.looks_in_transaction -= 1
+            return None
+        return tuple(len(self.topics[topic][partition]) for partition in range(partitions))
+
+    def send(self, topic: str, key: str, place: int) -> None:
+        """Appends a record where its key lives."""
+        partitions = self.topics[topic]
+        partitions[sum(key.encode()) % len(partitions)].append((key, place))
