@@ -41,7 +41,7 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from inorder.kafka.errors import CLIENT_LOG, OF_THE_RECORD, error_of, meaning
+from inorder.kafka.errors import CLIENT_LOG, RECORD_ERRORS, error_of, meaning
 
 DEFAULTS: Mapping[str, object] = {
     "linger.ms": 5,
@@ -51,7 +51,7 @@ DEFAULTS: Mapping[str, object] = {
 }
 """Properties that users may change."""
 
-OURS: Mapping[str, object] = {
+REQUIRED: Mapping[str, object] = {
     "acks": "all",
     "enable.idempotence": True,
     # JVM clients and this one must agree on the partition of a key.
@@ -102,7 +102,7 @@ class FencedProducer:
         self._timeouts = timeouts
         # The callback must not refer to `self`: without a cycle, the client ends as soon as its producer is dropped.
         on_delivery = partial(_note_refusal, self.refused)
-        ours = {**OURS, "transactional.id": transactional_id, "on_delivery": on_delivery, **overrides}
+        ours = {**REQUIRED, "transactional.id": transactional_id, "on_delivery": on_delivery, **overrides}
         self.client = Producer({**defaults, **properties, **ours}, logger=CLIENT_LOG)
         try:
             self.client.init_transactions(timeouts.init)
@@ -145,5 +145,5 @@ class FencedProducer:
 
 
 def _note_refusal(refused: list[RefusedRecord], error: KafkaError | None, record: Message) -> None:
-    if error is not None and error.code() in OF_THE_RECORD:
+    if error is not None and error.code() in RECORD_ERRORS:
         refused.append(RefusedRecord(error, record))

@@ -1,7 +1,7 @@
-"""One shard's producer without transactions: every record at least once, and in order per key.
+"""The shard log of delivery `at-least-once`: every record at least once, and in order per key, without transactions.
 
 A batch is sent by an idempotent producer and is done when every record is acknowledged. Then its rows are purged. There
-is no fence and no marker, so nothing tells a new owner what its predecessor had published and not yet purged.
+is no fence and no marker, so a new owner does not know what its predecessor had published and not yet purged.
 
 What is authoritative
 
@@ -14,20 +14,20 @@ Invariants
 2. While a record is not acknowledged, no later one of its partition is taken. The broker checks sequence numbers, which
    also stops what was on the way behind a record that it refused; `enable.gapless.guarantee` ends the producer then,
    before it numbers the rest anew; and where the broker does not know the producer yet, one record goes alone first
-   (`kafka/first_contact.py`). So nothing overtakes, with any number in flight.
-3. The producer retries without end and never gives a record up by itself: one that timed out would let others pass.
-   Whoever publishes hears once a second that a batch is still under way, and goes on waiting for the same batch. An
-   outage of any length therefore repeats nothing.
-4. While a batch is under way the lease is looked at all the time, in memory. When it ends, which is before another
-   instance can have it (`leadership/hold.py`), what is still queued is dropped and nothing more is sent.
-5. After a refusal it is known which rows arrived: all that were taken, less all that were reported as failed. They are
+   (`FirstContact`). So nothing overtakes, with any number in flight.
+3. The producer retries without end and never gives a record up by itself: others would pass one that timed out.
+   `publish` returns once a second that a batch is still under way, and the caller continues to wait for the same batch.
+   An outage of any length therefore repeats nothing.
+4. While a batch is under way the lease is checked all the time, in memory. When it ends, which is before another
+   instance can have it (`relay/leadership/lease.py`), what is still queued is dropped and nothing more is sent.
+5. After a refusal it is known which rows arrived: all that were queued, less all that were reported as failed. They are
    purged, and only the others are sent again.
 
 When is something published twice?
 
 | the owner …                                | then                                                                    |
 |---|---|
-| dies, or is stopped while a batch is sent  | what had arrived and was not purged is sent again by the next owner     |
+| dies, or is stopped while a batch is sent  | the next owner sends again what had arrived and was not purged          |
 | loses its lease with a batch under way     | the same; it drops the rest of the batch at once                        |
 | meets a refusal while the broker is slow   | what was on the way for longer than `GRACE_SECONDS` is sent again       |
 | is paused and wakes up later               | see below                                                               |
@@ -40,9 +40,9 @@ another took over. When it wakes up, its producer sends what it had in its queue
 is gone. These are old records in their order, between those of the new owner: repeats, among which an older record may
 come after a newer one of its key. The same holds for a request that was in the network when its owner died.
 
-So the guarantee in this mode is about first copies: that of a record comes after those of all earlier records of its
-key, whoever sent them, since each owner sends in order and begins with what is in the table. A reader that knows which
-version of a key it has seen, and ignores older ones, sees every key in order. Readers who cannot tell use
+So the guarantee in this mode is about first copies: the first copy of a record comes after those of all earlier records
+of its key, from any owner, since each owner sends in order and begins with what is in the table. A reader that knows
+which version of a key it has seen, and ignores older ones, sees every key in order. Readers that cannot do that need
 `exactly-once`, where the broker's fence refuses all repeats.
 
 **Why an exceeded row needs no marker here.** With transactions, the decision to set a row aside is committed under the
@@ -51,14 +51,14 @@ the row is just moved, in one database transaction. At worst an owner that was p
 about to publish: the row is then both published and exceeded, and a retry of it is one more repeat.
 
 **Which record was it?** A broker refuses whole batches of the client. If they were too large, the limit of the topic
-is learnt, and the next producer packs less (`kafka/topic_limits.py`). If that cannot be learnt, their rows become
-suspects, and whatever holds a suspect is sent by a careful producer next, a batch a record: it finds the guilty one at
-once, and those that were too large only together go through. A new producer waits half a second for its id, so
-searching by halves would be slow.
+is learnt, and the next producer makes smaller batches (`TopicLimits`). If the limit cannot be read, the refused rows
+become suspects, and the next batch with a suspect is sent by a careful producer, one record per request: it finds the
+refused record at once, and records that were too large only together go through. A new producer waits half a second for
+its id, so searching by halves would be slow.
 
-**A topic that is gone** would be waited for without end. So the topics of a batch are looked at before it is sent
-(`kafka/known_topics.py`) and again whenever it is late. If one is missing, or refused to us, the producer is given up,
-and the error names the topic and the rows of others that have arrived.
+**A topic that was deleted** would be waited for without end. So the topics of a batch are looked up before it is sent
+(`KnownTopics`) and again whenever it is late. If one is missing, or we may not write to it, the producer is given up;
+the error names the topic, and the delivery the rows of others that have arrived.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from inorder.kafka.errors import CLIENT_LOG, IN_FLIGHT, OF_THE_RECORD, OF_THE_TOPIC, unavailable, words
-from inorder.kafka.fenced_producer import OURS
-from inorder.kafka.sender import Book, FirstContact, Sender
+from inorder.kafka.errors import CLIENT_LOG, RECORD_ERRORS, TOPIC_ERRORS, UNANSWERED_ERRORS, describe, topic_unavailable
+from inorder.kafka.fenced_producer import REQUIRED
+from inorder.kafka.sender import DeliveryTracker, FirstContact, RowSender
 from inorder.kafka.shard_log import Abandoned, Delivered, Delivery, Incomplete
 from inorder.kafka.topic_facts import KnownTopics, TopicLimits
 from inorder.model.errors import RejectedError, TransientError, UnknownOutcomeError
@@ -79,29 +79,29 @@ from inorder.model.outbox_row import OutboxRow
 from inorder.model.partitioning import Partitioner
 
 PATIENCE_SECONDS = 1.0
-"""How long `publish` waits before it lets the caller look at its lease, which lasts three seconds at least."""
+"""How long `publish` waits before the caller can check its lease, which lasts three seconds at least."""
 GRACE_SECONDS = 0.2
-"""How long what else is on the way may take to be answered after a failure."""
+"""After a failure, how long to wait for the answers to other records that are on the way."""
 PURGE_SECONDS = 5.0
 STEP_SECONDS = 0.001
-"""Between looks at what is under way: the client reports failures only, so that success costs nothing."""
+"""Between two polls: the client reports failures only, so that success costs nothing."""
 LARGEST_RECORD = 1_000_000
 
 DEFAULTS: Mapping[str, object] = {
-    # Rows come in batches and we wait for each, so waiting for more is lost time.
+    # Rows come in batches, each of which is waited for, so lingering only costs time.
     "linger.ms": 0,
     "compression.type": "lz4",
     "queue.buffering.max.messages": 2_000_000,
 }
-"""What users may change."""
+"""Properties that users may change."""
 
-UNDYING: Mapping[str, object] = {
+UNBOUNDED_RETRIES: Mapping[str, object] = {
     "enable.gapless.guarantee": True,
     # Without end: a record that times out is no gap to the client, and would be overtaken.
     "message.timeout.ms": 0,
     "message.send.max.retries": 2_147_483_647,
 }
-"""What invariants 2 and 3 depend on."""
+"""Properties that invariants 2 and 3 depend on."""
 
 
 @dataclass(slots=True)
@@ -112,7 +112,7 @@ class _UnderWay:
     ids: list[int]
     waves: list[list[OutboxRow]]
     wave: list[OutboxRow] = field(default_factory=list)
-    book: Book = field(default_factory=Book)
+    tracker: DeliveryTracker = field(default_factory=DeliveryTracker)
     refusal: RejectedError | TransientError | None = None
     is_late: bool = False
     """Whether something may have been sent more than once already."""
@@ -130,7 +130,7 @@ class IdempotentShardLog:
         clock: Callable[[], float] = time.monotonic,
         grace_seconds: float = GRACE_SECONDS,
     ) -> None:
-        """`holds` says whether the shard may still be ours; it is asked all the while a batch is under way."""
+        """`holds` says whether this instance may still own the shard; it is called while a batch is under way."""
         self._properties = dict(properties)
         self._holds = holds
         self._clock = clock
@@ -138,7 +138,7 @@ class IdempotentShardLog:
         largest = int(str(properties.get("message.max.bytes", LARGEST_RECORD)))
         self._topics = KnownTopics(self._properties, answer_seconds=PATIENCE_SECONDS)
         self._limits = TopicLimits(self._properties)
-        self._sender = Sender(partitioners or {}, self._topics, together_bytes=largest // 2)
+        self._sender = RowSender(partitioners or {}, self._topics, together_bytes=largest // 2)
         self._contact = FirstContact(partitioners or {}, clock=clock)
         self._is_owner = False
         self._producer: Producer | None = None
@@ -147,7 +147,7 @@ class IdempotentShardLog:
         self._is_careful = False
 
     def take_over(self) -> bytes | None:
-        """Begins with a fresh producer; there is no marker, and nobody is fenced."""
+        """Begins with a new producer; there is no marker, and no other owner is fenced."""
         self.close()
         self._is_owner = True
         return None
@@ -177,7 +177,7 @@ class IdempotentShardLog:
         return self._abandon(self._producer, self._under_way)
 
     def close(self) -> None:
-        """Forgets the producer and whatever it has not sent yet."""
+        """Drops the producer and everything that it has not sent yet."""
         self._is_owner = False
         if self._producer is not None:
             self._producer.purge()
@@ -191,7 +191,7 @@ class IdempotentShardLog:
         if self._producer is None:
             one_by_one = {"batch.num.messages": 1} if careful else {}
             packing = {"batch.size": self._limits.batch_size, **one_by_one}
-            settings = {**DEFAULTS, **self._properties, **OURS, **UNDYING, **packing}
+            settings = {**DEFAULTS, **self._properties, **REQUIRED, **UNBOUNDED_RETRIES, **packing}
             self._producer = Producer(settings, logger=CLIENT_LOG)
             self._is_careful = careful
         return self._producer
@@ -213,32 +213,32 @@ class IdempotentShardLog:
         while True:
             if failure := self._await(producer, under_way, deadline):
                 return failure
-            self._contact.acknowledged(under_way.wave)
+            self._contact.note_acknowledged(under_way.wave)
             if not under_way.waves or under_way.refusal is not None:
                 break
             if not self._holds():
                 return self._after_lost_lease(producer, under_way)
             under_way.wave = under_way.waves.pop(0)
             try:
-                self._sender.send(producer, under_way.wave, under_way.book)
+                self._sender.send(producer, under_way.wave, under_way.tracker)
             except (RejectedError, TransientError) as error:
                 # What was queued before it is on its way; nothing behind it is.
                 under_way.refusal, under_way.wave = error, []
         self._under_way = None
         self._suspects.difference_update(under_way.ids)
         if under_way.refusal is not None:
-            return Incomplete(under_way.refusal, under_way.book.delivered())
+            return Incomplete(under_way.refusal, under_way.tracker.delivered())
         return Delivered()
 
     def _await(self, producer: Producer, under_way: _UnderWay, deadline: float) -> Incomplete | None:
         """Waits until nothing is under way; returns why it stopped waiting before."""
-        while len(producer) and not under_way.book.failed:
+        while len(producer) and not under_way.tracker.failed:
             _poll(producer)
             if not self._holds():
                 return self._after_lost_lease(producer, under_way)
             if self._clock() > deadline:
                 return self._after_timeout(producer, under_way)
-        return self._after_failure(producer, under_way) if under_way.book.failed else None
+        return self._after_failure(producer, under_way) if under_way.tracker.failed else None
 
     def _after_lost_lease(self, producer: Producer, under_way: _UnderWay) -> Incomplete:
         """Sends nothing more of the batch: another instance may have begun, and no fence would stop us."""
@@ -258,24 +258,24 @@ class IdempotentShardLog:
 
     def _after_failure(self, producer: Producer, under_way: _UnderWay) -> Incomplete:
         """What the failed records mean, and which others arrived. The next batch gets a producer of its own."""
-        failed, rows = under_way.book.failed, under_way.rows
+        failed, rows = under_way.tracker.failed, under_way.rows
         known = self._abandon(producer, under_way)
-        refused = {id: error for id, error in failed.items() if error.code() in OF_THE_RECORD}
+        refused = {id: error for id, error in failed.items() if error.code() in RECORD_ERRORS}
         if refused:
             return Incomplete(self._after_refusal(rows, refused, known.delivered), *known)
-        row = next((row for row in rows if row.id in failed and failed[row.id].code() in OF_THE_TOPIC), None)
+        row = next((row for row in rows if row.id in failed and failed[row.id].code() in TOPIC_ERRORS), None)
         if row is not None:
             self._topics.suspect([row.topic], failed[row.id])
-            return Incomplete(unavailable(row.topic, failed[row.id]), *known)
+            return Incomplete(topic_unavailable(row.topic, failed[row.id]), *known)
         first = next(iter(failed.values()))
-        return Incomplete(TransientError(f"{len(failed)} records: {words(first)}"), *known)
+        return Incomplete(TransientError(f"{len(failed)} records: {describe(first)}"), *known)
 
     def _after_refusal(
         self, rows: Sequence[OutboxRow], refused: Mapping[int, KafkaError], arrived: frozenset[int]
     ) -> RejectedError | TransientError:
         """Names the refused row if it is known which one it is, or makes the next batches smaller."""
         row_id, error = next(iter(refused.items()))
-        text = f"{len(refused)} records from outbox row {row_id} on were refused: {words(error)}"
+        text = f"{len(refused)} records from outbox row {row_id} on were refused: {describe(error)}"
         guilty, learnt = self._limits.judge([row for row in rows if row.id in refused], error)
         if guilty is None and learnt:
             text = f"{text} Batches have {self._limits.batch_size} bytes at most from now on."
@@ -286,14 +286,14 @@ class IdempotentShardLog:
 
     def _abandon(self, producer: Producer, under_way: _UnderWay) -> Abandoned:
         """Drops the producer, and says which rows it has delivered as far as that is known."""
-        book, is_accounted = under_way.book, self._purge(producer)
+        tracker, is_accounted = under_way.tracker, self._purge(producer)
         self._drop()
         if not is_accounted:
-            return Abandoned(in_doubt=frozenset(row.id for row in book.queued))
+            return Abandoned(in_doubt=frozenset(row.id for row in tracker.queued))
         # What waits in the queue was never sent, unless the client has put it back there for another try.
-        unknown = IN_FLIGHT | ({KafkaError._PURGE_QUEUE} if under_way.is_late else set())
-        unanswered = frozenset(id for id, error in book.failed.items() if error.code() in unknown)
-        return Abandoned(book.delivered(), unanswered)
+        unknown = UNANSWERED_ERRORS | ({KafkaError._PURGE_QUEUE} if under_way.is_late else set())
+        unanswered = frozenset(id for id, error in tracker.failed.items() if error.code() in unknown)
+        return Abandoned(tracker.delivered(), unanswered)
 
     def _purge(self, producer: Producer) -> bool:
         """Waits for answers that are about to come, drops the rest, and says whether all records are accounted for."""

@@ -1,4 +1,10 @@
-"""Routes: to which Kafka topic the messages of a topic go at the moment, as far as a writer may trust its memory."""
+"""Routes: to which Kafka topic the messages of a topic go at the moment, and the shard logs that follow them.
+
+A writer caches its routes for half a second; `switch.py` explains why that is enough. Callers of a routed log know
+topics by name, the log inside knows Kafka topics. Rows of a topic that is closed for a switch are reported as rows of
+an unavailable topic, so that relay and publisher let that topic wait and continue with all others. Taking over reads
+the routes behind the fence of the log inside, which is what the switch relies on.
+"""
 
 from __future__ import annotations
 
@@ -16,45 +22,45 @@ from inorder.model.partitioning import Partitioner
 from inorder.topics.generations import TopicState
 
 TRUSTED_SECONDS = 0.5
-"""A writer asks again when its routes are older. `failover.GRACE_SECONDS` relies on it."""
+"""A writer reads its routes again when they are older. `failover.GRACE_SECONDS` depends on it."""
 
 
-class States(Protocol):
-    """Where routes are read: the database or the mirror."""
+class StateReader(Protocol):
+    """The source of routes: the database or the mirror."""
 
     def read_all(self) -> Iterable[TopicState]:
-        """The states of all topics; raises `TransientError` where there is no answer."""
+        """The states of all topics; raises `TransientError` if there is no answer."""
 
     def close(self) -> None:
-        """Gives the connection back; may be asked again afterwards."""
+        """Closes the connection; `read_all` opens it again."""
 
 
 @dataclass(frozen=True, slots=True)
 class RouteTable:
-    """Where messages go. A topic that is named nowhere here has its first generation, and goes by its own name."""
+    """Where messages go. A topic that is not listed has its first generation, the Kafka topic of the same name."""
 
     moved: Mapping[str, str] = field(default_factory=dict)
     """The Kafka topic of each topic that has a later generation."""
     closed: frozenset[str] = frozenset()
-    """Topics that are being switched: nothing may be written, and a moment later all may."""
+    """Topics that are being switched, to which nothing may be written for a moment."""
 
     def of(self, topic: str) -> str | None:
         """The Kafka topic to write to; None while the topic is closed."""
         return None if topic in self.closed else self.moved.get(topic, topic)
 
 
-def routes_of(states: Iterable[TopicState]) -> RouteTable:
-    """The routes that follow from the states of all topics."""
+def build_routes(states: Iterable[TopicState]) -> RouteTable:
+    """Builds the routes from the states of all topics."""
     known = list(states)
     moved = {state.topic: state.current.topic for state in known if state.current.topic != state.topic}
     return RouteTable(moved, frozenset(state.topic for state in known if not state.takes_records))
 
 
 class Routes:
-    """The routes of one process, read again when they are too old. Any thread may ask."""
+    """The routes of one process, read again when they are too old; thread-safe."""
 
     def __init__(
-        self, states: States, *, seconds: float = TRUSTED_SECONDS, clock: Callable[[], float] = time.monotonic
+        self, states: StateReader, *, seconds: float = TRUSTED_SECONDS, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._states = states
         self._seconds = seconds
@@ -71,10 +77,10 @@ class Routes:
             return self._table if self._clock() - self._read_at <= self._seconds else self._read_again()
 
     def for_topics(self, topics: Iterable[str]) -> RouteTable:
-        """The same, but a topic that was closed then is asked for again, since it may be open by now."""
+        """The same, but reads again if one of these topics was closed, since it may be open by now."""
         table = self.current()
         if table.closed and not table.closed.isdisjoint(topics):
-            with suppress(TransientError):  # it stays closed, and other topics need no answer
+            with suppress(TransientError):  # it stays closed; other topics need no answer
                 return self.fresh()
         return table
 
@@ -84,44 +90,38 @@ class Routes:
             return self._read_again()
 
     def close(self) -> None:
-        """Gives the connection back; the next question opens it again."""
+        """Closes the connection; the next read opens it again."""
         self._states.close()
 
     def _read_again(self) -> RouteTable:
-        # Their age counts from before the question: the answer may have been on its way for long.
+        # The age counts from before the request, because the answer may have been on its way for long.
         asked_at = self._clock()
-        self._table = routes_of(self._states.read_all())
+        self._table = build_routes(self._states.read_all())
         self._read_at = asked_at
         return self._table
 
-
-# A shard's log that follows the generations of its topics: callers know names, the log knows Kafka topics.
-#
-# Rows of a topic that is closed for a switch are refused as rows of a topic that is away for a moment, so that relay
-# and publisher let that topic wait and go on with all others. Taking over reads the routes behind the inner log's
-# fence, which is what the switch relies on (`switch.py`).
 
 Partitioners = MutableMapping[str, Partitioner]
 """By Kafka topic: a generation gets the partitioner of its topic when it is first written to."""
 
 
 class RoutedShardLog:
-    """A `ShardLog` around a fenced one."""
+    """A fenced shard log that writes to the current generations."""
 
     def __init__(self, log: ShardLog, routes: Routes, partitioners: Partitioners) -> None:
-        """`partitioners` must be the very mapping that the inner log looks into."""
+        """`partitioners` must be the mapping object that `log` uses."""
         self._log = log
         self._routes = routes
         self._partitioners = partitioners
 
     def take_over(self) -> bytes | None:
-        """Takes over, and then asks where to write."""
+        """Takes over, and then reads the routes."""
         marker = self._log.take_over()
         self._routes.fresh()
         return marker
 
     def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
-        """Publishes the rows to where their topics are now."""
+        """Publishes the rows to the current generations of their topics."""
         try:
             table = self._routes.for_topics(row.topic for row in rows)
         except TransientError as error:
@@ -137,7 +137,7 @@ class RoutedShardLog:
         if not table.moved and not table.closed:
             return self._log.publish(rows, marker)
         try:
-            moved = routed(rows, table)
+            moved = route_topics(rows, table)
         except TopicSwitchingError as error:
             return Incomplete(error)
         for topic, target in moved.items():
@@ -153,7 +153,7 @@ class RoutedShardLog:
 
 
 class RoutedUnfencedLog(RoutedShardLog):
-    """The same around an unfenced log: a batch that is under way to where its topic is no more is given up."""
+    """The same for an unfenced log: gives up a batch that is under way when one of its topics is switched."""
 
     def __init__(self, log: UnfencedLog, routes: Routes, partitioners: Partitioners) -> None:
         super().__init__(log, routes, partitioners)
@@ -161,7 +161,7 @@ class RoutedUnfencedLog(RoutedShardLog):
         self._under_way: RouteTable | None = None
 
     def take_over(self) -> bytes | None:
-        """Begins; without a fence there is nothing behind which to ask, so `publish` does."""
+        """Begins; without a fence there is nothing to read behind, so `publish` reads the routes."""
         return self._log.take_over()
 
     def give_up(self) -> Abandoned:
@@ -169,15 +169,15 @@ class RoutedUnfencedLog(RoutedShardLog):
         return self._unfenced.give_up()
 
     def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
-        """Publishes the rows, or continues to wait for them as long as their routes are what they were."""
+        """Publishes the rows, or continues to wait for them as long as their routes stay the same."""
         before, self._under_way = self._under_way, None
         try:
             table = self._routes.for_topics(row.topic for row in rows)
         except TransientError as error:
             if before is None:
-                text = f"Where messages of topic {rows[0].topic!r} go is not known: {error.message}"
+                text = f"The Kafka topic for messages of {rows[0].topic!r} is not known: {error.message}"
                 return Incomplete(TransientError(text, hint=error.hint))
-            table = before  # it was sent while that was true, and is only waited for
+            table = before  # the batch was sent by these routes, and is only waited for
         if before is not None and any(before.of(row.topic) != table.of(row.topic) for row in rows):
             return Incomplete(TransientError("A topic of the batch was switched meanwhile."), *self.give_up())
         delivery = self._send(rows, marker, table)
@@ -186,8 +186,8 @@ class RoutedUnfencedLog(RoutedShardLog):
         return delivery
 
 
-def routed(rows: Sequence[OutboxRow], table: RouteTable) -> Mapping[str, str]:
-    """The Kafka topic of each of the rows' topics; raises `TopicSwitchingError` for the first that is closed."""
+def route_topics(rows: Sequence[OutboxRow], table: RouteTable) -> Mapping[str, str]:
+    """Returns the Kafka topic of each of the rows' topics; raises `TopicSwitchingError` for the first closed one."""
     found: dict[str, str] = {}
     for topic in dict.fromkeys(row.topic for row in rows):
         target = table.of(topic)
@@ -195,7 +195,7 @@ def routed(rows: Sequence[OutboxRow], table: RouteTable) -> Mapping[str, str]:
             raise TopicSwitchingError(
                 topic,
                 f"Topic {topic!r} is being switched to its next generation; its messages wait.",
-                hint=f"`inorder topics status {topic}` says how far it is.",
+                hint=f"`inorder topics status {topic}` shows the progress.",
             )
         found[topic] = target
     return found

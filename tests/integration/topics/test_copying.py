@@ -22,7 +22,7 @@ from inorder.kafka.readers import ReadRecord, read_back
 from inorder.model.errors import ConfigurationError, GuaranteeError, RejectedError
 from inorder.model.partitioning import Partitioner, partition_of
 from inorder.testing.checker import check_delivery, check_placement
-from inorder.topics.gate import EndedWork
+from inorder.topics.gate import BoundedWork
 from inorder.topics.generations import Target
 from inorder.topics.stores.kafka_copy import ORIGIN, CopyWork, PartitionCopier
 from inorder.topics.stores.kafka_topics import KafkaTopicCluster
@@ -111,7 +111,7 @@ class Copying:
         counting, stop = Progress(), threading.Event()
         stopping = _StopsAfter(most_slices, stop)
         work = copy_of(self.properties, self.source)
-        wanted = work if ends is None else EndedWork(work, ((self.source, ends),))
+        wanted = work if ends is None else BoundedWork(work, ((self.source, ends),))
         InProcess(wanted, KafkaSource(self.properties)).run(stop, once=True, listener=Several(counting, stopping))
         copied: int = counting.totals()["applied"]
         self.copied += copied

@@ -19,7 +19,7 @@ from inorder.model.outbox_row import OutboxRow
 from inorder.model.partitioning import Partitioner
 from inorder.topics.failover import GRACE_SECONDS
 from inorder.topics.generations import Generation, Phase, Target, TopicState
-from inorder.topics.routes import TRUSTED_SECONDS, RoutedShardLog, RoutedUnfencedLog, Routes, RouteTable, routes_of
+from inorder.topics.routes import TRUSTED_SECONDS, RoutedShardLog, RoutedUnfencedLog, Routes, RouteTable, build_routes
 from tests.fakes.log import failed
 
 FIRST = TopicState("orders", (Generation(0, "orders", 4),), Phase.PREPARING, Target("orders.g1", 8))
@@ -83,8 +83,8 @@ def row(number: int, topic: str = "orders") -> OutboxRow:
 def test_a_topic_goes_by_its_name_until_it_is_closed_and_to_its_generation_afterwards(
     states: list[TopicState], target: str | None
 ) -> None:
-    assert routes_of(states).of("orders") == target
-    assert routes_of(states).of("payments") == "payments"
+    assert build_routes(states).of("orders") == target
+    assert build_routes(states).of("payments") == "payments"
 
 
 def test_routes_are_read_again_when_they_are_too_old_and_not_before() -> None:
@@ -215,6 +215,6 @@ def test_without_routes_nothing_new_is_sent_but_what_was_sent_is_waited_for() ->
     told.is_away, told.now = True, 1.0
     require_delivered(log.publish([row(1)], b""))
     assert inner.sent == [("orders", 1)]
-    with pytest.raises(TransientError, match="Where messages of topic 'orders' go is not known: No answer"):
+    with pytest.raises(TransientError, match="The Kafka topic for messages of 'orders' is not known: No answer"):
         require_delivered(log.publish([row(2)], b""))
     assert inner.sent == [("orders", 1)]

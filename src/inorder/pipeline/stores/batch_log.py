@@ -56,10 +56,10 @@ from typing import Protocol
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from inorder.kafka.admin import ensure_topic
-from inorder.kafka.errors import error_of, meaning, words
+from inorder.kafka.errors import describe, error_of, meaning
 from inorder.kafka.fenced_producer import DEFAULTS, TASK_TIMEOUTS, FencedProducer
 from inorder.kafka.readers import ANSWER_SECONDS, committed_consumer, read_committed_offsets
-from inorder.kafka.sender import Sender
+from inorder.kafka.sender import RowSender
 from inorder.kafka.topic_facts import KnownTopics, TopicLimits
 from inorder.model.errors import FencedError, GuaranteeError, InorderError, RejectedError
 from inorder.model.outbox_row import OutboxRow
@@ -157,7 +157,7 @@ class BatchPart:
         self._digest = Digest()
         self._properties = properties
         self._group_metadata: object = None
-        self._sender = Sender(partitioners, KnownTopics(properties), noun="row")
+        self._sender = RowSender(partitioners, KnownTopics(properties), noun="row")
         limits = TopicLimits(properties)
         limits.learn(topics)
         self._producer = FencedProducer(
@@ -219,7 +219,7 @@ class BatchPart:
             refusal, record = self._producer.refused[0]
             place = f"topic {record.topic()!r} with key {record.key()!r}"
             return RejectedError(
-                f"The broker refuses a record of {place}, so nothing of {self.name!r} was sent: {words(refusal)}",
+                f"The broker refuses a record of {place}, so nothing of {self.name!r} was sent: {describe(refusal)}",
                 hint="Filter such records out, or raise the topic's max.message.bytes.",
             )
         found = meaning(error, f"Sending as {self.name!r}")

@@ -19,7 +19,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from inorder.engines.slice_work import TopicSource
-from inorder.kafka.errors import FENCED, error_of, meaning, words
+from inorder.kafka.errors import FENCED, describe, error_of, meaning
 from inorder.kafka.fenced_producer import NO_PROPERTIES, FencedProducer
 from inorder.model.errors import FencedError, TransientError, UnknownOutcomeError, UnreachableError
 from inorder.pipeline.stores.ports import Objection, StoredLetter
@@ -107,7 +107,7 @@ class KafkaConditionalLog:
             producer.commit()
         except KafkaException as exception:
             self._producer = None
-            raise _unknown_outcome(letter, words(error_of(exception))) from exception
+            raise _unknown_outcome(letter, describe(error_of(exception))) from exception
 
     def _abort(self, producer: FencedProducer) -> None:
         if not producer.try_abort():
@@ -123,7 +123,7 @@ class KafkaConditionalLog:
             self._producer = None
             error = error_of(exception)
             if error.code() in FENCED or error.fatal():
-                raise _unknown_outcome(letter, words(error)) from exception
+                raise _unknown_outcome(letter, describe(error)) from exception
             raise meaning(error, f"Sending {letter.id}") from exception
 
 

@@ -40,10 +40,10 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from inorder.kafka.admin import ensure_compacted_topic
-from inorder.kafka.errors import error_of, meaning, words
+from inorder.kafka.errors import describe, error_of, meaning
 from inorder.kafka.fenced_producer import FencedProducer, RefusedRecord
 from inorder.kafka.readers import committed_consumer, read_last_record
-from inorder.kafka.sender import Sender
+from inorder.kafka.sender import RowSender
 from inorder.kafka.shard_log import Delivered, Delivery, Incomplete
 from inorder.kafka.topic_facts import KnownTopics, TopicLimits
 from inorder.model.errors import (
@@ -84,7 +84,7 @@ class KafkaShardLog:
         self._shards = shards
         self._topics = KnownTopics(self._properties)
         self._limits = TopicLimits(self._properties)
-        self._sender = Sender(partitioners or {}, self._topics)
+        self._sender = RowSender(partitioners or {}, self._topics)
         self._producers: tuple[FencedProducer, ...] = ()
         self._must_renew = False
         self._failures = 0
@@ -165,7 +165,7 @@ class KafkaShardLog:
             error = error_of(exception)
             if error.fatal() or error.txn_requires_abort():
                 raise self._give_up(producer, rows, error) from exception
-            raise UnknownOutcomeError(f"Committing as {self._transactional_id!r}: {words(error)}") from exception
+            raise UnknownOutcomeError(f"Committing as {self._transactional_id!r}: {describe(error)}") from exception
 
     def _give_up(self, producer: FencedProducer, rows: Sequence[OutboxRow], error: KafkaError) -> InorderError:
         """Aborts the transaction unless the client is lost, and names the record or topic to blame, if one is."""
@@ -175,7 +175,7 @@ class KafkaShardLog:
         if producer.refused:
             return self._after_refusal(rows, producer.refused)
         found = self._topics.blame(producer.client, rows, error)
-        return found or TransientError(f"Publishing as {self._transactional_id!r}: {words(error)}")
+        return found or TransientError(f"Publishing as {self._transactional_id!r}: {describe(error)}")
 
     def _abort(self, producer: FencedProducer) -> None:
         try:
@@ -194,7 +194,7 @@ class KafkaShardLog:
     ) -> RejectedError | TransientError:
         """Names the refused row if it is known which one it is, or makes the next batches smaller."""
         error, record = refused[0]
-        text = f"A record of topic {record.topic()!r} with key {record.key()!r} was refused: {words(error)}"
+        text = f"A record of topic {record.topic()!r} with key {record.key()!r} was refused: {describe(error)}"
         contents = {(each.topic(), each.key(), each.value()) for _, each in refused}
         suspects = [row for row in rows if (row.topic, row.key, row.value) in contents]
         guilty, learnt = self._limits.judge(suspects[: len(refused)], error)

@@ -45,10 +45,10 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from inorder.engines.slice_work import Apply, MovedBack, Pointer, Skip, Slice, SliceOutcome, check_order, plan
-from inorder.kafka.errors import error_of, meaning, words
+from inorder.kafka.errors import describe, error_of, meaning
 from inorder.kafka.fenced_producer import TASK_TIMEOUTS, FencedProducer
 from inorder.kafka.readers import ANSWER_SECONDS, ASK_AGAIN_SECONDS, committed_consumer, read_committed_offsets
-from inorder.kafka.sender import BY_THE_CLIENT
+from inorder.kafka.sender import CHOSEN_BY_CLIENT
 from inorder.kafka.topic_facts import TopicLimits
 from inorder.model.errors import (
     ConfigurationError,
@@ -206,7 +206,7 @@ class PartitionCopier:
                     self._destination,
                     batch.values[index],
                     key,
-                    BY_THE_CLIENT if place is None else place,
+                    CHOSEN_BY_CLIENT if place is None else place,
                     timestamp=0 if time_us is None else time_us // 1000,
                     headers=list(headers),
                 )
@@ -234,7 +234,7 @@ class PartitionCopier:
         )
         place = f"{batch.topic}[{batch.partition}] offset {next(found, 'unknown')}"
         return RejectedError(
-            f"{self._destination!r} refuses the copy of {place} with key {record.key()!r}: {words(error)}",
+            f"{self._destination!r} refuses the copy of {place} with key {record.key()!r}: {describe(error)}",
             hint="Give the destination the max.message.bytes that the source has, and run it again.",
         )
 
