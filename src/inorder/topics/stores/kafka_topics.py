@@ -117,7 +117,7 @@ MIRROR_TIMEOUTS = Timeouts(init=MIRROR_SECONDS, commit=0.0, answer=MIRROR_SECOND
 STEP_SECONDS = 0.2
 VISIBLE_SECONDS = 0.01
 QUICK_SECONDS = 1.0
-"""How long a publisher waits for an answer: its callers may have little time, and are told meanwhile to wait."""
+"""How long a publisher waits for an answer: its callers may have little time."""
 
 
 class KafkaTopicMirror:
