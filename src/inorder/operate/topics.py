@@ -14,11 +14,12 @@ from inorder.relay.parts import RelayParts
 from inorder.relay.stores.ports import Registration
 from inorder.relay.stores.registry import SqlRegistry
 from inorder.settings.outbox import TopicSettings
-from inorder.topics.failover import Action, Desired, Failover, Found, MakeIt, OnStep, SetIt, actions
+from inorder.topics.desired import ChangeSettings, CreateTopic, DesiredTopic, FoundTopic, TopicAction, plan_actions
+from inorder.topics.failover import Failover, OnStep
 from inorder.topics.generations import Generation, Pointers, TopicState
 from inorder.topics.stores.generations import SqlPointers, SqlTopicGenerations
 from inorder.topics.stores.kafka_topics import KafkaTopicCluster, KafkaTopicMirror, MirrorReader
-from inorder.topics.switch import Insight, Wanted, behind, next_act
+from inorder.topics.switch import Insight, Wanted, behind, next_action
 
 
 class TopicAdmin:
@@ -57,22 +58,22 @@ class TopicAdmin:
         with self._failover(lambda _step: None) as failover:
             return failover.cancel(topic)
 
-    def plan(self) -> list[Action]:
+    def plan(self) -> list[TopicAction]:
         """What `[topics.NAME]` wants and the cluster does not have."""
         cluster = KafkaTopicCluster(self._properties)
         current = {state.topic: state.current for state in self._generations.read_all()}
         wanted = [_desired(name, topic) for name, topic in self._topics.items() if _is_described(topic)]
         return [action for each in wanted for action in _plan(cluster, each, current.get(each.topic))]
 
-    def apply(self) -> list[Action]:
+    def apply(self) -> list[TopicAction]:
         """Creates missing topics and sets what differs; returns all actions, also those left to the operator."""
         cluster = KafkaTopicCluster(self._properties)
         planned = self.plan()
         for action in planned:
             match action:
-                case MakeIt(target, replication, config):
+                case CreateTopic(target, replication, config):
                     cluster.make_topic(target, config, replication)
-                case SetIt(name, config):
+                case ChangeSettings(name, config):
                     cluster.change_settings(name, config)
                 case _:
                     pass
@@ -119,20 +120,20 @@ class TopicAdmin:
         return registration.strategy != "topic-lock" and not is_unfenced
 
 
-def _plan(cluster: KafkaTopicCluster, desired: Desired, current: Generation | None) -> Iterator[Action]:
+def _plan(cluster: KafkaTopicCluster, desired: DesiredTopic, current: Generation | None) -> Iterator[TopicAction]:
     name = desired.topic if current is None else current.topic
     partitions = cluster.partitions(name)
-    found = None if partitions is None else Found(name, partitions, cluster.topic_settings(name))
-    return actions(desired, found, name)
+    found = None if partitions is None else FoundTopic(name, partitions, cluster.topic_settings(name))
+    return plan_actions(desired, found, name)
 
 
 def _is_described(topic: TopicSettings) -> bool:
     return topic.partitions is not None or topic.replication is not None or bool(topic.config)
 
 
-def _desired(name: str, topic: TopicSettings) -> Desired:
+def _desired(name: str, topic: TopicSettings) -> DesiredTopic:
     config = {key: _spelt(value) for key, value in topic.config.items()}
-    return Desired(name, topic.partitions, topic.replication, config)
+    return DesiredTopic(name, topic.partitions, topic.replication, config)
 
 
 def _spelt(value: str | int | bool) -> str:
@@ -166,7 +167,7 @@ def _status_fields(state: TopicState, insight: Insight) -> dict[str, Any]:
         "epoch": state.epoch,
         "mirrored_epoch": insight.mirrored_epoch,
         "behind": behind(state, insight),
-        "next": next_act(state, insight),
+        "next": next_action(state, insight),
         "generations": [_generation(each, insight) for each in state.generations],
     }
 

@@ -1,7 +1,7 @@
 """The job `migrate`: later generations of a topic, copied into one Kafka topic for readers that know no generations.
 
-A generation is copied when the one before is, in every partition: the gate of the pipeline (`topics/gate.py`), with the
-offsets of the copy as pointers. The current generation is copied as far as it goes, or followed.
+A generation is copied once the previous one is copied in every partition: the gate of the pipeline (`topics/gate.py`),
+with the offsets of the copy as pointers. The current generation is copied up to its end, or continuously.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from inorder.engines.slice_work import SliceOutcome, SliceWork
 from inorder.kafka.admin import Place
 from inorder.model.errors import ConfigurationError, TransientError
 from inorder.model.partitioning import Partitioner
-from inorder.topics.gate import EndedWork, is_drained, may_apply
+from inorder.topics.gate import BoundedWork, is_drained, may_apply
 from inorder.topics.generations import Generation, Pointers, Target, TopicState
 from inorder.topics.stores.generations import SqlPointers, SqlTopicGenerations
 from inorder.topics.stores.kafka_copy import CopyWork
@@ -97,7 +97,7 @@ class Migration:
         wanted = replace(state, generations=tuple(sources.values()))
         generation = may_apply(wanted, lambda topic: self._pointers(sources[topic]))
         work = self._work(generation.topic)
-        return work if generation.ends is None else EndedWork(work, ((generation.topic, generation.ends),))
+        return work if generation.ends is None else BoundedWork(work, ((generation.topic, generation.ends),))
 
     def behind(self) -> dict[Place, int]:
         """How many offsets of each partition wait to be copied; an upper bound, as markers of transactions count."""
@@ -125,7 +125,7 @@ class Migration:
         state = self._generations.read(self.topic)
         if state is None:
             raise ConfigurationError(
-                f"Topic {self.topic!r} has one generation only.", hint="`inorder topics failover` makes the next one."
+                f"Topic {self.topic!r} has only one generation.", hint="`inorder topics failover` adds the next one."
             )
         return state
 

@@ -14,6 +14,7 @@ from tests.integration.dead_letters.conftest import Job
 from tests.operating import list_dead_letters
 
 
+@pytest.mark.full
 def test_the_commands_list_show_retry_and_discard_letters(postgres_job: Job, tmp_path: Path) -> None:
     job = postgres_job
     config = tmp_path / "inorder.toml"

@@ -1,4 +1,4 @@
-"""The states of all topics with generations, in the database: the authority on where messages go."""
+"""The database's part of a switch: the states of all topics, which are authoritative, and the pointers of pipelines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from inorder.topics.generations import Generation, Pointers, TopicState, decode,
 
 
 class SqlTopicGenerations:
-    """A row a topic, changed by compare-and-set on its epoch; makes its table at the first call."""
+    """One row per topic, changed by compare-and-set on its epoch; creates its table at the first call."""
 
     def __init__(self, database: Database) -> None:
         self._database = Installed(database, generation_tables(database.dialect))
@@ -27,7 +27,7 @@ class SqlTopicGenerations:
         return sorted(found, key=lambda state: state.topic)
 
     def replace(self, state: TopicState) -> bool:
-        """Writes the state if the one before it is there."""
+        """Writes the state if the previous one is there."""
         values = {
             "topic": state.topic,
             "epoch": state.epoch,
@@ -44,15 +44,11 @@ class SqlTopicGenerations:
 
 
 def generation_tables(dialect: Dialect) -> list[str]:
-    """The DDL of the table."""
     return statements_of("inorder.topics", dialect, "topic_generations.sql").starting_with("install")
 
 
-# The pointers of all pipelines: the gate of generations reads them, and creates those of a new generation.
-
-
 class SqlPointers:
-    """The pointer rows of one database; there may be none, nor a table of them."""
+    """The pointer rows of all pipelines in one database; the table may be missing."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
