@@ -12,7 +12,7 @@ from uuid import UUID
 from inorder.model.errors import ConfigurationError
 from inorder.model.outbox_row import OutboxRow
 from inorder.model.partitioning import Shard, shard_of
-from inorder.relay.leadership.share import Standing
+from inorder.relay.leadership.share import MemberRank
 from inorder.relay.stores.ports import LAST_ID, OTHERS_WINDOW, Exceeding, Key, Page, Registration, Scan, Setup
 
 _WHOLE = Shard()
@@ -270,13 +270,13 @@ class MemoryMembership:
         self._instance = instance
         self._seconds = seconds
 
-    def beat(self) -> Standing:
+    def beat(self) -> MemberRank:
         """Known for `seconds` from now."""
         with self._group.lock:
             now = self._group.clock()
             self._group.known_until[self._instance] = now + self._seconds
             alive = [name for name, until in self._group.known_until.items() if until > now]
-        return Standing(len(alive), sum(name < self._instance for name in alive))
+        return MemberRank(len(alive), sum(name < self._instance for name in alive))
 
     def leave(self) -> None:
         """Forgotten at once."""

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from inorder.model.errors import FencedError
 from inorder.model.outbox_row import OutboxRow
-from inorder.relay.stores.ports import Exceeding, Key, TopicState
+from inorder.relay.stores.ports import Exceeding, Key, TopicBacklog
 
 
 @dataclass
@@ -22,7 +22,7 @@ class MemoryTopicTables:
     rows: dict[int, OutboxRow] = field(default_factory=dict)
     written: dict[int, float] = field(default_factory=dict)
     sessions: dict[int, UUID] = field(default_factory=dict)
-    locks: dict[str, TopicState] = field(default_factory=dict)
+    locks: dict[str, TopicBacklog] = field(default_factory=dict)
     exceeded: dict[int, tuple[OutboxRow, Exceeding]] = field(default_factory=dict)
     changed: threading.Condition = field(default_factory=threading.Condition)
     last_id: int = 0
@@ -95,7 +95,7 @@ class MemoryTopicStore:
     def lock(self, topic: str, worker: UUID) -> bool:
         """One look and one write under the lock."""
         with self._tables.changed:
-            row = self._tables.locks.setdefault(topic, TopicState(topic))
+            row = self._tables.locks.setdefault(topic, TopicBacklog(topic))
             is_free = row.locked_by is None and not row.error
             if not (is_free or row.locked_by == str(worker) or self._is_stale(row)):
                 return False
@@ -155,11 +155,11 @@ class MemoryTopicStore:
                 if row.locked_by is None and row.topic not in except_topics:
                     self._write(row, last_processed_at=self._tables.moment())
 
-    def pending(self) -> list[TopicState]:
+    def pending(self) -> list[TopicBacklog]:
         """By name."""
         with self._tables.changed:
             names = sorted({*self.topics(), *self._tables.locks})
-            return [self._pending(self._tables.locks.get(name, TopicState(name))) for name in names]
+            return [self._pending(self._tables.locks.get(name, TopicBacklog(name))) for name in names]
 
     def close(self) -> None:
         """Nothing to close."""
@@ -172,13 +172,13 @@ class MemoryTopicStore:
                 del self._tables.rows[id]
             return len(found)
 
-    def _pending(self, row: TopicState) -> TopicState:
+    def _pending(self, row: TopicBacklog) -> TopicBacklog:
         ids = [id for id, found in self._tables.rows.items() if found.topic == row.topic]
         times = [self._tables.written[id] for id in ids]
         oldest = datetime.fromtimestamp(min(times), UTC) if times else None
         return replace(row, messages=len(ids), oldest=oldest)
 
-    def _ours(self, topic: str, worker: UUID) -> TopicState | None:
+    def _ours(self, topic: str, worker: UUID) -> TopicBacklog | None:
         row = self._tables.locks.get(topic)
         return row if row is not None and row.locked_by == str(worker) else None
 
@@ -186,10 +186,10 @@ class MemoryTopicStore:
         if not self.heartbeat(topic, worker):
             raise FencedError(f"The lock of topic {topic!r} was taken from worker {worker}.")
 
-    def _is_stale(self, row: TopicState) -> bool:
+    def _is_stale(self, row: TopicBacklog) -> bool:
         if row.locked_at is None:
             return False
         return row.locked_at.timestamp() < self._tables.clock() - self._stale_seconds
 
-    def _write(self, row: TopicState, **changes: object) -> None:
+    def _write(self, row: TopicBacklog, **changes: object) -> None:
         self._tables.locks[row.topic] = replace(row, **changes)  # type: ignore[arg-type]  # fields of TopicState

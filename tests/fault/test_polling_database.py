@@ -10,8 +10,8 @@ import pytest
 
 from inorder.model.message import Message
 from inorder.model.partitioning import Shard
-from inorder.relay.batch import Pace
 from inorder.relay.leadership.lease import NoLease
+from inorder.relay.options import Pace
 from inorder.relay.polling import PollingLoop, PollingTables
 from inorder.relay.runners import polling_options
 from inorder.relay.stores.opening import outbox_store, polling_store, scanned_store, setup_of, shard_log

@@ -46,7 +46,7 @@ class BreakerOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Breaker:
+class BreakerCount:
     """Failures in a row since the last success, and since when it is open."""
 
     options: BreakerOptions = BreakerOptions()
@@ -65,11 +65,11 @@ class Breaker:
         """Whether the database may be asked."""
         return not self.options.is_enabled or self.state(now) is not BreakerState.open
 
-    def succeeded(self) -> Breaker:
+    def succeeded(self) -> BreakerCount:
         """After a success: closed, whatever was before."""
         return replace(self, failures=0, opened_at=None)
 
-    def failed(self, now: float) -> Breaker:
+    def failed(self, now: float) -> BreakerCount:
         """After one more failure; one that comes late, out of a time before it opened, changes nothing."""
         match self.state(now):
             case BreakerState.open:
@@ -79,12 +79,12 @@ class Breaker:
             case BreakerState.half_open:
                 return self._counted(self.options.half_open_attempts, now)
 
-    def _counted(self, limit: int, now: float) -> Breaker:
+    def _counted(self, limit: int, now: float) -> BreakerCount:
         failures = self.failures + 1
         return replace(self, failures=0, opened_at=now) if failures >= limit else replace(self, failures=failures)
 
 
-class Guard:
+class CircuitBreaker:
     """A breaker in use, for one daemon."""
 
     def __init__(
@@ -97,7 +97,7 @@ class Guard:
         """`on_change` is told when it opens and when it closes."""
         self.name = name
         self._on_change = on_change
-        self._breaker = Breaker(options)
+        self._breaker = BreakerCount(options)
         self._clock = clock
 
     @property

@@ -66,7 +66,7 @@ MOST_SWEPT_IN_HAND = 50_000
 """Rows in hand that a sweep may return again; with more of them waiting it looks at the head of the table only."""
 
 
-class Drain:
+class DrainClaims:
     """The claims of one term: reads rows in the order in which they may be published, and removes them by id."""
 
     def __init__(self, store: OutboxStore, *, batch_size: int, clock: Callable[[], float], shards: int = 1) -> None:
@@ -129,9 +129,9 @@ class DrainStrategy:
     shards: int = 1
     clock: Callable[[], float] = time.monotonic
 
-    def claims(self, _leader_id: UUID, /) -> Drain:
+    def claims(self, _leader_id: UUID, /) -> DrainClaims:
         """The claims of a term; the table does not tell whose it is."""
-        return Drain(self.sleeper, batch_size=self.batch_size, clock=self.clock, shards=self.shards)
+        return DrainClaims(self.sleeper, batch_size=self.batch_size, clock=self.clock, shards=self.shards)
 
 
 def _size(row: OutboxRow) -> int:

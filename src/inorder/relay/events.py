@@ -83,7 +83,7 @@ RelayEvent = (
 )
 
 
-class Meter:
+class RateMeter:
     """Reads the counter of published records now and then."""
 
     def __init__(self, shard: int, seconds: float, now: float) -> None:

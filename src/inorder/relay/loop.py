@@ -21,9 +21,10 @@ from inorder.model.errors import (
     UnknownOutcomeError,
 )
 from inorder.model.outbox_row import OutboxRow
-from inorder.relay.batch import Batch, Pace
-from inorder.relay.events import LeaderAcquired, LeaderFenced, LeaderRefreshed, LeaderRevoked, Meter, RelayEvent
+from inorder.relay.batch import Batch
+from inorder.relay.events import LeaderAcquired, LeaderFenced, LeaderRefreshed, LeaderRevoked, RateMeter, RelayEvent
 from inorder.relay.leadership.lease import Lease
+from inorder.relay.options import Pace
 from inorder.relay.parking import Policy, Refusals, Sender
 from inorder.relay.stores.ports import ExceededStore
 from inorder.relay.term import Strategy, Term
@@ -34,7 +35,7 @@ log = logging.getLogger("inorder.relay")
 
 
 @dataclass(slots=True)
-class Progress:
+class RelayProgress:
     """What the loop has done so far; written by the loop only."""
 
     leader_id: UUID | None = None
@@ -49,13 +50,13 @@ class Progress:
         return self.leader_id is not None
 
 
-def note_trouble(progress: Progress, error: TransientError) -> None:
+def note_trouble(progress: RelayProgress, error: TransientError) -> None:
     """Tells what a loop has to wait for."""
     progress.last_error = str(error)
     log.warning("relay.waiting: %s", error, extra={"code": error.code})
 
 
-class OwnedTerm(Protocol):
+class LeaderTerm(Protocol):
     """One term of owning, from the fence to the first doubt."""
 
     @property
@@ -72,7 +73,7 @@ class OwnedTerm(Protocol):
 
 
 class Owning(TypedDict, total=False):
-    """What a loop hands on to `OwnerLoop` as it is."""
+    """What a loop hands on to `LeaderLoop` as it is."""
 
     confirms_often: bool
     on_event: Callable[[RelayEvent], None]
@@ -80,10 +81,10 @@ class Owning(TypedDict, total=False):
     clock: Callable[[], float]
 
 
-AnyTerm = TypeVar("AnyTerm", bound=OwnedTerm)
+AnyTerm = TypeVar("AnyTerm", bound=LeaderTerm)
 
 
-class OwnerLoop(ABC, Generic[AnyTerm]):
+class LeaderLoop(ABC, Generic[AnyTerm]):
     """Runs one shard until it is told to stop. Every error of the environment is waited out, never counted."""
 
     def __init__(
@@ -113,8 +114,8 @@ class OwnerLoop(ABC, Generic[AnyTerm]):
         self._leads_until = self._confirm_at = float("-inf")
         self._known_leader: UUID | None = None
         self._term: AnyTerm | None = None
-        self._meter = Meter(shard_index, self._pace.meter, clock())
-        self.progress = Progress()
+        self._meter = RateMeter(shard_index, self._pace.meter, clock())
+        self.progress = RelayProgress()
 
     @abstractmethod
     def _new_term(self) -> AnyTerm:
@@ -225,7 +226,7 @@ LULL_ROWS = 1
 one, and it would fall asleep again behind each. Publishers go on notifying, which costs only many of them."""
 
 
-class RelayLoop(OwnerLoop[Term]):
+class RelayLoop(LeaderLoop[Term]):
     """Runs one shard by a strategy that claims rows: `drain` or `mark-purge`."""
 
     def __init__(
@@ -249,7 +250,9 @@ class RelayLoop(OwnerLoop[Term]):
         self._rests = 0
         self._is_asleep = False
         refusals = Refusals(self.progress, max_attempts, policy, self._pace, self._clock, stop)
-        self._sending = Sending(self.progress, refusals, self._pace, leads=self._leads, stop=stop, clock=self._clock)
+        self._sending = BatchPublisher(
+            self.progress, refusals, self._pace, leads=self._leads, stop=stop, clock=self._clock
+        )
 
     def _new_term(self) -> Term:
         leader_id = uuid4()
@@ -322,12 +325,12 @@ class RelayLoop(OwnerLoop[Term]):
 ENDLESS = 2**31
 
 
-class Sending:
+class BatchPublisher:
     """Sends the batches of one loop."""
 
     def __init__(
         self,
-        progress: Progress,
+        progress: RelayProgress,
         refusals: Refusals,
         pace: Pace,
         *,

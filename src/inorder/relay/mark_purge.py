@@ -62,7 +62,7 @@ log = logging.getLogger("inorder.relay")
 IN_FLIGHT_LIMIT = 1000
 
 
-class MarkPurge:
+class MarkPurgeClaims:
     """The claims of one term, under one leader id."""
 
     def __init__(
@@ -114,6 +114,6 @@ class MarkPurgeStrategy:
     batch_size: int
     in_flight_limit: int = IN_FLIGHT_LIMIT
 
-    def claims(self, leader_id: UUID, /) -> MarkPurge:
+    def claims(self, leader_id: UUID, /) -> MarkPurgeClaims:
         """The claims of a term; one batch is marked while another is sent, so each is half of what may be in flight."""
-        return MarkPurge(self.sleeper, leader_id, max(1, min(self.batch_size, self.in_flight_limit // 2)))
+        return MarkPurgeClaims(self.sleeper, leader_id, max(1, min(self.batch_size, self.in_flight_limit // 2)))

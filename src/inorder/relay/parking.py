@@ -30,7 +30,8 @@ from typing import Literal, Protocol
 
 from inorder.model.errors import RejectedError
 from inorder.model.outbox_row import OutboxRow
-from inorder.relay.batch import Batch, Pace
+from inorder.relay.batch import Batch
+from inorder.relay.options import Pace
 from inorder.relay.stores.ports import Exceeding, Key
 
 Policy = Literal["park", "skip", "block"]

@@ -81,14 +81,14 @@ from inorder.kafka.shard_log_port import ShardLog
 from inorder.model.errors import FencedError, TransientError, UnknownOutcomeError
 from inorder.model.outbox_row import OutboxRow
 from inorder.relay.batch import FIRST_ROWS, Batch, next_limit
-from inorder.relay.breaker import BreakerOptions, BreakerState, Guard
+from inorder.relay.breaker import BreakerOptions, BreakerState, CircuitBreaker
 from inorder.relay.events import BreakerChanged
 from inorder.relay.leadership.lease import Lease
-from inorder.relay.loop import OwnerLoop, Owning, Progress, Sending, note_trouble
+from inorder.relay.loop import BatchPublisher, LeaderLoop, Owning, RelayProgress, note_trouble
 from inorder.relay.marker import Marker, ranges
 from inorder.relay.parking import Parking, Policy, Refusals, Waiting
 from inorder.relay.polling_rules import (
-    Chasm,
+    LargeIdGap,
     Missing,
     Round,
     Step,
@@ -123,12 +123,12 @@ class PollingTerm:
         leader_id: UUID,
         tables: PollingTables,
         shard: ShardLog,
-        sending: Sending,
-        progress: Progress,
+        sending: BatchPublisher,
+        progress: RelayProgress,
         *,
         options: PollingOptions,
-        outbox_guard: Guard,
-        missing_guard: Guard,
+        outbox_guard: CircuitBreaker,
+        missing_guard: CircuitBreaker,
         goes_on: Callable[[TransientError], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -146,7 +146,7 @@ class PollingTerm:
         self._offset = 0
         self._missing = Missing()
         self._parking = Parking()
-        self._chasm = Chasm(
+        self._chasm = LargeIdGap(
             tables.primary, patience_seconds=options.missing_wait * options.missing_max_retries, clock=clock
         )
         self._limit = min(options.batch_size, FIRST_ROWS)
@@ -395,10 +395,10 @@ def _size(row: OutboxRow) -> int:
 
 
 @dataclass(slots=True)
-class PollingProgress(Progress):
+class PollingProgress(RelayProgress):
     """What the loop has done so far, and how its breakers are."""
 
-    guards: tuple[Guard, ...] = field(default=())
+    guards: tuple[CircuitBreaker, ...] = field(default=())
 
     @property
     def breakers(self) -> dict[str, str]:
@@ -406,7 +406,7 @@ class PollingProgress(Progress):
         return {guard.name: guard.state.value for guard in self.guards}
 
 
-class PollingLoop(OwnerLoop[PollingTerm]):
+class PollingLoop(LeaderLoop[PollingTerm]):
     """Runs the relay of one table until it is told to stop."""
 
     progress: PollingProgress
@@ -430,13 +430,13 @@ class PollingLoop(OwnerLoop[PollingTerm]):
         self._options = options
         self._asks_registry = confirm
         self._lease_in_database = lease_in_database
-        self._outbox_guard = Guard("outbox", options.breaker, self._clock, self._tell_breaker)
-        self._missing_guard = Guard("missing", options.breaker, self._clock, self._tell_breaker)
+        self._outbox_guard = CircuitBreaker("outbox", options.breaker, self._clock, self._tell_breaker)
+        self._missing_guard = CircuitBreaker("missing", options.breaker, self._clock, self._tell_breaker)
         self._stepped_down = False
         self.progress = PollingProgress(guards=(self._outbox_guard, self._missing_guard))
         self._sending = self._new_sending()
 
-    def _new_sending(self) -> Sending:
+    def _new_sending(self) -> BatchPublisher:
         """A refused record waits for the missing round, a broker in trouble only for a moment."""
         options, stop, clock = self._options, self._stop, self._clock
         refusals = Refusals(
@@ -449,7 +449,9 @@ class PollingLoop(OwnerLoop[PollingTerm]):
         )
         pace = replace(self._pace, back_off=options.redelivery_delay)
         tries = options.broker_max_retries
-        return Sending(self.progress, refusals, pace, leads=self._leads, stop=stop, clock=clock, most_tries=tries)
+        return BatchPublisher(
+            self.progress, refusals, pace, leads=self._leads, stop=stop, clock=clock, most_tries=tries
+        )
 
     def _new_term(self) -> PollingTerm:
         return PollingTerm(

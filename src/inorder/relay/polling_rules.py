@@ -272,7 +272,7 @@ class Missing:
 log = logging.getLogger("inorder.relay")
 
 
-class Chasm:
+class LargeIdGap:
     """The chasm that one owner stands before, if there is one."""
 
     def __init__(self, primary: OutboxStore, *, patience_seconds: float, clock: Callable[[], float]) -> None:

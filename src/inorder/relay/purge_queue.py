@@ -23,7 +23,7 @@ MOST_ROWS = 20_000
 """Rows in one purge, unless a single batch has more."""
 
 
-class Settlement:
+class PurgeQueue:
     """Ids in hand: read, perhaps published, not yet known to be purged.
 
     A thread of its own purges published batches in order, small ones together: a busy relay publishes two hundred a

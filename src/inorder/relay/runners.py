@@ -17,13 +17,13 @@ from inorder.model.errors import ConfigurationError
 from inorder.model.outbox_row import OutboxRow
 from inorder.model.partitioning import Shard
 from inorder.outbox.layouts import layout
-from inorder.relay.batch import Pace
 from inorder.relay.breaker import BreakerOptions
 from inorder.relay.drain import DrainStrategy
 from inorder.relay.events import RelayEvent
 from inorder.relay.leadership.lease import Lease
 from inorder.relay.loop import RelayLoop
 from inorder.relay.mark_purge import MarkPurgeStrategy
+from inorder.relay.options import Pace
 from inorder.relay.parking import Policy
 from inorder.relay.polling import PollingLoop, PollingOptions, PollingTables
 from inorder.relay.reshard import confirm
@@ -37,11 +37,11 @@ from inorder.relay.stores.opening import (
     shard_log,
     unfenced_log,
 )
-from inorder.relay.stores.outbox_store import NoWakeUp
-from inorder.relay.stores.ports import Sleeper, TopicState
+from inorder.relay.stores.outbox_store import PollingSleeper
+from inorder.relay.stores.ports import Sleeper, TopicBacklog
 from inorder.relay.stores.registry import SqlRegistry
 from inorder.relay.stores.topic_lock import LAYOUT, SqlTopicStore
-from inorder.relay.topic_lock import Rest, TopicLockOptions, TopicRelay, TopicWorker
+from inorder.relay.topic_lock import IdlePause, TopicLockOptions, TopicRelay, TopicWorker
 from inorder.relay.topic_lock_batch import Topics, oldest_wait
 from inorder.settings import Settings
 from inorder.settings.relay import Topics as NamedTopics
@@ -308,7 +308,7 @@ class TopicLogs:
         return log
 
 
-class Unwoken(NoWakeUp):
+class Unwoken(PollingSleeper):
     """A sleeper where publishers cannot wake anybody."""
 
     def close(self) -> None:
@@ -321,7 +321,7 @@ def topic_store(settings: Settings, application_name: str) -> SqlTopicStore:
     return SqlTopicStore(database, settings.relay.table, stale_seconds=settings.relay.topic_lock.lock_seconds)
 
 
-def topic_states(settings: Settings) -> list[TopicState]:
+def topic_states(settings: Settings) -> list[TopicBacklog]:
     """What waits for each topic, and who works on it."""
     with closing(topic_store(settings, "inorder status")) as store:
         store.check()
@@ -340,18 +340,18 @@ def topics_status(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _shown(state: TopicState, wait: float) -> dict[str, Any]:
+def _shown(state: TopicBacklog, wait: float) -> dict[str, Any]:
     fields = asdict(state) | {"oldest_seconds": wait}
     del fields["oldest"]
     return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in fields.items()}
 
 
-def _rest(settings: Settings, stop: threading.Event) -> Rest:
+def _rest(settings: Settings, stop: threading.Event) -> IdlePause:
     url, idle = settings.database.require_url(), settings.relay.topic_lock.idle_ms / 1000
     if not layout(LAYOUT, dialect_of(url)).wakes_us:
-        return Rest(Unwoken(), stop=stop, idle_seconds=idle)
+        return IdlePause(Unwoken(), stop=stop, idle_seconds=idle)
     sleeper = _postgres_sleeper(url, settings.relay.table)
-    return Rest(sleeper, stop=stop, idle_seconds=idle, brief_seconds=min(idle, BRIEF_SECONDS))
+    return IdlePause(sleeper, stop=stop, idle_seconds=idle, brief_seconds=min(idle, BRIEF_SECONDS))
 
 
 def _postgres_sleeper(url: str, table: str) -> Sleeper:

@@ -47,7 +47,7 @@ MISSING_LIMIT = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class HolderWatch:
     """Holders that may own ids missing up to `last`."""
 
     last: int
@@ -61,7 +61,7 @@ class Horizon:
     floor: int = 0
     last: int = 0
     missing: tuple[int, ...] | None = None
-    watch: Watch | None = None
+    watch: HolderWatch | None = None
     settled: int = 0
 
 
@@ -112,7 +112,7 @@ def observe(horizon: Horizon, holders: frozenset[str] | None) -> Horizon:
     if holders is None:
         return horizon
     if horizon.watch is None and holders:
-        return replace(horizon, watch=Watch(horizon.last, holders))
+        return replace(horizon, watch=HolderWatch(horizon.last, holders))
     if horizon.watch is None:
         return replace(horizon, settled=horizon.last)
     if horizon.watch.holders & holders:

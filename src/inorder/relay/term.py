@@ -21,7 +21,7 @@ from inorder.model.outbox_row import OutboxRow
 from inorder.relay.batch import Batch
 from inorder.relay.marker import Marker, ranges
 from inorder.relay.parking import Parking, Waiting
-from inorder.relay.purge_queue import Settlement
+from inorder.relay.purge_queue import PurgeQueue
 from inorder.relay.stores.ports import ExceededStore, Exceeding, Sleeper
 
 log = logging.getLogger("inorder.relay")
@@ -94,7 +94,7 @@ class Term:
         self._floor = 0
         self._look_seconds = look_seconds
         self._looked_at = float("-inf")
-        self._settlement = Settlement(claims.purge, retry_seconds)
+        self._settlement = PurgeQueue(claims.purge, retry_seconds)
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="inorder-read")
         self._ahead: Future[Batch] | None = None
         self._in_flight: Sequence[OutboxRow] = ()

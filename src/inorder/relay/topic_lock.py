@@ -66,11 +66,19 @@ from uuid import UUID, uuid4
 from inorder.kafka.shard_log_port import ShardLog
 from inorder.model.errors import ConfigurationError, FencedError, InorderError, TransientError
 from inorder.model.outbox_row import OutboxRow
-from inorder.relay.batch import Pace
 from inorder.relay.events import BatchProduced
+from inorder.relay.options import Pace
 from inorder.relay.parking import Policy
 from inorder.relay.stores.ports import ExceededStore, Sleeper, TopicStore
-from inorder.relay.topic_lock_batch import Heart, Hold, Means, Sending, TopicProgress, Topics, includes
+from inorder.relay.topic_lock_batch import (
+    BatchContext,
+    LockHeartbeat,
+    TopicBatch,
+    TopicLock,
+    TopicProgress,
+    Topics,
+    includes,
+)
 
 log = logging.getLogger("inorder.relay")
 
@@ -104,7 +112,7 @@ class TopicWorker:
         store: TopicStore,
         exceeded: ExceededStore,
         log_of: Callable[[str], ShardLog],
-        rest: Rest,
+        rest: IdlePause,
         *,
         stop: threading.Event,
         options: TopicLockOptions,
@@ -123,8 +131,8 @@ class TopicWorker:
         self._touched_at = float("-inf")
         self._in_flight: Sequence[OutboxRow] = ()
         self._holds = False
-        heart = Heart(options.lock_seconds)
-        self._means = Means(
+        heart = LockHeartbeat(options.lock_seconds)
+        self._means = BatchContext(
             store,
             exceeded,
             heart,
@@ -179,7 +187,7 @@ class TopicWorker:
 
     def _work_on(self, topic: str) -> bool:
         """Sends the topic to its end; whether anything was sent. An error lets it rest."""
-        hold = Hold(self._store, topic, self.id, lock_seconds=self._options.lock_seconds, clock=self._clock)
+        hold = TopicLock(self._store, topic, self.id, lock_seconds=self._options.lock_seconds, clock=self._clock)
         before, self._holds = self.progress.processed, True
         try:
             self._send_to_the_end(hold)
@@ -199,7 +207,7 @@ class TopicWorker:
             self._in_flight, self._holds = (), False
         return self.progress.processed > before
 
-    def _send_to_the_end(self, hold: Hold) -> None:
+    def _send_to_the_end(self, hold: TopicLock) -> None:
         until = self._clock() + TURN_SECONDS
         while True:
             rows = self._store.read(hold.topic, self._options.batch_size)
@@ -208,7 +216,7 @@ class TopicWorker:
             if len(rows) < self._options.batch_size or self._stop.is_set() or self._clock() > until:
                 return
 
-    def _send(self, hold: Hold, rows: list[OutboxRow]) -> bool:
+    def _send(self, hold: TopicLock, rows: list[OutboxRow]) -> bool:
         """One batch; False where it was told to stop before the end."""
         session, self._in_flight = uuid4(), rows
         with hold.confirming():
@@ -218,7 +226,7 @@ class TopicWorker:
         if includes(self._options.log_topics, hold.topic):
             _log_messages(rows)
         compacts = includes(self._options.compact_topics, hold.topic)
-        sending = Sending(self._means, self.progress, hold, self._log(hold.topic), session, rows, compacts)
+        sending = TopicBatch(self._means, self.progress, hold, self._log(hold.topic), session, rows, compacts)
         finished = sending.run()
         if finished:
             self._tell(BatchProduced(hold.topic, tuple(rows), None))
@@ -311,10 +319,10 @@ class TopicRelay:
         self._failure: ConfigurationError | None = None
 
     @property
-    def progress(self) -> Summary:
+    def progress(self) -> WorkersProgress:
         """What all workers have done, also those that died."""
         with self._changed:
-            return Summary(list(self._workers), self._ended)
+            return WorkersProgress(list(self._workers), self._ended)
 
     def in_flight(self) -> list[OutboxRow]:
         """The rows in the hands of all workers; any thread may ask."""
@@ -372,7 +380,7 @@ class TopicRelay:
                 self._ended.exceeded += worker.progress.exceeded
 
 
-class Summary:
+class WorkersProgress:
     """What several workers have done, at one moment."""
 
     def __init__(self, workers: list[TopicWorker], ended: TopicProgress) -> None:
@@ -393,7 +401,7 @@ LOOK_SECONDS = 0.2
 """How soon a resting worker notices that it is to stop."""
 
 
-class Rest:
+class IdlePause:
     """Shared by the workers of a relay."""
 
     def __init__(

@@ -36,9 +36,9 @@ from inorder.model.errors import (
     UnknownOutcomeError,
 )
 from inorder.model.outbox_row import OutboxRow
-from inorder.relay.batch import Pace
+from inorder.relay.options import Pace
 from inorder.relay.parking import Order, Policy, halves, order_of
-from inorder.relay.stores.ports import ExceededStore, Exceeding, TopicState, TopicStore
+from inorder.relay.stores.ports import ExceededStore, Exceeding, TopicBacklog, TopicStore
 
 # Our lock on one topic as far as we know it, and the heart that keeps it while a batch is on the way.
 
@@ -48,7 +48,7 @@ BEATS_A_LOCK = 4
 """How often the heart beats in the time after which a lock is stale."""
 
 
-class Hold:
+class TopicLock:
     """One worker's lock on one topic, from `lock` to `unlock`."""
 
     def __init__(
@@ -85,20 +85,20 @@ class Hold:
         self._confirmed_at = asked_at
 
 
-class Heart:
+class LockHeartbeat:
     """Beats for a hold while its batch is on the way, on a thread of its own."""
 
     def __init__(self, lock_seconds: float) -> None:
         self._seconds = lock_seconds / BEATS_A_LOCK
         self._changed = threading.Condition()
-        self._hold: Hold | None = None
+        self._hold: TopicLock | None = None
         self._batch = 0
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name="inorder-heart", daemon=True)
         self._thread.start()
 
     @contextmanager
-    def beating(self, hold: Hold) -> Iterator[None]:
+    def beating(self, hold: TopicLock) -> Iterator[None]:
         """Keeps the lock for as long as the block lasts."""
         self._set(hold)
         try:
@@ -113,7 +113,7 @@ class Heart:
             self._changed.notify_all()
         self._thread.join()
 
-    def _set(self, hold: Hold | None) -> None:
+    def _set(self, hold: TopicLock | None) -> None:
         with self._changed:
             self._hold = hold
             self._batch += 1
@@ -126,7 +126,7 @@ class Heart:
             except TransientError as error:
                 log.warning("relay.heartbeat_failed: %s", error, extra={"topic": hold.topic})
 
-    def _next(self) -> Hold | None:
+    def _next(self) -> TopicLock | None:
         """The hold to beat for, once one has been on its way for a while; None at the end."""
         with self._changed:
             while not self._is_closed:
@@ -138,12 +138,12 @@ class Heart:
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class BatchContext:
     """What every batch of a worker is sent with."""
 
     store: TopicStore
     exceeded: ExceededStore
-    heart: Heart
+    heart: LockHeartbeat
     worker: UUID
     stop: threading.Event
     clock: Callable[[], float]
@@ -166,12 +166,12 @@ class TopicProgress:
 
 
 @dataclass(slots=True)
-class Sending:
+class TopicBatch:
     """The way of one batch whose rows carry its session."""
 
-    means: Means
+    means: BatchContext
     progress: TopicProgress
-    hold: Hold
+    hold: TopicLock
     log: ShardLog
     session: UUID
     rows: Sequence[OutboxRow]
@@ -347,7 +347,7 @@ def compacted(rows: Sequence[OutboxRow]) -> dict[int, list[int]]:
     return dict(sorted(found.items()))
 
 
-def oldest_wait(state: TopicState, now: datetime) -> float:
+def oldest_wait(state: TopicBacklog, now: datetime) -> float:
     """For how many seconds the oldest message has waited while nothing of its topic was done; 0 without messages.
 
     A message may be older than it waits: one that was written long ago and committed now, for example.

@@ -24,11 +24,11 @@ from inorder.model.message import Message
 from inorder.model.partitioning import Shard
 from inorder.outbox import Outbox
 from inorder.outbox.layouts import install_statements
-from inorder.relay.batch import Pace
 from inorder.relay.drain import DrainStrategy
 from inorder.relay.leadership.lease import NoLease
 from inorder.relay.loop import RelayLoop
 from inorder.relay.mark_purge import MarkPurgeStrategy
+from inorder.relay.options import Pace
 from inorder.relay.stores.exceeded import SqlExceededStore
 from inorder.relay.stores.kafka_log import KafkaShardLog
 from inorder.relay.stores.mysql_outbox import MySQLOutboxStore

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from inorder.relay.leadership.share import Notice
+from inorder.relay.leadership.share import HandOver
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from inorder.relay.leadership.share import Notice
     ],
 )
 def test_a_loop_has_stopped_when_it_asks_again_after_a_no(told: list[bool], is_idle: bool) -> None:
-    notice = Notice()
+    notice = HandOver()
     for answer in told:
         notice.tell(answer)
     assert notice.is_idle is is_idle
@@ -34,7 +34,7 @@ def test_a_loop_has_stopped_when_it_asks_again_after_a_no(told: list[bool], is_i
 
 
 def test_a_loop_that_ended_need_not_ask_again() -> None:
-    notice = Notice()
+    notice = HandOver()
     notice.tell(True)
     notice.tell(False)
     notice.stopped()
@@ -45,7 +45,7 @@ def test_a_loop_that_ended_need_not_ask_again() -> None:
 
 
 def test_whoever_waits_goes_on_as_soon_as_the_loop_stops() -> None:
-    notice = Notice()
+    notice = HandOver()
     notice.tell(True)
     loop = threading.Thread(target=notice.stopped)
     loop.start()

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 from inorder.kafka.shard_log_port import ShardLog
 from inorder.model.errors import RejectedError
 from inorder.model.outbox_row import OutboxRow
-from inorder.relay.batch import Pace
 from inorder.relay.events import RelayEvent
 from inorder.relay.leadership.lease import Lease, NoLease
+from inorder.relay.options import Pace
 from inorder.relay.polling import PollingLoop, PollingOptions, PollingTables
 from inorder.relay.stores.ports import Key, MissingEvent, Page, PollingState, Scan, Settlement
 from tests.fakes.log import MemoryBroker, MemoryShardLog, MemoryUnfencedLog

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.model.errors import FencedError, PermanentError, TransientError, UnreachableError
-from inorder.relay.breaker import Breaker, BreakerOptions, BreakerState, Guard
+from inorder.relay.breaker import BreakerCount, BreakerOptions, BreakerState, CircuitBreaker
 
 USUAL = BreakerOptions(threshold=3, open_seconds=600.0, half_open_attempts=1)
 Clock = Callable[[], float]
 
 
-def after(breaker: Breaker, outcomes: str, at: float = 0.0) -> Breaker:
+def after(breaker: BreakerCount, outcomes: str, at: float = 0.0) -> BreakerCount:
     """The breaker after failures (f) and successes (s), all at one time."""
     for outcome in outcomes:
         breaker = breaker.succeeded() if outcome == "s" else breaker.failed(at)
@@ -36,32 +36,32 @@ def after(breaker: Breaker, outcomes: str, at: float = 0.0) -> Breaker:
     ],
 )
 def test_it_opens_after_so_many_failures_in_a_row(outcomes: str, state: BreakerState) -> None:
-    assert after(Breaker(USUAL), outcomes).state(0.0) is state
+    assert after(BreakerCount(USUAL), outcomes).state(0.0) is state
 
 
 def test_it_is_half_open_after_its_time_and_one_failure_opens_it_for_as_long_again() -> None:
-    opened = after(Breaker(USUAL), "fff", at=10.0)
+    opened = after(BreakerCount(USUAL), "fff", at=10.0)
     assert (opened.state(609.9), opened.allows(609.9)) == (BreakerState.open, False)
     assert (opened.state(610.0), opened.allows(610.0)) == (BreakerState.half_open, True)
     again = opened.failed(700.0)
     assert (again.state(1299.9), again.state(1300.0)) == (BreakerState.open, BreakerState.half_open)
-    assert again.succeeded() == Breaker(USUAL)
+    assert again.succeeded() == BreakerCount(USUAL)
 
 
 def test_a_half_open_one_allows_as_many_attempts_as_it_is_told() -> None:
-    opened = after(Breaker(BreakerOptions(half_open_attempts=2)), "fff")
+    opened = after(BreakerCount(BreakerOptions(half_open_attempts=2)), "fff")
     once = opened.failed(600.0)
     assert once.state(600.0) is BreakerState.half_open
     assert once.failed(601.0).state(601.0) is BreakerState.open
 
 
 def test_one_that_is_switched_off_allows_everything() -> None:
-    assert after(Breaker(BreakerOptions(is_enabled=False)), "ffff").allows(0.0)
+    assert after(BreakerCount(BreakerOptions(is_enabled=False)), "ffff").allows(0.0)
 
 
 def replayed(options: BreakerOptions, steps: list[tuple[float, bool]]) -> list[tuple[float, BreakerState, bool]]:
     """Asks the database at some times, where that is allowed; each time, the state before and what came of it."""
-    breaker, now, told = Breaker(options), 0.0, list[tuple[float, BreakerState, bool]]()
+    breaker, now, told = BreakerCount(options), 0.0, list[tuple[float, BreakerState, bool]]()
     for pause, succeeds in steps:
         now += pause
         if breaker.allows(now):
@@ -106,12 +106,12 @@ def test_a_database_that_is_down_is_asked_a_bounded_number_of_times(pauses: list
     assert len(asked) <= USUAL.threshold
 
 
-def guarded(clock: Clock, told: list[tuple[str, BreakerState]] | None = None) -> Guard:
+def guarded(clock: Clock, told: list[tuple[str, BreakerState]] | None = None) -> CircuitBreaker:
     heard = [] if told is None else told
-    return Guard("outbox", USUAL, clock, lambda name, state: heard.append((name, state)))
+    return CircuitBreaker("outbox", USUAL, clock, lambda name, state: heard.append((name, state)))
 
 
-def fail(guard: Guard, error: Exception) -> None:
+def fail(guard: CircuitBreaker, error: Exception) -> None:
     with pytest.raises(type(error)), guard.asking():
         raise error
 

@@ -14,8 +14,8 @@ from inorder.relay.events import (
     LeaderFenced,
     LeaderRefreshed,
     LeaderRevoked,
-    Meter,
     MeterRead,
+    RateMeter,
     RelayEvent,
 )
 from inorder.relay.leadership.lease import NoLease
@@ -120,7 +120,7 @@ def test_the_meter_is_read_also_while_nothing_happens(eventually: Eventually) ->
 
 
 def test_a_reading_tells_rates_in_all_and_since_the_last() -> None:
-    meter = Meter(3, seconds=5.0, now=100.0)
+    meter = RateMeter(3, seconds=5.0, now=100.0)
     assert meter.due(104.9, 10) is None
     assert meter.due(105.0, 50) == MeterRead(3, 50, 5.0, 50, 5.0)
     reading = meter.due(115.0, 150)

@@ -10,7 +10,7 @@ import pytest
 
 from inorder.model.errors import ConfigurationError, TransientError, UnreachableError
 from inorder.relay import purge_queue as module
-from inorder.relay.purge_queue import ENOUGH_ROWS, MOST_ROWS, Settlement
+from inorder.relay.purge_queue import ENOUGH_ROWS, MOST_ROWS, PurgeQueue
 from tests.conftest import Eventually
 
 
@@ -31,8 +31,8 @@ class Table:
 
 
 @contextmanager
-def settling(table: Table) -> Iterator[Settlement]:
-    settlement = Settlement(table.purge, retry_seconds=0.001)
+def settling(table: Table) -> Iterator[PurgeQueue]:
+    settlement = PurgeQueue(table.purge, retry_seconds=0.001)
     settlement.start()
     try:
         yield settlement

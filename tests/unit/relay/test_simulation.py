@@ -18,11 +18,11 @@ from inorder.kafka.shard_log_port import ShardLog
 from inorder.model.errors import FencedError, RejectedError, TransientError, UnknownOutcomeError, UnreachableError
 from inorder.model.outbox_row import OutboxRow
 from inorder.model.partitioning import Shard
-from inorder.relay.batch import Pace
 from inorder.relay.drain import DrainStrategy
 from inorder.relay.leadership.lease import NoLease
 from inorder.relay.loop import RelayLoop
 from inorder.relay.mark_purge import MarkPurgeStrategy
+from inorder.relay.options import Pace
 from inorder.relay.stores.ports import Page, Scan
 from inorder.testing.checker import Verdict, check_delivery
 from tests.conftest import Eventually

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.model.outbox_row import OutboxRow
-from inorder.relay.stores.ports import TopicState
+from inorder.relay.stores.ports import TopicBacklog
 from inorder.relay.topic_lock_batch import Topics, compacted, includes, must_ask, oldest_wait
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -83,5 +83,5 @@ def ago(seconds: float | None) -> datetime | None:
 def test_a_topic_waits_since_its_oldest_message_or_since_it_was_last_sent_to_the_end(
     messages: int, oldest: float | None, processed: float | None, wait: float
 ) -> None:
-    state = TopicState("t", messages, ago(oldest), ago(processed))
+    state = TopicBacklog("t", messages, ago(oldest), ago(processed))
     assert oldest_wait(state, NOW) == wait

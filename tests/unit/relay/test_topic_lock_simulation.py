@@ -18,8 +18,8 @@ import pytest
 
 from inorder.model.errors import UnreachableError
 from inorder.model.outbox_row import OutboxRow
-from inorder.relay.stores.ports import TopicState
-from inorder.relay.topic_lock import Rest, TopicLockOptions, TopicWorker
+from inorder.relay.stores.ports import TopicBacklog
+from inorder.relay.topic_lock import IdlePause, TopicLockOptions, TopicWorker
 from inorder.testing.checker import Verdict, check_delivery
 from tests.conftest import Eventually
 from tests.fakes.log import MemoryBroker
@@ -79,7 +79,7 @@ class FaultyTopicStore:
     def touch_empty(self, except_topics: Collection[str]) -> None:
         self._broken(lambda: self._store.touch_empty(except_topics))
 
-    def pending(self) -> list[TopicState]:
+    def pending(self) -> list[TopicBacklog]:
         return self._store.pending()
 
     def close(self) -> None: ...
@@ -101,7 +101,7 @@ class FaultyTopicStore:
 def keep_working(tables: MemoryTopicTables, broker: MemoryBroker, seed: int, stop: threading.Event) -> None:
     """One worker after the other, each with a new id."""
     chance = random.Random(seed)
-    rest = Rest(tables, stop=stop, idle_seconds=0.002)
+    rest = IdlePause(tables, stop=stop, idle_seconds=0.002)
     while not stop.is_set():
         store, log_of = FaultyTopicStore(tables, chance), dict.fromkeys(TOPICS, Partial(broker, chance)).__getitem__
         worker = TopicWorker(store, tables, log_of, rest, stop=stop, options=OPTIONS)

@@ -11,10 +11,10 @@ from typing import Any
 from inorder.kafka.shard_log_port import ShardLog
 from inorder.model.errors import RejectedError
 from inorder.model.outbox_row import OutboxRow
-from inorder.relay.batch import Pace
 from inorder.relay.events import BatchProduced
+from inorder.relay.options import Pace
 from inorder.relay.stores.ports import TopicStore
-from inorder.relay.topic_lock import Rest, TopicLockOptions, TopicWorker
+from inorder.relay.topic_lock import IdlePause, TopicLockOptions, TopicWorker
 from tests.fakes.log import MemoryBroker, MemoryUnfencedLog
 from tests.fakes.topics import MemoryTopicStore, MemoryTopicTables
 
@@ -53,7 +53,7 @@ class Post:
         **options: Any,
     ) -> TopicWorker:
         log = log or MemoryUnfencedLog(self.broker)
-        rest = Rest(self.tables, stop=self.stop, idle_seconds=0.005)
+        rest = IdlePause(self.tables, stop=self.stop, idle_seconds=0.005)
         chosen = replace(self.options, on_event=self.told.append, **options)
         log_of = log_of or (lambda _topic: log)
         return TopicWorker(store or self.store(), self.tables, log_of, rest, stop=self.stop, options=chosen)

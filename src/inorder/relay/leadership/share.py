@@ -54,7 +54,7 @@ class Share:
         self._beat_seconds = beat_seconds
         self._clock = clock
         self._lock = Lock()
-        self._standing = Standing()
+        self._standing = MemberRank()
         self._beat_at = _NEVER
         self._held: set[int] = set()
         self._present: set[int] = set()
@@ -103,7 +103,7 @@ class SharedLease:
         self._lease = lease
         self._share = share
         self._shard = shard
-        self._notice = Notice()
+        self._notice = HandOver()
 
     def acquire(self) -> bool:
         """Wins or extends the lease where this instance may hold the shard."""
@@ -149,7 +149,7 @@ class SharedLease:
 # Notice: how a shard goes from one instance to another without both working on it.
 
 
-class Notice:
+class HandOver:
     """Whether a shard's loop still works, judged by what it was told.
 
     A loop that is told no stops before it asks again. So the first no gives notice, and the next question shows that
@@ -190,7 +190,7 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class MemberRank:
     """One instance among those alive."""
 
     members: int = 1
@@ -202,7 +202,7 @@ class Standing:
 class Membership(Protocol):
     """One instance's place in a relay group. A hint like the lease: it may be late or wrong without harm."""
 
-    def beat(self) -> Standing:
+    def beat(self) -> MemberRank:
         """Keeps this instance known for a while and tells who else is; called about once a second, may block."""
 
     def leave(self) -> None:

@@ -51,7 +51,7 @@ class ExceededRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class ExceededFilter:
     """Which exceeded rows are meant; None matches everything."""
 
     id: int | None = None
@@ -60,13 +60,13 @@ class Filter:
     code: str | None = None
 
 
-class SettledByPeople(ExceededStore, Protocol):
+class ExceededAdmin(ExceededStore, Protocol):
     """Exceeded rows that people look at and let go."""
 
-    def rows(self, wanted: Filter) -> list[ExceededRow]:
+    def rows(self, wanted: ExceededFilter) -> list[ExceededRow]:
         """Those that are meant, oldest first."""
 
-    def settle(self, wanted: Filter, action: Action, reason: str) -> list[ExceededRow]:
+    def settle(self, wanted: ExceededFilter, action: Action, reason: str) -> list[ExceededRow]:
         """Retries or discards those that are meant, all or none, and notes why; returns them."""
 
 
@@ -106,11 +106,11 @@ class SqlExceededStore:
             found[topic, key] += (id,)
         return dict(found)
 
-    def rows(self, wanted: Filter) -> list[ExceededRow]:
+    def rows(self, wanted: ExceededFilter) -> list[ExceededRow]:
         """The exceeded rows that are meant, oldest first."""
         return self._matching(self._database, wanted)
 
-    def settle(self, wanted: Filter, action: Action, reason: str) -> list[ExceededRow]:
+    def settle(self, wanted: ExceededFilter, action: Action, reason: str) -> list[ExceededRow]:
         """Retries or discards the rows that are meant, all in one transaction, and notes why; returns them."""
         with self._database.transaction() as transaction:
             taken = [row for row in self._matching(transaction, wanted) if self._take(transaction, row)]
@@ -151,7 +151,7 @@ class SqlExceededStore:
             )
         self._execute(transaction, "keep", kept)
 
-    def _matching(self, where: Transaction | Installed, wanted: Filter) -> list[ExceededRow]:
+    def _matching(self, where: Transaction | Installed, wanted: ExceededFilter) -> list[ExceededRow]:
         found = self._execute(where, "list", {"outbox": self._table, **anything_of(wanted)})
         return [_row(row) for row in found.rows]
 
@@ -175,7 +175,7 @@ class SqlExceededStore:
         return where.execute(self._statements.render(name, **self._identifiers), parameters)
 
 
-def anything_of(wanted: Filter) -> dict[str, Any]:
+def anything_of(wanted: ExceededFilter) -> dict[str, Any]:
     """What is asked for, with `any_…` true where nothing is."""
     asked = asdict(wanted)
     return asked | {f"any_{name}": value is None for name, value in asked.items()}

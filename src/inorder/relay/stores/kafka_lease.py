@@ -27,7 +27,7 @@ from inorder.relay.leadership.election import (
     State,
     Tick,
 )
-from inorder.relay.leadership.share import Notice
+from inorder.relay.leadership.share import HandOver
 
 log = logging.getLogger("inorder.leadership")
 
@@ -70,7 +70,7 @@ _MISCONFIGURED = frozenset({KafkaError._INVALID_ARG, KafkaError.INVALID_SESSION_
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ElectionTimes:
     """How long a member of the election waits, in seconds, and for what."""
 
     poll: float = 0.1
@@ -97,7 +97,7 @@ class GroupMember:
         topic: str,
         owner: str,
         shards: int,
-        limits: Limits,
+        limits: ElectionTimes,
         clock: Callable[[], float],
     ) -> None:
         self._properties = properties
@@ -108,7 +108,7 @@ class GroupMember:
         self._deadline = receive_deadline(properties)
         self._lock = threading.RLock()
         self._elections = [Election(self._deadline) for _ in range(shards)]
-        self._notices = [Notice() for _ in range(shards)]
+        self._notices = [HandOver() for _ in range(shards)]
         self._trouble: InorderError | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._take_part, name="inorder-leadership", daemon=True)
@@ -278,12 +278,14 @@ class KafkaLeases:
         group: str,
         owner: str,
         shards: int = 1,
-        limits: Limits | None = None,
+        limits: ElectionTimes | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         receive_deadline(properties)  # refuses a wrong session here, where the caller sees it
         topic = leader_topic(group)
-        self._new_member = partial(GroupMember, dict(properties), topic, owner, shards, limits or Limits(), clock)
+        self._new_member = partial(
+            GroupMember, dict(properties), topic, owner, shards, limits or ElectionTimes(), clock
+        )
         self._shards = shards
         self._lock = threading.Lock()
         self._member: GroupMember | None = None

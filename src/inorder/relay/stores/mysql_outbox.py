@@ -53,7 +53,7 @@ from inorder.model.partitioning import Shard
 from inorder.outbox import layouts
 from inorder.relay.stores.outbox_store import (
     WHOLE,
-    NoWakeUp,
+    PollingSleeper,
     bound_ids,
     fragments,
     others_to,
@@ -70,7 +70,7 @@ _IDS_A_STATEMENT = 10_000
 """200 kB at most: far below what a server takes in a packet."""
 
 
-class MySQLOutboxStore(NoWakeUp):
+class MySQLOutboxStore(PollingSleeper):
     """An `OutboxStore` and a `MarkStore`: one connection reads, one purges, one marks."""
 
     def __init__(self, url: str, table: str, *, layout: str = "native", shard: Shard = WHOLE) -> None:

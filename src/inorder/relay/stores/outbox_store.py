@@ -96,7 +96,7 @@ def page_of(rows: list[OutboxRow], others: list[int], top: int, scan: Scan, limi
 # An outbox whose rows are read in a replica, while everything that decides is asked of the primary.
 
 
-class ScannedElsewhere:
+class ReplicaReads:
     """An `OutboxStore` that scans another database than the one it belongs to.
 
     The replica may lag. That delays rows and reorders none, if the replica shows transactions in the order in which
@@ -142,7 +142,7 @@ class ScannedElsewhere:
 # Waiting on a database through which publishers cannot wake us: the relay looks for itself, ever less often.
 
 
-class NoWakeUp:
+class PollingSleeper:
     """The three verbs of a `Sleeper` that nobody can wake."""
 
     def begin_sleep(self) -> bool:

@@ -18,7 +18,7 @@ from inorder.model.message import to_text
 from inorder.model.names import USUAL_TABLES, SideTables
 from inorder.outbox.layouts import layout
 from inorder.outbox.stores.table import as_needed
-from inorder.relay.stores.exceeded import Action, ExceededRow, Filter, anything_of, exceeded_tables
+from inorder.relay.stores.exceeded import Action, ExceededFilter, ExceededRow, anything_of, exceeded_tables
 from inorder.relay.stores.ports import Exceeding, Key, MissingEvent, PollingState, Settlement
 
 HINT = (
@@ -243,11 +243,11 @@ class PollingExceededStore:
         """The keys of exceeded events; the policy of their topic decides whether they wait."""
         return self._tables.parked(self._database)
 
-    def rows(self, wanted: Filter) -> list[ExceededRow]:
+    def rows(self, wanted: ExceededFilter) -> list[ExceededRow]:
         """The exceeded events that are meant, oldest first."""
         return self._matching(self._database, wanted)
 
-    def settle(self, wanted: Filter, action: Action, reason: str) -> list[ExceededRow]:
+    def settle(self, wanted: ExceededFilter, action: Action, reason: str) -> list[ExceededRow]:
         """Makes the events that are meant missing again, or forgets them, all in one transaction, and notes why."""
         with self._database.transaction() as transaction:
             # The relay and other people wait for the same row, so nobody else takes what is found now.
@@ -266,7 +266,7 @@ class PollingExceededStore:
         """Gives the connection back."""
         self._database.close()
 
-    def _matching(self, where: Transaction | Installed, wanted: Filter) -> list[ExceededRow]:
+    def _matching(self, where: Transaction | Installed, wanted: ExceededFilter) -> list[ExceededRow]:
         asked = anything_of(wanted)
         if wanted.code is not None:
             asked["code"] = f"{wanted.code}: %"

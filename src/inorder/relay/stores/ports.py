@@ -123,7 +123,7 @@ class MarkStore(Sleeper, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class TopicState:
+class TopicBacklog:
     """What waits for one topic, and who works on it."""
 
     topic: str
@@ -188,7 +188,7 @@ class TopicStore(Protocol):
     def touch_empty(self, except_topics: Collection[str]) -> None:
         """Notes of all other topics that nobody has locked that there was nothing to do."""
 
-    def pending(self) -> list[TopicState]:
+    def pending(self) -> list[TopicBacklog]:
         """Every topic that has messages or a lock row, by name."""
 
     def close(self) -> None:

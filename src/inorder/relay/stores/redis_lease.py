@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inorder.database import sql
 from inorder.database.redis import ANSWER_SECONDS, connect, redis_errors
-from inorder.relay.leadership.share import Standing
+from inorder.relay.leadership.share import MemberRank
 
 _SCRIPTS = sql.load("inorder.relay", "sql/redis/lease.lua")
 LEASE_SECONDS = 3.0
@@ -86,11 +86,11 @@ class RedisMembership:
         self._milliseconds = int(seconds * 1000)
         self._beat = self._client.register_script(_MEMBERSHIP_SCRIPTS["beat"])
 
-    def beat(self) -> Standing:
+    def beat(self) -> MemberRank:
         """One script on the server: forgets who is gone, keeps this one, counts."""
         with redis_errors():
             members, rank = self._beat(keys=[self._key], args=[self._instance, self._milliseconds])
-        return Standing(int(members), int(rank))
+        return MemberRank(int(members), int(rank))
 
     def leave(self) -> None:
         """Removes this one, and closes the connection."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inorder.database.database import Database, Dialect, Installed, statements_of
-from inorder.relay.leadership.share import Standing
+from inorder.relay.leadership.share import MemberRank
 
 LEASE_SECONDS = 3.0
 
@@ -70,7 +70,7 @@ class SqlMembership:
         self._parameters = {"group": group, "instance": instance, "seconds": seconds}
         self._has_joined = False
 
-    def beat(self) -> Standing:
+    def beat(self) -> MemberRank:
         """Makes the table at the first call, and forgets who has been gone for long."""
         with self._database.transaction() as transaction:
             if not self._has_joined:
@@ -78,7 +78,7 @@ class SqlMembership:
             transaction.execute(self._statements["beat"], self._parameters)
             members, rank = transaction.execute(self._statements["standing"], self._parameters).rows[0]
         self._has_joined = True
-        return Standing(int(members), int(rank))
+        return MemberRank(int(members), int(rank))
 
     def leave(self) -> None:
         """Removes the row, if there ever was one, and closes the connection."""

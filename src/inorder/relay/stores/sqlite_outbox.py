@@ -20,7 +20,7 @@ from inorder.model.partitioning import Shard, shard_of
 from inorder.outbox import layouts
 from inorder.relay.stores.outbox_store import (
     WHOLE,
-    NoWakeUp,
+    PollingSleeper,
     bound_ids,
     fragments,
     others_to,
@@ -34,7 +34,7 @@ _STATEMENTS = sql.load("inorder.relay", "sql/sqlite/outbox.sql")
 _MARKS = sql.load("inorder.relay", "sql/sqlite/marks.sql")
 
 
-class SQLiteOutboxStore(NoWakeUp):
+class SQLiteOutboxStore(PollingSleeper):
     """An `OutboxStore` and a `MarkStore` on two connections: one reads and marks, one purges."""
 
     def __init__(self, url: str, table: str, *, layout: str = "native", shard: Shard = WHOLE) -> None:

@@ -15,7 +15,7 @@ from inorder.model.outbox_row import OutboxRow
 from inorder.outbox.layouts import layout, lock_table
 from inorder.outbox.stores.table import as_needed
 from inorder.relay.stores.exceeded import exceeded_tables
-from inorder.relay.stores.ports import TopicState
+from inorder.relay.stores.ports import TopicBacklog
 
 LAYOUT = "deimos"
 HINT = "`inorder schema sql --layout deimos` prints both tables, `inorder schema install --layout deimos` makes them."
@@ -81,7 +81,7 @@ class SqlTopicStore:
         """One statement for all."""
         self._execute(self._database, "touch_empty", topics=self._list(list(except_topics)))
 
-    def pending(self) -> list[TopicState]:
+    def pending(self) -> list[TopicBacklog]:
         """Counts every topic; on a long table that takes a while."""
         waiting = {topic: (count, oldest) for topic, count, oldest in self._execute(self._database, "waiting").rows}
         locks = {topic: rest for topic, *rest in self._execute(self._database, "locks").rows}
@@ -134,6 +134,6 @@ def _rendered(database: Database, table: str) -> Mapping[str, str]:
 
 def _state(
     topic: str, messages: int, oldest: Any, processed: Any, by: str | None, at: Any, error: Any, retries: int
-) -> TopicState:
+) -> TopicBacklog:
     moments = written_at(oldest), written_at(processed)
-    return TopicState(topic, messages, *moments, by, written_at(at), bool(error), retries)
+    return TopicBacklog(topic, messages, *moments, by, written_at(at), bool(error), retries)
