@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pytest
 
@@ -46,10 +47,8 @@ class Watched:
         for part in (log, tables.reader, tables.primary, tables.store):
             stack.callback(part.close)
         pace = Pace(back_off=0.02, check=0.02, lease=0.02)
-        options = polling_options(settings)
-        self.loop = PollingLoop(
-            tables, log, NoLease(), stop=self._stop, options=options, pace=pace, clock=lambda: self.now
-        )
+        options = replace(polling_options(settings), stop=self._stop, pace=pace, clock=lambda: self.now)
+        self.loop = PollingLoop(tables, log, NoLease(), options)
         self._thread = threading.Thread(target=self.loop.run)
         stack.callback(self._thread.join)
         stack.callback(self._stop.set)

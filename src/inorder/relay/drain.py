@@ -57,10 +57,20 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from inorder.model.outbox_row import OutboxRow
-from inorder.relay.batch import FIRST_ROWS, Batch, next_limit
 from inorder.relay.marker import Marker
-from inorder.relay.scan import Horizon, Sweeps, after_scan, is_sweep_only, is_watching, next_scan, observe
+from inorder.relay.scan import (
+    FIRST_ROWS,
+    Horizon,
+    Sweeps,
+    after_scan,
+    is_sweep_only,
+    is_watching,
+    next_limit,
+    next_scan,
+    observe,
+)
 from inorder.relay.stores.ports import LAST_ID, OutboxStore, Page, Scan
+from inorder.relay.term import Batch
 
 MOST_SWEPT_IN_HAND = 50_000
 """Rows in hand that a sweep may return again; with more of them waiting it looks at the head of the table only."""
@@ -92,7 +102,7 @@ class DrainClaims:
         self._horizon = after_scan(self._horizon, scan, page, in_hand=held)
         if is_watching(self._horizon):
             self._horizon = observe(self._horizon, self._store.holders())
-        self._limit = next_limit(self._limit, len(page.rows), sum(map(_size, page.rows)), self._batch_size)
+        self._limit = next_limit(self._limit, page.rows, self._batch_size)
         return Batch(fresh, self._horizon.floor, is_full=page.is_full, others_move=bool(page.others) and not scan.walk)
 
     def read_again(self, ids: Sequence[int]) -> list[OutboxRow]:
@@ -124,15 +134,11 @@ class DrainClaims:
 class DrainStrategy:
     """Claims rows by reading on; `shards` tells how many parts the rows that it meets belong to."""
 
-    sleeper: OutboxStore
+    store: OutboxStore
     batch_size: int
     shards: int = 1
     clock: Callable[[], float] = time.monotonic
 
     def claims(self, _leader_id: UUID, /) -> DrainClaims:
         """The claims of a term; the table does not tell whose it is."""
-        return DrainClaims(self.sleeper, batch_size=self.batch_size, clock=self.clock, shards=self.shards)
-
-
-def _size(row: OutboxRow) -> int:
-    return len(row.value or b"") + len(row.key or b"")
+        return DrainClaims(self.store, batch_size=self.batch_size, clock=self.clock, shards=self.shards)

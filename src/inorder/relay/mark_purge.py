@@ -52,10 +52,10 @@ from uuid import UUID
 
 from inorder.model.errors import TransientError
 from inorder.model.outbox_row import OutboxRow
-from inorder.relay.batch import Batch
 from inorder.relay.marker import Marker
 from inorder.relay.scan import Horizon, Sweeps, after_mark, observe
 from inorder.relay.stores.ports import MarkStore
+from inorder.relay.term import Batch
 
 log = logging.getLogger("inorder.relay")
 
@@ -110,10 +110,10 @@ class MarkPurgeClaims:
 class MarkPurgeStrategy:
     """Claims rows by marking them; at most `in_flight_limit` are marked, sent and not acknowledged."""
 
-    sleeper: MarkStore
+    store: MarkStore
     batch_size: int
     in_flight_limit: int = IN_FLIGHT_LIMIT
 
     def claims(self, leader_id: UUID, /) -> MarkPurgeClaims:
         """The claims of a term; one batch is marked while another is sent, so each is half of what may be in flight."""
-        return MarkPurgeClaims(self.sleeper, leader_id, max(1, min(self.batch_size, self.in_flight_limit // 2)))
+        return MarkPurgeClaims(self.store, leader_id, max(1, min(self.batch_size, self.in_flight_limit // 2)))

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Protocol
@@ -23,8 +23,7 @@ from inorder.relay.events import RelayEvent
 from inorder.relay.leadership.lease import Lease
 from inorder.relay.loop import RelayLoop
 from inorder.relay.mark_purge import MarkPurgeStrategy
-from inorder.relay.options import Pace
-from inorder.relay.parking import Policy
+from inorder.relay.options import LoopOptions, Pace, Policy
 from inorder.relay.polling import PollingLoop, PollingOptions, PollingTables
 from inorder.relay.reshard import confirm
 from inorder.relay.stores.opening import (
@@ -41,8 +40,8 @@ from inorder.relay.stores.outbox_store import PollingSleeper
 from inorder.relay.stores.ports import Sleeper, TopicBacklog
 from inorder.relay.stores.registry import SqlRegistry
 from inorder.relay.stores.topic_lock import LAYOUT, SqlTopicStore
-from inorder.relay.topic_lock import IdlePause, TopicLockOptions, TopicRelay, TopicWorker
-from inorder.relay.topic_lock_batch import Topics, oldest_wait
+from inorder.relay.topic_lock import IdlePause, TopicRelay, TopicWorker
+from inorder.relay.topic_lock_batch import TopicLockOptions, Topics, oldest_wait
 from inorder.settings import Settings
 from inorder.settings.relay import Topics as NamedTopics
 from inorder.settings.servers import Property
@@ -74,14 +73,16 @@ class ShardRunner:
             self._exceeded,
             self._log,
             lease,
-            stop=stop,
-            shard_index=index,
-            max_attempts=settings.relay.max_attempts,
-            policy=policy_of(settings),
-            confirm=partial(confirm, self._registry, setup),
-            confirms_often=settings.relay.delivery == "at-least-once",
-            on_event=on_event,
-            pace=pace_of(settings),
+            LoopOptions(
+                stop=stop,
+                shard_index=index,
+                max_attempts=settings.relay.max_attempts,
+                policy=policy_of(settings),
+                confirm=partial(confirm, self._registry, setup),
+                confirms_often=settings.relay.delivery == "at-least-once",
+                on_event=on_event,
+                pace=pace_of(settings),
+            ),
         )
         self.thread = threading.Thread(target=self._run, name=f"inorder-relay-{index}", daemon=True)
 
@@ -171,13 +172,15 @@ class PollingRunner:
             self._tables,
             self._log,
             lease,
-            stop=stop,
-            options=polling_options(settings),
-            confirm=partial(confirm, self._registry, setup),
-            confirms_often=settings.relay.delivery == "at-least-once",
+            replace(
+                polling_options(settings),
+                stop=stop,
+                confirm=partial(confirm, self._registry, setup),
+                confirms_often=settings.relay.delivery == "at-least-once",
+                on_event=on_event,
+                pace=pace_of(settings),
+            ),
             lease_in_database=settings.relay.leadership == "database",
-            on_event=on_event,
-            pace=pace_of(settings),
         )
         self.thread = threading.Thread(target=self._run, name="inorder-relay-polling", daemon=True)
 
@@ -258,9 +261,8 @@ class TopicRunner:
         on_end: Callable[[BaseException | None], None],
     ) -> None:
         self._settings = settings
-        self._stop = stop
         self._on_end = on_end
-        self._options = _options(settings, on_event)
+        self._options = _options(settings, stop, on_event)
         self._rest = _rest(settings, stop)
         self.loop = TopicRelay(
             self._new_worker, workers=settings.relay.topic_lock.workers, stop=stop, prepare=self._prepare
@@ -273,8 +275,7 @@ class TopicRunner:
             exceeded_store(self._settings, "inorder relay (exceeded)"),
             TopicLogs(self._settings),
             self._rest,
-            stop=self._stop,
-            options=self._options,
+            self._options,
         )
 
     def _prepare(self) -> None:
@@ -361,9 +362,10 @@ def _postgres_sleeper(url: str, table: str) -> Sleeper:
     return PostgresSleeper(url, table)
 
 
-def _options(settings: Settings, on_event: Callable[[RelayEvent], None]) -> TopicLockOptions:
+def _options(settings: Settings, stop: threading.Event, on_event: Callable[[RelayEvent], None]) -> TopicLockOptions:
     relay = settings.relay
     return TopicLockOptions(
+        stop=stop,
         batch_size=relay.batch_size,
         delete_group_size=relay.topic_lock.delete_group_size,
         lock_seconds=relay.topic_lock.lock_seconds,

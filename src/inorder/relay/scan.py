@@ -32,7 +32,7 @@ Invariant: every row that is or may become visible is above `last`, or in `missi
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import chain, takewhile
 
@@ -153,3 +153,17 @@ def _missing(horizon: Horizon, floor: int, last: int, page: Page, missing_limit:
     present = {row.id for row in page.rows}
     present.update(others)
     return tuple(id for id in chain(known, range(base + 1, last + 1)) if id not in present)
+
+
+FIRST_ROWS = 500
+BATCH_BYTES = 32 * 1024 * 1024
+GROWTH = 4
+
+
+def next_limit(limit: int, rows: Sequence[OutboxRow], batch_size: int) -> int:
+    """How many rows to read after a read of `rows`: grows step by step, and keeps a batch of large rows in memory."""
+    if not rows:
+        return limit
+    total_bytes = sum(len(row.value or b"") + len(row.key or b"") for row in rows)
+    fitting = BATCH_BYTES * len(rows) // max(total_bytes, 1)
+    return max(1, min(batch_size, limit * GROWTH, fitting))

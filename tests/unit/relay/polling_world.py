@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from inorder.kafka.shard_log_port import ShardLog
@@ -78,6 +78,7 @@ class World:
         *,
         lease: Lease | None = None,
         seconds: float = 100.0,
+        lease_in_database: bool = False,
         **options: Any,
     ) -> PollingLoop:
         """Runs a relay until so, or for so long by its own clock; what it dies of comes out."""
@@ -96,11 +97,8 @@ class World:
             tables,
             _Log(self),
             lease or NoLease(),
-            stop=stop,
-            options=self.options,
-            on_event=self.events.append,
-            clock=clock,
-            **{"pace": QUICK, **options},
+            replace(self.options, stop=stop, on_event=self.events.append, clock=clock, **{"pace": QUICK, **options}),
+            lease_in_database=lease_in_database,
         )
         loop.run()
         assert self.now <= end or until is not None, f"not done after {seconds} s: {self.tables}"

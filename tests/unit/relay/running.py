@@ -15,6 +15,7 @@ from inorder.relay.events import RelayEvent
 from inorder.relay.leadership.lease import Lease, NoLease
 from inorder.relay.loop import RelayLoop
 from inorder.relay.mark_purge import MarkPurgeStrategy
+from inorder.relay.options import LoopOptions
 from tests.fakes.log import MemoryBroker, MemoryShardLog
 from tests.fakes.outbox import MemoryExceeded, MemoryOutbox
 from tests.unit.relay.test_simulation import HASTE
@@ -63,7 +64,9 @@ def running(
     )
     pace = replace(HASTE, blocked=0.002, topic=0.002, meter=0.002)
     options = {"stop": world.stop, "max_attempts": 3, "pace": pace, "on_event": world.events.append, **options}
-    loop = RelayLoop(chosen, world.exceeded, log or MemoryShardLog(world.broker), lease or NoLease(), **options)
+    loop = RelayLoop(
+        chosen, world.exceeded, log or MemoryShardLog(world.broker), lease or NoLease(), LoopOptions(**options)
+    )
     thread = threading.Thread(target=loop.run)
     thread.start()
     try:

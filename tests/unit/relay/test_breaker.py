@@ -112,7 +112,7 @@ def guarded(clock: Clock, told: list[tuple[str, BreakerState]] | None = None) ->
 
 
 def fail(guard: CircuitBreaker, error: Exception) -> None:
-    with pytest.raises(type(error)), guard.asking():
+    with pytest.raises(type(error)), guard.count_failures():
         raise error
 
 
@@ -142,7 +142,7 @@ def test_a_read_that_succeeds_does_not_make_up_for_a_write_that_fails() -> None:
     """Only a whole round is a success, so a database that refuses all writes is left alone in the end."""
     guard = guarded(lambda: 0.0)
     for _ in range(3):
-        with guard.asking():
+        with guard.count_failures():
             pass
         fail(guard, TransientError("Read only."))
     assert guard.state is BreakerState.open

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from inorder.model.outbox_row import OutboxRow
-from inorder.relay.parking import Parking, Waiting, halves, order_of
+from inorder.relay.options import Policy
+from inorder.relay.parking import Parking, Verdict, Waiting, halves, judge, order_of
 
 K = ("t", b"k")
 
@@ -134,3 +137,22 @@ def test_the_next_one_due_is_told_and_parked_keys_never_are() -> None:
     assert parking.due_at() == 5.0
     parking.due(6.0)
     assert parking.due_at() == 7.0
+
+
+@pytest.mark.parametrize(
+    ("policy", "attempts", "bad", "verdict"),
+    [
+        ("park", 2, row(1), Verdict.RETRY),
+        ("park", 3, row(1), Verdict.PARK),
+        ("park", 3, row(1, key=None), Verdict.SKIP),
+        ("park", 3, row(1, topic=""), Verdict.SKIP),
+        ("skip", 2, row(1), Verdict.RETRY),
+        ("skip", 3, row(1), Verdict.SKIP),
+        ("block", 2, row(1), Verdict.PAUSE),
+        ("block", 3, row(1), Verdict.BLOCK),
+    ],
+)
+def test_the_policy_decides_once_the_attempts_are_used_up(
+    policy: Policy, attempts: int, bad: OutboxRow, verdict: Verdict
+) -> None:
+    assert judge(bad, attempts, 3, policy) is verdict

@@ -49,13 +49,13 @@ def test_the_offset_goes_to_the_last_id_and_what_was_not_there_is_a_gap(
 ) -> None:
     found = step(offset, rows(*ids))
     assert ([each.id for each in found.rows], found.to_offset, list(found.gaps)) == (ids, to_offset, gaps)
-    assert found.chasm_to is None
+    assert found.large_gap_to is None
 
 
-def test_a_chasm_is_not_recorded_id_by_id() -> None:
-    assert step(0, rows(1_000_000, 1_000_001)) == Step((), 0, chasm_to=999_999)
+def test_a_large_gap_is_not_recorded_id_by_id() -> None:
+    assert step(0, rows(1_000_000, 1_000_001)) == Step((), 0, large_gap_to=999_999)
     before = step(0, rows(1, 2, 1_000_000))
-    assert ([each.id for each in before.rows], before.to_offset, before.chasm_to) == ([1, 2], 2, None)
+    assert ([each.id for each in before.rows], before.to_offset, before.large_gap_to) == ([1, 2], 2, None)
 
 
 @given(st.integers(0, 10), IDS, st.integers(0, 20))
@@ -67,7 +67,7 @@ def test_a_step_accounts_for_every_id_that_it_passes(offset: int, ids: list[int]
     assert len(found.gaps) <= most_gaps
     assert list(found.rows) == visible[: len(found.rows)], "nothing is taken before what is left"
     if visible and found.to_offset == offset:
-        assert found.chasm_to == visible[0].id - 1
+        assert found.large_gap_to == visible[0].id - 1
 
 
 @given(

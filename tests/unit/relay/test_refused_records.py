@@ -15,7 +15,7 @@ from inorder.relay.drain import DrainStrategy
 from inorder.relay.leadership.lease import NoLease
 from inorder.relay.loop import RelayLoop
 from inorder.relay.marker import Marker
-from inorder.relay.parking import Policy
+from inorder.relay.options import LoopOptions, Policy
 from inorder.relay.stores.ports import Exceeding
 from tests.conftest import Eventually
 from tests.fakes.log import MemoryBroker, MemoryShardLog
@@ -69,10 +69,7 @@ def scene(policy: Policy, *, tells: bool = True, batch_size: int = 50) -> Iterat
         exceeded,
         strict,
         NoLease(),
-        stop=stop,
-        max_attempts=3,
-        policy=lambda _topic: policy,
-        pace=pace,
+        LoopOptions(stop=stop, max_attempts=3, policy=lambda _topic: policy, pace=pace),
     )
     thread = threading.Thread(target=loop.run)
     thread.start()
@@ -149,7 +146,11 @@ def test_an_owner_that_dies_after_deciding_leaves_the_move_to_its_successor(even
     dead.publish((), Marker((), 0, Exceeding(id, 5, "RECORD-001", "too large", parks=True)).encode())
     stop = threading.Event()
     loop = RelayLoop(
-        DrainStrategy(outbox, batch_size=5), exceeded, MemoryShardLog(broker), NoLease(), stop=stop, pace=HASTE
+        DrainStrategy(outbox, batch_size=5),
+        exceeded,
+        MemoryShardLog(broker),
+        NoLease(),
+        LoopOptions(stop=stop, pace=HASTE),
     )
     thread = threading.Thread(target=loop.run)
     thread.start()
@@ -175,8 +176,7 @@ def test_a_row_put_back_while_no_relay_runs_is_not_set_aside_again_by_an_old_dec
         found.exceeded,
         MemoryShardLog(found.broker),
         NoLease(),
-        stop=stop,
-        pace=HASTE,
+        LoopOptions(stop=stop, pace=HASTE),
     )
     thread = threading.Thread(target=loop.run)
     thread.start()

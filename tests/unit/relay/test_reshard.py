@@ -16,6 +16,7 @@ from inorder.model.partitioning import Shard
 from inorder.relay.drain import DrainStrategy
 from inorder.relay.loop import RelayLoop
 from inorder.relay.marker import Marker
+from inorder.relay.options import LoopOptions
 from inorder.relay.reshard import Resharding, confirm
 from inorder.relay.stores.ports import Exceeding, Setup
 from inorder.testing.checker import check_delivery
@@ -61,9 +62,7 @@ class Instance:
                 world.exceeded,
                 world.log_of(setup, index),
                 Patient(),
-                stop=stop,
-                confirm=partial(confirm, world.registry, setup),
-                pace=HASTE,
+                LoopOptions(stop=stop, confirm=partial(confirm, world.registry, setup), pace=HASTE),
             )
             for index in range(setup.shards)
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inorder.relay.parking import Policy
+from inorder.relay.options import Policy
 from tests.unit.relay.topics import Post, Refusing
 
 KEYED = [("t", b"a", b"1"), ("t", b"b", b"2"), ("t", b"a", b"3"), ("t", None, b"4"), ("t", None, b"5")]

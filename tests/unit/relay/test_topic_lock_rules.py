@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from inorder.model.outbox_row import OutboxRow
 from inorder.relay.stores.ports import TopicBacklog
-from inorder.relay.topic_lock_batch import Topics, compacted, includes, must_ask, oldest_wait
+from inorder.relay.topic_lock_batch import Topics, compacted, includes, must_renew, oldest_wait
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -29,7 +29,7 @@ def test_topics_are_named_or_all(topics: Topics, topic: str, among: bool) -> Non
 
 @pytest.mark.parametrize(("age", "asks"), [(0, False), (29.9, False), (30, True), (70, True), (-1, False)])
 def test_a_lock_is_asked_for_when_half_its_time_is_over(age: float, asks: bool) -> None:
-    assert must_ask(100 + age, 100, 60) is asks
+    assert must_renew(100 + age, 100, 60) is asks
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,8 @@ import pytest
 from inorder.model.errors import UnreachableError
 from inorder.model.outbox_row import OutboxRow
 from inorder.relay.stores.ports import TopicBacklog
-from inorder.relay.topic_lock import IdlePause, TopicLockOptions, TopicWorker
+from inorder.relay.topic_lock import IdlePause, TopicWorker
+from inorder.relay.topic_lock_batch import TopicLockOptions
 from inorder.testing.checker import Verdict, check_delivery
 from tests.conftest import Eventually
 from tests.fakes.log import MemoryBroker
@@ -104,7 +105,7 @@ def keep_working(tables: MemoryTopicTables, broker: MemoryBroker, seed: int, sto
     rest = IdlePause(tables, stop=stop, idle_seconds=0.002)
     while not stop.is_set():
         store, log_of = FaultyTopicStore(tables, chance), dict.fromkeys(TOPICS, Partial(broker, chance)).__getitem__
-        worker = TopicWorker(store, tables, log_of, rest, stop=stop, options=OPTIONS)
+        worker = TopicWorker(store, tables, log_of, rest, replace(OPTIONS, stop=stop))
         try:
             worker.run()
         except Died:

@@ -14,7 +14,8 @@ from inorder.model.outbox_row import OutboxRow
 from inorder.relay.events import BatchProduced
 from inorder.relay.options import Pace
 from inorder.relay.stores.ports import TopicStore
-from inorder.relay.topic_lock import IdlePause, TopicLockOptions, TopicWorker
+from inorder.relay.topic_lock import IdlePause, TopicWorker
+from inorder.relay.topic_lock_batch import TopicLockOptions
 from tests.fakes.log import MemoryBroker, MemoryUnfencedLog
 from tests.fakes.topics import MemoryTopicStore, MemoryTopicTables
 
@@ -54,9 +55,9 @@ class Post:
     ) -> TopicWorker:
         log = log or MemoryUnfencedLog(self.broker)
         rest = IdlePause(self.tables, stop=self.stop, idle_seconds=0.005)
-        chosen = replace(self.options, on_event=self.told.append, **options)
+        chosen = replace(self.options, stop=self.stop, on_event=self.told.append, **options)
         log_of = log_of or (lambda _topic: log)
-        return TopicWorker(store or self.store(), self.tables, log_of, rest, stop=self.stop, options=chosen)
+        return TopicWorker(store or self.store(), self.tables, log_of, rest, chosen)
 
     def round(self, worker: TopicWorker | None = None, **options: Any) -> TopicWorker:
         """Lets a worker go round once."""
