@@ -131,7 +131,7 @@ def test_who_is_alone_may_hold_everything(share: Share) -> None:
 def test_free_shards_are_tried_only_below_the_share(crowd: Crowd, share: Share) -> None:
     crowd.standing = MemberRank(2, 0)
     assert [share.grants(shard) for shard in range(4)] == [True, True, False, False]
-    share.back(0)
+    share.give_back(0)
     assert share.grants(3), "the one that was tried in vain makes room"
     assert not share.grants(0)
     assert share.held == {1, 3}
