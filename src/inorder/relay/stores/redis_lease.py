@@ -1,4 +1,4 @@
-"""Leadership `redis`: a key for each lease, a sorted set of members; only the server's clock decides when they expire."""
+"""Leadership `redis`: a key for each lease, a sorted set of members; only the server's clock makes them expire."""
 
 from __future__ import annotations
 
