@@ -65,12 +65,12 @@ class BreakerCount:
         """Whether the database may be queried."""
         return not self.options.is_enabled or self.state(now) is not BreakerState.open
 
-    def succeeded(self) -> BreakerCount:
-        """After a success: closed, whatever was before."""
+    def after_success(self) -> BreakerCount:
+        """Closed, whatever it was before."""
         return replace(self, failures=0, opened_at=None)
 
-    def failed(self, now: float) -> BreakerCount:
-        """After one more failure; a late one, from before it opened, changes nothing."""
+    def after_failure(self, now: float) -> BreakerCount:
+        """Counts one more failure; a late one, from before it opened, changes nothing."""
         match self.state(now):
             case BreakerState.open:
                 return self
@@ -121,7 +121,7 @@ class CircuitBreaker:
 
     def succeed(self) -> None:
         """A whole round succeeded."""
-        was, self._breaker = self._breaker, self._breaker.succeeded()
+        was, self._breaker = self._breaker, self._breaker.after_success()
         if was.opened_at is not None:
             log.info("relay.breaker_closed", extra={"breaker": self.name})
             self._on_change(self.name, BreakerState.closed)
@@ -130,7 +130,7 @@ class CircuitBreaker:
         if not self._breaker.options.is_enabled:
             return
         now = self._clock()
-        was, self._breaker = self._breaker, self._breaker.failed(now)
+        was, self._breaker = self._breaker, self._breaker.after_failure(now)
         if self._breaker.opened_at not in (None, was.opened_at):
             seconds = self._breaker.options.open_seconds
             fields = {"breaker": self.name, "open_seconds": seconds, "error": str(error)}

@@ -303,7 +303,7 @@ class RelayProgress(SendCounts):
 class Leadership:
     """Whether this instance leads its shard, from the lease; reports when that changes.
 
-    The lease is asked once in `pace.check` seconds. It is a hint: the fence of the log decides who publishes.
+    The lease is checked once in `pace.check` seconds. It is a hint: the fence of the log decides who publishes.
     """
 
     def __init__(self, lease: Lease, options: LoopOptions, progress: RelayProgress) -> None:

@@ -55,7 +55,7 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RelayOptions:
+class StrategyOptions:
     """What all strategies share."""
 
     stop: threading.Event = field(default_factory=threading.Event)
@@ -68,7 +68,7 @@ class RelayOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoopOptions(RelayOptions):
+class LoopOptions(StrategyOptions):
     """What the loop of one shard runs with."""
 
     shard_index: int = 0
@@ -79,7 +79,7 @@ class LoopOptions(RelayOptions):
     on_event: Callable[[RelayEvent], None] = lambda _event: None
 
 
-def wait_out(error: TransientError, counts: SendCounts, options: RelayOptions, **fields: object) -> None:
+def wait_out(error: TransientError, counts: SendCounts, options: StrategyOptions, **fields: object) -> None:
     """Reports a failure of the environment and waits before the next attempt. It never counts against a record."""
     counts.last_error = str(error)
     log.warning("relay.waiting", extra={"error": str(error), "code": error.code, **fields})

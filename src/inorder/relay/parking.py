@@ -40,7 +40,7 @@ from typing import Protocol
 from inorder.model.errors import RejectedError
 from inorder.model.outbox_row import OutboxRow
 from inorder.relay.events import SendCounts
-from inorder.relay.options import Policy, RelayOptions
+from inorder.relay.options import Policy, StrategyOptions
 from inorder.relay.stores.ports import Exceeding, Key
 
 log = logging.getLogger("inorder.relay")
@@ -52,7 +52,7 @@ Parts = Sequence[Sequence[OutboxRow]]
 class Refusals:
     """Handles the refused records of one loop or worker."""
 
-    def __init__(self, options: RelayOptions, counts: SendCounts) -> None:
+    def __init__(self, options: StrategyOptions, counts: SendCounts) -> None:
         """A refused row is tried again after `pace.back_off`."""
         self._options = options
         self._counts = counts
@@ -62,7 +62,7 @@ class Refusals:
         guilty = rows[0] if len(rows) == 1 else next((row for row in rows if row.id == error.row_id), None)
         if guilty is None:
             self._counts.last_error = str(error)
-            return halves(rows)[::-1]
+            return halve(rows)[::-1]
         return [self._settle(term, rows, guilty, error, term.refuse(guilty))]
 
     def flawed(self, term: RefusalEffects, rows: list[OutboxRow], row: OutboxRow) -> Parts:
@@ -78,21 +78,21 @@ class Refusals:
         fields = {"row": guilty.id, "attempts": attempts, "policy": policy, "error": str(error)}
         log.warning("relay.refused", extra=fields)
         verdict = judge(guilty, attempts, self._options.max_attempts, policy)
-        if verdict is Verdict.PAUSE:
+        if verdict is RefusalVerdict.PAUSE:
             return term.block(rows, error, pace.back_off)
-        if verdict is Verdict.BLOCK:
+        if verdict is RefusalVerdict.BLOCK:
             log.error("relay.blocked", extra=fields)
             return term.block(rows, error, pace.blocked)
         term.hold(guilty, self._options.clock() + pace.back_off)
-        if verdict is not Verdict.RETRY:
-            exceeding = Exceeding(guilty.id, attempts, error.code, error.message, verdict is Verdict.PARK)
+        if verdict is not RefusalVerdict.RETRY:
+            exceeding = Exceeding(guilty.id, attempts, error.code, error.message, verdict is RefusalVerdict.PARK)
             term.exceed(guilty, exceeding)
             self._counts.exceeded += 1
             log.error("relay.exceeded", extra={"row": guilty.id, "parks": exceeding.parks, "reason": exceeding.reason})
         return [row for row in rows if row is not guilty]
 
 
-class Verdict(Enum):
+class RefusalVerdict(Enum):
     """What to do with a refused record."""
 
     RETRY = "hold its key and try it again"
@@ -102,18 +102,18 @@ class Verdict(Enum):
     BLOCK = "the same, and an operator has to act"
 
 
-def judge(row: OutboxRow, attempts: int, max_attempts: int, policy: Policy) -> Verdict:
+def judge(row: OutboxRow, attempts: int, max_attempts: int, policy: Policy) -> RefusalVerdict:
     """Decides by the attempts that a row has used up and the policy of its topic."""
     is_exceeded = attempts >= max_attempts
     if policy == "block":
-        return Verdict.BLOCK if is_exceeded else Verdict.PAUSE
+        return RefusalVerdict.BLOCK if is_exceeded else RefusalVerdict.PAUSE
     if not is_exceeded:
-        return Verdict.RETRY
+        return RefusalVerdict.RETRY
     has_order = row.key is not None and row.topic != ""
-    return Verdict.PARK if policy == "park" and has_order else Verdict.SKIP
+    return RefusalVerdict.PARK if policy == "park" and has_order else RefusalVerdict.SKIP
 
 
-def halves(rows: Sequence[OutboxRow]) -> tuple[Sequence[OutboxRow], Sequence[OutboxRow]]:
+def halve(rows: Sequence[OutboxRow]) -> tuple[Sequence[OutboxRow], Sequence[OutboxRow]]:
     """Both halves of a batch in which an unknown record was refused."""
     middle = len(rows) // 2
     return rows[:middle], rows[middle:]
@@ -232,8 +232,8 @@ class Parking:
         """Whether anything waits at all."""
         return bool(self._held)
 
-    def published(self, ids: Iterable[int]) -> None:
-        """Forgets the attempts of rows that were published after all."""
+    def forget_attempts(self, ids: Iterable[int]) -> None:
+        """Rows were published after all."""
         if self._attempts:
             for id in ids:
                 self._attempts.pop(id, None)

@@ -24,7 +24,7 @@ Invariants
 1. The offset passes an id only in the transaction that records it, unless it is delivered or dead. So nothing is lost.
 2. A round is settled before the next one publishes, and a new owner settles what the marker names before its first
    round. So with `exactly-once` nothing is published twice.
-3. A gap is dead when every transaction that was open *after* the read which missed it has ended, and a later look at
+3. A gap is dead when every transaction that was open *after* the read which missed it has ended, and a later read of
    the primary database does not show it (`Gaps`). While one of them lives, nothing is counted against it, so
    a transaction may stay open for longer than any budget. Ids must be given out one by one: a sequence with a cache
    hands them to later transactions.
@@ -48,7 +48,7 @@ What if …
 | loses the database                    | the breaker of the daemon opens; while that of the outbox is open this       |
 |                                       | instance releases its lease and sends no request                             |
 | meets a record that is refused        | it is recorded in missing with `exception_thrown`, and so is what waits      |
-|                                       | behind it; everything else goes on                                           |
+|                                       | behind it; everything else continues                                         |
 | finds its attempts used up            | it goes to exceeded with the reason, and its key is parked (`parking.py`)    |
 | meets a topic that refuses our writes | its rows are recorded in missing and wait, without attempts                  |
 | is stopped                            | the round ends and is settled; one that failed is left to the marker         |
@@ -92,10 +92,10 @@ from inorder.relay.polling_rules import (
     Step,
     chunks,
     ordered_by,
-    parks,
-    recovered,
+    recover,
     settlement,
     step,
+    waiting_keys,
     writes,
 )
 from inorder.relay.scan import FIRST_ROWS, next_limit
@@ -193,7 +193,7 @@ class PollingLeadership(Leadership):
         self._stepped_down = False
 
     def leads(self) -> bool:
-        """Never while the breaker is open; then neither the lease nor the database is asked."""
+        """Never while the breaker is open; then neither the lease nor the database gets a request."""
         if not self._breaker.allows():
             if not self._stepped_down:
                 self._stepped_down = True
@@ -255,7 +255,7 @@ class PollingTerm:
             self._offset = self._tables.store.offset()
             self._recover(marker)
             self._missing.load(self._all_missing())
-            parked = parks(self._tables.store.parked(), self._options.policy) if self._options.keep_order else {}
+            parked = waiting_keys(self._tables.store.parked(), self._options.policy) if self._options.keep_order else {}
         self._parking = Parking(parked, ordered_by(keep_order=self._options.keep_order))
         figures = {"offset": self._offset, "missing": len(self._missing.ids), "leader_id": str(self.leader_id)}
         log.info("relay.taken_over", extra=figures)
@@ -271,7 +271,7 @@ class PollingTerm:
             late = [row for row in rows if row.id <= self._offset]
             crossed = self._cross(taken)
             holders = self._tables.primary.holders() if taken.gaps or len(late) < len(unseen) else None
-        self._missing.saw(unseen, [row.id for row in late], holders)
+        self._missing.record_read(unseen, [row.id for row in late], holders)
         self._missing.gaps.miss(taken.gaps, holders)
         self._hold_refused(late)
         self._work(Round(self._offset, crossed or taken), [*late, *taken.rows])
@@ -403,7 +403,7 @@ class PollingTerm:
         if writes(found):
             self._write(found)
         self._missing.gaps.forget(dead)
-        self._missing.settled(found)
+        self._missing.apply(found)
         self._offset = found.to_offset
 
     def _write(self, found: Settlement) -> None:
@@ -427,7 +427,7 @@ class PollingTerm:
     def _hold_refused(self, rows: Sequence[OutboxRow]) -> None:
         """Delays what an earlier owner had refused: a relay that restarts often would use up its attempts."""
         for row in rows:
-            if self._missing.was_refused(row.id):
+            if self._missing.take_refused(row.id):
                 self._parking.hold(row, self._clock() + self._options.missing_wait)
 
     def _try_again(self, waiting: Sequence[Waiting]) -> None:
@@ -444,7 +444,7 @@ class PollingTerm:
     def _look_at_tables(self) -> None:
         """Finds events that operators put back, and keys that they released."""
         with self._breaker.count_failures():
-            parked = parks(self._tables.store.parked(), self._options.policy) if self._options.keep_order else {}
+            parked = waiting_keys(self._tables.store.parked(), self._options.policy) if self._options.keep_order else {}
             self._missing.load(self._all_missing())
         for each in self._parking.release(parked):
             self._missing.look_at(each.ids)
@@ -464,7 +464,7 @@ class PollingTerm:
         self._settle(Round(self._offset, Step((), self._offset), exceeded=over, waited=absent), ())
 
     def _recover(self, marker: Marker) -> None:
-        found = recovered(self._offset, marker)
+        found = recover(self._offset, marker)
         if found is None:
             if marker.published:
                 log.warning("relay.marker_ignored", extra={"offset": self._offset, "marker_floor": marker.floor})

@@ -99,7 +99,7 @@ def writes(found: Settlement) -> bool:
     return found.to_offset != found.from_offset or any(parts)
 
 
-def recovered(offset: int, marker: Marker) -> Settlement | None:
+def recover(offset: int, marker: Marker) -> Settlement | None:
     """What an earlier owner published and perhaps did not settle; None if its marker says nothing.
 
     The marker names all ids of its last round, and its floor is the offset at which this round began. The offset never
@@ -124,7 +124,7 @@ def _alone(row: OutboxRow) -> Order:
     return (row.topic, row.id)
 
 
-def parks(parked: Mapping[Key, tuple[int, ...]], policy: Callable[[str], Policy]) -> dict[Key, tuple[int, ...]]:
+def waiting_keys(parked: Mapping[Key, tuple[int, ...]], policy: Callable[[str], Policy]) -> dict[Key, tuple[int, ...]]:
     """Of the keys that have an exceeded event, those that wait for it."""
     return {key: ids for key, ids in parked.items() if policy(key[0]) == "park"}
 
@@ -221,13 +221,13 @@ class Missing:
             return [], True
         return sorted(self._unseen)[:most], len(self._unseen) <= most
 
-    def saw(self, asked: Collection[int], present: Collection[int], holders: Holders) -> None:
-        """Records a read of the ids `asked`, of which some were present; `holders` were read after it."""
-        self._unseen.difference_update(asked)
-        self.gaps.miss(set(asked).difference(present), holders)
+    def record_read(self, ids: Collection[int], present: Collection[int], holders: Holders) -> None:
+        """Records a read of `ids`, of which some were present; `holders` were read after it."""
+        self._unseen.difference_update(ids)
+        self.gaps.miss(set(ids).difference(present), holders)
         self.gaps.forget(present)
 
-    def was_refused(self, id: int) -> bool:
+    def take_refused(self, id: int) -> bool:
         """Whether an earlier owner had the record refused; true once, because the caller holds it then."""
         if id not in self._refused:
             return False
@@ -246,7 +246,7 @@ class Missing:
         due, self._counted = sorted(unwatched & self._counted), unwatched
         return due
 
-    def settled(self, found: Settlement) -> None:
+    def apply(self, found: Settlement) -> None:
         """Takes over what was written to the table."""
         self.ids.update(event.id for event in found.missed)
         gone = {*found.delivered, *(id for id, _ in found.exceeded)}

@@ -59,13 +59,13 @@ class PurgeQueue:
         with self._changed:
             return frozenset(self._in_hand)
 
-    def read(self, ids: Sequence[int]) -> None:
+    def take(self, ids: Sequence[int]) -> None:
         """Takes ids in hand."""
         with self._changed:
             self._in_hand.update(ids)
 
-    def published(self, ids: Sequence[int]) -> None:
-        """Queues ids to be purged; the transaction that carried them is committed."""
+    def add(self, ids: Sequence[int]) -> None:
+        """Adds ids to be purged; the transaction that carried them is committed."""
         with self._changed:
             self._published.append(ids)
             self._rows += len(ids)

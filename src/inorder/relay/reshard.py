@@ -41,7 +41,7 @@ from inorder.kafka.shard_log_port import ShardLog
 from inorder.model.errors import ConfigurationError
 from inorder.model.partitioning import Shard
 from inorder.relay.marker import Marker, insist, ranges
-from inorder.relay.polling_rules import recovered
+from inorder.relay.polling_rules import recover
 from inorder.relay.stores.opening import exceeded_store, outbox_store, polling_store, setup_of, shard_log
 from inorder.relay.stores.ports import ExceededStore, Registration, Registry, Setup
 from inorder.relay.stores.registry import SqlRegistry
@@ -149,7 +149,7 @@ def _polls(registry: SqlRegistry) -> bool:
 def _settle_published(settings: Settings, ids: Sequence[int]) -> int:
     """Settles what a polling relay published; its rows stay."""
     with closing(polling_store(settings, "inorder relay reshard")) as store:
-        found = recovered(store.offset(), Marker(ranges(ids)))
+        found = recover(store.offset(), Marker(ranges(ids)))
         if found is not None:
             store.settle(found)
     return len(ids)

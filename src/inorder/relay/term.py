@@ -21,7 +21,7 @@ from inorder.kafka.shard_log_port import ShardLog
 from inorder.model.errors import RejectedError
 from inorder.model.outbox_row import OutboxRow
 from inorder.relay.marker import Marker, ranges
-from inorder.relay.options import RelayOptions
+from inorder.relay.options import StrategyOptions
 from inorder.relay.parking import Parking, Waiting
 from inorder.relay.purge_queue import PurgeQueue
 from inorder.relay.stores.ports import ExceededStore, Exceeding, Sleeper
@@ -62,7 +62,7 @@ class Term:
         shard: ShardLog,
         *,
         batch_size: int,
-        options: RelayOptions,
+        options: StrategyOptions,
     ) -> None:
         """Looks for released keys every `pace.parked` seconds and repeats a failed purge after `pace.back_off`."""
         self.leader_id = leader_id
@@ -124,8 +124,8 @@ class Term:
 
     def settle_delivered(self, ids: Sequence[int]) -> None:
         """Queues rows to be purged that arrived, perhaps although the rest of their batch did not."""
-        self._purge_queue.published(ids)
-        self._parking.published(ids)
+        self._purge_queue.add(ids)
+        self._parking.forget_attempts(ids)
 
     def refuse(self, row: OutboxRow) -> int:
         """Counts a refusal; returns how many attempts the row has used up."""
@@ -180,7 +180,7 @@ class Term:
         if self._ahead is not None:
             wait([self._ahead])  # the store's reading connection serves one thread at a time
         rows = self._claims.read_again(ids)
-        self._purge_queue.read([row.id for row in rows])
+        self._purge_queue.take([row.id for row in rows])
         self._purge_queue.forget(set(ids) - {row.id for row in rows})
         return rows
 
@@ -198,7 +198,7 @@ class Term:
 
     def _claim(self) -> Batch:
         batch = self._claims.claim(self._purge_queue.in_hand)
-        self._purge_queue.read(batch.ids)
+        self._purge_queue.take(batch.ids)
         return batch
 
     def _batches(self, waiting: Waiting) -> Iterator[Batch]:
@@ -211,7 +211,7 @@ class Term:
 class Claims(Protocol):
     """How one strategy claims and removes rows, for one term.
 
-    `claim` and `read_again` are never called at the same time; `purge` is called from a thread of its own.
+    `claim` and `read_again` are never called at the same time; `purge` is called from its own thread.
     """
 
     def begin(self, marker: Marker) -> int:

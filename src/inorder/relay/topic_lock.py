@@ -43,7 +43,7 @@ What if …
 |                                       | after half the time of its lock it sends nothing more and drops the batch   |
 | loses the broker                      | it waits for `queue` seconds, then the topic rests                          |
 | finds the topic deleted or closed     | the topic rests; all others continue                                        |
-| meets a record that is refused        | that record waits, then is set aside; the rest continues (`parking.py`)      |
+| meets a record that is refused        | that record waits, then is set aside; the rest continues (`parking.py`)     |
 | is paused before it sets one aside    | it may move a message that its successor is about to send: one that is both |
 |                                       | sent and set aside, and a retry of it is one more repeat                    |
 | is stopped                            | it finishes the batch, unlocks and ends; a failing batch is dropped         |

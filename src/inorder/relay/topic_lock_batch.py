@@ -40,7 +40,7 @@ from inorder.model.errors import (
 )
 from inorder.model.outbox_row import OutboxRow
 from inorder.relay.events import BatchProduced, SendCounts
-from inorder.relay.options import RelayOptions, wait_out
+from inorder.relay.options import StrategyOptions, wait_out
 from inorder.relay.parking import Order, Refusals, order_of
 from inorder.relay.stores.ports import ExceededStore, Exceeding, TopicBacklog, TopicStore
 
@@ -56,7 +56,7 @@ LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicLockOptions(RelayOptions):
+class TopicLockOptions(StrategyOptions):
     """How workers work; `pace.queue` bounds the wait for the broker, `pace.back_off` follows a failure."""
 
     batch_size: int = 1000
@@ -108,7 +108,7 @@ class TopicBatch:
     def run(self) -> bool:
         """Sends and settles every row that is not held; False if `stop` was set before the end of a failing batch."""
         if self.compacts:
-            self._represents = compacted(self.rows)
+            self._represents = compact(self.rows)
         self._parts = [[row for row in self.rows if not self.compacts or row.id in self._represents]]
         give_up_at = self._options.clock() + self._options.pace.queue
         while self._parts or self._waiting:
@@ -249,9 +249,9 @@ class TopicLock:
 
     def beat(self) -> None:
         """Renews the lock; thread-safe."""
-        asked_at = self._clock()
+        sent_at = self._clock()
         if self._store.heartbeat(self.topic, self._worker):
-            self._confirmed_at = asked_at
+            self._confirmed_at = sent_at
         else:
             self._is_lost = True
 
@@ -265,9 +265,9 @@ class TopicLock:
     @contextmanager
     def confirming(self) -> Iterator[None]:
         """Around a call of the store that renews the lock itself."""
-        asked_at = self._clock()
+        sent_at = self._clock()
         yield
-        self._confirmed_at = asked_at
+        self._confirmed_at = sent_at
 
 
 class LockHeartbeat:
@@ -339,7 +339,7 @@ def must_renew(now: float, confirmed_at: float, lock_seconds: float) -> bool:
     return now - confirmed_at >= lock_seconds / 2
 
 
-def compacted(rows: Sequence[OutboxRow]) -> dict[int, list[int]]:
+def compact(rows: Sequence[OutboxRow]) -> dict[int, list[int]]:
     """The last row of each key by id, in order, each with the ids of all rows that it represents.
 
     A row without a key represents itself. So does every row of a batch in which one is malformed: that one could

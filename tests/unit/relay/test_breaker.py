@@ -18,7 +18,7 @@ Clock = Callable[[], float]
 def after(breaker: BreakerCount, outcomes: str, at: float = 0.0) -> BreakerCount:
     """The breaker after failures (f) and successes (s), all at one time."""
     for outcome in outcomes:
-        breaker = breaker.succeeded() if outcome == "s" else breaker.failed(at)
+        breaker = breaker.after_success() if outcome == "s" else breaker.after_failure(at)
     return breaker
 
 
@@ -43,16 +43,16 @@ def test_it_is_half_open_after_its_time_and_one_failure_opens_it_for_as_long_aga
     opened = after(BreakerCount(USUAL), "fff", at=10.0)
     assert (opened.state(609.9), opened.allows(609.9)) == (BreakerState.open, False)
     assert (opened.state(610.0), opened.allows(610.0)) == (BreakerState.half_open, True)
-    again = opened.failed(700.0)
+    again = opened.after_failure(700.0)
     assert (again.state(1299.9), again.state(1300.0)) == (BreakerState.open, BreakerState.half_open)
-    assert again.succeeded() == BreakerCount(USUAL)
+    assert again.after_success() == BreakerCount(USUAL)
 
 
 def test_a_half_open_one_allows_as_many_attempts_as_it_is_told() -> None:
     opened = after(BreakerCount(BreakerOptions(half_open_attempts=2)), "fff")
-    once = opened.failed(600.0)
+    once = opened.after_failure(600.0)
     assert once.state(600.0) is BreakerState.half_open
-    assert once.failed(601.0).state(601.0) is BreakerState.open
+    assert once.after_failure(601.0).state(601.0) is BreakerState.open
 
 
 def test_one_that_is_switched_off_allows_everything() -> None:
@@ -66,7 +66,7 @@ def replayed(options: BreakerOptions, steps: list[tuple[float, bool]]) -> list[t
         now += pause
         if breaker.allows(now):
             told.append((now, breaker.state(now), succeeds))
-            breaker = breaker.succeeded() if succeeds else breaker.failed(now)
+            breaker = breaker.after_success() if succeeds else breaker.after_failure(now)
     return told
 
 

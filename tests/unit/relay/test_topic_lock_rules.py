@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from inorder.model.outbox_row import OutboxRow
 from inorder.relay.stores.ports import TopicBacklog
-from inorder.relay.topic_lock_batch import Topics, compacted, includes, must_renew, oldest_wait
+from inorder.relay.topic_lock_batch import Topics, compact, includes, must_renew, oldest_wait
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -46,19 +46,19 @@ def test_a_lock_is_asked_for_when_half_its_time_is_over(age: float, asks: bool) 
 def test_the_last_message_of_a_key_stands_for_the_earlier_ones(
     keys: list[bytes | None], expected: dict[int, list[int]]
 ) -> None:
-    found = compacted([row(number, key) for number, key in enumerate(keys, 1)])
+    found = compact([row(number, key) for number, key in enumerate(keys, 1)])
     assert found == expected
     assert list(found) == sorted(found), "in id order"
 
 
 def test_a_batch_with_a_malformed_message_is_not_compacted() -> None:
-    assert compacted([row(1, b"a"), row(2, b"a", "no"), row(3, b"a")]) == {1: [1], 2: [2], 3: [3]}
+    assert compact([row(1, b"a"), row(2, b"a", "no"), row(3, b"a")]) == {1: [1], 2: [2], 3: [3]}
 
 
 @given(st.lists(st.sampled_from([b"a", b"b", b"c", None])))
 def test_every_message_is_stood_for_once_and_by_none_before_it(keys: list[bytes | None]) -> None:
     rows = [row(number, key) for number, key in enumerate(keys, 1)]
-    found = compacted(rows)
+    found = compact(rows)
     assert sorted(id for ids in found.values() for id in ids) == [each.id for each in rows]
     assert all(max(ids) == id for id, ids in found.items())
 

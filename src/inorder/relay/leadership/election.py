@@ -123,7 +123,7 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """The coordinator asks for the partition back, or we leave the group."""
+    """The coordinator takes the partition back, or we leave the group."""
 
     now: float
 

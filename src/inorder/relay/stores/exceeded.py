@@ -179,8 +179,8 @@ class SqlExceededStore:
 
 def filter_parameters(wanted: ExceededFilter) -> dict[str, Any]:
     """The parameters of a filter, with `any_…` true for each field that matches everything."""
-    asked = asdict(wanted)
-    return asked | {f"any_{name}": value is None for name, value in asked.items()}
+    fields = asdict(wanted)
+    return fields | {f"any_{name}": value is None for name, value in fields.items()}
 
 
 def exceeded_tables(dialect: Dialect) -> list[str]:

@@ -261,10 +261,10 @@ class PollingExceededStore:
         self._database.close()
 
     def _matching(self, where: Transaction | Installed, wanted: ExceededFilter) -> list[ExceededRow]:
-        asked = filter_parameters(wanted)
+        parameters = filter_parameters(wanted)
         if wanted.code is not None:
-            asked["code"] = f"{wanted.code}: %"
-        return [self._row(*found) for found in self._tables.execute(where, "list", **asked).rows]
+            parameters["code"] = f"{wanted.code}: %"
+        return [self._row(*found) for found in self._tables.execute(where, "list", **parameters).rows]
 
     def _row(self, id: int, retries: int, gone_at: Any, reason: str | None, created: Any, *columns: Any) -> ExceededRow:
         # An event without a row is only an id: its row was never visible.

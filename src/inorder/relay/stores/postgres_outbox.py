@@ -14,7 +14,7 @@ one, and one of them takes the lock.
 |---|---|
 | the holder ends between our try and check | no lock is seen: we stay awake and try again                       |
 | the holder ends after our check           | its notification is on its way to us                               |
-| the holder dies                           | nothing notifies; the others read the table when their wait is over |
+| the holder dies                           | nothing notifies; the others read the table after their wait       |
 | our own notification comes back to us     | it names the process that sent it, and is ignored                  |
 """
 
@@ -60,7 +60,7 @@ class PostgresSleeping(ABC):
             self._listener().end()
 
     @abstractmethod
-    def _listener(self) -> Listener:
+    def _listener(self) -> PublisherListener:
         """The listener on the current connection."""
 
 
@@ -77,7 +77,7 @@ class PostgresOutboxStore(PostgresSleeping):
         self._statements = render_statements(table, self._layout, shard)
         self._reading = PostgresReconnecting(url, "inorder relay (read)")
         self._purging = PostgresReconnecting(url, "inorder relay (purge)")
-        self._listening: Listener | None = None
+        self._listening: PublisherListener | None = None
         if archive and layout != "native":
             raise ConfigurationError(
                 f"Published rows of the layout {layout!r} cannot be kept.",
@@ -86,7 +86,6 @@ class PostgresOutboxStore(PostgresSleeping):
         self._archive = Archive(table) if archive else None
 
     def read(self, scan: Scan, limit: int) -> Page:
-        """One statement."""
         parameters = {"above": scan.above, "limit": limit, "probes": list(scan.probes), "others_to": others_to(scan)}
         if not self._shard.is_whole:
             found = self._read_shard("walk_shard" if scan.walk else "read_shard", parameters)
@@ -119,7 +118,7 @@ class PostgresOutboxStore(PostgresSleeping):
         return self._mark("mark_again", {"leader_id": leader_id, "ids": list(ids)}) if ids else []
 
     def reset(self, leader_id: UUID) -> int:
-        """Reads the whole table."""
+        """Reads the whole table, because no index knows marks."""
         refuse_unmarkable(self._layout)
         with postgres_errors():
             return self._reader().execute(self._statements["reset"], {"leader_id": leader_id}).rowcount
@@ -166,10 +165,10 @@ class PostgresOutboxStore(PostgresSleeping):
         connection, is_new = self._reading.get()
         if is_new:
             connection.execute(self._statements["plan_by_index"])
-            self._listening = Listener(connection, self._table, hands_over=not self._shard.is_whole)
+            self._listening = PublisherListener(connection, self._table, hands_over=not self._shard.is_whole)
         return connection
 
-    def _listener(self) -> Listener:
+    def _listener(self) -> PublisherListener:
         self._reader()
         assert self._listening is not None  # noqa: S101 - every reader has one
         return self._listening
@@ -181,7 +180,7 @@ class PostgresSleeper(PostgresSleeping):
     def __init__(self, url: str, table: str) -> None:
         self._table = sql.quoted(table)
         self._connecting = PostgresReconnecting(url, "inorder relay (sleep)")
-        self._listening: Listener | None = None
+        self._listening: PublisherListener | None = None
 
     def begin_sleep(self) -> bool:
         with postgres_errors():
@@ -190,10 +189,10 @@ class PostgresSleeper(PostgresSleeping):
     def close(self) -> None:
         self._connecting.close()
 
-    def _listener(self) -> Listener:
+    def _listener(self) -> PublisherListener:
         connection, is_new = self._connecting.get()
         if self._listening is None or is_new:
-            self._listening = Listener(connection, self._table, hands_over=True)
+            self._listening = PublisherListener(connection, self._table, hands_over=True)
         return self._listening
 
 
@@ -204,7 +203,7 @@ def render_statements(table: str, layout: Layout, shard: Shard) -> dict[str, str
     return {name: statement.format(**parts) for name, statement in named.items() if name != "mine"}
 
 
-class Listener:
+class PublisherListener:
     """Sleeps on one connection; a new connection needs a new listener."""
 
     def __init__(self, connection: psycopg.Connection[Any], table: str, *, hands_over: bool) -> None:
