@@ -28,7 +28,6 @@ class MemoryTopicTables:
     last_id: int = 0
 
     def insert(self, topic: str, key: bytes | None, value: bytes | None, *, flaw: str = "") -> int:
-        """Commits one message."""
         with self.changed:
             self.last_id += 1
             self.rows[self.last_id] = OutboxRow(self.last_id, topic, key, value, (), None, None, flaw)
@@ -58,11 +57,9 @@ class MemoryTopicTables:
             self.rows[id] = self.exceeded.pop(id)[0]
 
     def begin_sleep(self) -> bool:
-        """Always possible."""
         return True
 
     def wait(self, seconds: float) -> bool:
-        """Until a message comes."""
         with self.changed:
             return self.changed.wait(seconds)
 
@@ -73,7 +70,6 @@ class MemoryTopicTables:
         """Nothing to close."""
 
     def moment(self) -> datetime:
-        """Now, by the clock of the database."""
         return datetime.fromtimestamp(self.clock(), UTC)
 
 
@@ -88,7 +84,6 @@ class MemoryTopicStore:
         """All columns are there."""
 
     def topics(self) -> list[str]:
-        """By name."""
         with self._tables.changed:
             return sorted({row.topic for row in self._tables.rows.values()})
 
@@ -103,14 +98,12 @@ class MemoryTopicStore:
             return True
 
     def read(self, topic: str, limit: int) -> list[OutboxRow]:
-        """By id."""
         with self._tables.changed:
             parked = self._tables.parked()
             found = (row for _, row in sorted(self._tables.rows.items()) if row.topic == topic)
             return [row for row in found if row.key is None or (topic, row.key) not in parked][:limit]
 
     def stamp(self, topic: str, worker: UUID, session: UUID, ids: Sequence[int]) -> int:
-        """All at once."""
         with self._tables.changed:
             self._require(topic, worker)
             found = [id for id in ids if id in self._tables.rows and self._tables.rows[id].topic == topic]
@@ -118,14 +111,12 @@ class MemoryTopicStore:
             return len(found)
 
     def delete(self, topic: str, worker: UUID, session: UUID, ids: Sequence[int], group_size: int) -> int:
-        """Group by group."""
         return sum(
             self._delete(topic, worker, session, ids[start : start + group_size])
             for start in range(0, len(ids), group_size)
         )
 
     def heartbeat(self, topic: str, worker: UUID) -> bool:
-        """Only while the row names us."""
         with self._tables.changed:
             row = self._ours(topic, worker)
             if row is not None:
@@ -133,7 +124,6 @@ class MemoryTopicStore:
             return row is not None
 
     def unlock(self, topic: str, worker: UUID) -> None:
-        """Sent to the end."""
         with self._tables.changed:
             row = self._ours(topic, worker)
             if row is not None:
@@ -141,7 +131,6 @@ class MemoryTopicStore:
                 self._write(row, locked_by=None, locked_at=None, error=False, retries=0, last_processed_at=done)
 
     def fail(self, topic: str, worker: UUID) -> None:
-        """It rests."""
         with self._tables.changed:
             row = self._ours(topic, worker)
             if row is not None:
@@ -149,14 +138,12 @@ class MemoryTopicStore:
                 self._write(row, locked_by=None, locked_at=now, error=True, retries=row.retries + 1)
 
     def touch_empty(self, except_topics: Collection[str]) -> None:
-        """Those that nobody has."""
         with self._tables.changed:
             for row in list(self._tables.locks.values()):
                 if row.locked_by is None and row.topic not in except_topics:
                     self._write(row, last_processed_at=self._tables.moment())
 
     def pending(self) -> list[TopicBacklog]:
-        """By name."""
         with self._tables.changed:
             names = sorted({*self.topics(), *self._tables.locks})
             return [self._pending(self._tables.locks.get(name, TopicBacklog(name))) for name in names]

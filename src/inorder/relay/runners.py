@@ -309,13 +309,6 @@ class TopicLogs:
         return log
 
 
-class Unwoken(PollingSleeper):
-    """A sleeper where publishers cannot wake anybody."""
-
-    def close(self) -> None:
-        """Nothing to give back."""
-
-
 def topic_store(settings: Settings, application_name: str) -> SqlTopicStore:
     """Messages and lock rows of the settings."""
     database = open_database(settings.database.require_url(), application_name)
@@ -350,7 +343,7 @@ def _shown(state: TopicBacklog, wait: float) -> dict[str, Any]:
 def _rest(settings: Settings, stop: threading.Event) -> IdlePause:
     url, idle = settings.database.require_url(), settings.relay.topic_lock.idle_ms / 1000
     if not layout(LAYOUT, dialect_of(url)).wakes_us:
-        return IdlePause(Unwoken(), stop=stop, idle_seconds=idle)
+        return IdlePause(PollingSleeper(), stop=stop, idle_seconds=idle)
     sleeper = _postgres_sleeper(url, settings.relay.table)
     return IdlePause(sleeper, stop=stop, idle_seconds=idle, brief_seconds=min(idle, BRIEF_SECONDS))
 

@@ -1,4 +1,4 @@
-"""Rows that version 0.1 set aside, in the table that it made, are still there for people."""
+"""Rows that version 0.1 set aside, in the table that it made, are still there for operators."""
 
 from __future__ import annotations
 

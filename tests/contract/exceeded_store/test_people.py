@@ -1,4 +1,4 @@
-"""What people do with rows that were set aside: look, retry, discard, and say why."""
+"""What operators do with exceeded rows: list, retry, discard, and record the reason."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_retry_is_done_for_all_rows_or_for_none(store: SqlExceededStore, datab
     assert [row[0] for row in exactly(database)] == [1]
 
 
-# PostgreSQL gives such ids itself and lets nobody change them, but by inserting another row.
+# PostgreSQL gives such ids itself and lets them be changed only by inserting another row.
 RENUMBER = """WITH gone AS (DELETE FROM outbox RETURNING topic)
 INSERT INTO outbox (id, topic) OVERRIDING SYSTEM VALUE SELECT 1, topic FROM gone"""
 

@@ -1,4 +1,4 @@
-"""A retried row is what it was, column by column, whatever the layout and whatever people added to the table."""
+"""A retried row is what it was, column by column, whatever the layout and whatever columns were added to the table."""
 
 from __future__ import annotations
 

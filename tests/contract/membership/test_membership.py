@@ -12,7 +12,7 @@ from tests.contract.membership.conftest import Members
 def test_who_is_alone_knows_it(members: Members) -> None:
     alone = members.open("a")
     assert alone.beat() == MemberRank(1, 0)
-    assert alone.beat() == MemberRank(1, 0), "beating again makes nobody new"
+    assert alone.beat() == MemberRank(1, 0), "another heartbeat adds no member"
 
 
 def test_every_member_has_a_rank_of_its_own(members: Members) -> None:

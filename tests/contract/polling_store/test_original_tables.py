@@ -66,11 +66,11 @@ def test_keys_that_the_original_gave_up_have_gone_on(original: SqlPlace) -> None
     original.insert(key="a")
     store = original.store()
     assert store.parked() == {}
-    people = PollingExceededStore(original.opened(), "outbox_events")
-    (row,) = people.rows(ExceededFilter())
+    admin = PollingExceededStore(original.opened(), "outbox_events")
+    (row,) = admin.rows(ExceededFilter())
     assert (row.id, row.key, row.reason, row.code, row.parks) == (1, b"a", "", "", False)
     assert row.exceeded_at.isoformat() == "2023-01-02T00:00:00+00:00"
-    assert [row.id for row in people.settle(ExceededFilter(), "retry", "")] == [1]
+    assert [row.id for row in admin.settle(ExceededFilter(), "retry", "")] == [1]
     assert [event.id for event in store.missing(0, 9)] == [1, 3, 7]
     assert store.state().exceeded == 0
 

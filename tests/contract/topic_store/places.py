@@ -19,7 +19,7 @@ TABLE = "kafka_messages"
 
 
 class Place(ABC):
-    """Both tables, and what people and other programs do to them."""
+    """Both tables, and what operators and other programs do to them."""
 
     @abstractmethod
     def store(self) -> TopicStore:

@@ -10,7 +10,7 @@ from inorder.relay.leadership.share import HandOver
 
 
 @pytest.mark.parametrize(
-    ("told", "is_idle"),
+    ("answers", "is_idle"),
     [
         ([], True),
         ([False], True),
@@ -24,9 +24,9 @@ from inorder.relay.leadership.share import HandOver
         ([False, True, False], False),
     ],
 )
-def test_a_loop_has_stopped_when_it_asks_again_after_a_no(told: list[bool], is_idle: bool) -> None:
+def test_a_loop_has_stopped_when_it_asks_again_after_a_no(answers: list[bool], is_idle: bool) -> None:
     notice = HandOver()
-    for answer in told:
+    for answer in answers:
         notice.record(answer)
     assert notice.is_idle is is_idle
     assert notice.wait(0) is is_idle

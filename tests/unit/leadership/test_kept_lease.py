@@ -137,7 +137,7 @@ def test_an_extension_that_hangs_ends_leadership_before_the_lease_ends(
     assert not lease.acquire()
     asked = len(server.asked)
     assert not any(lease.acquire() for _ in range(100))
-    assert len(server.asked) == asked, "nobody races while a request hangs"
+    assert len(server.asked) == asked, "no instance competes while a request hangs"
     hung.over.set()
     server.answer = yes
     eventually(lease.acquire)

@@ -1,4 +1,4 @@
-"""A share is fair, moves no more than it must, and nobody holds more than it."""
+"""A share is fair, moves no more than it must, and no instance holds more than it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_highest_shards_are_given_up_and_no_more_than_needed(held: frozenset
 
 @dataclass
 class Crowd:
-    """A membership that tells what the test says."""
+    """A membership that returns what the test says."""
 
     standing: MemberRank = ALONE
     beats: int = 0
@@ -181,7 +181,7 @@ def test_a_lease_is_given_up_when_its_loop_has_stopped(crowd: Crowd, clock: Cloc
     crowd.standing = MemberRank(2, 0)
     clock.now = 1.0
     assert [lease.acquire() for lease in shared] == [True, True, False, False]
-    assert [lease.acquired for lease in leases] == [2, 2, 2, 2], "extended, so that nobody begins meanwhile"
+    assert [lease.acquired for lease in leases] == [2, 2, 2, 2], "extended, so that no other begins meanwhile"
     assert [lease.released for lease in leases] == [0, 0, 0, 0]
     assert [lease.acquire() for lease in shared] == [True, True, False, False]
     assert [lease.released for lease in leases] == [0, 0, 1, 1]

@@ -190,6 +190,6 @@ def deaths(plan: Mapping[int, bool]) -> Effect:
             return effect()
         finally:
             if dies:
-                raise Dying  # whatever the effect said, nobody heard it
+                raise Dying  # the answer is lost
 
     return fate

@@ -23,7 +23,7 @@ from tests.unit.relay.test_simulation import HASTE
 
 @dataclass
 class World:
-    """What the loop works on, and what it told."""
+    """What the loop works on, and the events it reported."""
 
     outbox: MemoryOutbox = field(default_factory=MemoryOutbox)
     broker: MemoryBroker = field(default_factory=MemoryBroker)
@@ -42,7 +42,7 @@ class World:
     def sent(self, topic: str = "t") -> list[bytes | None]:
         return [row.value for row in self.broker.records if row.topic == topic]
 
-    def told(self, kind: type[Any]) -> Sequence[Any]:
+    def events_of(self, kind: type[Any]) -> Sequence[Any]:
         return [event for event in self.events if isinstance(event, kind)]
 
 
@@ -77,5 +77,5 @@ def running(
 
 
 def malformed(id: int, flaw: str, *, topic: str = "t", key: bytes | None = b"k") -> OutboxRow:
-    """A row that somebody else wrote wrongly."""
+    """A row that another program wrote incorrectly."""
     return OutboxRow(id, topic, key, b"v", (), None, None, flaw)

@@ -61,13 +61,13 @@ def test_one_that_is_switched_off_allows_everything() -> None:
 
 def replayed(options: BreakerOptions, steps: list[tuple[float, bool]]) -> list[tuple[float, BreakerState, bool]]:
     """Asks the database at some times, where that is allowed; each time, the state before and what came of it."""
-    breaker, now, told = BreakerCount(options), 0.0, list[tuple[float, BreakerState, bool]]()
+    breaker, now, changes = BreakerCount(options), 0.0, list[tuple[float, BreakerState, bool]]()
     for pause, succeeds in steps:
         now += pause
         if breaker.allows(now):
-            told.append((now, breaker.state(now), succeeds))
+            changes.append((now, breaker.state(now), succeeds))
             breaker = breaker.after_success() if succeeds else breaker.after_failure(now)
-    return told
+    return changes
 
 
 @given(
@@ -83,10 +83,10 @@ def test_whatever_happens_it_is_never_asked_while_open_and_never_shut_out_for_lo
     options: BreakerOptions, steps: list[tuple[float, bool]]
 ) -> None:
     """Told by a plain count of what was asked, without a look into the breaker."""
-    told = replayed(options, steps)
+    changes = replayed(options, steps)
     failures, opened_at, attempts = 0, float("-inf"), 0
     is_open = False
-    for at, state, succeeds in told:
+    for at, state, succeeds in changes:
         assert not is_open or at - opened_at >= options.open_seconds
         assert state is (BreakerState.half_open if is_open else BreakerState.closed)
         if succeeds:
@@ -100,14 +100,14 @@ def test_whatever_happens_it_is_never_asked_while_open_and_never_shut_out_for_lo
 
 @given(st.lists(st.floats(0.0, 5.0), min_size=1, max_size=300))
 def test_a_database_that_is_down_is_asked_a_bounded_number_of_times(pauses: list[float]) -> None:
-    """Five minutes of failures cost the threshold and no more, however often somebody wants to ask."""
+    """Five minutes of failures cost the threshold and no more, however often the database would be queried."""
     steps = [(pause, False) for pause in pauses]
     asked = [at for at, _, _ in replayed(USUAL, steps) if at <= 300.0]
     assert len(asked) <= USUAL.threshold
 
 
-def guarded(clock: Clock, told: list[tuple[str, BreakerState]] | None = None) -> CircuitBreaker:
-    heard = [] if told is None else told
+def guarded(clock: Clock, changes: list[tuple[str, BreakerState]] | None = None) -> CircuitBreaker:
+    heard = [] if changes is None else changes
     return CircuitBreaker("outbox", USUAL, clock, lambda name, state: heard.append((name, state)))
 
 
@@ -117,8 +117,8 @@ def fail(guard: CircuitBreaker, error: Exception) -> None:
 
 
 def test_a_guard_counts_reads_and_writes_alike_and_tells_when_it_opens_and_closes() -> None:
-    now, told = [0.0], list[tuple[str, BreakerState]]()
-    guard = guarded(lambda: now[0], told)
+    now, changes = [0.0], list[tuple[str, BreakerState]]()
+    guard = guarded(lambda: now[0], changes)
     for _ in range(3):
         assert guard.allows()
         fail(guard, UnreachableError("The database is away."))
@@ -127,7 +127,7 @@ def test_a_guard_counts_reads_and_writes_alike_and_tells_when_it_opens_and_close
     assert (guard.allows(), guard.state) == (True, BreakerState.half_open)
     guard.succeed()
     assert guard.state is BreakerState.closed
-    assert told == [("outbox", BreakerState.open), ("outbox", BreakerState.closed)]
+    assert changes == [("outbox", BreakerState.open), ("outbox", BreakerState.closed)]
 
 
 @pytest.mark.parametrize("error", [FencedError("Another one."), PermanentError("Never.")], ids=["fenced", "permanent"])

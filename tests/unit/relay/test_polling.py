@@ -21,7 +21,7 @@ def test_a_busy_round_costs_one_read_one_transaction_and_one_settlement() -> Non
     world.run()
     counts = Counter(world.effects)
     assert world.sent() == [str(number) for number in range(2500)]
-    # The first rounds are smaller, because nobody knows how large the rows are.
+    # The first rounds are smaller, because the size of the rows is unknown.
     assert counts["publish"] == counts["settle"] <= 4
     assert (counts["read"], counts["holders"]) == (counts["settle"], 0)
 

@@ -24,13 +24,13 @@ from tests.unit.relay.test_simulation import HASTE
 
 
 class Strict(MemoryShardLog):
-    """A broker that refuses one value until it is told to relent; it may or may not say which row it was."""
+    """A broker that refuses one value until the test makes it accept; it may or may not say which row it was."""
 
-    def __init__(self, broker: MemoryBroker, *, tells: bool = True) -> None:
+    def __init__(self, broker: MemoryBroker, *, names_row: bool = True) -> None:
         super().__init__(broker)
         self.relents = threading.Event()
         self.refusals = 0
-        self._tells = tells
+        self._tells = names_row
 
     def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
         bad = next((row for row in rows if row.value == b"bad"), None)
@@ -55,9 +55,9 @@ class Scene:
 
 
 @contextmanager
-def scene(policy: Policy, *, tells: bool = True, batch_size: int = 50) -> Iterator[Scene]:
+def scene(policy: Policy, *, names_row: bool = True, batch_size: int = 50) -> Iterator[Scene]:
     outbox, broker, stop = MemoryOutbox(), MemoryBroker(), threading.Event()
-    exceeded, strict = MemoryExceeded(outbox), Strict(broker, tells=tells)
+    exceeded, strict = MemoryExceeded(outbox), Strict(broker, names_row=names_row)
     for number in range(20):
         outbox.insert("t", "t", b"other%d" % number, b"fine")
     for value in (b"good", b"bad", b"behind", b"last"):
@@ -80,10 +80,10 @@ def scene(policy: Policy, *, tells: bool = True, batch_size: int = 50) -> Iterat
         thread.join()
 
 
-@pytest.mark.parametrize("tells", [True, False])
+@pytest.mark.parametrize("names_row", [True, False])
 @pytest.mark.parametrize("batch_size", [1, 3, 50])
-def test_a_bad_record_parks_its_key_and_nothing_else(tells: bool, batch_size: int, eventually: Eventually) -> None:
-    with scene("park", tells=tells, batch_size=batch_size) as found:
+def test_a_bad_record_parks_its_key_and_nothing_else(names_row: bool, batch_size: int, eventually: Eventually) -> None:
+    with scene("park", names_row=names_row, batch_size=batch_size) as found:
         eventually(lambda: found.exceeded.rows)
         eventually(lambda: found.values().count(b"fine") == 20)
         assert found.values(b"k") == [b"good"]

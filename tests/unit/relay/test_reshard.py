@@ -209,14 +209,14 @@ def test_what_is_registered_already_is_left_as_it_is() -> None:
     world = World()
     world.registry.register(ONE)
     assert world.resharding().run(ONE).epoch == 1
-    assert world.brokers[0].epoch == 0, "nobody was fenced"
+    assert world.brokers[0].epoch == 0, "no owner was fenced"
 
 
 def test_instances_that_nobody_fences_get_time_to_notice() -> None:
-    world, told = World(), list[str]()
+    world, seen = World(), list[str]()
     world.registry.register(ONE)
-    world.resharding().run(THREE, wait=lambda: told.append(str(world.registry.read())))
-    assert "target=Setup(group='g', strategy='drain', shards=3)" in told[0]
+    world.resharding().run(THREE, wait=lambda: seen.append(str(world.registry.read())))
+    assert "target=Setup(group='g', strategy='drain', shards=3)" in seen[0]
 
 
 @pytest.mark.parametrize("name", ["group", "strategy", "shards"])

@@ -124,7 +124,7 @@ class FaultyLog(Shaky):
 
 
 class Partial(Shaky):
-    """A log without transactions: part of a batch arrives, and the relay is told which part, or is told nothing."""
+    """A log without transactions: part of a batch arrives, and the relay learns which part, or nothing."""
 
     def __init__(self, broker: MemoryBroker, chance: random.Random) -> None:
         super().__init__(MemoryUnfencedLog(broker), chance)

@@ -2,7 +2,7 @@
 
 Real workers run against tables and a broker in memory. Faults come from a seed: an answer of the database that is lost,
 with the statement done or not; a batch of which a part arrives; a worker that dies on the spot and leaves its lock; and
-somebody who makes locks old, so that two workers believe that they have one topic.
+a thread that makes locks old, so that two workers believe that they have one topic.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def keep_working(tables: MemoryTopicTables, broker: MemoryBroker, seed: int, sto
 
 
 def age_locks(tables: MemoryTopicTables, seed: int, stop: threading.Event) -> None:
-    """Makes a lock stale now and then, whoever has it."""
+    """Makes a lock stale now and then, whichever worker has it."""
     chance = random.Random(seed)
     while not stop.wait(0.003):
         with tables.changed:
