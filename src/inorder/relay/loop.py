@@ -84,7 +84,7 @@ class LeaderLoop(ABC, Generic[AnyTerm]):
         try:
             term.take_over()
             self._options.confirm()
-            self._leadership.acquire(term.leader_id)
+            self._leadership.begin_term(term.leader_id)
             while self._leadership.leads() and not self._options.stop.is_set():
                 self._step(term)
                 self._leadership.read_meter()
@@ -329,8 +329,8 @@ class Leadership:
         self._leads_until = options.clock() + options.pace.check
         return True
 
-    def acquire(self, leader_id: UUID) -> None:
-        """A term has begun."""
+    def begin_term(self, leader_id: UUID) -> None:
+        """Reports that this instance owns the shard."""
         kind = LeaderRefreshed if self._known_leader else LeaderAcquired
         self.progress.leader_id = self._known_leader = leader_id
         self.progress.terms += 1
@@ -352,7 +352,7 @@ class Leadership:
         self._options.stop.wait(self._options.pace.lease)
 
     def resign(self) -> None:
-        """The loop has ended."""
+        """Reports the end of ownership and releases the lease, because the loop has ended."""
         self.revoke()
         self.release_lease()
 

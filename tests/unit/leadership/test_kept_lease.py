@@ -200,7 +200,7 @@ def test_releasing_does_not_wait_for_a_server_that_hangs(server: Server, hung: H
     server.answer = hung
     asked = len(server.asked)
     eventually(lambda: len(server.asked) > asked)
-    with pytest.raises(TransientError, match="runs out by itself"):
+    with pytest.raises(TransientError, match="expires by itself"):
         lease.release()
     assert server.released == 0
 
