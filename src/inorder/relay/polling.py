@@ -56,7 +56,7 @@ What if …
 | the surroundings …                    | then                                                                         |
 |---|---|
 | a transaction stays open for hours    | all ids missing meanwhile are kept; each read includes them                  |
-| holders of ids cannot be named        | gaps have `missing_max_retries` looks, then they go to exceeded              |
+| holders of ids cannot be named        | gaps get `missing_max_retries` reads, then they go to exceeded               |
 | ids jump far ahead                    | the large gap is crossed as a whole, once proven empty (`LargeIdGap`)        |
 | rows come from a replica that lags    | it decides only what is sent, never what is dead                             |
 | an operator sets the offset back      | the marker is ignored, and what is above the offset is sent again            |
@@ -153,8 +153,8 @@ class PollingLoop(LeaderLoop["PollingTerm"]):
 
     def _step(self, term: PollingTerm) -> None:
         if self._missing_breaker.allows():
-            term.tend()
-        if not term.poll():
+            term.run_missing_round()
+        if not term.run_outbox_round():
             self._options.stop.wait(self._options.queue_wait)
 
     def _confirm(self, confirm: Callable[[], None]) -> None:
@@ -242,7 +242,7 @@ class PollingTerm:
             clock=options.clock,
         )
         self._limit = min(options.batch_size, FIRST_ROWS)
-        self._tended_at = self._looked_at = options.clock()
+        self._missing_round_at = self._tables_read_at = options.clock()
         self._round = Round(0, Step((), 0))
         self._in_flight: Sequence[OutboxRow] = ()
 
@@ -261,8 +261,8 @@ class PollingTerm:
         log.info("relay.taken_over", extra=figures)
         return len(self._missing.ids)
 
-    def poll(self) -> bool:
-        """The outbox round: rows above the offset, and missing ones that have appeared; whether there were any."""
+    def run_outbox_round(self) -> bool:
+        """Rows above the offset, and missing ones that have appeared; whether there were any."""
         self._breaker = self._outbox_breaker
         with self._breaker.count_failures():
             unseen, is_all = self._missing.unseen(self._options.missing_batch_size)
@@ -278,22 +278,22 @@ class PollingTerm:
         self._breaker.succeed()
         return (bool(rows) and (taken.large_gap_to is None or crossed is not None)) or not is_all
 
-    def tend(self) -> None:
-        """The missing round: what is due to be tried again, and what operators or time have changed."""
+    def run_missing_round(self) -> None:
+        """What is due to be tried again, and what operators or time have changed."""
         now = self._clock()
         self._breaker = self._missing_breaker
-        is_due = now - self._tended_at >= self._options.missing_wait
-        looks = bool(self._parking.parked()) and now - self._looked_at >= self._options.look_wait
+        is_due = now - self._missing_round_at >= self._options.missing_wait
+        reads_tables = bool(self._parking.parked()) and now - self._tables_read_at >= self._options.look_wait
         waiting = self._parking.due(now)
         if is_due:
-            self._tended_at = now
+            self._missing_round_at = now
             self._count_patience()
-        if is_due or looks:
-            self._looked_at = now
-            self._look_at_tables()
+        if is_due or reads_tables:
+            self._tables_read_at = now
+            self._read_tables()
         if waiting:
             self._try_again(waiting)
-        if is_due or looks or waiting:
+        if is_due or reads_tables or waiting:
             self._breaker.succeed()
 
     def in_flight(self) -> Sequence[OutboxRow]:
@@ -441,7 +441,7 @@ class PollingTerm:
             if not self._parking.waits_again(each, 1):
                 self._missing.look_at(id for id in each.ids if id not in present)
 
-    def _look_at_tables(self) -> None:
+    def _read_tables(self) -> None:
         """Finds events that operators put back, and keys that they released."""
         with self._breaker.count_failures():
             parked = waiting_keys(self._tables.store.parked(), self._options.policy) if self._options.keep_order else {}
