@@ -69,7 +69,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
@@ -99,7 +99,16 @@ from inorder.relay.polling_rules import (
     writes,
 )
 from inorder.relay.scan import FIRST_ROWS, next_limit
-from inorder.relay.stores.ports import LAST_ID, Exceeding, MissingEvent, OutboxStore, PollingStore, Scan, Settlement
+from inorder.relay.stores.ports import (
+    LAST_ID,
+    Exceeding,
+    Key,
+    MissingEvent,
+    OutboxStore,
+    PollingStore,
+    Scan,
+    Settlement,
+)
 from inorder.relay.term import Batch
 
 log = logging.getLogger("inorder.relay")
@@ -255,7 +264,7 @@ class PollingTerm:
             self._offset = self._tables.store.offset()
             self._recover(marker)
             self._missing.load(self._all_missing())
-            parked = waiting_keys(self._tables.store.parked(), self._options.policy) if self._options.keep_order else {}
+            parked = self._parked_keys()
         self._parking = Parking(parked, ordered_by(keep_order=self._options.keep_order))
         figures = {"offset": self._offset, "missing": len(self._missing.ids), "leader_id": str(self.leader_id)}
         log.info("relay.taken_over", extra=figures)
@@ -444,7 +453,7 @@ class PollingTerm:
     def _read_tables(self) -> None:
         """Finds events that operators put back, and keys that they released."""
         with self._breaker.count_failures():
-            parked = waiting_keys(self._tables.store.parked(), self._options.policy) if self._options.keep_order else {}
+            parked = self._parked_keys()
             self._missing.load(self._all_missing())
         for each in self._parking.release(parked):
             self._missing.look_at(each.ids)
@@ -471,6 +480,9 @@ class PollingTerm:
             return
         self._tables.store.settle(found)
         self._offset = found.to_offset
+
+    def _parked_keys(self) -> Mapping[Key, Sequence[int]]:
+        return waiting_keys(self._tables.store.parked(), self._options.policy) if self._options.keep_order else {}
 
     def _all_missing(self) -> Iterator[MissingEvent]:
         above = -LAST_ID

@@ -1,6 +1,6 @@
 """What the strategy `polling` decides, as functions of values, and what an owner remembers between rounds.
 
-`step` decides how far the offset may move after a read, `settlement` what a round writes to the tables, `recovered`
+`step` decides how far the offset may move after a read, `settlement` what a round writes to the tables, `recover`
 what a new owner concludes from the last marker.
 
 `Gaps` and `Missing` remember ids that were not visible. An id is assigned at the INSERT and its row appears at the

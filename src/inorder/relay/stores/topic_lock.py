@@ -18,7 +18,7 @@ from inorder.relay.stores.exceeded import exceeded_tables
 from inorder.relay.stores.ports import TopicBacklog
 
 LAYOUT = "deimos"
-HINT = "`inorder schema sql --layout deimos` prints both tables, `inorder schema install --layout deimos` makes them."
+HINT = "`inorder schema sql --layout deimos` prints both tables, `inorder schema install --layout deimos` creates them."
 
 
 class SqlTopicStore:
