@@ -25,6 +25,8 @@ from inorder.embedded.server import Server
 
 S = TypeVar("S", bound=Server)
 
+# A failed start fails every test of the session that needs the server, so even a very busy machine gets enough time.
+_START_SECONDS = 180
 # Without fsync, since no test simulates a power failure.
 KINDS: Mapping[type[Server], Mapping[str, Any]] = {
     Postgres: {"durable": False},
@@ -72,7 +74,7 @@ class OwnServers:
         return cast("S", found.server)
 
     def _start(self, kind: type[Server]) -> _Started:
-        server = kind(self.folder() / kind.name, **KINDS[kind])
+        server = kind(self.folder() / kind.name, start_seconds=_START_SECONDS, **KINDS[kind])
         try:
             server.start()
         except Exception as error:  # noqa: BLE001 - raised for each test that requests the server
