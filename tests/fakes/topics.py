@@ -149,7 +149,7 @@ class MemoryTopicStore:
                 self._write(row, locked_by=None, locked_at=now, error=True, retries=row.retries + 1)
 
     def touch_empty(self, except_topics: Collection[str]) -> None:
-        """Those that nobody has."""
+        """Only unlocked ones."""
         with self._tables.changed:
             for row in list(self._tables.locks.values()):
                 if row.locked_by is None and row.topic not in except_topics:

@@ -53,7 +53,7 @@ def open_log(
 
 
 def publish(log: ShardLog, rows: Sequence[OutboxRow], marker: bytes) -> None:
-    """As the relay does: goes on with a batch that a busy broker has not acknowledged yet."""
+    """As the relay does: waits for a batch that a busy broker has not acknowledged yet."""
     while True:
         try:
             log.publish(rows, marker)

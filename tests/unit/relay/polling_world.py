@@ -37,7 +37,7 @@ class Dying(BaseException):
 
 @dataclass
 class World:
-    """What relays work on, and everything that they asked for, by name."""
+    """The stores of relays, and all their calls by name."""
 
     options: PollingOptions = OPTIONS
     outbox: MemoryOutbox = field(default_factory=MemoryOutbox)
@@ -192,6 +192,6 @@ def deaths(plan: Mapping[int, bool]) -> Effect:
             return effect()
         finally:
             if dies:
-                raise Dying  # whatever the effect said, nobody heard it
+                raise Dying  # the result of the effect is lost
 
     return fate

@@ -22,7 +22,7 @@ from tests.unit.relay.test_simulation import HASTE
 
 @dataclass
 class World:
-    """What the loop works on, and what it told."""
+    """The stores of a loop, and its events."""
 
     outbox: MemoryOutbox = field(default_factory=MemoryOutbox)
     broker: MemoryBroker = field(default_factory=MemoryBroker)
@@ -74,5 +74,5 @@ def running(
 
 
 def malformed(id: int, flaw: str, *, topic: str = "t", key: bytes | None = b"k") -> OutboxRow:
-    """A row that somebody else wrote wrongly."""
+    """A malformed row of another writer."""
     return OutboxRow(id, topic, key, b"v", (), None, None, flaw)

@@ -23,7 +23,7 @@ HASTE = Pace(back_off=0.001, queue=30.0)
 
 @dataclass
 class Post:
-    """Tables, a broker, and what workers told."""
+    """Tables, a broker, and the events of workers."""
 
     tables: MemoryTopicTables = field(default_factory=MemoryTopicTables)
     broker: MemoryBroker = field(default_factory=MemoryBroker)
@@ -70,7 +70,7 @@ class Post:
 
 @contextmanager
 def working(*workers: TopicWorker, stop: threading.Event) -> Iterator[None]:
-    """Workers on threads, for as long as the block lasts."""
+    """Runs workers on threads for the duration of the block."""
     threads = [threading.Thread(target=worker.run) for worker in workers]
     for thread in threads:
         thread.start()
