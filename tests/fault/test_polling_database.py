@@ -62,7 +62,7 @@ class Watched:
 def test_a_database_that_is_away_for_five_minutes_is_left_alone_and_found_again(
     depot: Depot, eventually: Eventually
 ) -> None:
-    """By the relay's clock: three questions, then none at all, and it goes on by itself when the breaker lets it."""
+    """By the relay's clock: three queries, then none at all, and it continues by itself when the breaker closes."""
     topic = depot.topic()
     with Gate(depot.url) as gate, ExitStack() as stack:
         relay = Watched(depot.settings().model_copy(update={"database": through(depot, gate)}), stack)
@@ -85,7 +85,7 @@ def test_a_database_that_is_away_for_five_minutes_is_left_alone_and_found_again(
 
 
 def through(depot: Depot, gate: Gate) -> object:
-    """The database section of an instance that is behind the gate."""
+    """The database section of an instance behind the gate."""
     return Settings.load(database={"url": gate.url}, relay={"group": depot.group}).database
 
 

@@ -27,7 +27,7 @@ TABLE = "kafka_messages"
 
 @dataclass
 class Office:
-    """One pair of tables, topics of its own, and what its relays told."""
+    """One pair of tables, its own topics, and the events of its relays."""
 
     url: str
     bootstrap: str
