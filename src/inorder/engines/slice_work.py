@@ -6,13 +6,14 @@ that also moves the pointer of the partition. An engine only reads slices, hands
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from inorder.kafka.admin import Extent, Place
-from inorder.model.errors import GuaranteeError
+from inorder.model.errors import GuaranteeError, TransientError, UnknownOutcomeError
 from inorder.model.message import RecordHeaders
 
 PORTION_BYTES: Final = 2 * 1024 * 1024
@@ -237,3 +238,66 @@ def plan(pointer: int, expected: int, batch: Slice) -> Plan:
     if not batch.offsets or batch.next_offset <= pointer:
         return Skip()
     return Apply(max(pointer, batch.offsets[0]))
+
+
+# A COMMIT whose answer is lost.
+
+COMMIT_ATTEMPTS: Final = 3
+
+Transaction = TypeVar("Transaction")
+Result = TypeVar("Result")
+
+
+def settle_commit(
+    begin: Callable[[], AbstractContextManager[Transaction]],
+    write: Callable[[Transaction, Result | None], Result],
+    combine: Callable[[Result, Result], Result],
+    *,
+    what: str,
+    hint: str,
+    retry_on: tuple[type[TransientError], ...] = (),
+) -> Result:
+    """Runs a transaction until it is known whether it is committed, and returns what it did.
+
+    A connection can break after COMMIT was sent and before its answer arrives. The client cannot tell whether the
+    server committed. It neither gives up, which would report applied records as failed, nor assumes success, which
+    would lose records. It runs the same transaction again on a new connection.
+
+    **What is authoritative.** What the transaction itself wrote: the pointer row of a slice, the row of a dead letter.
+    `write` reads it under its lock first. The lock waits until the server has ended the old session, so the second
+    attempt sees its fate: a moved pointer means that it is committed and nothing is left to do, an unmoved one means
+    that it was rolled back and everything is to do.
+
+    **What the caller gets.** `write` receives the result of the attempt whose answer was lost, or None. Where that
+    attempt turns out to be committed, the second one has nothing to report, and the figures of the first are the true
+    ones: `combine(lost, now)` chooses. These figures are hints, as two processes may have applied the same slice.
+
+    **How often.** `COMMIT_ATTEMPTS` times, because each loss means a broken connection and the engine has its own
+    pauses. Then it raises `UnknownOutcomeError`: the slice is read again from the pointer, which is always safe.
+
+    An error of `retry_on` is a known failure that another attempt resolves, such as a compare-and-set that found the
+    pointer moved. Every other error propagates at once: nothing is committed.
+    """
+    lost: Result | None = None
+    failure: TransientError | None = None
+    for _ in range(COMMIT_ATTEMPTS):
+        result: Result | None = None
+        try:
+            with begin() as transaction:
+                result = write(transaction, lost)
+        except UnknownOutcomeError as error:
+            failure = error
+            if result is not None:
+                lost = result if lost is None else combine(lost, result)
+        except retry_on as error:
+            failure = error
+        else:
+            return result if lost is None else combine(lost, result)
+    raise UnknownOutcomeError(
+        f"The outcome of {what} is unknown after {COMMIT_ATTEMPTS} attempts: {failure}", hint=hint
+    )
+
+
+def later_outcome(lost: SliceOutcome, now: SliceOutcome) -> SliceOutcome:
+    """The outcome to report after a lost answer: the first one where the second attempt found all of it applied."""
+    return lost if now.replayed == now.read else now

@@ -78,9 +78,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 
-from inorder.engines.slice_work import PartitionReader, Slice, TopicSource
+from inorder.engines.slice_work import PartitionReader, Slice, TopicSource, settle_commit
 from inorder.kafka.admin import Place
-from inorder.model.errors import GuaranteeError, InorderError, RejectedError, TransientError, UnknownOutcomeError
+from inorder.model.errors import GuaranteeError, InorderError, RejectedError, TransientError
 from inorder.pipeline.decoding import Decision, Decoder, Ignored, Rejected, decode_from
 from inorder.pipeline.mapping import TableMapping, encoded_key
 from inorder.pipeline.stores.ports import (
@@ -92,8 +92,6 @@ from inorder.pipeline.stores.ports import (
     StoredLetter,
     TableStore,
 )
-
-_COMMIT_ATTEMPTS = 3
 
 
 class Fate(StrEnum):
@@ -202,20 +200,17 @@ class Retrier:
         newer = self._newer_records(valid)
         first = valid[0].letter
         newer.read_to(self._end_of_look(valid))
-        before: list[Retried] = []
-        fates: list[Retried] = []
-        for _ in range(_COMMIT_ATTEMPTS):
-            try:
-                with self.store.slice_transaction(first.topic, first.partition) as transaction:
-                    sight = self._sight(transaction, first, is_again=bool(before))
-                    fates = [self._settled(transaction, one, sight, newer) for one in valid]
-            except UnknownOutcomeError:
-                before = _together(before, fates)
-                continue
-            return _together(before, fates)
-        raise UnknownOutcomeError(
-            f"The answer to COMMIT was lost {_COMMIT_ATTEMPTS} times for letters of {first.topic}[{first.partition}].",
-            hint="`inorder dead-letters list` shows which are left; retrying them again is safe.",
+
+        def write(transaction: SliceTransaction, lost: list[Retried] | None) -> list[Retried]:
+            sight = self._sight(transaction, first, is_again=lost is not None)
+            return [self._settled(transaction, one, sight, newer) for one in valid]
+
+        return settle_commit(
+            lambda: self.store.slice_transaction(first.topic, first.partition),
+            write,
+            _combine,
+            what=f"the retry of letters of {first.topic}[{first.partition}]",
+            hint="`inorder dead-letters list` shows which are left; it is safe to retry them again.",
         )
 
     def _newer_records(self, valid: Sequence[_Valid]) -> NewerRecords:
@@ -327,11 +322,9 @@ class Retrier:
         return one.fate(Fate.APPLIED if written.applied else Fate.UNCHANGED)
 
 
-def _together(before: Sequence[Retried], now: Sequence[Retried]) -> list[Retried]:
-    """The fates after a lost answer: a letter that is gone now was settled by us, if we had tried to."""
-    if not before or not now:
-        return list(now or before)
-    return [then if after.fate is Fate.GONE else after for then, after in zip(before, now, strict=True)]
+def _combine(lost: Sequence[Retried], now: Sequence[Retried]) -> list[Retried]:
+    """The fates after a lost answer: this retry settled a letter that is gone now, if its first attempt tried to."""
+    return [then if after.fate is Fate.GONE else after for then, after in zip(lost, now, strict=True)]
 
 
 # Whether a partition has a newer record of a key: the topic is asked, because the table cannot always tell.

@@ -104,13 +104,21 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import assert_never
 
-from inorder.engines.slice_work import Apply, MovedBack, Skip, Slice, SliceOutcome, check_order, plan
-from inorder.model.errors import GuaranteeError, RejectedError, UnknownOutcomeError
+from inorder.engines.slice_work import (
+    Apply,
+    MovedBack,
+    Skip,
+    Slice,
+    SliceOutcome,
+    check_order,
+    later_outcome,
+    plan,
+    settle_commit,
+)
+from inorder.model.errors import GuaranteeError, RejectedError
 from inorder.pipeline.decoding import Decoded, changes_of, dead_letter, decode_from
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.stores.ports import DeadLetter, FoldedRow, RowKey, SliceTransaction, TableStore, Tally, Written
-
-_COMMIT_ATTEMPTS = 3
 
 
 def apply_slice(store: TableStore, mapping: TableMapping, batch: Slice, expected: int = 0) -> SliceOutcome:
@@ -121,39 +129,33 @@ def apply_slice(store: TableStore, mapping: TableMapping, batch: Slice, expected
     """
     check_order(batch)
     try:
-        return _settled(store, _Applying(mapping, batch, expected))
+        return _commit(store, _SliceWriter(mapping, batch, expected))
     except RejectedError:
-        # Nothing of the first try is left. Savepoints cost something, so only a slice that needs them has them.
-        return _settled(store, _Applying(mapping, batch, expected, isolates=True))
+        # The first attempt is rolled back. Savepoints cost time, so only a slice that needs them has them.
+        return _commit(store, _SliceWriter(mapping, batch, expected, isolates=True))
 
 
-def _settled(store: TableStore, applying: _Applying) -> SliceOutcome:
-    batch = applying.batch
-    sent: SliceOutcome | None = None
-    for _ in range(_COMMIT_ATTEMPTS):
-        try:
-            with store.slice_transaction(batch.topic, batch.partition) as transaction:
-                outcome = applying.apply(transaction)
-        except UnknownOutcomeError:
-            sent = outcome
-            continue
-        return sent if sent is not None and outcome.replayed == outcome.read else outcome
-    raise UnknownOutcomeError(
-        f"The answer to COMMIT was lost {_COMMIT_ATTEMPTS} times for {batch}.",
-        hint="The pointer row tells what was applied; the next start reads it.",
+def _commit(store: TableStore, writer: _SliceWriter) -> SliceOutcome:
+    batch = writer.batch
+    return settle_commit(
+        lambda: store.slice_transaction(batch.topic, batch.partition),
+        writer.write,
+        later_outcome,
+        what=str(batch),
+        hint="The pointer row says what is applied; the next start reads it.",
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Applying:
-    """What is done inside the transaction of one slice."""
+class _SliceWriter:
+    """The steps between BEGIN and COMMIT of one slice."""
 
     mapping: TableMapping
     batch: Slice
     expected: int
     isolates: bool = False
 
-    def apply(self, transaction: SliceTransaction) -> SliceOutcome:
+    def write(self, transaction: SliceTransaction, _lost: SliceOutcome | None) -> SliceOutcome:
         batch, pointer = self.batch, transaction.lock_pointer()
         decision = plan(pointer.next_offset, self.expected, batch)
         nothing = SliceOutcome(batch.topic, batch.partition, pointer.next_offset, read=len(batch), replayed=len(batch))

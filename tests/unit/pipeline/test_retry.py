@@ -238,7 +238,7 @@ def test_a_letter_that_a_replay_has_applied_is_settled_and_changes_nothing() -> 
 def test_answers_that_are_always_lost_are_an_error_that_says_what_to_do() -> None:
     history = History().lived(record(2, 7, n=BAD))
     history.store.lost_answers.extend(["rolled back"] * 3)
-    with pytest.raises(UnknownOutcomeError, match=r"lost 3 times for letters of upsert\[0\]"):
+    with pytest.raises(UnknownOutcomeError, match=r"letters of upsert\[0\] is unknown after 3 attempts"):
         history.retry()
     assert history.left == [2]
 
