@@ -1,7 +1,8 @@
-"""What an engine carries out: slices of Kafka partitions in, outcomes out; engines know nothing about tables.
+"""The contract between engines and the work they run: slices of Kafka partitions in, outcomes out.
 
-A *slice* is a run of records of one partition in offset order. The work decides what becomes of it, in one transaction
-that also moves the pointer of the partition. An engine only reads slices, hands them over and reports.
+A *slice* is a run of records of one partition in offset order. The work (a table pipeline, the replication of journals)
+applies it in one transaction that also moves the pointer of the partition. An engine only reads slices, passes them to
+the work and reports outcomes; it knows nothing about tables.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from inorder.model.errors import GuaranteeError, TransientError, UnknownOutcomeE
 from inorder.model.message import RecordHeaders
 
 PORTION_BYTES: Final = 2 * 1024 * 1024
-"""How much one transaction takes. More would make it no faster, and what is made of the values is held in memory."""
+"""The size of one transaction. More would not be faster, and the decoded values are held in memory."""
 
 Measures: TypeAlias = Mapping[str, int]
-"""Figures by name, of which sums make sense (`inorder/journal/replication/tally.py`)."""
+"""Counters by name, which can be summed (`measures.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Slice:
 
     @property
     def next_offset(self) -> int:
-        """Where the pointer stands once this slice is applied."""
+        """The pointer after this slice."""
         return self.offsets[-1] + 1 if self.offsets else 0
 
     def __str__(self) -> str:
@@ -50,43 +51,9 @@ class Slice:
         return f"{self.topic}[{self.partition}] offsets {span}"
 
 
-def portions(batch: Slice, most_bytes: int = PORTION_BYTES) -> Iterator[Slice]:
-    """The slice in pieces of so many bytes of values, or the one record that has more."""
-    first = size = 0
-    for index, value in enumerate(batch.values):
-        length = len(value) if value is not None else 0
-        if size and size + length > most_bytes:
-            yield _piece(batch, slice(first, index))
-            first, size = index, 0
-        size += length
-    yield batch if first == 0 else _piece(batch, slice(first, None))
-
-
-def _piece(batch: Slice, part: slice) -> Slice:
-    return Slice(
-        batch.topic,
-        batch.partition,
-        batch.offsets[part],
-        batch.keys[part],
-        batch.values[part],
-        batch.timestamps[part],
-        batch.headers[part],
-    )
-
-
-def check_order(batch: Slice) -> None:
-    """Refuses a slice whose offsets do not rise: some engine or transformation has shuffled it."""
-    for before, after in pairwise(batch.offsets):
-        if after <= before:
-            raise GuaranteeError(
-                f"Out of order: offset {after} came after {before} in {batch.topic}[{batch.partition}].",
-                hint="Remove any shuffle, repartition or minPartitions between Kafka and the table.",
-            )
-
-
 @dataclass(frozen=True, slots=True)
 class SliceOutcome:
-    """What became of a slice, in records; `read` is the sum of the figures below it."""
+    """What became of the records of a slice; `read` is the sum of the counts below it."""
 
     topic: str
     partition: int
@@ -99,116 +66,101 @@ class SliceOutcome:
     rejected: int = 0
     replayed: int = 0
     measures: Measures = field(default_factory=dict, compare=False)
-    """What the work has measured besides, for whoever serves it; few names, however large the slice."""
-
-
-def merged(one: Measures, other: Measures) -> Measures:
-    """The sums of both.
-
-    >>> merged({"a": 1, "b": 2}, {"b": 3})
-    {'a': 1, 'b': 5}
-    """
-    if not (one and other):
-        return one or other
-    return {**one, **{name: one.get(name, 0) + number for name, number in other.items()}}
-
-
-class SliceWorker(Protocol):
-    """The work, opened: its connections are kept from slice to slice. Used by one thread at a time."""
-
-    def pointers(self, topic: str) -> Mapping[int, Pointer]:
-        """The committed pointers of a topic, by partition: where reading begins."""
-
-    def apply(self, batch: Slice, expected: int) -> SliceOutcome:
-        """Applies what is new in a slice and returns once its fate is known.
-
-        `expected` is the last pointer that was seen committed (0: none). Raises `TransientError` when the environment
-        failed (the slice may be handed over again), `GuaranteeError` when the pointer moved back or the slice is out of
-        order, `RejectedError` when the records cannot be applied.
-        """
-
-    def close(self) -> None:
-        """Gives connections back; the worker may be used again afterwards."""
-
-
-class SliceWork(Protocol):
-    """A pipeline as engines see it.
-
-    It travels pickled to Spark's workers and is a key of their caches. Two that are equal must open equal workers, so
-    make it a frozen dataclass.
-    """
-
-    @property
-    def name(self) -> str:
-        """Of the pipeline, for logs."""
-
-    @property
-    def topics(self) -> tuple[str, ...]:
-        """What is read, all partitions of it."""
-
-    @property
-    def needs_headers(self) -> bool:
-        """Whether `Slice.headers` must be filled, which costs time."""
-
-    def open(self) -> SliceWorker:
-        """A worker, wherever it is called; may raise what `SliceWorker.apply` raises."""
-
-    def __hash__(self) -> int: ...
-
-
-# Split from inorder.pipeline.stores.ports.
+    """What else the work measured; few names, however large the slice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """The authority on how far a partition is applied: all below `next_offset` is in the table."""
+    """The authority on how far a partition is applied: all records below `next_offset` are in the table."""
 
     next_offset: int = 0
     generation: int = 0
 
 
-# What engines need from Kafka: which partitions there are, what they hold, and their records as slices.
+class SliceWorker(Protocol):
+    """An opened work: it keeps its connections from slice to slice. Used by one thread at a time."""
 
+    def pointers(self, topic: str) -> Mapping[int, Pointer]:
+        """The committed pointers of a topic, by partition: where reading begins."""
 
-class Reading(NamedTuple):
-    """What one look brought."""
+    def apply(self, batch: Slice, expected: int) -> SliceOutcome:
+        """Applies what is new in a slice and returns once it is known to be committed.
 
-    slices: list[Slice]
-    """In offset order within each partition; the offsets of one partition rise from look to look."""
-    ended: frozenset[Place]
-    """Partitions whose end was reached, behind all slices; only told by readers that were asked for it."""
-
-
-class PartitionReader(Protocol):
-    """Some partitions being read, committed records only. Used by one thread."""
-
-    def read(self, most: int, seconds: float) -> Reading:
-        """Waits so long for the first record, then takes what is there, at most so many records.
-
-        A broker that is away is waited for. Raises `TransientError` where reading must begin anew, `GuaranteeError`
-        where the record that is due is no longer there.
+        `expected` is the last pointer that was seen committed (0: none). Raises `TransientError` when the environment
+        failed (the slice may be applied again), `GuaranteeError` when the pointer moved back or the slice is out of
+        order, `RejectedError` when the records cannot be applied.
         """
 
     def close(self) -> None:
-        """Lets the connections go."""
+        """Closes the connections; the worker may be used again afterwards."""
+
+
+class SliceWork(Protocol):
+    """A pipeline as engines see it.
+
+    It is pickled to Spark's workers and is a key of their caches. Equal works must open equal workers, so make it a
+    frozen dataclass.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name of the pipeline, for logs."""
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics to read, all partitions of each."""
+
+    @property
+    def needs_headers(self) -> bool:
+        """Whether to fill `Slice.headers`, which costs time."""
+
+    def open(self) -> SliceWorker:
+        """Opens a worker in the process that calls it; may raise what `SliceWorker.apply` raises."""
+
+    def __hash__(self) -> int: ...
+
+
+# What engines need from Kafka: the partitions of a topic, what they hold, and their records as slices.
+
+
+class Reading(NamedTuple):
+    """The result of one read."""
+
+    slices: list[Slice]
+    """In offset order within each partition; the offsets of one partition rise from read to read."""
+    ended: frozenset[Place]
+    """Partitions whose end was reached, after all slices; only filled by readers opened with `reports_ends`."""
+
+
+class PartitionReader(Protocol):
+    """Reads committed records of some partitions. Used by one thread."""
+
+    def read(self, most: int, seconds: float) -> Reading:
+        """Waits at most `seconds` for the first record, then returns what is there, at most `most` records.
+
+        Waits while the broker is away. Raises `TransientError` where the partitions must be opened again,
+        `GuaranteeError` where the next record is no longer in the topic.
+        """
+
+    def close(self) -> None: ...
 
 
 class TopicSource(Protocol):
-    """A cluster; it travels pickled to Spark's workers."""
+    """A Kafka cluster; it is pickled to Spark's workers."""
 
     def extents(self, topic: str) -> Mapping[int, Extent] | None:
-        """The partitions of a topic, or None while there is no such topic. Raises `UnreachableError`."""
+        """The partitions of a topic, or None if it does not exist. Raises `UnreachableError`."""
 
     def partitions(self, topic: str) -> int | None:
-        """How many partitions a topic has, or None while there is no such topic. Raises `UnreachableError`."""
+        """The number of partitions of a topic, or None if it does not exist. Raises `UnreachableError`."""
 
     def open(
-        self, starts: Mapping[Place, int | None], *, headers: bool = False, tells_ends: bool = False
+        self, starts: Mapping[Place, int | None], *, headers: bool = False, reports_ends: bool = False
     ) -> PartitionReader:
-        """Reads each partition from an offset on, or from its first record where that is None."""
+        """Opens a reader of each partition from an offset on, or from its first record if that is None."""
 
 
-# Split from inorder.pipeline.slice.
+# What a worker decides before it writes.
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +170,7 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Records at and above `from_offset` are to be applied."""
+    """Records at and above `from_offset` are new."""
 
     from_offset: int
 
@@ -232,12 +184,22 @@ Plan: TypeAlias = Skip | Apply | MovedBack
 
 
 def plan(pointer: int, expected: int, batch: Slice) -> Plan:
-    """What to do with a slice, given the locked pointer and the last one seen committed (0: none)."""
+    """Decides what to do with a slice, given the locked pointer and the last one seen committed (0: none)."""
     if pointer < expected:
         return MovedBack()
     if not batch.offsets or batch.next_offset <= pointer:
         return Skip()
     return Apply(max(pointer, batch.offsets[0]))
+
+
+def check_order(batch: Slice) -> None:
+    """Refuses a slice whose offsets do not rise: an engine or a transformation has shuffled it."""
+    for before, after in pairwise(batch.offsets):
+        if after <= before:
+            raise GuaranteeError(
+                f"Out of order: offset {after} came after {before} in {batch.topic}[{batch.partition}].",
+                hint="Remove any shuffle, repartition or minPartitions between Kafka and the table.",
+            )
 
 
 # A COMMIT whose answer is lost.
@@ -301,3 +263,41 @@ def settle_commit(
 def later_outcome(lost: SliceOutcome, now: SliceOutcome) -> SliceOutcome:
     """The outcome to report after a lost answer: the first one where the second attempt found all of it applied."""
     return lost if now.replayed == now.read else now
+
+
+# Cutting slices and adding figures.
+
+
+def portions(batch: Slice, most_bytes: int = PORTION_BYTES) -> Iterator[Slice]:
+    """Splits a slice into pieces of at most `most_bytes` bytes of values; a larger record is a piece of its own."""
+    first = size = 0
+    for index, value in enumerate(batch.values):
+        length = len(value) if value is not None else 0
+        if size and size + length > most_bytes:
+            yield _piece(batch, slice(first, index))
+            first, size = index, 0
+        size += length
+    yield batch if first == 0 else _piece(batch, slice(first, None))
+
+
+def _piece(batch: Slice, part: slice) -> Slice:
+    return Slice(
+        batch.topic,
+        batch.partition,
+        batch.offsets[part],
+        batch.keys[part],
+        batch.values[part],
+        batch.timestamps[part],
+        batch.headers[part],
+    )
+
+
+def add_measures(one: Measures, other: Measures) -> Measures:
+    """The sums of both.
+
+    >>> merged({"a": 1, "b": 2}, {"b": 3})
+    {'a': 1, 'b': 5}
+    """
+    if not (one and other):
+        return one or other
+    return {**one, **{name: one.get(name, 0) + number for name, number in other.items()}}

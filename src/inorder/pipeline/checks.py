@@ -12,9 +12,9 @@ from typing import TypeAlias
 import orjson
 
 from inorder.outbox.outbox import Checks
-from inorder.pipeline.decoding import Decoder, Rejected, schema_check, shortened
+from inorder.pipeline.decoding import Decoder, Rejected, schema_check
 from inorder.pipeline.job import schema_text, table_mappings
-from inorder.pipeline.mapping import TableMapping
+from inorder.pipeline.mapping import TableMapping, shorten
 from inorder.settings import Settings
 
 RecordCheck: TypeAlias = Callable[[bytes | None, bytes | None], Rejected | None]
@@ -42,7 +42,7 @@ def document_check(schema: str) -> RecordCheck:
         try:
             flaw = flaw_of(orjson.loads(value))
         except orjson.JSONDecodeError as error:
-            return Rejected("not-json", f"{error}; it begins {shortened(value)}.")
+            return Rejected("not-json", f"{error}; it begins {shorten(value)}.")
         return Rejected("schema-mismatch", flaw) if flaw else None
 
     return check

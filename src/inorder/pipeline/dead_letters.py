@@ -82,7 +82,7 @@ from inorder.engines.slice_work import PartitionReader, Slice, TopicSource, sett
 from inorder.kafka.admin import Place
 from inorder.model.errors import GuaranteeError, InorderError, RejectedError, TransientError
 from inorder.pipeline.decoding import Decision, Decoder, Ignored, Rejected, decode_from
-from inorder.pipeline.mapping import TableMapping, encoded_key
+from inorder.pipeline.mapping import TableMapping, encode_key
 from inorder.pipeline.stores.ports import (
     ConditionalLog,
     DeadLetters,
@@ -110,7 +110,7 @@ class Fate(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Retried:
+class RetryResult:
     """The fate of one letter, with its reason where there is more to say."""
 
     pipeline: str
@@ -122,7 +122,7 @@ class Retried:
 class _UndoneError(InorderError):
     """Undoes what was begun for a letter, which stays, for this reason."""
 
-    def __init__(self, retried: Retried) -> None:
+    def __init__(self, retried: RetryResult) -> None:
         super().__init__(retried.detail)
         self.retried = retried
 
@@ -146,9 +146,9 @@ class _Valid:
         """What the record is, whenever it is applied."""
         return self.letter.generation, self.letter.offset
 
-    def fate(self, fate: Fate, detail: str = "") -> Retried:
+    def fate(self, fate: Fate, detail: str = "") -> RetryResult:
         """Of this letter."""
-        return Retried(self.letter.pipeline, self.letter.id, fate, detail)
+        return RetryResult(self.letter.pipeline, self.letter.id, fate, detail)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,27 +181,27 @@ class Retrier:
     _sent: dict[int, int] = field(default_factory=dict)
     """Offsets in the topic of letters that were sent, and the offsets that they had."""
 
-    def retry(self, letters: Sequence[StoredLetter]) -> list[Retried]:
+    def retry(self, letters: Sequence[StoredLetter]) -> list[RetryResult]:
         """Retries letters of one partition, given in offset order, in one transaction; those settled are gone then."""
         judged = [self._decoded(letter) for letter in letters]
         valid = [one for one in judged if isinstance(one, _Valid)]
         fates = iter(self._retried(valid) if valid else ())
         return [next(fates) if isinstance(one, _Valid) else one for one in judged]
 
-    def _decoded(self, letter: StoredLetter) -> _Valid | Retried:
+    def _decoded(self, letter: StoredLetter) -> _Valid | RetryResult:
         batch = Slice(letter.topic, letter.partition, [letter.offset], [letter.key], [letter.value], [None])
         decoded = decode_from(letter.offset, self.mapping, batch)
         if not decoded.letters:
             return _Valid(letter, decoded.rows[0] if decoded.rows else None)
         [rejected] = decoded.letters
-        return Retried(letter.pipeline, letter.id, Fate.REJECTED, f"{rejected.detail} ({rejected.code})")
+        return RetryResult(letter.pipeline, letter.id, Fate.REJECTED, f"{rejected.detail} ({rejected.code})")
 
-    def _retried(self, valid: Sequence[_Valid]) -> list[Retried]:
+    def _retried(self, valid: Sequence[_Valid]) -> list[RetryResult]:
         newer = self._newer_records(valid)
         first = valid[0].letter
         newer.read_to(self._end_of_look(valid))
 
-        def write(transaction: SliceTransaction, lost: list[Retried] | None) -> list[Retried]:
+        def write(transaction: SliceTransaction, lost: list[RetryResult] | None) -> list[RetryResult]:
             sight = self._sight(transaction, first, is_again=lost is not None)
             return [self._settled(transaction, one, sight, newer) for one in valid]
 
@@ -243,7 +243,7 @@ class Retrier:
         never_applied = cache(lambda: self.letters.never_applied(first.place, first.offset - 1))
         return _Sight(end, self.letters.newest_generation(first.pipeline), never_applied, is_again)
 
-    def _settled(self, transaction: SliceTransaction, one: _Valid, sight: _Sight, newer: NewerRecords) -> Retried:
+    def _settled(self, transaction: SliceTransaction, one: _Valid, sight: _Sight, newer: NewerRecords) -> RetryResult:
         retried = self._judged(transaction, one, sight, newer)
         if retried is None:
             try:
@@ -258,7 +258,9 @@ class Retrier:
             return retried if is_ours else one.fate(Fate.GONE)
         return retried
 
-    def _judged(self, transaction: SliceTransaction, one: _Valid, sight: _Sight, newer: NewerRecords) -> Retried | None:
+    def _judged(
+        self, transaction: SliceTransaction, one: _Valid, sight: _Sight, newer: NewerRecords
+    ) -> RetryResult | None:
         """Why the letter must stay; None where nothing newer is known."""
         if sight.is_again and one.letter.offset not in sight.never_applied():
             return one.fate(Fate.GONE)
@@ -276,7 +278,7 @@ class Retrier:
             return one.fate(Fate.UNPROVEN, f"{later}; whether that has a newer record of the key is not known.")
         return self._objection(one, sight.end, sight, newer) if self.log is None else None
 
-    def _objection(self, one: _Valid, end: int, sight: _Sight, newer: NewerRecords) -> Retried | None:
+    def _objection(self, one: _Valid, end: int, sight: _Sight, newer: NewerRecords) -> RetryResult | None:
         """What the topic has against the letter, looked through up to an offset."""
         if one.row is None:
             return None
@@ -290,7 +292,9 @@ class Retrier:
             case offset:
                 return one.fate(Fate.STALE, f"A newer record of its key is at offset {offset}.")
 
-    def _carried_out(self, transaction: SliceTransaction, one: _Valid, sight: _Sight, newer: NewerRecords) -> Retried:
+    def _carried_out(
+        self, transaction: SliceTransaction, one: _Valid, sight: _Sight, newer: NewerRecords
+    ) -> RetryResult:
         letter = one.letter
         if not transaction.settle(letter.offset, "retry", self.reason):
             return one.fate(Fate.GONE)
@@ -302,27 +306,27 @@ class Retrier:
             return self._written(transaction, one, one.row)
         return self._sent_by(self.log, one, sight, newer)
 
-    def _sent_by(self, log: ConditionalLog, one: _Valid, sight: _Sight, newer: NewerRecords) -> Retried:
-        def objection(offset: int) -> Retried | None:
+    def _sent_by(self, log: ConditionalLog, one: _Valid, sight: _Sight, newer: NewerRecords) -> RetryResult:
+        def objection(offset: int) -> RetryResult | None:
             # Behind the sending: a switch measures the topic once our transaction has ended, or had begun before.
             if not self.takes_records(one.letter.topic):
                 return one.fate(Fate.UNPROVEN, "The topic is being switched, or was; retry it through the table.")
             return self._objection(one, offset, sight, newer)
 
         sent = log.send_unless(one.letter, objection)
-        if isinstance(sent, Retried):
+        if isinstance(sent, RetryResult):
             raise _UndoneError(sent)
         self._sent[sent] = one.letter.offset
         return one.fate(Fate.SENT, f"It is at offset {sent} now.")
 
-    def _written(self, transaction: SliceTransaction, one: _Valid, row: FoldedRow) -> Retried:
+    def _written(self, transaction: SliceTransaction, one: _Valid, row: FoldedRow) -> RetryResult:
         written = transaction.upsert([row], one.letter.generation)
         if written.stale:
             raise _UndoneError(one.fate(Fate.STALE, "Its row became newer meanwhile."))
         return one.fate(Fate.APPLIED if written.applied else Fate.UNCHANGED)
 
 
-def _combine(lost: Sequence[Retried], now: Sequence[Retried]) -> list[Retried]:
+def _combine(lost: Sequence[RetryResult], now: Sequence[RetryResult]) -> list[RetryResult]:
     """The fates after a lost answer: this retry settled a letter that is gone now, if its first attempt tried to."""
     return [then if after.fate is Fate.GONE else after for then, after in zip(lost, now, strict=True)]
 
@@ -369,7 +373,7 @@ class NewerRecords:
         self._by_kafka_key = keys
         self._keys = frozenset(key for some in keys.values() for key in some)
         # The record key of a row is always the same, so records with any other one need not be decoded.
-        self._record_keys = {None, *keys, *map(encoded_key, self._keys)}
+        self._record_keys = {None, *keys, *map(encode_key, self._keys)}
         self._next = start
         self._seen: defaultdict[RowKey, list[int]] = defaultdict(list)
 
@@ -394,7 +398,7 @@ class NewerRecords:
             return Unknown(f"{topic}[{partition}] {held}; {needed} tell whether a newer record of the key came.")
         try:
             # A new reader each time: an end that it tells is then one that was reached behind the end asked for.
-            with closing(self._source.open({self._place: self._next}, tells_ends=True)) as reader:
+            with closing(self._source.open({self._place: self._next}, reports_ends=True)) as reader:
                 self._read_on(reader, end)
         except GuaranteeError as error:
             return Unknown(error.message)

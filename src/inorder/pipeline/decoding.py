@@ -26,9 +26,9 @@ from inorder.pipeline.mapping import (
     KeyReader,
     Refused,
     TableMapping,
-    encoded_key,
+    encode_key,
     json_type,
-    shortened,
+    shorten,
 )
 from inorder.pipeline.stores.ports import NULL, Assigned, DeadLetter, FoldedRow, RowKey
 
@@ -62,18 +62,18 @@ def _blocks(mapping: TableMapping, batch: Slice, first: int, letters: list[DeadL
         block = slice(start, start + _BLOCK)
         offsets, keys, values = batch.offsets[block], batch.keys[block], batch.values[block]
         changes = reader.changes(offsets, keys, values)
-        yield _careful(mapping, batch, range(start, start + len(offsets)), letters) if changes is None else changes
+        yield _decode_each(mapping, batch, range(start, start + len(offsets)), letters) if changes is None else changes
 
 
-def changes_of(
+def decode_changes(
     keys: set[RowKey], from_offset: int, mapping: TableMapping, batch: Slice
 ) -> Iterator[tuple[int, Change]]:
     """The changes of some keys one by one, each with its place in the slice."""
     decode = Decoder(mapping).decode
     for index in range(bisect_left(batch.offsets, from_offset), len(batch)):
         decoded = decode(batch.keys[index], batch.values[index])
-        if isinstance(decoded, Update | Delete) and decoded.key in keys:
-            yield index, (decoded.key, batch.offsets[index], decoded.values if isinstance(decoded, Update) else None)
+        if isinstance(decoded, RowUpdate | RowDelete) and decoded.key in keys:
+            yield index, (decoded.key, batch.offsets[index], decoded.values if isinstance(decoded, RowUpdate) else None)
 
 
 def dead_letter(batch: Slice, index: int, code: str, detail: str) -> DeadLetter:
@@ -83,14 +83,14 @@ def dead_letter(batch: Slice, index: int, code: str, detail: str) -> DeadLetter:
     return DeadLetter(batch.offsets[index], code, detail, batch.keys[index], batch.values[index], timestamp)
 
 
-def _careful(mapping: TableMapping, batch: Slice, places: range, letters: list[DeadLetter]) -> Iterator[Change]:
+def _decode_each(mapping: TableMapping, batch: Slice, places: range, letters: list[DeadLetter]) -> Iterator[Change]:
     decode = Decoder(mapping).decode
     offsets, keys, values = batch.offsets, batch.keys, batch.values
     for index in places:
         decoded = decode(keys[index], values[index])
-        if type(decoded) is Update:
+        if type(decoded) is RowUpdate:
             yield decoded.key, offsets[index], decoded.values
-        elif type(decoded) is Delete:
+        elif type(decoded) is RowDelete:
             yield decoded.key, offsets[index], None
         elif type(decoded) is Rejected:
             letters.append(dead_letter(batch, index, decoded.code, decoded.detail))
@@ -144,7 +144,7 @@ class _PlainReader:
         if any(None in column for column in columns):
             raise _NotPlain
         identities: list[Any] = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
-        encoded = _encoded(identities)
+        encoded = _encode_keys(identities)
         if max(map(len, encoded)) > KEY_BYTES_LIMIT or (encoded != keys and any(map(_differ, encoded, keys))):
             raise _NotPlain
         return identities
@@ -165,10 +165,10 @@ class _PlainReader:
         return [None if value is None else convert(value) for value in column]
 
 
-def _encoded(keys: list[Any]) -> list[bytes]:
+def _encode_keys(keys: list[Any]) -> list[bytes]:
     """`encoded_key` of each; all are of one type."""
     if type(keys[0]) is tuple:
-        return list(map(encoded_key, keys))
+        return list(map(encode_key, keys))
     return list(map(str.encode, map(str, keys)))
 
 
@@ -187,17 +187,15 @@ def _plain_reader(mapping: TableMapping) -> _PlainReader:
 # empties its column. Fields that the mapping does not know are ignored. A record without a value deletes its row.
 # Publishers ask the same code before they send.
 
-__all__ = ["IGNORED", "KEY_BYTES_LIMIT", "Decoded", "Decoder", "Delete", "Ignored", "Rejected", "Update", "shortened"]
 
-
-class Update(NamedTuple):
+class RowUpdate(NamedTuple):
     """A valid record: `values` follow the mapping's fields, None keeps the column, NULL empties it."""
 
     key: RowKey
     values: tuple[Assigned, ...]
 
 
-class Delete(NamedTuple):
+class RowDelete(NamedTuple):
     """A valid record without a value: the row goes."""
 
     key: RowKey
@@ -215,7 +213,7 @@ class Ignored(NamedTuple):
 
 
 IGNORED = Ignored()
-Decision: TypeAlias = Update | Delete | Rejected | Ignored
+Decision: TypeAlias = RowUpdate | RowDelete | Rejected | Ignored
 
 
 class Decoder:
@@ -241,7 +239,7 @@ class Decoder:
             document = orjson.loads(value)
             return self._flaw(document) or self._update(key, document)
         except orjson.JSONDecodeError as error:
-            return Rejected("not-json", f"{error}; it begins {shortened(value)}.")
+            return Rejected("not-json", f"{error}; it begins {shorten(value)}.")
         except Refused as refused:
             return Rejected(refused.code, refused.detail)
 
@@ -250,11 +248,11 @@ class Decoder:
             return Rejected("null-value", f"The record has no value, and this pipeline takes no deletes ({self._why}).")
         if key is None:
             return Rejected("null-value", "The record has neither a value nor a key, so it names no row to delete.")
-        return Delete(self._keys.from_record(key))
+        return RowDelete(self._keys.from_record(key))
 
     def _flaw(self, document: Any) -> Rejected | None:
         if type(document) is not dict:
-            return Rejected("not-an-object", f"The value is a JSON {json_type(document)}: {shortened(document)}.")
+            return Rejected("not-an-object", f"The value is a JSON {json_type(document)}: {shorten(document)}.")
         if self._schema is not None and (flaw := self._schema(document)) is not None:
             return Rejected("schema-mismatch", flaw)
         return None
@@ -273,7 +271,7 @@ class Decoder:
                     values.append(convert(value))
                 except Refused as refused:
                     return Rejected(refused.code, f"The field {name!r} {refused.detail}.")
-        update = Update(key, tuple(values))
+        update = RowUpdate(key, tuple(values))
         return IGNORED if update.values == self._nothing else update
 
 
@@ -307,7 +305,7 @@ def fold(changes: Iterable[Change], mode: str = "upsert") -> list[FoldedRow]:
             continue
         if not row[3]:
             row[3] = _disagree(older, values)
-        row[0] = values if None not in values else _laid_over(older, values)
+        row[0] = values if None not in values else _overlay(older, values)
     return [FoldedRow(key, *rows[key]) for key in _ascending(rows)]  # type: ignore[arg-type]  # as above
 
 
@@ -323,7 +321,7 @@ def _disagree(older: Values, newer: Values) -> bool:
     return False
 
 
-def _laid_over(older: Values, newer: Values) -> Values:
+def _overlay(older: Values, newer: Values) -> Values:
     return tuple([old if new is None else new for old, new in zip(older, newer, strict=True)])
 
 
@@ -346,7 +344,7 @@ _SHOWN = 200
 @cache
 def schema_check(text: str) -> SchemaCheck:
     """The check of a schema; raises `ConfigurationError` where it is none, or where the extra is not installed."""
-    validator = _compiled(text)
+    validator = _compile(text)
 
     def check(document: object) -> str | None:
         return None if validator.is_valid(document) else _flaw(next(validator.iter_errors(document)))
@@ -354,7 +352,7 @@ def schema_check(text: str) -> SchemaCheck:
     return check
 
 
-def _compiled(text: str) -> Any:
+def _compile(text: str) -> Any:
     try:
         import jsonschema_rs
     except ImportError as error:

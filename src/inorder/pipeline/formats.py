@@ -42,13 +42,13 @@ from inorder.engines.formats import (
     MOMENT,
     WHOLE_NUMBER,
     Column,
+    Distribution,
+    FormatOptions,
     KnownOptions,
-    Options,
     Sink,
-    Spread,
-    nearest,
     require_apart,
     sorted_rows,
+    suggest,
 )
 from inorder.engines.slice_task import objects, record_headers, slice_of, worker_of
 from inorder.engines.slice_work import Slice, SliceOutcome, SliceWork, SliceWorker, portions
@@ -79,7 +79,7 @@ class TableFormat(Sink):
     )
 
     @abstractmethod
-    def work(self, options: Options) -> SliceWork:
+    def work(self, options: FormatOptions) -> SliceWork:
         """What applies the slices."""
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -90,13 +90,13 @@ class TableFormat(Sink):
         """Called on the driver, several times a batch."""
         return _TableStreamWriter(*self._parts(schema, overwrite))
 
-    def _parts(self, schema: StructType, overwrite: bool) -> tuple[SliceWork, Spread]:
-        options = self.checked(schema, overwrite)
-        return self.work(options), self.spread(schema, options, KAFKA_PARTITION)
+    def _parts(self, schema: StructType, overwrite: bool) -> tuple[SliceWork, Distribution]:
+        options = self.check(schema, overwrite)
+        return self.work(options), self.distribution(schema, options, KAFKA_PARTITION)
 
 
 @dataclass(frozen=True)
-class Applied(WriterCommitMessage):
+class TaskOutcomes(WriterCommitMessage):
     """What one task tells the driver."""
 
     outcomes: tuple[SliceOutcome, ...]
@@ -110,14 +110,14 @@ class Applied(WriterCommitMessage):
 class _Applying:
     """What both writers do."""
 
-    def __init__(self, work: SliceWork, spread: Spread) -> None:
+    def __init__(self, work: SliceWork, spread: Distribution) -> None:
         self._work = work
         self._spread = spread
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Applied:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskOutcomes:
         """Applies the rows of one task."""
         batches = sorted_rows(KAFKA_PARTITION, self._spread, iterator)
-        return Applied(tuple(applied(worker_of(self._work), self._work.topics, batches)))
+        return TaskOutcomes(tuple(apply_slices(worker_of(self._work), self._work.topics, batches)))
 
 
 class _TableWriter(_Applying, DataSourceArrowWriter):
@@ -131,17 +131,19 @@ class _TableStreamWriter(_Applying, DataSourceStreamArrowWriter):
 
 
 def _check(messages: list[WriterCommitMessage | None]) -> None:
-    require_apart(KAFKA_PARTITION.what, (message.places for message in messages if isinstance(message, Applied)))
+    require_apart(KAFKA_PARTITION.what, (message.places for message in messages if isinstance(message, TaskOutcomes)))
 
 
-def applied(worker: SliceWorker, topics: tuple[str, ...], batches: Iterable[pa.RecordBatch]) -> Iterator[SliceOutcome]:
+def apply_slices(
+    worker: SliceWorker, topics: tuple[str, ...], batches: Iterable[pa.RecordBatch]
+) -> Iterator[SliceOutcome]:
     """Applies slice after slice; stops at the first error, since nothing behind it may pass it."""
     pointers: dict[Place, int] = {}
     for batch in slices(batches):
         place = batch.topic, batch.partition
         if batch.topic not in topics:
             raise ConfigurationError(
-                f"No table is fed by topic {batch.topic!r}{nearest(batch.topic, list(topics))}",
+                f"No table is fed by topic {batch.topic!r}{suggest(batch.topic, list(topics))}",
                 hint=f"The settings have {', '.join(topics)}. Filter other topics out, or give them a table.",
             )
         for portion in portions(batch):
@@ -296,12 +298,12 @@ class KafkaFormat(Sink):
     )
 
     @abstractmethod
-    def log(self, options: Options, name: str) -> BatchLog:
+    def log(self, options: FormatOptions, name: str) -> BatchLog:
         """What the records are sent to, under a name."""
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Called on the driver, once a write."""
-        options = self.checked(schema, overwrite)
+        options = self.check(schema, overwrite)
         topic, name = _topic(options, schema), options.get("name")
         if name is None:
             # Attempts of one task must fence each other, and never those of another write.
@@ -311,7 +313,7 @@ class KafkaFormat(Sink):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802 - Spark's
         """Called on the driver, several times a batch."""
-        options = self.checked(schema, overwrite)
+        options = self.check(schema, overwrite)
         name = options.require("name", "the progress of a stream is kept under it, so it stays the same for ever")
         _require_lanes(schema)
         return _KafkaStreamWriter(self.log(options, name), _topic(options, schema))
@@ -326,7 +328,7 @@ def _require_lanes(schema: StructType) -> None:
         )
 
 
-def _topic(options: Options, schema: StructType) -> str | None:
+def _topic(options: FormatOptions, schema: StructType) -> str | None:
     """The topic of all rows, or None where each has its own."""
     topic, has_column = options.get("topic"), "topic" in schema.names
     if topic is not None and has_column:
@@ -337,7 +339,7 @@ def _topic(options: Options, schema: StructType) -> str | None:
 
 
 @dataclass(frozen=True)
-class Carried(WriterCommitMessage):
+class SentLanes(WriterCommitMessage):
     """What one task tells the driver."""
 
     sent: Mapping[int, Sent]
@@ -353,7 +355,7 @@ class _KafkaWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         # Without a name nobody asks for lanes, and the attempts of a task need but one.
         lane = _task().partitionId() if self._batch is None else None
-        return Carried(send(self._log, self._batch, chunks(iterator, self._topic, lane)))
+        return SentLanes(send(self._log, self._batch, chunks(iterator, self._topic, lane)))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         _kafka_check(messages)
@@ -365,14 +367,14 @@ class _KafkaStreamWriter(DataSourceStreamArrowWriter):
         self._topic = topic
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return Carried(send(self._log, batch_of(_task()), chunks(iterator, self._topic)))
+        return SentLanes(send(self._log, batch_of(_task()), chunks(iterator, self._topic)))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002 - Spark's
         _kafka_check(messages)
 
 
 def _kafka_check(messages: list[WriterCommitMessage | None]) -> None:
-    require_apart(LANE, (message.sent for message in messages if isinstance(message, Carried)))
+    require_apart(LANE, (message.sent for message in messages if isinstance(message, SentLanes)))
 
 
 def _task() -> TaskContext:

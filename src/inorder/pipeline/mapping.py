@@ -144,7 +144,7 @@ _SHOWN = 80
 KeyOf: TypeAlias = Callable[[Any], RowKey]
 
 
-def encoded_key(key: RowKey) -> bytes:
+def encode_key(key: RowKey) -> bytes:
     """The key as the key of a record, and as tombstones keep it."""
     return orjson.dumps(key) if isinstance(key, tuple) else str(key).encode()
 
@@ -160,11 +160,11 @@ class KeyReader:
     def from_document(self, record_key: bytes | None, document: dict[str, Any]) -> RowKey:
         """The key that the document names; a record key must be the same."""
         key = self._made([document.get(name) for name, _ in self._columns])
-        expected = encoded_key(key)
+        expected = encode_key(key)
         if len(expected) > KEY_BYTES_LIMIT:
             raise Refused("key-too-long", f"{self._names} has {len(expected)} bytes, the limit is {KEY_BYTES_LIMIT}.")
         if record_key is not None and record_key != expected:
-            shown = f"The record key is {shortened(record_key)}, {self._names} is {key!r:.{_SHOWN}}."
+            shown = f"The record key is {shorten(record_key)}, {self._names} is {key!r:.{_SHOWN}}."
             raise Refused("key-mismatch", shown)
         return key
 
@@ -173,10 +173,10 @@ class KeyReader:
         try:
             key = self._made(self._parts(record_key))
         except (ValueError, Refused) as error:
-            shown = f"The record has no value, and its key {shortened(record_key)} is not one of {self._names}."
+            shown = f"The record has no value, and its key {shorten(record_key)} is not one of {self._names}."
             raise Refused("key-mismatch", shown) from error
-        if encoded_key(key) != record_key or len(record_key) > KEY_BYTES_LIMIT:
-            shown = f"The record has no value, and its key {shortened(record_key)} is not written as {self._names} is."
+        if encode_key(key) != record_key or len(record_key) > KEY_BYTES_LIMIT:
+            shown = f"The record has no value, and its key {shorten(record_key)} is not written as {self._names} is."
             raise Refused("key-mismatch", shown)
         return key
 
@@ -241,7 +241,7 @@ class FieldType:
     """Of the types in a column and its values, nulls left out."""
 
 
-def shortened(value: object) -> str:
+def shorten(value: object) -> str:
     """A value as it may stand in a log line or a dead letter's detail."""
     text = repr(value[:_SHOWN]) if isinstance(value, bytes | str) else repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
@@ -254,7 +254,7 @@ def json_type(value: object) -> str:
 
 
 def _wrong_type(value: object, kind: str) -> Refused:
-    return Refused("wrong-type", f"is a JSON {json_type(value)}, not {kind}: {shortened(value)}")
+    return Refused("wrong-type", f"is a JSON {json_type(value)}, not {kind}: {shorten(value)}")
 
 
 def _boolean() -> FieldType:
@@ -309,11 +309,11 @@ def _numeric(value: Any) -> Value:
     digits = value if type(value) is str else format(Decimal(repr(value)), "f")
     found = _DECIMAL.match(digits) if len(digits) <= _NUMERIC_CHARACTERS else None
     if found is None:
-        raise Refused("wrong-type", f"is no decimal number that numeric takes: {shortened(value)}")
+        raise Refused("wrong-type", f"is no decimal number that numeric takes: {shorten(value)}")
     whole, fraction = found["whole"], found["fraction"] or ""
     if len(whole) > _WHOLE_DIGITS or len(fraction) > _FRACTION_DIGITS:
         limits = f"{_WHOLE_DIGITS} digits before the point and {_FRACTION_DIGITS} after it"
-        raise Refused("out-of-range", f"is {shortened(value)}, and numeric takes {limits} at most")
+        raise Refused("out-of-range", f"is {shorten(value)}, and numeric takes {limits} at most")
     number = f"{whole}.{fraction}".rstrip("0").rstrip(".") if fraction else whole
     return f"{found['sign']}{number}" if number.strip("0.") else "0"
 
@@ -324,10 +324,10 @@ def _timestamp(value: Any) -> Value:
     try:
         moment = datetime.fromisoformat(value)
         if moment.tzinfo is None:
-            raise Refused("wrong-type", f"is a time without its zone, as in 2026-01-31T12:00:00Z: {shortened(value)}")
+            raise Refused("wrong-type", f"is a time without its zone, as in 2026-01-31T12:00:00Z: {shorten(value)}")
         return moment.astimezone(UTC).isoformat(sep=" ", timespec="microseconds")
     except (ValueError, OverflowError) as error:
-        raise Refused("wrong-type", f"is no time as RFC 3339 writes it: {shortened(value)}") from error
+        raise Refused("wrong-type", f"is no time as RFC 3339 writes it: {shorten(value)}") from error
 
 
 def _date(value: Any) -> Value:
@@ -336,7 +336,7 @@ def _date(value: Any) -> Value:
     try:
         return date.fromisoformat(value).isoformat()
     except ValueError as error:
-        raise Refused("wrong-type", f"is no date, as in 2026-01-31: {shortened(value)}") from error
+        raise Refused("wrong-type", f"is no date, as in 2026-01-31: {shorten(value)}") from error
 
 
 def _uuid(value: Any) -> Value:
@@ -345,14 +345,14 @@ def _uuid(value: Any) -> Value:
     try:
         return str(UUID(value))
     except ValueError as error:
-        raise Refused("wrong-type", f"is no uuid: {shortened(value)}") from error
+        raise Refused("wrong-type", f"is no uuid: {shorten(value)}") from error
 
 
 def _json(value: Any) -> Value:
     try:
         text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
     except orjson.JSONEncodeError as error:
-        raise Refused("wrong-type", f"is JSON nested too deeply to be stored: {shortened(value)}") from error
+        raise Refused("wrong-type", f"is JSON nested too deeply to be stored: {shorten(value)}") from error
     if _NUL.search(text):
         raise Refused("nul-character", "holds the character U+0000, which tables cannot store")
     return text

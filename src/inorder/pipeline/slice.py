@@ -116,9 +116,17 @@ from inorder.engines.slice_work import (
     settle_commit,
 )
 from inorder.model.errors import GuaranteeError, RejectedError
-from inorder.pipeline.decoding import Decoded, changes_of, dead_letter, decode_from
+from inorder.pipeline.decoding import Decoded, dead_letter, decode_changes, decode_from
 from inorder.pipeline.mapping import TableMapping
-from inorder.pipeline.stores.ports import DeadLetter, FoldedRow, RowKey, SliceTransaction, TableStore, Tally, Written
+from inorder.pipeline.stores.ports import (
+    DeadLetter,
+    FoldedRow,
+    RowKey,
+    SliceCounters,
+    SliceTransaction,
+    TableStore,
+    WriteCounts,
+)
 
 
 def apply_slice(store: TableStore, mapping: TableMapping, batch: Slice, expected: int = 0) -> SliceOutcome:
@@ -181,9 +189,11 @@ class _SliceWriter:
             case _:
                 assert_never(decision)
 
-    def _write(self, transaction: SliceTransaction, decoded: Decoded, from_offset: int, generation: int) -> Tally:
+    def _write(
+        self, transaction: SliceTransaction, decoded: Decoded, from_offset: int, generation: int
+    ) -> SliceCounters:
         """Writes rows and dead letters; what is in neither was ignored."""
-        written, letters = Written(), decoded.letters
+        written, letters = WriteCounts(), decoded.letters
         if self.isolates:
             isolation = Isolation(transaction, self.mapping, self.batch, from_offset, generation)
             isolation.write(decoded.rows)
@@ -193,7 +203,7 @@ class _SliceWriter:
         if letters:
             transaction.bury(letters)
         counted = written.applied + written.identical + written.stale + len(letters)
-        return Tally(written, decoded.records - counted, len(letters))
+        return SliceCounters(written, decoded.records - counted, len(letters))
 
 
 def _moved_back(mapping: TableMapping, batch: Slice, found: int, expected: int) -> GuaranteeError:
@@ -239,7 +249,7 @@ class Isolation:
     batch: Slice
     from_offset: int
     generation: int
-    written: Written = field(default_factory=Written)
+    written: WriteCounts = field(default_factory=WriteCounts)
     letters: list[DeadLetter] = field(default_factory=list)
     _refused: list[tuple[FoldedRow, str]] = field(default_factory=list)
     """Rows that are refused by themselves, each with why."""
@@ -285,7 +295,7 @@ class Isolation:
 
     def _one_by_one(self, keys: set[RowKey]) -> None:
         """Of these keys every record by itself, those that the fold left out as well."""
-        for index, (key, offset, values) in changes_of(keys, self.from_offset, self.mapping, self.batch):
+        for index, (key, offset, values) in decode_changes(keys, self.from_offset, self.mapping, self.batch):
             if (reason := self._tried([FoldedRow(key, values, offset, 1)])) is not None:
                 self._bury(index, reason)
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.model.errors import UnknownOutcomeError
-from inorder.pipeline.dead_letters import Fate, Retried
-from inorder.pipeline.stores.ports import Filter
+from inorder.pipeline.dead_letters import Fate, RetryResult
+from inorder.pipeline.stores.ports import LetterFilter
 from tests.fakes.table_store import MemoryTableStore, message
 from tests.unit.pipeline.old_letters import RELAXED, STRICT, History, MemorySource, Record
 
@@ -21,7 +21,7 @@ def record(offset: int, key: int, /, **fields: object) -> Record:
     return offset, str(key).encode(), message(key, **fields)
 
 
-def fates(retried: list[Retried]) -> dict[str, Fate]:
+def fates(retried: list[RetryResult]) -> dict[str, Fate]:
     return {one.id: one.fate for one in retried}
 
 
@@ -36,7 +36,7 @@ def test_a_letter_whose_row_does_not_exist_is_applied_with_its_own_version_witho
 def test_a_letter_that_a_newer_record_overtook_is_stale_and_stays() -> None:
     history = History().lived(record(3, 7, n=BAD), record(5, 7, n=1))
     [retried] = history.retry()
-    assert retried == Retried("test", "upsert:0:3", Fate.STALE, "Its row has generation 0, offset 5.")
+    assert retried == RetryResult("test", "upsert:0:3", Fate.STALE, "Its row has generation 0, offset 5.")
     assert history.rows == {7: (1, None, 5)}
     assert history.left == [3]
 
@@ -53,7 +53,7 @@ def test_a_newer_record_that_changed_nothing_is_found_in_the_topic_though_the_ve
     history = History().lived(record(1, 7, data="a"), record(3, 7, n=BAD, data="b"), record(5, 7, data="a"))
     assert history.rows == {7: (None, "a", 1)}
     [retried] = history.retry()
-    assert retried == Retried("test", "upsert:0:3", Fate.STALE, "A newer record of its key is at offset 5.")
+    assert retried == RetryResult("test", "upsert:0:3", Fate.STALE, "A newer record of its key is at offset 5.")
     assert history.rows == {7: (None, "a", 1)}
 
 
@@ -187,7 +187,7 @@ def test_a_lost_answer_to_commit_ends_with_the_letter_applied_once(truth: Litera
 def test_through_the_topic_a_letter_with_nothing_newer_becomes_the_newest_record() -> None:
     history = History().lived(record(1, 7, data="a"), record(3, 7, n=BAD), record(5, 8, n=1))
     [retried] = history.retry(through_topic=True)
-    assert retried == Retried("test", "upsert:0:3", Fate.SENT, "It is at offset 6 now.")
+    assert retried == RetryResult("test", "upsert:0:3", Fate.SENT, "It is at offset 6 now.")
     assert history.left == []
     history.consume(RELAXED)
     assert history.rows[7] == (BAD, "a", 6)
@@ -197,7 +197,7 @@ def test_through_the_topic_a_newer_record_that_nobody_has_read_yet_keeps_the_let
     history = History().lived(record(3, 7, n=BAD))
     history.publish(record(5, 7, n=1))
     [retried] = history.retry(through_topic=True)
-    assert retried == Retried("test", "upsert:0:3", Fate.STALE, "A newer record of its key is at offset 5.")
+    assert retried == RetryResult("test", "upsert:0:3", Fate.STALE, "A newer record of its key is at offset 5.")
     assert len(history.source.records) == 2
     assert history.left == [3]
 
@@ -252,7 +252,7 @@ def test_a_letter_that_was_sent_and_not_settled_is_found_stale_and_not_sent_agai
 
 def test_only_what_was_asked_for_is_retried() -> None:
     history = History().lived(record(2, 6, n=BAD), record(3, 7, n=BAD))
-    assert fates(history.retry(wanted=Filter(key=b"7"))) == {"upsert:0:3": Fate.APPLIED}
+    assert fates(history.retry(wanted=LetterFilter(key=b"7"))) == {"upsert:0:3": Fate.APPLIED}
     assert history.left == [2]
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pytest
 from pyspark.sql import Row
 
-from inorder.engines.micro_batch import told_to_task
+from inorder.engines.micro_batch import read_expected
 from inorder.engines.slice_task import OUTCOME_SCHEMA, Expected, outcome_of, slice_of, slice_task
 from inorder.engines.slice_work import Pointer, Slice, SliceOutcome
 from inorder.kafka.admin import Place
@@ -135,7 +135,7 @@ def test_slices_after_a_failed_one_are_not_applied() -> None:
 
 def test_a_task_that_does_not_know_what_to_expect_applies_nothing() -> None:
     stores = OneStore()
-    (error,) = results(slice_task(work_of(stores), told_to_task)([records((0, message(1, data="a")))]))
+    (error,) = results(slice_task(work_of(stores), read_expected)([records((0, message(1, data="a")))]))
     assert isinstance(error, GuaranteeError)
     assert stores.store.contents.rows == {}
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from inorder.engines.micro_batch import QueryProgress
-from inorder.engines.progress import Progress
+from inorder.engines.progress import RunTotals
 
 DURATIONS = {"addBatch": 250, "walCommit": 50, "triggerExecution": 320}
 
@@ -20,10 +20,10 @@ class Looks:
 
     def __init__(self, *tells: Any) -> None:
         self._tells = list(tells)
-        self.progress = Progress()
+        self.progress = RunTotals()
         looking = QueryProgress(self, self.progress)  # type: ignore[arg-type]  # all that is asked of a query
         while self._tells:
-            looking.look()
+            looking.poll()
 
     @property
     def lastProgress(self) -> Any:  # noqa: N802 - Spark's name

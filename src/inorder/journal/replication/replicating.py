@@ -63,7 +63,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from inorder.engines.measures import Tally
+from inorder.engines.measures import MeasureTally
 from inorder.engines.slice_work import (
     Pointer,
     Slice,
@@ -165,7 +165,7 @@ class ReplicateWork:
     def _worker(self) -> SliceWorker:
         if not self.is_measured:
             return ReplicateWorker(self.replicas(), self.segment_size)
-        tally = Tally()
+        tally = MeasureTally()
         return ReplicateWorker(MeasuredReplica(self.replicas(), tally), self.segment_size, Measuring(tally))
 
 
@@ -195,7 +195,7 @@ class ReplicateWorker:
         if self._measuring is None:
             return outcome
         self._measuring.committed(written.found, written.done, written.parked)
-        return replace(outcome, measures=self._measuring.tally.taken())
+        return replace(outcome, measures=self._measuring.tally.take())
 
     def close(self) -> None:
         """Gives connections back."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from inorder.database.database import Database, Dialect, Installed, moment, statements_of
 from inorder.database.sql import quoted_table
-from inorder.pipeline.stores.ports import Filter, LetterPlace, StoredLetter
+from inorder.pipeline.stores.ports import LetterFilter, LetterPlace, StoredLetter
 
 Execute = Callable[[str, Mapping[str, Any]], int]
 """Runs a statement in an open transaction; returns how many rows it wrote."""
@@ -25,18 +25,20 @@ class SqlDeadLetters:
     def __init__(self, database: Database) -> None:
         self._database = Installed(database, dead_letter_tables(database.dialect))
         self._dialect = database.dialect
-        self._statements = _rendered(database.dialect)
+        self._statements = _render_statements(database.dialect)
 
-    def counts(self, wanted: Filter) -> dict[str, int]:
+    def counts(self, wanted: LetterFilter) -> dict[str, int]:
         """How many are meant, by code, the most frequent first."""
         found = self._database.execute(self._statements["counts"], _bound(wanted))
         return {code: int(count) for code, count in found.rows}
 
-    def places(self, wanted: Filter) -> list[LetterPlace]:
+    def places(self, wanted: LetterFilter) -> list[LetterPlace]:
         """Where they are, in order."""
         return [LetterPlace(*row) for row in self._database.execute(self._statements["places"], _bound(wanted)).rows]
 
-    def page(self, place: LetterPlace, wanted: Filter, above: int = _FIRST, most: int = 1000) -> list[StoredLetter]:
+    def page(
+        self, place: LetterPlace, wanted: LetterFilter, above: int = _FIRST, most: int = 1000
+    ) -> list[StoredLetter]:
         """Those of one place above an offset, in offset order."""
         at = {f"at_{name}": value for name, value in place._asdict().items()}
         parameters = {**_bound(wanted), **at, "above": above, "most": most}
@@ -52,10 +54,10 @@ class SqlDeadLetters:
         found = self._database.execute(self._statements["newest_generation"], {"pipeline": pipeline})
         return int(found.rows[0][0] or 0)
 
-    def discard(self, wanted: Filter, reason: str) -> int:
+    def discard(self, wanted: LetterFilter, reason: str) -> int:
         """Notes and removes them in one transaction."""
         with self._database.transaction() as transaction:
-            return _taken(
+            return _take(
                 lambda statement, parameters: transaction.execute(statement, parameters).count,
                 self._dialect,
                 "matching",
@@ -70,7 +72,7 @@ class SqlDeadLetters:
 def settle(execute: Execute, dialect: Dialect, place: LetterPlace, offset: int, action: str, reason: str) -> bool:
     """Takes one letter out and notes why, inside a transaction of a target table; False where it is not there."""
     letter = {**place._asdict(), "offset": offset, "action": action, "reason": reason}
-    return _taken(execute, dialect, "at", letter) == 1
+    return _take(execute, dialect, "at", letter) == 1
 
 
 def dead_letter_tables(dialect: Dialect) -> list[str]:
@@ -83,8 +85,8 @@ def dead_letter_tables(dialect: Dialect) -> list[str]:
     ]
 
 
-def _taken(execute: Execute, dialect: Dialect, condition: str, parameters: Mapping[str, Any]) -> int:
-    statements = _rendered(dialect)
+def _take(execute: Execute, dialect: Dialect, condition: str, parameters: Mapping[str, Any]) -> int:
+    statements = _render_statements(dialect)
     batch = {**parameters, "batch": uuid.uuid4().hex}
     if execute(statements[f"note_{condition}"], batch) == 0:
         return 0
@@ -92,7 +94,7 @@ def _taken(execute: Execute, dialect: Dialect, condition: str, parameters: Mappi
 
 
 @cache
-def _rendered(dialect: Dialect) -> dict[str, str]:
+def _render_statements(dialect: Dialect) -> dict[str, str]:
     statements = statements_of("inorder.pipeline", dialect, "dead_letters.sql")
     names = {name: quoted_table(dialect, name) for name in ("partition", "offset", "key", "value")}
     conditions = {name: statements.render(name, **names) for name in ("matching", "at")}
@@ -107,7 +109,7 @@ def _rendered(dialect: Dialect) -> dict[str, str]:
     return found
 
 
-def _bound(wanted: Filter) -> dict[str, Any]:
+def _bound(wanted: LetterFilter) -> dict[str, Any]:
     asked = asdict(wanted)
     return asked | {f"any_{name}": value is None for name, value in asked.items()}
 

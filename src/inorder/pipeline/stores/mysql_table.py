@@ -27,10 +27,11 @@ from inorder.database.mysql import Connection, MySQLDatabase, connect, mysql_err
 from inorder.model.errors import InorderError, RejectedError, UnknownOutcomeError, UnreachableError
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.stores.ports import NULL, DeadLetter, FoldedRow, LetterPlace, RowKey
-from inorder.pipeline.stores.table import SqlTableStore, TableSession
-from inorder.pipeline.stores.table_writer import (
+from inorder.pipeline.stores.table import (
     LETTER_BYTES,
     Shape,
+    SqlTableStore,
+    TableSession,
     TableSql,
     TableWriter,
     Version,

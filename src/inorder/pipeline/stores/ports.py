@@ -57,7 +57,7 @@ class DeadLetter(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WriteCounts:
     """How the records handed to `upsert` ended. What the mode does not allow is in none of the figures."""
 
     applied: int = 0
@@ -66,15 +66,15 @@ class Written:
     stale: int = 0
     """The row or its tombstone held a newer version and was not touched; never seen while pointers and keys behave."""
 
-    def __add__(self, other: Written) -> Written:
-        return Written(self.applied + other.applied, self.identical + other.identical, self.stale + other.stale)
+    def __add__(self, other: WriteCounts) -> WriteCounts:
+        return WriteCounts(self.applied + other.applied, self.identical + other.identical, self.stale + other.stale)
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class SliceCounters:
     """What one slice adds to the pointer row's counters."""
 
-    written: Written = Written()
+    written: WriteCounts = WriteCounts()
     ignored: int = 0
     rejected: int = 0
 
@@ -99,14 +99,14 @@ class SliceTransaction(Protocol):
         Whatever the database would check at the commit only, it checks inside the block.
         """
 
-    def upsert(self, rows: Sequence[FoldedRow], generation: int) -> Written:
+    def upsert(self, rows: Sequence[FoldedRow], generation: int) -> WriteCounts:
         """Writes rows of distinct, ascending keys by the mapping's mode; newer rows and tombstones stay as they are.
 
         A row that would not change is not touched, unless the update wavered: then its version moves. After a
         `RejectedError` the transaction is of no use, but for an `isolated` block around the call.
         """
 
-    def upsert_each(self, rows: Sequence[FoldedRow], generation: int) -> Sequence[Written | RejectedError] | None:
+    def upsert_each(self, rows: Sequence[FoldedRow], generation: int) -> Sequence[WriteCounts | RejectedError] | None:
         """Writes each row in an isolated block of its own; how each ended, in order.
 
         None, and nothing is written, where that would be no quicker than an `upsert` for each.
@@ -121,7 +121,7 @@ class SliceTransaction(Protocol):
     def bury(self, letters: Sequence[DeadLetter]) -> None:
         """Stores dead letters; one that is stored already stays as it is."""
 
-    def move_pointer(self, next_offset: int, tally: Tally) -> None:
+    def move_pointer(self, next_offset: int, tally: SliceCounters) -> None:
         """Moves the locked pointer and adds the tally to its counters."""
 
 
@@ -199,7 +199,7 @@ class StoredLetter:
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class LetterFilter:
     """Which dead letters are meant; None matches everything."""
 
     pipeline: str | None = None
@@ -213,13 +213,13 @@ class Filter:
 class DeadLetters(Protocol):
     """The dead letters of all pipelines of a database."""
 
-    def counts(self, wanted: Filter) -> Mapping[str, int]:
+    def counts(self, wanted: LetterFilter) -> Mapping[str, int]:
         """How many are meant, by code."""
 
-    def places(self, wanted: Filter) -> Sequence[LetterPlace]:
+    def places(self, wanted: LetterFilter) -> Sequence[LetterPlace]:
         """Where they are, in order."""
 
-    def page(self, place: LetterPlace, wanted: Filter, above: int, most: int) -> Sequence[StoredLetter]:
+    def page(self, place: LetterPlace, wanted: LetterFilter, above: int, most: int) -> Sequence[StoredLetter]:
         """Those of one place above an offset, in offset order, at most so many."""
 
     def never_applied(self, place: LetterPlace, above: int) -> frozenset[int]:
@@ -228,7 +228,7 @@ class DeadLetters(Protocol):
     def newest_generation(self, pipeline: str) -> int:
         """The highest generation that the pipeline has read anything of."""
 
-    def discard(self, wanted: Filter, reason: str) -> int:
+    def discard(self, wanted: LetterFilter, reason: str) -> int:
         """Gives letters up, all or none, and notes why; returns how many there were."""
 
     def close(self) -> None:

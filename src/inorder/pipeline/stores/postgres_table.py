@@ -25,10 +25,11 @@ from inorder.database.postgres import (
 )
 from inorder.model.errors import RejectedError
 from inorder.pipeline.mapping import TableMapping
-from inorder.pipeline.stores.ports import NULL, DeadLetter, FoldedRow, LetterPlace, RowKey, Written
-from inorder.pipeline.stores.table import SqlTableStore, TableSession
-from inorder.pipeline.stores.table_writer import (
+from inorder.pipeline.stores.ports import NULL, DeadLetter, FoldedRow, LetterPlace, RowKey, WriteCounts
+from inorder.pipeline.stores.table import (
     Shape,
+    SqlTableStore,
+    TableSession,
     TableSql,
     TableWriter,
     Version,
@@ -140,10 +141,10 @@ class _Writer(TableWriter):
         [(count, keys)] = self._session.execute(self._statements.put(mode, shape), bound_with).rows
         return None if count == len(rows) else frozenset(map(self._key_of_texts, keys or []))
 
-    def write_each(self, rows: Sequence[FoldedRow], generation: int) -> Sequence[Written | RejectedError] | None:
+    def write_each(self, rows: Sequence[FoldedRow], generation: int) -> Sequence[WriteCounts | RejectedError] | None:
         if self.has_tombstones or not self._needs_one_statement() or not all(map(_is_plain, rows)):
             return None
-        ended: dict[RowKey, Written | RejectedError] = {}
+        ended: dict[RowKey, WriteCounts | RejectedError] = {}
         for shape, group in shapes(rows, self.mapping.nulls):
             bounds: list[Bound] = [
                 {**self._statements.rows_bound(shape, [row]), "generation": generation, "rows": 1} for row in group
@@ -161,14 +162,14 @@ class _Writer(TableWriter):
             [(self._has_triggers,)] = self._found("has_triggers", self._statements.table_bound())
         return not self._has_triggers and not (self.mapping.mode == "upsert" and self._has_must_haves())
 
-    def _ended(self, row: FoldedRow, answer: Answer, generation: int) -> Written | RejectedError:
+    def _ended(self, row: FoldedRow, answer: Answer, generation: int) -> WriteCounts | RejectedError:
         """What a refusal means, or what was written; whatever is no refusal is raised."""
         try:
             with postgres_errors():
                 if isinstance(answer, psycopg.Error):
                     raise answer
                 [(count, _)] = answer
-                return Written(applied=row.records) if count == b"1" else self._left([row], generation)
+                return WriteCounts(applied=row.records) if count == b"1" else self._left([row], generation)
         except RejectedError as error:
             return error
 

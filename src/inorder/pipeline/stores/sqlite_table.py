@@ -16,8 +16,15 @@ from inorder.database.sql import named
 from inorder.database.sqlite import SQLiteReconnecting, sqlite_errors
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.stores.ports import NULL, DeadLetter, FoldedRow, LetterPlace, RowKey
-from inorder.pipeline.stores.table import SqlTableStore, TableSession
-from inorder.pipeline.stores.table_writer import Shape, TableSql, TableWriter, Version, key_columns_of
+from inorder.pipeline.stores.table import (
+    Shape,
+    SqlTableStore,
+    TableSession,
+    TableSql,
+    TableWriter,
+    Version,
+    key_columns_of,
+)
 
 
 @dataclass(frozen=True, slots=True)

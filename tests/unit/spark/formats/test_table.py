@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pytest
 
-from inorder.engines.formats import KAFKA_PARTITION, Spread, sorted_rows
+from inorder.engines.formats import KAFKA_PARTITION, Distribution, sorted_rows
 from inorder.engines.slice_work import SliceWorker
 from inorder.model.errors import ConfigurationError, GuaranteeError
-from inorder.pipeline.formats import Applied, applied, as_kafka_has_them, by_place, slices
+from inorder.pipeline.formats import TaskOutcomes, apply_slices, as_kafka_has_them, by_place, slices
 from inorder.pipeline.job import TableTarget, UpsertWork
 from inorder.pipeline.mapping import TableMapping
 from tests.fakes.table_store import MemoryTableStore, message
@@ -48,8 +48,8 @@ def worker(store: MemoryTableStore) -> Iterator[SliceWorker]:
     opened.close()
 
 
-def apply(worker: SliceWorker, *batches: pa.RecordBatch) -> Applied:
-    return Applied(tuple(applied(worker, ("upsert",), batches)))
+def apply(worker: SliceWorker, *batches: pa.RecordBatch) -> TaskOutcomes:
+    return TaskOutcomes(tuple(apply_slices(worker, ("upsert",), batches)))
 
 
 def test_each_kafka_partition_is_a_slice_of_its_own() -> None:
@@ -90,15 +90,15 @@ def test_offsets_that_fall_from_one_batch_to_the_next_are_refused(worker: SliceW
 
 def test_a_task_of_a_stream_sorts_its_rows_before_it_applies_one(worker: SliceWorker, store: MemoryTableStore) -> None:
     shuffled = [batch(row(0, 3, id=1), row(1, 8)), batch(row(0, 2, id=1)), batch(row(0, 1, id=1), row(1, 7))]
-    told = apply(worker, *sorted_rows(KAFKA_PARTITION, Spread.WHOLE, shuffled))
+    told = apply(worker, *sorted_rows(KAFKA_PARTITION, Distribution.WHOLE, shuffled))
     assert [(outcome.partition, outcome.next_offset) for outcome in told.outcomes] == [(0, 4), (1, 9)]
     assert sum(outcome.replayed for outcome in told.outcomes) == 0
     assert store.contents.rows[1].values == (None, "at 3")
 
 
 def test_a_task_without_rows_is_done() -> None:
-    assert list(sorted_rows(KAFKA_PARTITION, Spread.WHOLE, [])) == []
-    assert Applied(()).places == frozenset()
+    assert list(sorted_rows(KAFKA_PARTITION, Distribution.WHOLE, [])) == []
+    assert TaskOutcomes(()).places == frozenset()
 
 
 def test_a_topic_that_feeds_no_table_is_refused_with_the_nearest(worker: SliceWorker) -> None:
