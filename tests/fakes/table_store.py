@@ -136,9 +136,9 @@ class _Transaction:
         for letter in letters:
             self.contents.letters.setdefault((*self._place, letter.offset), letter)
 
-    def move_pointer(self, next_offset: int, tally: SliceCounters) -> None:
+    def move_pointer(self, next_offset: int, counters: SliceCounters) -> None:
         self.contents.pointers[self._place] = replace(self.contents.pointers[self._place], next_offset=next_offset)
-        self.contents.tallies[self._place].append(tally)
+        self.contents.tallies[self._place].append(counters)
 
     def _alone(self, row: FoldedRow, generation: int) -> WriteCounts | RejectedError:
         try:

@@ -120,7 +120,7 @@ def test_a_statement_that_no_packet_holds_is_refused_before_it_is_sent(place: Sq
         transaction.move_pointer(1, SliceCounters(rejected=1))
     assert [letter[:4] for letter in place.letters()] == [(0, REFUSED, b"1", None)]
     [(detail,)] = ask(direct, "SELECT detail FROM inorder_dead_letter")
-    assert f"Its {limit} bytes are not kept" in detail
+    assert f"Its {limit} bytes are not stored" in detail
 
 
 def test_a_key_that_compares_otherwise_than_byte_by_byte_is_refused(place: Sql, direct: Connection) -> None:

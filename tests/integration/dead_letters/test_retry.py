@@ -97,7 +97,7 @@ def test_a_session_killed_before_its_commit_leaves_letter_and_row_as_they_were(
     job = postgres_job
     offset = job.send(1, n="x")
     job.consume()
-    written = Retrier._written
+    written = Retrier._write
 
     def killed(self: Retrier, *arguments: Any) -> Any:
         written(self, *arguments)
@@ -109,7 +109,7 @@ def test_a_session_killed_before_its_commit_leaves_letter_and_row_as_they_were(
         monkeypatch.undo()
         return written(self, *arguments)
 
-    monkeypatch.setattr(Retrier, "_written", killed)
+    monkeypatch.setattr(Retrier, "_write", killed)
     with pytest.raises(inorder.TransientError):
         job.retry()
     assert (job.left(), job.rows()) == ([offset], {})

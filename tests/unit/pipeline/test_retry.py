@@ -79,7 +79,7 @@ def test_what_the_topic_no_longer_holds_proves_nothing_and_the_letter_stays(firs
         assert retried.fate is Fate.APPLIED
     else:
         assert retried.fate is Fate.UNPROVEN
-        assert "holds offsets 5 to 6; 4 to 6 tell whether a newer record" in retried.detail
+        assert "holds offsets 5 to 6; only offsets 4 to 6 show whether the key has a newer record" in retried.detail
         assert (history.left, history.rows[7]) == ([3], (None, "a", 1))
 
 

@@ -1,4 +1,4 @@
-"""Dead letters in the database of the target tables: how people find them and let them go."""
+"""Dead letters in the database of the target tables: how operators find, retry and discard them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from inorder.database.sql import quoted_table
 from inorder.pipeline.stores.ports import LetterFilter, LetterPlace, StoredLetter
 
 Execute = Callable[[str, Mapping[str, Any]], int]
-"""Runs a statement in an open transaction; returns how many rows it wrote."""
+"""Runs a statement in an open transaction; returns the number of rows written."""
 
 _FIRST = -1
 """Below every offset."""
 
 
 class SqlDeadLetters:
-    """`DeadLetters` of a database; makes its tables at the first call."""
+    """`DeadLetters` of a database; creates its tables at the first call."""
 
     def __init__(self, database: Database) -> None:
         self._database = Installed(database, dead_letter_tables(database.dialect))
@@ -28,34 +28,30 @@ class SqlDeadLetters:
         self._statements = _render_statements(database.dialect)
 
     def counts(self, wanted: LetterFilter) -> dict[str, int]:
-        """How many are meant, by code, the most frequent first."""
+        """The most frequent code first."""
         found = self._database.execute(self._statements["counts"], _bound(wanted))
         return {code: int(count) for code, count in found.rows}
 
     def places(self, wanted: LetterFilter) -> list[LetterPlace]:
-        """Where they are, in order."""
         return [LetterPlace(*row) for row in self._database.execute(self._statements["places"], _bound(wanted)).rows]
 
     def page(
         self, place: LetterPlace, wanted: LetterFilter, above: int = _FIRST, most: int = 1000
     ) -> list[StoredLetter]:
-        """Those of one place above an offset, in offset order."""
         at = {f"at_{name}": value for name, value in place._asdict().items()}
         parameters = {**_bound(wanted), **at, "above": above, "most": most}
         return [_letter(row) for row in self._database.execute(self._statements["page"], parameters).rows]
 
     def never_applied(self, place: LetterPlace, above: int) -> frozenset[int]:
-        """Dead letters and discarded ones."""
         found = self._database.execute(self._statements["never_applied"], {**place._asdict(), "above": above})
         return frozenset(offset for (offset,) in found.rows)
 
     def newest_generation(self, pipeline: str) -> int:
-        """0 where the pipeline has read nothing yet."""
+        """0 if the pipeline has read nothing yet."""
         found = self._database.execute(self._statements["newest_generation"], {"pipeline": pipeline})
         return int(found.rows[0][0] or 0)
 
     def discard(self, wanted: LetterFilter, reason: str) -> int:
-        """Notes and removes them in one transaction."""
         with self._database.transaction() as transaction:
             return _take(
                 lambda statement, parameters: transaction.execute(statement, parameters).count,
@@ -65,18 +61,17 @@ class SqlDeadLetters:
             )
 
     def close(self) -> None:
-        """Gives the connection back."""
         self._database.close()
 
 
 def settle(execute: Execute, dialect: Dialect, place: LetterPlace, offset: int, action: str, reason: str) -> bool:
-    """Takes one letter out and notes why, inside a transaction of a target table; False where it is not there."""
+    """Deletes one letter and records the reason, in a transaction of a target table; False if it does not exist."""
     letter = {**place._asdict(), "offset": offset, "action": action, "reason": reason}
     return _take(execute, dialect, "at", letter) == 1
 
 
 def dead_letter_tables(dialect: Dialect) -> list[str]:
-    """The DDL of the letters, of what was done with them, and of the pointers beside them."""
+    """The DDL of the letters, of the actions on them, and of the pointers."""
     tables = statements_of("inorder.pipeline", dialect, "table.sql")
     return [
         tables["create_pointer"],

@@ -1,4 +1,16 @@
-"""A target table with its pointers and dead letters, in any dialect: what its session and its writer have in common."""
+"""The SQL store of a target table with its pointers and dead letters: what all dialects have in common.
+
+`SqlTableStore` is the `TableStore` of every dialect. It is built from three parts that a dialect implements: a
+`TableSession` (one connection), a `TableSql` (the statements of `table.sql` for one mapping) and a `TableWriter` (how
+rows are written with them).
+
+A key has a row, or a tombstone, or neither, and never both: a delete removes the row and leaves a tombstone; a newer
+update creates the row and removes the tombstone. Tombstones are in a table of their own, so readers of the target never
+see a deleted row. Whether a pipeline has any is read with its pointer; if not, they cost nothing.
+
+Rows are written in groups that one statement can write (`Shape`): those that wavered, and those that set the same
+columns to null.
+"""
 
 from __future__ import annotations
 
@@ -28,35 +40,13 @@ from inorder.pipeline.stores.ports import (
     WriteCounts,
 )
 
+Version: TypeAlias = tuple[int, int]
 
-class TableSession(ABC):
-    """One connection, opened when first needed and again when it was lost. Errors of the driver are raised as ours."""
+LETTER_BYTES = 8_000_000
+"""How much of dead letters one statement carries, before escaping."""
 
-    dialect: Dialect
-
-    @abstractmethod
-    def begin(self) -> None:
-        """Begins a transaction that waits for locks and sees what their last holders committed."""
-
-    @abstractmethod
-    def commit(self, where: str) -> None:
-        """Commits; raises `UnknownOutcomeError` where the answer is lost, any other error where it failed."""
-
-    @abstractmethod
-    def rollback(self) -> None:
-        """Rolls back and never raises: what a lost session left open, the server rolls back."""
-
-    @abstractmethod
-    def execute(self, statement: str, bound: Mapping[str, Any] = NOTHING_BOUND) -> Result:
-        """Runs one statement."""
-
-    @abstractmethod
-    def install(self, statements: Iterable[str]) -> None:
-        """Runs DDL that may be run again, one installer at a time."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Closes the connection."""
+_NEVER: Version = (-1, -1)
+_INSTALLED = ("create_pointer", "create_dead_letter", "create_tombstone", "create_table")
 
 
 class SqlTableStore:
@@ -69,7 +59,6 @@ class SqlTableStore:
         self._mapping = statements.mapping
 
     def install(self) -> None:
-        """Makes the tables that do not exist and checks those that do; safe to run at every start."""
         self._session.install(self._statements.install())
         table = self._statements.table_bound()
         with self._transaction("install"):
@@ -105,7 +94,7 @@ class SqlTableStore:
 
 
 class _Transaction:
-    """The verbs of one slice."""
+    """The `SliceTransaction` of every dialect."""
 
     def __init__(self, session: TableSession, statements: TableSql, writer: TableWriter, place: LetterPlace) -> None:
         self._session = session
@@ -131,7 +120,7 @@ class _Transaction:
         try:
             yield
         except InorderError:
-            # Where the connection is gone, so is the transaction, and the first error says more.
+            # If the connection is lost, so is the transaction, and the first error says more.
             with suppress(InorderError):
                 self._execute("undo")
             raise
@@ -158,23 +147,23 @@ class _Transaction:
         for some in letters_in_portions(letters, self._writer.letter_bytes):
             self._writer.bury(self._place, self._generation, some)
 
-    def move_pointer(self, next_offset: int, tally: SliceCounters) -> None:
+    def move_pointer(self, next_offset: int, counters: SliceCounters) -> None:
         self._execute(
             "move_pointer",
             next_offset=next_offset,
-            applied=tally.written.applied,
-            identical=tally.written.identical,
-            stale=tally.written.stale,
-            ignored=tally.ignored,
-            rejected=tally.rejected,
+            applied=counters.written.applied,
+            identical=counters.written.identical,
+            stale=counters.written.stale,
+            ignored=counters.ignored,
+            rejected=counters.rejected,
         )
 
     def _save(self) -> None:
-        """Makes a savepoint, from which on everything is checked at once."""
+        """Sets a savepoint; from then on, constraints are checked immediately."""
         if self._checks_late:
             self._execute("check_now")
             self._checks_late = False
-        # One that was undone to is still there, and serves again.
+        # ROLLBACK TO keeps the savepoint, so it serves again.
         if not self._has_savepoint:
             self._execute("isolate")
             self._has_savepoint = True
@@ -183,103 +172,22 @@ class _Transaction:
         return self._session.execute(self._statements[name], {**self._place._asdict(), **bound})
 
 
-# Whether a table that exists can take the rows of a mapping.
-
-
-def check_columns(mapping: TableMapping, columns: Mapping[str, bool]) -> None:
-    """Refuses a table that lacks a column, or a version that may be null; `columns` says of each whether it may not."""
-    table = mapping.table
-    wanted = (*mapping.key_names, *mapping.columns, *RESERVED_COLUMNS)
-    if missing := [name for name in wanted if name not in columns]:
-        raise ConfigurationError(
-            f"Table {table!r} exists but lacks: {', '.join(missing)}.",
-            hint="Add them as `inorder schema sql --layout table` shows, or name another table.",
-        )
-    if nullable := [name for name in RESERVED_COLUMNS[:2] if not columns[name]]:
-        raise ConfigurationError(
-            f"Table {table!r} allows nulls in: {', '.join(nullable)}.",
-            hint="Fill them and add NOT NULL: a row without a version could not be ordered.",
-        )
-
-
-def check_keys(mapping: TableMapping, unique_keys: Iterable[Iterable[str]]) -> None:
-    """Refuses a table in which two rows may have the same key."""
-    if set(mapping.key_names) not in [set(columns) for columns in unique_keys]:
-        named = ", ".join(repr(name) for name in mapping.key_names)
-        subject, verb = ("Columns", "are") if "," in named else ("Column", "is")
-        raise ConfigurationError(
-            f"{subject} {named} of table {mapping.table!r} {verb} not unique.",
-            hint="Make it the primary key, or name another key column.",
-        )
-
-
-# From a URL to the stores of a target table.
-
-
-def table_stores(url: str, mapping: TableMapping) -> TableStores:
-    """Opens stores of a mapping in the database of a SQLAlchemy URL; drivers that are not used are not imported."""
-    match dialect_of(url):
-        case "postgres":
-            from inorder.pipeline.stores.postgres_table import PostgresTableStores
-
-            return PostgresTableStores(url, mapping)
-        case "mysql":
-            from inorder.pipeline.stores.mysql_table import MySQLTableStores
-
-            return MySQLTableStores(url, mapping)
-        case "sqlite":
-            from inorder.pipeline.stores.sqlite_table import SQLiteTableStores
-
-            return SQLiteTableStores(url, mapping)
-
-
-def table_sql(dialect: Dialect, mapping: TableMapping) -> TableSql:
-    """The statements of a mapping, for which no driver is needed."""
-    match dialect:
-        case "postgres":
-            from inorder.pipeline.stores.postgres_table import PostgresTableSql
-
-            return PostgresTableSql(mapping)
-        case "mysql":
-            from inorder.pipeline.stores.mysql_table import MySQLTableSql
-
-            return MySQLTableSql(mapping)
-        case "sqlite":
-            from inorder.pipeline.stores.sqlite_table import SQLiteTableSql
-
-            return SQLiteTableSql(mapping)
-
-
-# How the rows of a slice are written, whatever the dialect; the statements are the subclasses'.
-#
-# A key has a row, or a tombstone, or neither, and never both: a delete takes the row away and leaves the tombstone, an
-# update that is newer makes the row and takes the tombstone away. Tombstones are in a table of their own, so readers of
-# the target never see a deleted row. Whether a pipeline has any is read with its pointer; if not, they cost nothing.
-#
-# Rows are written in groups that one statement can write: those that wavered, and those that empty the same columns.
-
-Version: TypeAlias = tuple[int, int]
-
-LETTER_BYTES = 8_000_000
-"""What one statement carries of dead letters, before escapes."""
-
-
 class Shape(NamedTuple):
     """What rows must have in common to be written by one statement."""
 
     wavered: bool
     emptied: tuple[bool, ...]
-    """For each field, whether null is written to it; empty for none."""
+    """For each field, whether it is set to null; empty for none."""
 
 
 class TableWriter(ABC):
-    """The rows of one mapping in one transaction."""
+    """Writes rows of one mapping; a dialect implements the statements."""
 
     def __init__(self, mapping: TableMapping) -> None:
         self.mapping = mapping
         self.has_tombstones = False
-        """Whether the pipeline has any; to be set when the pointer is locked."""
-        self._must_haves: int | None = None
+        """Whether the pipeline has any; set when the pointer is locked."""
+        self._required_columns: int | None = None
 
     def write(self, rows: Sequence[FoldedRow], generation: int) -> WriteCounts:
         """Writes rows of distinct keys; see `SliceTransaction.upsert`."""
@@ -294,56 +202,55 @@ class TableWriter(ABC):
 
     def write_each(
         self,
-        rows: Sequence[FoldedRow],  # noqa: ARG002 - for those who have a quick way
+        rows: Sequence[FoldedRow],  # noqa: ARG002 - used by dialects with a quick way
         generation: int,  # noqa: ARG002
     ) -> Sequence[WriteCounts | RejectedError] | None:
-        """See `SliceTransaction.upsert_each`; the savepoint of `isolated` is there, and must be when it returns."""
+        """See `SliceTransaction.upsert_each`; the savepoint of `isolated` exists before and after."""
         return None
 
     def version(self, key: RowKey) -> Version | None:
-        """The version of a row or of its tombstone."""
         found = self.versions([key])
         return found[key] if found else self.tombstones([encode_key(key)]).get(encode_key(key))
 
     @property
     def letter_bytes(self) -> int:
-        """What a statement may carry of dead letters, before escapes."""
+        """How much of dead letters one statement may carry, before escaping."""
         return LETTER_BYTES
 
     @abstractmethod
     def put(self, mode: str, shape: Shape, rows: Sequence[FoldedRow], generation: int) -> frozenset[RowKey] | None:
-        """Writes as a mode does what is newer and different; returns the keys written, None for all."""
+        """Writes the rows that are newer and different, as `mode` does; returns the keys written, None for all."""
 
     @abstractmethod
-    def must_have(self) -> int:
-        """How many columns a new row must have a value for that a message may lack."""
+    def count_required_columns(self) -> int:
+        """The number of columns that a new row requires and a message may lack."""
 
     @abstractmethod
     def remove(self, rows: Sequence[FoldedRow], generation: int) -> frozenset[RowKey]:
-        """Takes rows away that are older; returns their keys."""
+        """Deletes the rows that are older; returns their keys."""
 
     @abstractmethod
     def versions(self, keys: Sequence[RowKey]) -> Mapping[RowKey, Version]:
-        """Of the rows that are there."""
+        """The versions of the rows that exist."""
 
     @abstractmethod
     def tombstones(self, keys: Sequence[bytes]) -> Mapping[bytes, Version]:
-        """Of the keys that have one."""
+        """The versions of the tombstones that exist."""
 
     @abstractmethod
     def entomb(self, versions: Mapping[bytes, Version]) -> None:
-        """Makes tombstones, or moves them to these versions."""
+        """Writes tombstones, or moves them to these versions."""
 
     @abstractmethod
     def revive(self, keys: Sequence[bytes]) -> None:
-        """Takes tombstones away."""
+        """Deletes tombstones."""
 
     @abstractmethod
     def bury(self, place: LetterPlace, generation: int, letters: Sequence[DeadLetter]) -> None:
-        """Stores dead letters, one statement; one that is there stays as it is."""
+        """Stores dead letters in one statement; an existing one stays as it is."""
 
     def _past_tombstones(self, rows: Sequence[FoldedRow], generation: int) -> tuple[list[FoldedRow], WriteCounts]:
-        """The rows that are newer than their tombstones, and the figures of the others."""
+        """The rows that are newer than their tombstones, and the counts of the others."""
         keys = [encode_key(row.key) for row in rows]
         found = self.tombstones(keys)
         older = {key for key, row in zip(keys, rows, strict=True) if found.get(key, _NEVER) >= (generation, row.offset)}
@@ -356,36 +263,38 @@ class TableWriter(ABC):
         if self.has_tombstones and done:
             self.revive([encode_key(row.key) for row in done])
         written = WriteCounts(applied=_records(done))
-        return written if keys is None else written + self._left([r for r in rows if r.key not in keys], generation)
+        if keys is not None:
+            written += self._count_unwritten([row for row in rows if row.key not in keys], generation)
+        return written
 
     def _put(self, shape: Shape, rows: Sequence[FoldedRow], generation: int) -> frozenset[RowKey] | None:
         """Writes by the mapping's mode.
 
-        Databases check a new row before they find that it is there already. So where a message may lack what a new
-        row must have, rows that are there are updated, and only the others are inserted.
+        Databases check the constraints of a new row before they find that it exists already. So where a message may
+        lack a required column, existing rows are updated, and only the others are inserted.
         """
-        if self.mapping.mode != "upsert" or not self._has_must_haves():
+        if self.mapping.mode != "upsert" or not self._has_required_columns():
             return self.put(self.mapping.mode, shape, rows, generation)
-        there = self.versions([row.key for row in rows])
+        existing = self.versions([row.key for row in rows])
         written: set[RowKey] = set()
-        for mode, is_there in (("update", True), ("upsert", False)):
-            if some := [row for row in rows if (row.key in there) is is_there]:
+        for mode, exists in (("update", True), ("upsert", False)):
+            if some := [row for row in rows if (row.key in existing) is exists]:
                 keys = self.put(mode, shape, some, generation)
                 written.update((row.key for row in some) if keys is None else keys)
         return frozenset(written)
 
-    def _has_must_haves(self) -> bool:
-        if self._must_haves is None:
-            self._must_haves = self.must_have()
-        return self._must_haves > 0
+    def _has_required_columns(self) -> bool:
+        if self._required_columns is None:
+            self._required_columns = self.count_required_columns()
+        return self._required_columns > 0
 
-    def _left(self, rows: Sequence[FoldedRow], generation: int) -> WriteCounts:
-        """The figures of rows that were not written."""
+    def _count_unwritten(self, rows: Sequence[FoldedRow], generation: int) -> WriteCounts:
+        """The counts of rows that were not written."""
         versions = self.versions([row.key for row in rows])
         if self.mapping.mode != "update" and (missing := [row for row in rows if row.key not in versions]):
             raise RejectedError(
                 f"The row {missing[0].key!r} is not in table {self.mapping.table!r} after it was written:"
-                " another unique key of the table, or a trigger, does not let it in."
+                " another unique key of the table, or a trigger, rejects it."
             )
         stale = [row for row in rows if versions.get(row.key, _NEVER) >= (generation, row.offset)]
         older = [row for row in rows if row.key in versions and versions[row.key] < (generation, row.offset)]
@@ -405,9 +314,6 @@ class TableWriter(ABC):
         )
 
 
-_NEVER: Version = (-1, -1)
-
-
 def columns_of(rows: Sequence[FoldedRow]) -> list[Sequence[Any]]:
     """The values of the rows, field by field."""
     return list(zip(*[row.values or () for row in rows], strict=True))
@@ -420,13 +326,12 @@ def key_columns_of(keys: Sequence[RowKey]) -> list[Sequence[Any]]:
 
 
 def key_of(parts: Sequence[Any]) -> RowKey:
-    """A key from its columns."""
     key: RowKey = parts[0] if len(parts) == 1 else tuple(parts)
     return key
 
 
 def letters_in_portions(letters: Sequence[DeadLetter], limit: int) -> Iterator[Sequence[DeadLetter]]:
-    """The letters in portions that a statement can carry; a larger one goes alone."""
+    """Splits letters into portions that one statement can carry; a larger letter is a portion of its own."""
     start = size = 0
     for index, letter in enumerate(letters):
         size += len(letter.value or b"") + len(letter.key or b"") + len(letter.detail)
@@ -441,13 +346,13 @@ def _records(rows: Iterable[FoldedRow]) -> int:
 
 
 def shapes(rows: Iterable[FoldedRow], nulls: str) -> Iterable[tuple[Shape, list[FoldedRow]]]:
-    """The rows by what one statement can write."""
+    """Groups rows that one statement can write."""
     groups: dict[Shape, list[FoldedRow]] = {}
     steady, wavered = Shape(wavered=False, emptied=()), Shape(wavered=True, emptied=())
     empties = nulls == "write"
     for row in rows:
         shape = wavered if row.wavered else steady
-        # Without nulls in messages, only a row that was deleted and made again in one slice empties columns.
+        # Without nulls in messages, only a row that was deleted and created again in one slice has null columns.
         if empties or row.wavered:
             emptied = tuple([value is NULL for value in row.values or ()])
             shape = Shape(row.wavered, emptied) if True in emptied else shape
@@ -455,13 +360,39 @@ def shapes(rows: Iterable[FoldedRow], nulls: str) -> Iterable[tuple[Shape, list[
     return groups.items()
 
 
-# The statements of `table.sql` for one mapping; each is made once.
+# What each dialect implements.
 
-_INSTALLED = ("create_pointer", "create_dead_letter", "create_tombstone", "create_table")
+
+class TableSession(ABC):
+    """One connection, opened when first needed and again when it was lost; converts the errors of its driver."""
+
+    dialect: Dialect
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Begins a transaction that waits for locks and sees what their last holders committed."""
+
+    @abstractmethod
+    def commit(self, where: str) -> None:
+        """Commits; raises `UnknownOutcomeError` if the answer is lost, any other error if the commit failed."""
+
+    @abstractmethod
+    def rollback(self) -> None:
+        """Rolls back and never raises: the server rolls back what a lost session left open."""
+
+    @abstractmethod
+    def execute(self, statement: str, bound: Mapping[str, Any] = NOTHING_BOUND) -> Result: ...
+
+    @abstractmethod
+    def install(self, statements: Iterable[str]) -> None:
+        """Runs DDL that may be run again, one installer at a time."""
+
+    @abstractmethod
+    def close(self) -> None: ...
 
 
 class TableSql(ABC):
-    """Statements by name, and those that write rows by their shape."""
+    """The statements of `table.sql` for one mapping, by name, and by shape if they write rows."""
 
     dialect: ClassVar[Dialect]
     column_types: ClassVar[Mapping[str, str]]
@@ -469,53 +400,52 @@ class TableSql(ABC):
     def __init__(self, mapping: TableMapping) -> None:
         self.mapping = mapping
         self._statements = statements_of("inorder.pipeline", self.dialect, "table.sql")
-        words = ("partition", "offset", "key", "value")
-        self._identifiers = {**{word: self.quoted(word) for word in words}, **self.identifiers()}
-        self._made: dict[str | tuple[str, Shape], str] = {}
+        reserved = ("partition", "offset", "key", "value")
+        self._identifiers = {**{word: self.quoted(word) for word in reserved}, **self.identifiers()}
+        self._rendered: dict[str | tuple[str, Shape], str] = {}
 
     def __getitem__(self, name: str) -> str:
-        if name not in self._made:
-            self._made[name] = self._statements.render(name, **self._identifiers)
-        return self._made[name]
+        if name not in self._rendered:
+            self._rendered[name] = self._statements.render(name, **self._identifiers)
+        return self._rendered[name]
 
     def __contains__(self, name: str) -> bool:
         return name in self._statements
 
     def put(self, mode: str, shape: Shape) -> str:
         """The statement that writes rows of a shape as a mode does."""
-        if (mode, shape) not in self._made:
+        if (mode, shape) not in self._rendered:
             merged = self._identifiers | self.merging(shape)
-            self._made[mode, shape] = self._statements.render(f"put_{mode}", **merged)
-        return self._made[mode, shape]
+            self._rendered[mode, shape] = self._statements.render(f"put_{mode}", **merged)
+        return self._rendered[mode, shape]
 
     def table_bound(self) -> dict[str, str | None]:
-        """The table as statements about tables want it: as it is written, or its schema and its name."""
+        """The parameters of statements about the table: its quoted name, and schema and name apart."""
         schema, _, name = self.mapping.table.rpartition(".")
         return {"table": self.quoted(self.mapping.table), "schema": schema or None, "name": name}
 
     def install(self) -> list[str]:
-        """What makes a pipeline's tables, for running or for printing."""
+        """The DDL of a pipeline's tables, to run or to print."""
         return [self[name] for name in _INSTALLED]
 
     def quoted(self, name: str) -> str:
-        """A name in the dialect's quotes."""
         return quoted_table(self.dialect, name)
 
     @abstractmethod
     def identifiers(self) -> dict[str, str]:
-        """What the statements put in, by name."""
+        """The placeholders of the statements, by name."""
 
     @abstractmethod
     def merging(self, shape: Shape) -> dict[str, str]:
-        """What becomes of a row that is there: a null keeps a column that the shape does not empty."""
+        """The placeholders that update an existing row: a null keeps a column unless the shape sets it to null."""
 
     def definitions(self) -> dict[str, str]:
-        """What the statements of all dialects put in: names of the table and the columns, and their types."""
+        """The placeholders of all dialects: names of the table and the columns, and their types."""
         keys = [(self.quoted(name), self.column_types[kind]) for name, kind in self.mapping.key_columns]
         fields = [(self.quoted(name), self.column_types[kind]) for name, kind in self.mapping.fields]
         return {
             "table": self.quoted(self.mapping.table),
-            # A name of ours has no quote in it (mapping.py).
+            # Column names contain no quotes (mapping.py).
             "own_names": ", ".join(f"'{name}'" for name in (*self.mapping.key_names, *RESERVED_COLUMNS)),
             "field_names": ", ".join(f"'{name}'" for name in self.mapping.columns),
             "keys": ", ".join(name for name, _ in keys),
@@ -525,6 +455,73 @@ class TableSql(ABC):
         }
 
     def emptied(self, shape: Shape) -> list[tuple[str, bool]]:
-        """The value columns, quoted, each with whether the shape empties it."""
+        """The value columns, quoted, each with whether the shape sets it to null."""
         flags = shape.emptied or (False,) * len(self.mapping.fields)
         return list(zip(map(self.quoted, self.mapping.columns), flags, strict=True))
+
+
+# Whether an existing table can hold the rows of a mapping.
+
+
+def check_columns(mapping: TableMapping, columns: Mapping[str, bool]) -> None:
+    """Refuses a table that lacks a column or has a nullable version; `columns` maps each to whether it is NOT NULL."""
+    table = mapping.table
+    wanted = (*mapping.key_names, *mapping.columns, *RESERVED_COLUMNS)
+    if missing := [name for name in wanted if name not in columns]:
+        raise ConfigurationError(
+            f"Table {table!r} exists but lacks: {', '.join(missing)}.",
+            hint="Add them as `inorder schema sql --layout table` shows, or name another table.",
+        )
+    if nullable := [name for name in RESERVED_COLUMNS[:2] if not columns[name]]:
+        raise ConfigurationError(
+            f"Table {table!r} allows nulls in: {', '.join(nullable)}.",
+            hint="Fill them and add NOT NULL: a row without a version cannot be ordered.",
+        )
+
+
+def check_keys(mapping: TableMapping, unique_keys: Iterable[Iterable[str]]) -> None:
+    """Refuses a table in which two rows may have the same key."""
+    if set(mapping.key_names) not in [set(columns) for columns in unique_keys]:
+        named = ", ".join(repr(name) for name in mapping.key_names)
+        subject, verb = ("Columns", "are") if "," in named else ("Column", "is")
+        raise ConfigurationError(
+            f"{subject} {named} of table {mapping.table!r} {verb} not unique.",
+            hint="Make it the primary key, or name another key column.",
+        )
+
+
+# From a dialect to its implementation; drivers that are not used are not imported.
+
+
+def table_stores(url: str, mapping: TableMapping) -> TableStores:
+    """The stores of a mapping in the database of a SQLAlchemy URL."""
+    match dialect_of(url):
+        case "postgres":
+            from inorder.pipeline.stores.postgres_table import PostgresTableStores
+
+            return PostgresTableStores(url, mapping)
+        case "mysql":
+            from inorder.pipeline.stores.mysql_table import MySQLTableStores
+
+            return MySQLTableStores(url, mapping)
+        case "sqlite":
+            from inorder.pipeline.stores.sqlite_table import SQLiteTableStores
+
+            return SQLiteTableStores(url, mapping)
+
+
+def table_sql(dialect: Dialect, mapping: TableMapping) -> TableSql:
+    """The statements of a mapping; needs no driver."""
+    match dialect:
+        case "postgres":
+            from inorder.pipeline.stores.postgres_table import PostgresTableSql
+
+            return PostgresTableSql(mapping)
+        case "mysql":
+            from inorder.pipeline.stores.mysql_table import MySQLTableSql
+
+            return MySQLTableSql(mapping)
+        case "sqlite":
+            from inorder.pipeline.stores.sqlite_table import SQLiteTableSql
+
+            return SQLiteTableSql(mapping)

@@ -55,7 +55,7 @@ def test_everything_about_a_row_is_kept() -> None:
 
 def test_a_row_without_a_topic_is_refused_by_its_place() -> None:
     columns = {"topic": pa.array(["a", None]), "value": pa.array(["x", "y"])}
-    with pytest.raises(ValidationError, match="topic: row 11 of the Spark partition has none"):
+    with pytest.raises(ValidationError, match="topic: row 11 of the Spark partition has no topic"):
         rows(pa.RecordBatch.from_pydict(columns), None, 10)
 
 
@@ -75,7 +75,7 @@ def test_the_column_says_the_lane_and_order_is_kept_within_it() -> None:
 
 def test_a_row_without_a_lane_is_refused() -> None:
     records = pa.RecordBatch.from_pydict({"value": ["a", "b"], "lane": [4, None]})
-    with pytest.raises(ValidationError, match="lane: a row has none"):
+    with pytest.raises(ValidationError, match="lane: a row has no lane"):
         list(chunks([records], "orders"))
 
 
@@ -139,5 +139,5 @@ def test_a_task_knows_its_batch() -> None:
 
 @pytest.mark.parametrize("told", [{}, {QUERY_ID: "q"}, {BATCH_ID: "7"}])
 def test_a_spark_that_does_not_tell_the_batch_is_refused(told: dict[str, str]) -> None:
-    with pytest.raises(PermanentError, match="does not say which batch"):
+    with pytest.raises(PermanentError, match="does not name the batch"):
         batch_told(**told)

@@ -11,7 +11,7 @@ import pytest
 from inorder.engines.formats import KAFKA_PARTITION, Distribution, sorted_rows
 from inorder.engines.slice_work import SliceWorker
 from inorder.model.errors import ConfigurationError, GuaranteeError
-from inorder.pipeline.formats import TaskOutcomes, apply_slices, as_kafka_has_them, by_place, slices
+from inorder.pipeline.formats import TaskOutcomes, apply_slices, by_place, slices, to_kafka_columns
 from inorder.pipeline.job import TableTarget, UpsertWork
 from inorder.pipeline.mapping import TableMapping
 from tests.fakes.table_store import MemoryTableStore, message
@@ -124,10 +124,10 @@ def test_a_row_that_belongs_nowhere_is_refused(name: str) -> None:
     index = records.schema.get_field_index(name)
     without = records.set_column(index, name, pa.nulls(1, records.schema.field(name).type))
     with pytest.raises(GuaranteeError, match=f"A row has no {name}"):
-        as_kafka_has_them(without)
+        to_kafka_columns(without)
 
 
 def test_rows_of_one_partition_are_not_copied() -> None:
-    records = as_kafka_has_them(batch(row(0, 1), row(0, 2)))
+    records = to_kafka_columns(batch(row(0, 1), row(0, 2)))
     [found] = by_place(records)
     assert found is records
