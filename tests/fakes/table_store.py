@@ -107,7 +107,7 @@ class _Transaction:
         return self.contents.pointers.setdefault(self._place, Pointer())
 
     @contextmanager
-    def isolated(self) -> Iterator[None]:
+    def savepoint(self) -> Iterator[None]:
         before = self.contents.copy()
         try:
             yield
@@ -142,7 +142,7 @@ class _Transaction:
 
     def _alone(self, row: FoldedRow, generation: int) -> WriteCounts | RejectedError:
         try:
-            with self.isolated():
+            with self.savepoint():
                 return self.upsert([row], generation)
         except RejectedError as error:
             return error

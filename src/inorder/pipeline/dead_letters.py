@@ -255,7 +255,7 @@ class Retrier:
         retried = self._judge(transaction, one, locked, newer)
         if retried is None:
             try:
-                with transaction.isolated():
+                with transaction.savepoint():
                     return self._carry_out(transaction, one, locked, newer)
             except _UndoneError as undone:
                 retried = undone.retried

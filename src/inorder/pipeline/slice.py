@@ -313,7 +313,7 @@ class _Isolation:
     def _try(self, rows: Sequence[FoldedRow]) -> str | None:
         """Writes the rows; returns None, or the reason if they are refused."""
         try:
-            with self.transaction.isolated():
+            with self.transaction.savepoint():
                 written = self.transaction.upsert(rows, self.generation)
         except RejectedError as error:
             return error.message

@@ -114,7 +114,7 @@ def test_a_statement_that_no_packet_holds_is_refused_before_it_is_sent(place: Sq
     store = place.open()
     with store.slice_transaction("upsert", 0) as transaction:
         transaction.lock_pointer()
-        with pytest.raises(RejectedError, match="max_allowed_packet"), transaction.isolated():
+        with pytest.raises(RejectedError, match="max_allowed_packet"), transaction.savepoint():
             transaction.upsert([FoldedRow(1, (None, "x" * limit), 0, 1)], 0)
         transaction.bury([DeadLetter(0, REFUSED, "Too large.", b"1", b"x" * limit, None)])
         transaction.move_pointer(1, SliceCounters(rejected=1))

@@ -72,9 +72,9 @@ class EndedBefore:
         self._reached("lock_pointer")
         return self._inner.lock_pointer()
 
-    def isolated(self) -> AbstractContextManager[None]:
-        self._reached("isolated")
-        return self._inner.isolated()
+    def savepoint(self) -> AbstractContextManager[None]:
+        self._reached("savepoint")
+        return self._inner.savepoint()
 
     def upsert(self, rows: Sequence[FoldedRow], generation: int) -> WriteCounts:
         self._reached("upsert")
@@ -213,7 +213,7 @@ def test_a_constraint_that_is_checked_at_the_commit_is_found_as_well(
     assert "foreign key" in letter[2]
 
 
-@pytest.mark.parametrize("verb", ["isolated", "upsert_each", "bury", "move_pointer", "commit"])
+@pytest.mark.parametrize("verb", ["savepoint", "upsert_each", "bury", "move_pointer", "commit"])
 def test_a_session_ended_while_records_are_isolated_buries_nothing_that_is_not_refused(
     verb: str, postgres_url: str, store: PostgresTableStore, direct: Connection[Any]
 ) -> None:

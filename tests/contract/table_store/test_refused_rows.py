@@ -158,10 +158,10 @@ def test_a_block_that_is_undone_leaves_the_transaction_as_it_was(sql: Sql) -> No
     with store.slice_transaction("upsert", 0) as transaction:
         transaction.lock_pointer()
         transaction.upsert([FoldedRow(1, (True, "kept"), 0, 1)], 0)
-        with pytest.raises(ConfigurationError, match="on purpose"), transaction.isolated():  # noqa: PT012 it is undone
+        with pytest.raises(ConfigurationError, match="on purpose"), transaction.savepoint():  # noqa: PT012 it is undone
             transaction.upsert([FoldedRow(2, (True, "undone"), 1, 1)], 0)
             raise ConfigurationError("on purpose")
-        with transaction.isolated():
+        with transaction.savepoint():
             transaction.upsert([FoldedRow(3, (True, "kept"), 2, 1)], 0)
         transaction.move_pointer(3, SliceCounters())
     assert set(sql.rows()) == {1, 3}

@@ -83,17 +83,17 @@ class _Session(TableSession):
     def begin(self) -> None:
         try:
             with mysql_errors():
-                self._connected().begin()
+                self._connect().begin()
         except UnreachableError:
             # The server may have ended an idle session. Nothing was begun, so a new one serves as well.
             self.close()
             with mysql_errors():
-                self._connected().begin()
+                self._connect().begin()
 
     def commit(self, where: str) -> None:
         try:
             with mysql_errors():
-                self._connected().commit()
+                self._connect().commit()
         except UnreachableError as error:
             self.close()
             raise UnknownOutcomeError(f"The connection was lost while {where} was committed.") from error
@@ -104,12 +104,12 @@ class _Session(TableSession):
     def rollback(self) -> None:
         try:
             with mysql_errors():
-                self._connected().rollback()
+                self._connect().rollback()
         except InorderError:
             self.close()
 
     def execute(self, statement: str, bound: Mapping[str, Any] = NOTHING_BOUND) -> Result:
-        with mysql_errors(), self._connected().cursor() as cursor:
+        with mysql_errors(), self._connect().cursor() as cursor:
             return CursorTransaction(cursor).execute(statement, bound)
 
     def execute_rows(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> Result:
@@ -118,7 +118,7 @@ class _Session(TableSession):
 
     def run(self, text: str) -> Result:
         """Runs a statement without parameters."""
-        connection = self._connected()
+        connection = self._connect()
         if len(text.encode()) > self.packet_bytes - _OVERHEAD:
             raise RejectedError(f"The statement is larger than max_allowed_packet = {self.packet_bytes}.")
         with mysql_errors(), connection.cursor() as cursor:
@@ -127,7 +127,7 @@ class _Session(TableSession):
 
     def escape(self, value: object) -> str:
         """A value, or a tuple of values, as a literal."""
-        text: str = self._connected().escape(value)
+        text: str = self._connect().escape(value)
         return text
 
     def install(self, statements: Iterable[str]) -> None:
@@ -145,7 +145,7 @@ class _Session(TableSession):
             except pymysql.MySQLError:
                 return  # it was lost already
 
-    def _connected(self) -> Connection:
+    def _connect(self) -> Connection:
         if self._connection is None or not self._connection.open:
             self._connection = connect(self._url, "inorder pipeline")
             with mysql_errors(), self._connection.cursor() as cursor:
@@ -214,7 +214,9 @@ class _Writer(TableWriter):
     def bury(self, place: LetterPlace, generation: int, letters: Sequence[DeadLetter]) -> None:
         for start in range(0, len(letters), _ROWS_PER_STATEMENT):
             some = map(self._fit, letters[start : start + _ROWS_PER_STATEMENT])
-            self._session.execute_rows(self._statements["bury"], [_buried(place, generation, one) for one in some])
+            self._session.execute_rows(
+                self._statements["bury"], [_letter_tuple(place, generation, one) for one in some]
+            )
 
     def _put_portion(self, mode: str, shape: Shape, rows: Sequence[FoldedRow], generation: int) -> Iterator[RowKey]:
         before = self.versions([row.key for row in rows])
@@ -223,7 +225,7 @@ class _Writer(TableWriter):
             newer = [row for row in newer if row.key not in before]
         if newer:
             self._session.execute_rows(
-                self._statements.put(mode, shape), [self._listed(row, generation) for row in newer]
+                self._statements.put(mode, shape), [self._row_tuple(row, generation) for row in newer]
             )
             after = self.versions([row.key for row in newer])
             yield from (row.key for row in newer if after.get(row.key) == (generation, row.offset))
@@ -243,12 +245,12 @@ class _Writer(TableWriter):
                 values[index] = values[index].removesuffix("+00:00")
         return values
 
-    def _listed(self, row: FoldedRow, generation: int) -> tuple[Any, ...]:
+    def _row_tuple(self, row: FoldedRow, generation: int) -> tuple[Any, ...]:
         key = row.key if isinstance(row.key, tuple) else (row.key,)
         return (*key, *self._values(row), generation, row.offset)
 
     def _one_of(self, keys: Sequence[RowKey]) -> str:
-        names, escaped = [self._statements.quoted(name) for name in self.mapping.key_names], self._session.escape
+        names, escaped = [self._statements.quote(name) for name in self.mapping.key_names], self._session.escape
         if len(names) == 1:
             return f"{names[0]} IN ({', '.join(map(escaped, keys))})"
         tuples = zip(*key_columns_of(keys), strict=True)
@@ -267,7 +269,7 @@ def _bound(row: FoldedRow, generation: int) -> dict[str, Any]:
     return {**keys, "generation": generation, "offset": row.offset}
 
 
-def _buried(place: LetterPlace, generation: int, letter: DeadLetter) -> tuple[Any, ...]:
+def _letter_tuple(place: LetterPlace, generation: int, letter: DeadLetter) -> tuple[Any, ...]:
     time = None if letter.timestamp is None else letter.timestamp.replace(tzinfo=None)
     return (*place, generation, letter.offset, letter.code, letter.detail, letter.key, letter.value, time)
 
@@ -302,7 +304,7 @@ class MySQLTableSql(TableSql):
     }
 
     def identifiers(self) -> dict[str, str]:
-        keys = [(self.quoted(name), kind) for name, kind in self.mapping.key_columns]
+        keys = [(self.quote(name), kind) for name, kind in self.mapping.key_columns]
         same = " AND ".join(f"{_bytewise(name, kind)} = {_bytewise(f'VALUES({name})', kind)}" for name, kind in keys)
         return {
             **self.definitions(),
@@ -317,11 +319,13 @@ class MySQLTableSql(TableSql):
 
     def merging(self, shape: Shape) -> dict[str, str]:
         kinds = [kind for _, kind in self.mapping.fields]
-        columns = [(column, empties, kind) for (column, empties), kind in zip(self.emptied(shape), kinds, strict=True)]
+        columns = [
+            (column, empties, kind) for (column, empties), kind in zip(self.null_flags(shape), kinds, strict=True)
+        ]
         taken = "version_generation = VALUES(version_generation) AND version_offset = VALUES(version_offset)"
-        listed = [(column, _merged(f"VALUES({column})", column, empties), kind) for column, empties, kind in columns]
+        listed = [(column, _merge(f"VALUES({column})", column, empties), kind) for column, empties, kind in columns]
         bound = [
-            (column, _merged(f"%(value_{index})s", column, empties), kind)
+            (column, _merge(f"%(value_{index})s", column, empties), kind)
             for index, (column, empties, kind) in enumerate(columns)
         ]
         same_key = self.identifiers()["same_key"]
@@ -343,7 +347,7 @@ class MySQLTableSql(TableSql):
         return f"VARCHAR({available // _CHARACTER_BYTES // (len(self.mapping.key_columns) - len(others))})"
 
 
-def _merged(new: str, column: str, empties: bool) -> str:
+def _merge(new: str, column: str, empties: bool) -> str:
     return new if empties else f"COALESCE({new}, {column})"
 
 

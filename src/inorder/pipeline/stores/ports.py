@@ -85,8 +85,8 @@ class SliceCounters:
 class SliceTransaction(Protocol):
     """One open transaction on one partition; its methods are called in the order given here.
 
-    `isolated`, the two `upsert` methods and `version` may be called many times, the others once. Every method may block
-    on the database, and raises `TransientError` when the environment fails and `RejectedError` when the database
+    `savepoint`, the two `upsert` methods and `version` may be called many times, the others once. Every method may
+    block on the database, and raises `TransientError` when the environment fails and `RejectedError` when the database
     refuses the data.
     """
 
@@ -96,8 +96,8 @@ class SliceTransaction(Protocol):
         Waits for any other holder, and reads what that holder committed. A new row starts at offset 0.
         """
 
-    def isolated(self) -> AbstractContextManager[None]:
-        """A block that is rolled back alone if an exception leaves it (a savepoint).
+    def savepoint(self) -> AbstractContextManager[None]:
+        """A block that is rolled back alone if an exception leaves it.
 
         Constraints that the database would check at the commit are checked inside the block.
         """
@@ -106,11 +106,11 @@ class SliceTransaction(Protocol):
         """Writes rows of distinct, ascending keys by the mapping's mode; newer rows and tombstones stay as they are.
 
         A row that would not change is not touched, unless the update wavered: then its version moves. After a
-        `RejectedError` the transaction cannot continue, unless an `isolated` block surrounds the call.
+        `RejectedError` the transaction cannot continue, unless a `savepoint` block surrounds the call.
         """
 
     def upsert_each(self, rows: Sequence[FoldedRow], generation: int) -> Sequence[WriteCounts | RejectedError] | None:
-        """Writes each row in an isolated block of its own; returns the result of each, in order.
+        """Writes each row in a savepoint of its own; returns the result of each, in order.
 
         None, and nothing is written, if that would be no quicker than an `upsert` for each.
         """

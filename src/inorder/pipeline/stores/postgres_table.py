@@ -80,26 +80,26 @@ class _Session(TableSession):
 
     def begin(self) -> None:
         # The first statement begins the transaction.
-        self._connected()
+        self._connect()
 
     def commit(self, where: str) -> None:
-        commit(self._connected(), where)
+        commit(self._connect(), where)
 
     def rollback(self) -> None:
         if self._connection is not None:
             abandon(self._connection)
 
     def execute(self, statement: str, bound: Mapping[str, Any] = NOTHING_BOUND) -> Result:
-        with postgres_errors(), closing(self._connected().cursor()) as cursor:
+        with postgres_errors(), closing(self._connect().cursor()) as cursor:
             return CursorTransaction(cursor).execute(statement, bound)
 
     def execute_each(self, statement: str, bounds: Sequence[Bound], savepoint: Savepoint) -> list[Answer]:
         """Runs a statement with each of `bounds`; one that is refused is rolled back alone."""
         with postgres_errors():
-            return execute_each(self._connected(), statement, bounds, savepoint)
+            return execute_each(self._connect(), statement, bounds, savepoint)
 
     def install(self, statements: Iterable[str]) -> None:
-        connection = self._connected()
+        connection = self._connect()
         with postgres_errors(), connection.transaction():
             install(connection, statements)
 
@@ -108,7 +108,7 @@ class _Session(TableSession):
             self._connection.close()
             self._connection = None
 
-    def _connected(self) -> Connection:
+    def _connect(self) -> Connection:
         if self._connection is None or self._connection.closed:
             with postgres_errors():
                 self._connection = connect(self._url, "inorder pipeline", autocommit=True)
@@ -253,9 +253,9 @@ class PostgresTableSql(TableSql):
     }
 
     def identifiers(self) -> dict[str, str]:
-        keys = [(self.quoted(name), self.column_types[kind]) for name, kind in self.mapping.key_columns]
+        keys = [(self.quote(name), self.column_types[kind]) for name, kind in self.mapping.key_columns]
         kinds = [self.column_types[kind] for _, kind in self.mapping.fields]
-        columns = [self.quoted(name) for name in self.mapping.columns]
+        columns = [self.quote(name) for name in self.mapping.columns]
         key_arrays = ", ".join(f"%(key_{index})s::{kind}[]" for index, (_, kind) in enumerate(keys))
         value_arrays = ", ".join(f"%(values_{index})s::{kind}[]" for index, kind in enumerate(kinds))
         named, offsets = self.definitions(), "%(offsets)s::bigint[]"
@@ -278,7 +278,7 @@ class PostgresTableSql(TableSql):
     def merging(self, shape: Shape) -> dict[str, str]:
         merged = {
             column: f"excluded.{column}" if empties else f"coalesce(excluded.{column}, t.{column})"
-            for column, empties in self.emptied(shape)
+            for column, empties in self.null_flags(shape)
         }
         stored = ", ".join(f"t.{column}" for column in merged)
         changes = f"ROW({stored}) IS DISTINCT FROM ROW({', '.join(merged.values())})"

@@ -181,7 +181,7 @@ class SQLiteTableSql(TableSql):
     }
 
     def identifiers(self) -> dict[str, str]:
-        keys = [self.quoted(name) for name in self.mapping.key_names]
+        keys = [self.quote(name) for name in self.mapping.key_names]
         return {
             **self.definitions(),
             "now": "strftime('%%Y-%%m-%%dT%%H:%%M:%%fZ', 'now')",
@@ -193,7 +193,7 @@ class SQLiteTableSql(TableSql):
     def merging(self, shape: Shape) -> dict[str, str]:
         merged = [
             (column, f"%(value_{index})s" if empties else f"coalesce(%(value_{index})s, t.{column})")
-            for index, (column, empties) in enumerate(self.emptied(shape))
+            for index, (column, empties) in enumerate(self.null_flags(shape))
         ]
         changes = " OR ".join(f"t.{column} IS NOT {new}" for column, new in merged)
         return {

@@ -115,7 +115,7 @@ class _Transaction:
         return Pointer(next_offset, self._generation)
 
     @contextmanager
-    def isolated(self) -> Iterator[None]:
+    def savepoint(self) -> Iterator[None]:
         self._save()
         try:
             yield
@@ -205,7 +205,7 @@ class TableWriter(ABC):
         rows: Sequence[FoldedRow],  # noqa: ARG002 - used by dialects with a quick way
         generation: int,  # noqa: ARG002
     ) -> Sequence[WriteCounts | RejectedError] | None:
-        """See `SliceTransaction.upsert_each`; the savepoint of `isolated` exists before and after."""
+        """See `SliceTransaction.upsert_each`; the savepoint of `savepoint` exists before and after."""
         return None
 
     def version(self, key: RowKey) -> Version | None:
@@ -401,7 +401,7 @@ class TableSql(ABC):
         self.mapping = mapping
         self._statements = statements_of("inorder.pipeline", self.dialect, "table.sql")
         reserved = ("partition", "offset", "key", "value")
-        self._identifiers = {**{word: self.quoted(word) for word in reserved}, **self.identifiers()}
+        self._identifiers = {**{word: self.quote(word) for word in reserved}, **self.identifiers()}
         self._rendered: dict[str | tuple[str, Shape], str] = {}
 
     def __getitem__(self, name: str) -> str:
@@ -422,13 +422,13 @@ class TableSql(ABC):
     def table_bound(self) -> dict[str, str | None]:
         """The parameters of statements about the table: its quoted name, and schema and name apart."""
         schema, _, name = self.mapping.table.rpartition(".")
-        return {"table": self.quoted(self.mapping.table), "schema": schema or None, "name": name}
+        return {"table": self.quote(self.mapping.table), "schema": schema or None, "name": name}
 
     def install(self) -> list[str]:
         """The DDL of a pipeline's tables, to run or to print."""
         return [self[name] for name in _INSTALLED]
 
-    def quoted(self, name: str) -> str:
+    def quote(self, name: str) -> str:
         return quoted_table(self.dialect, name)
 
     @abstractmethod
@@ -441,10 +441,10 @@ class TableSql(ABC):
 
     def definitions(self) -> dict[str, str]:
         """The placeholders of all dialects: names of the table and the columns, and their types."""
-        keys = [(self.quoted(name), self.column_types[kind]) for name, kind in self.mapping.key_columns]
-        fields = [(self.quoted(name), self.column_types[kind]) for name, kind in self.mapping.fields]
+        keys = [(self.quote(name), self.column_types[kind]) for name, kind in self.mapping.key_columns]
+        fields = [(self.quote(name), self.column_types[kind]) for name, kind in self.mapping.fields]
         return {
-            "table": self.quoted(self.mapping.table),
+            "table": self.quote(self.mapping.table),
             # Column names contain no quotes (mapping.py).
             "own_names": ", ".join(f"'{name}'" for name in (*self.mapping.key_names, *RESERVED_COLUMNS)),
             "field_names": ", ".join(f"'{name}'" for name in self.mapping.columns),
@@ -454,10 +454,10 @@ class TableSql(ABC):
             "definitions": ",\n    ".join(f"{name} {kind}" for name, kind in fields),
         }
 
-    def emptied(self, shape: Shape) -> list[tuple[str, bool]]:
+    def null_flags(self, shape: Shape) -> list[tuple[str, bool]]:
         """The value columns, quoted, each with whether the shape sets it to null."""
         flags = shape.emptied or (False,) * len(self.mapping.fields)
-        return list(zip(map(self.quoted, self.mapping.columns), flags, strict=True))
+        return list(zip(map(self.quote, self.mapping.columns), flags, strict=True))
 
 
 # Whether an existing table can hold the rows of a mapping.
