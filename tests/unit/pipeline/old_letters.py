@@ -53,7 +53,7 @@ class MemorySource:
 
 @dataclass
 class MemoryReader:
-    """Gives three records at a look, then the end."""
+    """Returns three records per read, then the end."""
 
     records: list[Record]
 
@@ -93,7 +93,7 @@ class History:
     source: MemorySource = field(default_factory=MemorySource)
 
     def publish(self, *records: Record) -> None:
-        """Records reach the topic; nobody has read them yet."""
+        """Records reach the topic and are not read yet."""
         self.source.records += records
         self.source.end = max([self.source.end, *(offset + 1 for offset, _, _ in records)])
 

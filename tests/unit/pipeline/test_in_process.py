@@ -1,4 +1,4 @@
-"""A work run by one process: it begins at the pointers, ends where it is told, and raises what fails it."""
+"""A work run in this process: it begins at the pointers, ends at the stop or at the end, and raises every error."""
 
 from __future__ import annotations
 

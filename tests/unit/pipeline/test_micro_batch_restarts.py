@@ -50,7 +50,7 @@ class PatientStop(threading.Event):
 
 
 class Scripted(MicroBatch):
-    """An engine whose starts end as told: an error, or None for a good end."""
+    """An engine whose starts end as given: an error, or None for a good end."""
 
     def __init__(self, *ends: Exception | None, applies: bool = False) -> None:
         spark = cast("SparkSession", None)

@@ -33,12 +33,12 @@ def test_progress_keeps_the_sums_the_phases_and_the_age_of_the_last_slice() -> N
     progress.spent({"read": 0.5, "apply": 1.0})
     progress.spent({"apply": 0.25})
     now = 102.5
-    told = progress.as_dict()
+    figures = progress.as_dict()
     assert progress.totals() == {
         "read": 9, "applied": 3, "identical": 1, "stale": 1, "ignored": 1, "rejected": 1, "replayed": 2,
     }  # fmt: skip
-    assert told["phase_seconds"] == {"apply": 1.25, "read": 0.5}
-    assert told["last_slice_age"] == 2.5
+    assert figures["phase_seconds"] == {"apply": 1.25, "read": 0.5}
+    assert figures["last_slice_age"] == 2.5
 
 
 def test_records_that_were_not_applied_are_logged_loudly(caplog: pytest.LogCaptureFixture) -> None:

@@ -271,19 +271,19 @@ steps = st.lists(
 @given(steps)
 def test_whatever_happens_no_row_ever_falls_behind_the_newest_valid_record_of_its_key(history: list[Step]) -> None:
     """`data` is a clock here: each valid record carries a higher one, so a value that falls was overwritten."""
-    told = History()
+    lived = History()
     newest: dict[object, str] = {}
     for offset, (key, bad, data, then) in enumerate(history):
         fields = {"n": bad, "data": data and f"{offset:03}{data}"}
-        told.publish(record(told.source.end, key, **{name: value for name, value in fields.items() if value}))
+        lived.publish(record(lived.source.end, key, **{name: value for name, value in fields.items() if value}))
         if then != "wait":
-            told.consume()
+            lived.consume()
         if then in ("retry", "send"):
-            told.retry(through_topic=then == "send")
-        elif then == "discard" and told.left:
-            with told.store.slice_transaction("upsert", 0) as transaction:
-                transaction.settle(told.left[0], "discard", "")
-        for row, values in told.rows.items():
+            lived.retry(through_topic=then == "send")
+        elif then == "discard" and lived.left:
+            with lived.store.slice_transaction("upsert", 0) as transaction:
+                transaction.settle(lived.left[0], "discard", "")
+        for row, values in lived.rows.items():
             seen = str(values[1] or "")
             assert seen >= newest.get(row, ""), (row, values, newest)
             newest[row] = seen

@@ -74,8 +74,8 @@ class BusySource(FakeSource):
     before: dict[int, Extent] = field(default_factory=dict)
 
     def extents(self, topic: str) -> Mapping[int, Extent] | None:
-        told, self.before = self.before, {}
-        return told or super().extents(topic)
+        extents, self.before = self.before, {}
+        return extents or super().extents(topic)
 
 
 def test_a_pointer_that_another_driver_moves_past_an_end_that_is_old_is_no_loss() -> None:
@@ -112,16 +112,16 @@ def test_more_partitions_are_noticed_and_a_topic_that_went_is_not_growth() -> No
 
 
 @pytest.mark.parametrize(
-    ("pointer", "extent", "told"),
+    ("pointer", "extent", "message"),
     [
         (Pointer(4), Extent(5, 9), "begins at 5: records were deleted"),
         (Pointer(10), Extent(0, 9), "ends at 9: it was deleted and re-created"),
         (Pointer(10), None, "does not exist"),
     ],
 )
-def test_a_pointer_that_the_topic_cannot_serve_is_loud(pointer: Pointer, extent: Extent | None, told: str) -> None:
+def test_a_pointer_that_the_topic_cannot_serve_is_loud(pointer: Pointer, extent: Extent | None, message: str) -> None:
     extents = {} if extent is None else {3: extent}
-    with pytest.raises(GuaranteeError, match=told) as caught:
+    with pytest.raises(GuaranteeError, match=message) as caught:
         check_reachable("upsert", {3: pointer}, extents)
     assert f"upsert[3] is at {pointer.next_offset}" in caught.value.message
     assert "delete its inorder_pointer rows" in caught.value.hint

@@ -14,7 +14,7 @@ from inorder.model.errors import GuaranteeError
 
 
 class Driver:
-    """Keeps what is told to the tasks of this thread, as Spark's context does."""
+    """Keeps the local properties of this thread, as Spark's context does."""
 
     def __init__(self) -> None:
         self.properties: dict[str, str] = {}

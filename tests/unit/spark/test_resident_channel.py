@@ -89,7 +89,7 @@ def test_a_driver_that_is_gone_ends_the_task(eventually: Eventually) -> None:
     connection = DriverConnection(office.address, 1)
     office.server.close()
     eventually(lambda: not connection.check(), 10)
-    connection.report(TaskReport([OUTCOME], {}))  # tells nobody, and raises nothing
+    connection.report(TaskReport([OUTCOME], {}))  # is lost, and raises nothing
     assert not connection.is_open
     connection.close()
 

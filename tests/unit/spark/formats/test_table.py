@@ -58,9 +58,9 @@ def test_each_kafka_partition_is_a_slice_of_its_own() -> None:
 
 
 def test_holes_that_a_filter_leaves_are_fine(worker: SliceWorker, store: MemoryTableStore) -> None:
-    told = apply(worker, batch(row(0, 5), row(0, 90)), batch(row(0, 91), row(1, 4)))
-    assert sum(outcome.applied for outcome in told.outcomes) == 4
-    assert told.places == {"upsert[0]", "upsert[1]"}
+    result = apply(worker, batch(row(0, 5), row(0, 90)), batch(row(0, 91), row(1, 4)))
+    assert sum(outcome.applied for outcome in result.outcomes) == 4
+    assert result.places == {"upsert[0]", "upsert[1]"}
     assert {place: pointer.next_offset for place, pointer in store.contents.pointers.items()} == {
         ("upsert", 0): 92,
         ("upsert", 1): 5,
@@ -90,9 +90,9 @@ def test_offsets_that_fall_from_one_batch_to_the_next_are_refused(worker: SliceW
 
 def test_a_task_of_a_stream_sorts_its_rows_before_it_applies_one(worker: SliceWorker, store: MemoryTableStore) -> None:
     shuffled = [batch(row(0, 3, id=1), row(1, 8)), batch(row(0, 2, id=1)), batch(row(0, 1, id=1), row(1, 7))]
-    told = apply(worker, *sorted_rows(KAFKA_PARTITION, Distribution.WHOLE, shuffled))
-    assert [(outcome.partition, outcome.next_offset) for outcome in told.outcomes] == [(0, 4), (1, 9)]
-    assert sum(outcome.replayed for outcome in told.outcomes) == 0
+    result = apply(worker, *sorted_rows(KAFKA_PARTITION, Distribution.WHOLE, shuffled))
+    assert [(outcome.partition, outcome.next_offset) for outcome in result.outcomes] == [(0, 4), (1, 9)]
+    assert sum(outcome.replayed for outcome in result.outcomes) == 0
     assert store.contents.rows[1].values == (None, "at 3")
 
 

@@ -1,4 +1,4 @@
-"""What belongs together and is spread over tasks is refused: before, if nobody vouches for it, or after."""
+"""A group of rows that is split over tasks is refused: before the write without a promise, or after it."""
 
 from __future__ import annotations
 
