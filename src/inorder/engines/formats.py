@@ -110,7 +110,7 @@ class FormatOptions:
 def suggest(name: str, known: list[str]) -> str:
     """The end of a sentence about a name that is not known.
 
-    >>> nearest("tabel", ["table", "config"]), nearest("x", ["table"])
+    >>> suggest("tabel", ["table", "config"]), suggest("x", ["table"])
     ("; did you mean 'table'?", '.')
     """
     found = get_close_matches(name, known, n=1)

@@ -91,7 +91,7 @@ class Histogram:
 def bound_label(label: str | None) -> str:
     """A text from outside as a label: short, printable, and without the separators of measure names.
 
-    >>> bounded("1.2.0"), bounded(None), bounded("a/b#c" + 50 * "d")[:8]
+    >>> bound_label("1.2.0"), bound_label(None), bound_label("a/b#c" + 50 * "d")[:8]
     ('1.2.0', 'none', 'a_b_cddd')
     """
     if not label:

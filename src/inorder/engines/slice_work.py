@@ -265,7 +265,7 @@ def later_outcome(lost: SliceOutcome, now: SliceOutcome) -> SliceOutcome:
     return lost if now.replayed == now.read else now
 
 
-# Cutting slices and adding figures.
+# Splitting slices and adding measures.
 
 
 def portions(batch: Slice, most_bytes: int = PORTION_BYTES) -> Iterator[Slice]:
@@ -295,7 +295,7 @@ def _piece(batch: Slice, part: slice) -> Slice:
 def add_measures(one: Measures, other: Measures) -> Measures:
     """The sums of both.
 
-    >>> merged({"a": 1, "b": 2}, {"b": 3})
+    >>> add_measures({"a": 1, "b": 2}, {"b": 3})
     {'a': 1, 'b': 5}
     """
     if not (one and other):

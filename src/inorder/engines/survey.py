@@ -87,7 +87,7 @@ def check_reachable(topic: str, pointers: Mapping[int, Pointer], extents: Mappin
 def share_out(places: Iterable[Place], tasks: int) -> list[tuple[Place, ...]]:
     """Shares partitions out among at most `tasks` tasks, as evenly as possible; each task has at least one.
 
-    >>> spread([("a", 0), ("a", 1), ("a", 2)], 2)
+    >>> share_out([("a", 0), ("a", 1), ("a", 2)], 2)
     [(('a', 0), ('a', 2)), (('a', 1),)]
     """
     ordered = sorted(places)
