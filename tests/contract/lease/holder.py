@@ -11,7 +11,7 @@ HELD = "held"
 
 
 def main(kind: str, address: str, group: str, seconds: str) -> None:
-    """Acquires ten times a second until its standard input is closed; prints once that it holds the lease."""
+    """Asks ten times a second, until its output is closed; says once that it holds the lease."""
     lease = make_lease(kind, address, group, "holder process", float(seconds))  # type: ignore[arg-type]  # from a test
     was_held = False
     while not select.select([sys.stdin], [], [], 0.1)[0]:

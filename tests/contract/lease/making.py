@@ -12,7 +12,7 @@ from inorder.relay.stores.sql_lease import SqlLease
 
 Kind = Literal["postgres", "mariadb", "sqlite", "redis", "kafka"]
 
-# Milliseconds; short enough to replace a dead instance soon, long enough for a live one on a busy machine.
+# Milliseconds; short enough for quick tests, long enough that a busy machine expires no living instance.
 QUICK_SESSION = 3000
 
 
