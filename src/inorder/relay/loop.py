@@ -22,14 +22,13 @@ from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 from uuid import UUID, uuid4
 
-from inorder.kafka.shard_log_port import ShardLog
+from inorder.kafka.shard_log import Delivered, Delivery, Incomplete, ShardLog
 from inorder.model.errors import (
     FencedError,
     RejectedError,
     TopicSwitchingError,
     TopicUnavailableError,
     TransientError,
-    UnknownOutcomeError,
 )
 from inorder.model.outbox_row import OutboxRow
 from inorder.relay.events import (
@@ -214,24 +213,21 @@ class BatchPublisher:
             if flawed := next((row for row in rows if row.flaw), None):
                 parts += self._refusals.flawed(term, rows, flawed)
                 continue
-            try:
-                term.publish(replace(batch, rows=rows))
-            except (FencedError, UnknownOutcomeError):
-                raise
-            except RejectedError as error:
-                parts += self._refusals.refused(term, self._undelivered(term, rows, error.delivered_ids), error)
-            except TopicUnavailableError as error:
-                parts.append(self._undelivered(term, rows, error.delivered_ids))
-                self._hold_topic(term, error)
-            except TransientError as error:
-                parts.append(self._undelivered(term, rows, error.delivered_ids))
-                tries += 1
-                wait_out(error, self._progress, self._options)
-                if self._gives_up(tries, give_up_at):
-                    raise
-            else:
-                self._progress.published += len(rows)
-                self._progress.last_error = ""
+            match term.publish(replace(batch, rows=rows)):
+                case Delivered():
+                    self._progress.published += len(rows)
+                    self._progress.last_error = ""
+                case Incomplete(RejectedError() as error, delivered):
+                    parts += self._refusals.refused(term, self._undelivered(term, rows, delivered), error)
+                case Incomplete(TopicUnavailableError() as error, delivered):
+                    parts.append(self._undelivered(term, rows, delivered))
+                    self._hold_topic(term, error)
+                case Incomplete(TransientError() as error, delivered):
+                    parts.append(self._undelivered(term, rows, delivered))
+                    tries += 1
+                    wait_out(error, self._progress, self._options)
+                    if self._gives_up(tries, give_up_at):
+                        raise error
         return not parts
 
     def _gives_up(self, tries: int, give_up_at: float) -> bool:
@@ -261,7 +257,7 @@ class PublishingTerm(RefusalEffects, Protocol):
     def sift(self, rows: Sequence[OutboxRow], /) -> list[OutboxRow]:
         """The rows that may be published now; those of held keys and topics wait."""
 
-    def publish(self, batch: Batch, /) -> None:
+    def publish(self, batch: Batch, /) -> Delivery:
         """Sends the batch with a marker, as `ShardLog.publish`, and settles it."""
 
     def settle_delivered(self, ids: Sequence[int], /) -> None:

@@ -75,7 +75,7 @@ from functools import partial
 from operator import attrgetter
 from uuid import UUID, uuid4
 
-from inorder.kafka.shard_log_port import ShardLog
+from inorder.kafka.shard_log import Delivered, Delivery, ShardLog
 from inorder.model.errors import FencedError, RejectedError, TransientError, UnknownOutcomeError
 from inorder.model.outbox_row import OutboxRow
 from inorder.relay.breaker import BreakerOptions, BreakerState, CircuitBreaker
@@ -318,15 +318,17 @@ class PollingTerm:
         """The rows that may be published now; those of held keys and topics wait."""
         return self._parking.sift(rows)
 
-    def publish(self, batch: Batch, /) -> None:
+    def publish(self, batch: Batch, /) -> Delivery:
         """Sends rows; the marker names all that this round has published, and the offset at which it began."""
         ids = sorted([*self._round.delivered, *batch.ids])
         self._in_flight = batch.rows
         try:
-            self._shard.publish(batch.rows, Marker(ranges(ids), self._round.from_offset).encode())
+            delivery = self._shard.publish(batch.rows, Marker(ranges(ids), self._round.from_offset).encode())
         finally:
             self._in_flight = ()
-        self.settle_delivered(batch.ids)
+        if isinstance(delivery, Delivered):
+            self.settle_delivered(batch.ids)
+        return delivery
 
     def settle_delivered(self, ids: Sequence[int], /) -> None:
         self._round.delivered.update(ids)

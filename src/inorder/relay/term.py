@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
 
-from inorder.kafka.shard_log_port import ShardLog
-from inorder.model.errors import RejectedError
+from inorder.kafka.shard_log import Delivered, Delivery, Incomplete, ShardLog, require_delivered
+from inorder.model.errors import RejectedError, TransientError
 from inorder.model.outbox_row import OutboxRow
 from inorder.relay.marker import Marker, ranges
 from inorder.relay.options import StrategyOptions
@@ -100,23 +100,28 @@ class Term:
         """The rows that may be published now; those of held keys and topics wait."""
         return self._parking.sift(rows)
 
-    def publish(self, batch: Batch) -> None:
+    def publish(self, batch: Batch) -> Delivery:
         """Publishes the batch and queues it to be purged; with a backlog, the next one is read meanwhile.
 
         Without a backlog the next read is better made afterwards: it finds what is committed in the meantime.
         """
-        self._purge_queue.wait_below(MAX_BATCHES, MAX_UNPURGED * self._batch_size)
+        try:
+            self._purge_queue.wait_below(MAX_BATCHES, MAX_UNPURGED * self._batch_size)
+        except TransientError as error:
+            return Incomplete(error)
         if self._ahead is None and batch.is_full:
             self._ahead = self._reader.submit(self._claim)
         ids = batch.ids
         marker = Marker((*self._purge_queue.unpurged(), *ranges(ids)), batch.floor)
         self._in_flight = batch.rows
         try:
-            self._shard.publish(batch.rows, marker.encode())
+            delivery = self._shard.publish(batch.rows, marker.encode())
         finally:
             self._in_flight = ()
-        self.settle_delivered(ids)
-        self._floor = batch.floor
+        if isinstance(delivery, Delivered):
+            self.settle_delivered(ids)
+            self._floor = batch.floor
+        return delivery
 
     def in_flight(self) -> Sequence[OutboxRow]:
         """The rows on their way to the broker at the moment; thread-safe."""
@@ -142,7 +147,8 @@ class Term:
     def exceed(self, row: OutboxRow, exceeding: Exceeding) -> None:
         """Moves a row out of the outbox: the decision is committed under the fence first, then carried out."""
         self._purge_queue.wait_below(MAX_BATCHES, MAX_UNPURGED * self._batch_size)
-        self._shard.publish((), Marker(self._purge_queue.unpurged(), self._floor, exceeding).encode())
+        marker = Marker(self._purge_queue.unpurged(), self._floor, exceeding)
+        require_delivered(self._shard.publish((), marker.encode()))
         self._carry_out(exceeding)
         self._purge_queue.forget([row.id])
         self._parking.exceed(row, parks=exceeding.parks, now=self._options.clock())
@@ -194,7 +200,8 @@ class Term:
     def _carry_out(self, exceeding: Exceeding) -> None:
         """Moves the row, then clears the decision from the marker: an operator may put the row back from now on."""
         self._exceeded.exceed(exceeding)
-        self._shard.publish((), Marker(self._purge_queue.unpurged(), self._floor).encode())
+        marker = Marker(self._purge_queue.unpurged(), self._floor)
+        require_delivered(self._shard.publish((), marker.encode()))
 
     def _claim(self) -> Batch:
         batch = self._claims.claim(self._purge_queue.in_hand)

@@ -62,7 +62,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from uuid import UUID, uuid4
 
-from inorder.kafka.shard_log_port import ShardLog
+from inorder.kafka.shard_log import ShardLog
 from inorder.model.errors import ConfigurationError, FencedError, InorderError, TransientError
 from inorder.model.outbox_row import OutboxRow
 from inorder.relay.events import BatchProduced, notify

@@ -29,14 +29,13 @@ from datetime import UTC, datetime
 from typing import Literal
 from uuid import UUID
 
-from inorder.kafka.shard_log_port import ShardLog
+from inorder.kafka.shard_log import Delivered, Incomplete, ShardLog
 from inorder.model.errors import (
     FencedError,
     RejectedError,
     TopicSwitchingError,
     TopicUnavailableError,
     TransientError,
-    UnknownOutcomeError,
 )
 from inorder.model.outbox_row import OutboxRow
 from inorder.relay.events import BatchProduced, SendCounts
@@ -126,26 +125,24 @@ class TopicBatch:
                 self._parts += self.context.refusals.flawed(self, rows, flawed)
             return
         self.lock.require()
-        try:
-            with self.context.heartbeat.keep(self.lock):
-                self.log.publish(rows, b"")
-        except (FencedError, UnknownOutcomeError):
-            raise
-        except RejectedError as error:
-            left = self._undelivered(rows, error.delivered_ids)
-            self._progress.last_error = str(error)
-            if not self._send_uncompacted():
-                self._parts += self.context.refusals.refused(self, left, error)
-        except TransientError as error:
-            left = self._undelivered(rows, error.delivered_ids)
-            self.lock.require()  # after a long pause this is the reason, and not the broker
-            if _is_unavailable(error) or self._options.clock() > give_up_at:
-                raise
-            wait_out(error, self._progress, self._options, topic=self.lock.topic)
-            self._parts.append(left)
-        else:
-            self._settle(rows)
-            self._progress.last_error = ""
+        with self.context.heartbeat.keep(self.lock):
+            delivery = self.log.publish(rows, b"")
+        match delivery:
+            case Delivered():
+                self._settle(rows)
+                self._progress.last_error = ""
+            case Incomplete(RejectedError() as error, delivered):
+                left = self._undelivered(rows, delivered)
+                self._progress.last_error = str(error)
+                if not self._send_uncompacted():
+                    self._parts += self.context.refusals.refused(self, left, error)
+            case Incomplete(TransientError() as error, delivered):
+                left = self._undelivered(rows, delivered)
+                self.lock.require()  # after a long pause this is the reason, and not the broker
+                if _is_unavailable(error) or self._options.clock() > give_up_at:
+                    raise error
+                wait_out(error, self._progress, self._options, topic=self.lock.topic)
+                self._parts.append(left)
 
     def _sift(self, rows: Iterable[OutboxRow]) -> list[OutboxRow]:
         """The rows that may be sent; those behind a refused one of their key wait with it, or for a later batch."""
