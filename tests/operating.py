@@ -7,12 +7,12 @@ from typing import Any
 from inorder.app import App
 from inorder.journal.service import Lag
 from inorder.operate.key_trace import KeyTrace
-from inorder.pipeline.dead_letters import Retried
+from inorder.pipeline.dead_letters import RetryResult
 from inorder.pipeline.stores.ports import StoredLetter
 from inorder.relay.stores.exceeded import Action, ExceededRow
-from inorder.relay.stores.ports import Registration, TopicState
+from inorder.relay.stores.ports import Registration, TopicBacklog
 from inorder.settings import Settings
-from inorder.topics.generations import TopicState as GenerationState
+from inorder.topics.generations import TopicState
 
 
 def install_schema(settings: Settings, layout: str) -> list[str]:
@@ -35,7 +35,7 @@ def settle_exceeded(settings: Settings, action: Action, reason: str, **wanted: A
         return app.relay_admin.settle_exceeded(action, reason, **wanted)
 
 
-def topic_states(settings: Settings) -> list[TopicState]:
+def topic_states(settings: Settings) -> list[TopicBacklog]:
     with App(settings) as app:
         return app.relay_admin.topic_states()
 
@@ -60,7 +60,7 @@ def discard_dead_letters(settings: Settings, reason: str, **wanted: Any) -> int:
         return app.dead_letters.discard(reason, **wanted)
 
 
-def retry_dead_letters(settings: Settings, reason: str, **wanted: Any) -> list[Retried]:
+def retry_dead_letters(settings: Settings, reason: str, **wanted: Any) -> list[RetryResult]:
     with App(settings) as app:
         return list(app.dead_letters.retry(reason, **wanted))
 
@@ -70,7 +70,7 @@ def journal_lag(settings: Settings) -> list[Lag]:
         return app.journal_admin.lag()
 
 
-def fail_over(settings: Settings, topic: str, **wanted: Any) -> GenerationState:
+def fail_over(settings: Settings, topic: str, **wanted: Any) -> TopicState:
     with App(settings) as app:
         return app.topics.fail_over(topic, **wanted)
 

@@ -23,7 +23,7 @@ from typing import Any, Protocol, Self, TypeVar
 from inorder.database.database import Database, dialect_of
 from inorder.engines.job_status import JobService, Lag
 from inorder.engines.partition_reader import KafkaSource
-from inorder.engines.progress import NOBODY, Listener
+from inorder.engines.progress import NULL_LISTENER, Listener
 from inorder.engines.running import SparkEngine
 from inorder.journal.audit.findings import Finding
 from inorder.journal.audit.job import Audit
@@ -239,13 +239,13 @@ class App:
         """The job `relay`."""
         return run_relay(self.settings, once=once, stop=stop)
 
-    def run_upsert(self, *, once: bool, stop: threading.Event, listener: Listener = NOBODY) -> dict[str, Any]:
+    def run_upsert(self, *, once: bool, stop: threading.Event, listener: Listener = NULL_LISTENER) -> dict[str, Any]:
         """The job `upsert`."""
         with closing(self.relay.open_database("inorder pipeline (generations)")) as database:
             gate = GenerationGate(SqlTopicGenerations(database), SqlPointers(database))
             return run_upsert(self.upsert_work, self.spark_engine, gate, once=once, stop=stop, listener=listener)
 
-    def run_replicate(self, *, once: bool, stop: threading.Event, listener: Listener = NOBODY) -> dict[str, Any]:
+    def run_replicate(self, *, once: bool, stop: threading.Event, listener: Listener = NULL_LISTENER) -> dict[str, Any]:
         """The job `replicate`."""
         with closing(journal_store(self.settings)) as store:
             store.install()
@@ -320,7 +320,13 @@ class App:
         return migrate_here(self.migration(topic, to), once=once, stop=stop)
 
     def run_migrate(
-        self, topic: str, *, to: str | None = None, once: bool, stop: threading.Event, listener: Listener = NOBODY
+        self,
+        topic: str,
+        *,
+        to: str | None = None,
+        once: bool,
+        stop: threading.Event,
+        listener: Listener = NULL_LISTENER,
     ) -> dict[str, Any]:
         """The job `migrate`."""
         with closing(self.relay.open_database("inorder topics")) as database:

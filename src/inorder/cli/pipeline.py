@@ -19,7 +19,7 @@ from rich.text import Text
 
 from inorder.cli.output import AsJson, ConfigFile, open_app, say, show_fields, show_json, show_table
 from inorder.cli.stopping import in_background, stop_on_signals
-from inorder.engines.progress import Progress
+from inorder.engines.progress import RunTotals
 from inorder.model.errors import GuaranteeError, InorderError
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def run(
     SIGTERM or Ctrl-C lets it finish the current slice, within 10 s. Prints totals at the end. Serves health and
     metrics at `health.listen`.
     """
-    from inorder.engines.progress import Progress, Several
+    from inorder.engines.progress import CompositeListener, RunTotals
 
     given: dict[str, Any] = {name: value for name, value in (("engine", engine), ("master", master)) if value}
     app = open_app(config, **({"pipeline": given} if given else {}))
@@ -111,11 +111,11 @@ def run(
     if job is Job.relay:
         _relay(app, once, as_json)
         return
-    progress = Progress()
+    progress = RunTotals()
     run_job, topics, behind = _migration(app, topic or "", to) if job is Job.migrate else _parts(job, app)
     service = app.job_service(job.value, behind)
     say(f"The job {job.value} reads {topics} with the engine {app.settings.pipeline.engine}.")
-    listener = Several(progress, service.listener)
+    listener = CompositeListener(progress, service.listener)
     display = show_progress(progress, lambda: sum(behind().values()))
     # What the app has opened is closed within the time that a signal leaves: a server may be away.
     with stop_on_signals(f"the job {job.value}") as stop, app, _serving(service), display:
@@ -217,7 +217,7 @@ Behind = Callable[[], int]
 
 
 @contextmanager
-def show_progress(progress: Progress, behind: Behind, console: Console | None = None) -> Iterator[None]:
+def show_progress(progress: RunTotals, behind: Behind, console: Console | None = None) -> Iterator[None]:
     """Shows a run for as long as the block lasts; `behind` reads the lag from the cluster and may fail."""
     over = threading.Event()
     display = _Display(progress, behind, console or Console(stderr=True))
@@ -231,7 +231,7 @@ def show_progress(progress: Progress, behind: Behind, console: Console | None = 
 
 
 class _Display:
-    def __init__(self, progress: Progress, behind: Behind, console: Console) -> None:
+    def __init__(self, progress: RunTotals, behind: Behind, console: Console) -> None:
         self._progress = progress
         self._behind = behind
         self._console = console

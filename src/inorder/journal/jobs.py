@@ -19,7 +19,7 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from inorder.engines.progress import NOBODY, Listener, Progress, Several
+from inorder.engines.progress import NULL_LISTENER, CompositeListener, Listener, RunTotals
 from inorder.engines.running import RunEngine, SparkEngine, until_changed
 from inorder.journal.measuring import instruments
 from inorder.journal.replication.expiring import Expired, expire
@@ -51,10 +51,10 @@ def run_replicate(
     *,
     once: bool,
     stop: threading.Event,
-    listener: Listener = NOBODY,
+    listener: Listener = NULL_LISTENER,
 ) -> dict[str, Any]:
     """Runs the job `replicate` on Spark until `stop` is set, or once; returns its totals in records."""
-    progress = Progress()
+    progress = RunTotals()
 
     def topics() -> tuple[str, ...]:
         began = time.monotonic()
@@ -65,7 +65,7 @@ def run_replicate(
     def drive(run_engine: RunEngine) -> None:
         follow_topics(work, topics, run_engine, stop, once=once)
 
-    engine.run(work, once=once, stop=stop, listener=Several(progress, listener), drive=drive)
+    engine.run(work, once=once, stop=stop, listener=CompositeListener(progress, listener), drive=drive)
     return dict(progress.totals())
 
 

@@ -2,8 +2,8 @@
 
 Both have lanes (`outbox/lane.py`), one for each distinct set of producer properties, made when a topic first needs it.
 The lanes of the two are apart, so that a call that waits never stands behind a long queue. A lane sends with the
-relay's producer for delivery at-least-once (`kafka/idempotent_producer.py`): idempotent, `acks=all`, gapless, and it tells
-for each record whether it arrived.
+relay's producer for delivery at-least-once (`kafka/idempotent_producer.py`): idempotent, `acks=all`, gapless, and it
+reports for each record whether it arrived.
 
 **What waiting promises.** On return every message is acknowledged by all in-sync replicas. An error says for each
 message whether it was sent; of a key, a message that was sent never stands behind one that was not. Only if the broker

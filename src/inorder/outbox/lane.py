@@ -4,8 +4,8 @@ Calls put errands in, from any thread. The lane's thread takes what is there, up
 of it is acknowledged, tells each errand, and takes what has come meanwhile. So a single message goes at once, and under
 load many calls share a batch.
 
-What is authoritative: **the broker's acknowledgements**, which the log collects (`kafka/idempotent_producer.py`). The queue
-is memory: what a killed process had in it is gone.
+What is authoritative: **the broker's acknowledgements**, which the log collects (`kafka/idempotent_producer.py`). The
+queue is memory: what a killed process had in it is gone.
 
 Invariants
 

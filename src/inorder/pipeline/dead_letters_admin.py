@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 from inorder.engines.partition_reader import KafkaSource
 from inorder.model.errors import ConfigurationError
-from inorder.pipeline.dead_letters import Retried, Retrier
+from inorder.pipeline.dead_letters import Retrier, RetryResult
 from inorder.pipeline.job import TableTarget, UpsertWork
 from inorder.pipeline.stores.conditional_log import KafkaConditionalLog
 from inorder.pipeline.stores.dead_letters import SqlDeadLetters
-from inorder.pipeline.stores.ports import Filter, LetterPlace, StoredLetter
+from inorder.pipeline.stores.ports import LetterFilter, LetterPlace, StoredLetter
 from inorder.topics.generations import TopicGenerations
 
 Through = Literal["table", "topic"]
@@ -23,7 +23,7 @@ PAGE = 100
 
 
 class DeadLetterAdmin:
-    """The dead letters of one database; `wanted` are always the fields of `Filter`."""
+    """The dead letters of one database; `wanted` are always the fields of `LetterFilter`."""
 
     def __init__(
         self,
@@ -41,25 +41,25 @@ class DeadLetterAdmin:
     def read(self, limit: int, **wanted: Any) -> list[StoredLetter]:
         """The first dead letters by pipeline, topic, partition and offset."""
         found: list[StoredLetter] = []
-        for place in self._letters.places(Filter(**wanted)):
-            found += self._letters.page(place, Filter(**wanted), most=limit - len(found))
+        for place in self._letters.places(LetterFilter(**wanted)):
+            found += self._letters.page(place, LetterFilter(**wanted), most=limit - len(found))
             if len(found) >= limit:
                 break
         return found
 
     def count(self, **wanted: Any) -> dict[str, int]:
         """How many there are, by code."""
-        return self._letters.counts(Filter(**wanted))
+        return self._letters.counts(LetterFilter(**wanted))
 
     def discard(self, reason: str, **wanted: Any) -> int:
         """Discards letters, all or none, and keeps the reason; returns how many there were."""
-        return self._letters.discard(Filter(**wanted), reason)
+        return self._letters.discard(LetterFilter(**wanted), reason)
 
     def retry(
         self, reason: str, *, through: Through = "table", settles_stale: bool = False, **wanted: Any
-    ) -> Iterator[Retried]:
+    ) -> Iterator[RetryResult]:
         """Retries letters in offset order, page by page; each one that is returned is settled."""
-        asked = Filter(**wanted)
+        asked = LetterFilter(**wanted)
         places = self._letters.places(asked)
         targets = self._targets(places)
         for place in places:
@@ -78,7 +78,7 @@ class DeadLetterAdmin:
         log = opened.enter_context(closing(KafkaConditionalLog(self._properties, source, target.mapping.pipeline)))
         return replace(retrier, log=log, takes_records=lambda topic: takes_records(self._generations, topic))
 
-    def _retry_place(self, retrier: Retrier, place: LetterPlace, asked: Filter) -> Iterator[Retried]:
+    def _retry_place(self, retrier: Retrier, place: LetterPlace, asked: LetterFilter) -> Iterator[RetryResult]:
         # What was sent to the topic cannot be taken back, so each letter that goes there has a transaction of its own.
         above, most = -1, PAGE if retrier.log is None else 1
         while page := self._letters.page(place, asked, above, most):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from inorder.engines.progress import NOBODY, Listener, Progress, Several
+from inorder.engines.progress import NULL_LISTENER, CompositeListener, Listener, RunTotals
 from inorder.engines.running import LOOK_SECONDS, RunEngine, SparkEngine, follow
 from inorder.engines.slice_work import Pointer, Slice, SliceOutcome, SliceWork, SliceWorker
 from inorder.model.errors import ConfigurationError
@@ -34,7 +34,7 @@ class TableTarget:
 
 @dataclass(frozen=True, slots=True)
 class UpsertWork:
-    """Several tables in one application; a topic feeds one of them."""
+    """CompositeListener tables in one application; a topic feeds one of them."""
 
     targets: tuple[TableTarget, ...]
     needs_headers: bool = False
@@ -100,15 +100,15 @@ def run_upsert(
     *,
     once: bool,
     stop: threading.Event,
-    listener: Listener = NOBODY,
+    listener: Listener = NULL_LISTENER,
 ) -> dict[str, Any]:
     """Runs the job `upsert` on Spark until `stop` is set, or once; returns its totals in records."""
     for target in work.targets:
         with closing(target.stores()) as store:
             store.install()
-    progress = Progress()
+    progress = RunTotals()
     drive = partial(follow_generations, gate, work, stop)
-    engine.run(work, once=once, stop=stop, listener=Several(progress, listener), drive=drive)
+    engine.run(work, once=once, stop=stop, listener=CompositeListener(progress, listener), drive=drive)
     return dict(progress.totals())
 
 

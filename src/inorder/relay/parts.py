@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Protocol
@@ -21,26 +22,25 @@ from inorder.kafka.shard_log import ShardLog
 from inorder.model.errors import ConfigurationError
 from inorder.model.partitioning import Shard
 from inorder.outbox.layouts import layout
-from inorder.relay.batch import Pace
 from inorder.relay.breaker import BreakerOptions
 from inorder.relay.drain import DrainStrategy
 from inorder.relay.events import RelayEvent
 from inorder.relay.leadership.lease import KeptLease, Lease, LeaseTimes, NoLease
 from inorder.relay.leadership.share import Membership, Share, SharedLease
 from inorder.relay.mark_purge import MarkPurgeStrategy
-from inorder.relay.marker import SigningShardLog
-from inorder.relay.parking import Policy
+from inorder.relay.marker import MarkerCodec
+from inorder.relay.options import Pace, Policy
 from inorder.relay.polling import PollingOptions
-from inorder.relay.stores.exceeded import SettledByPeople, SqlExceededStore
+from inorder.relay.stores.exceeded import ExceededAdmin, SqlExceededStore
 from inorder.relay.stores.kafka_lease import KafkaLeases, leader_topic
 from inorder.relay.stores.kafka_log import KafkaShardLog
-from inorder.relay.stores.outbox_store import ScannedElsewhere
+from inorder.relay.stores.outbox_store import ReplicaReads
 from inorder.relay.stores.polling import PollingExceededStore, SqlPollingStore
 from inorder.relay.stores.ports import MarkStore, OutboxStore, Setup
 from inorder.relay.stores.registry import SqlRegistry
 from inorder.relay.stores.sql_lease import SqlLease, SqlMembership, lease_of
 from inorder.relay.stores.topic_lock import SqlTopicStore
-from inorder.relay.topic_lock import TopicLockOptions
+from inorder.relay.topic_lock_batch import TopicLockOptions
 from inorder.settings import Settings
 from inorder.settings.relay import RelaySettings
 from inorder.settings.servers import Property
@@ -96,7 +96,7 @@ class RelayParts:
         primary = self.outbox_store(Shard())
         if self.settings.database.read_only_url is None:
             return primary
-        return ScannedElsewhere(primary, self.outbox_store(Shard(), url=self.settings.database.reading_url()))
+        return ReplicaReads(primary, self.outbox_store(Shard(), url=self.settings.database.reading_url()))
 
     def polling_store(self, database: Database) -> SqlPollingStore:
         """Offset, missing and exceeded events, which are always in the primary."""
@@ -106,7 +106,7 @@ class RelayParts:
         """Messages and lock rows of the strategy `topic-lock`."""
         return SqlTopicStore(database, self.relay.table, stale_seconds=self.relay.topic_lock.lock_seconds)
 
-    def exceeded_store(self, database: Database) -> SettledByPeople:
+    def exceeded_store(self, database: Database) -> ExceededAdmin:
         """The exceeded rows of the outbox; the strategy `polling` leaves them in their table."""
         if self.relay.strategy == "polling":
             return PollingExceededStore(database, self.relay.table, self.relay.polling.side_tables)
@@ -127,19 +127,14 @@ class RelayParts:
 
     # The Kafka side of a shard, by `relay.delivery`.
 
-    def shard_log(
-        self, setup: Setup, shard: int, holds: Callable[[], bool] = lambda: True, *, is_restored: bool = False
-    ) -> ShardLog:
+    def shard_log(self, setup: Setup, shard: int, holds: Callable[[], bool] = lambda: True) -> ShardLog:
         """The log of one shard of a setup; it follows the generations of its topics.
 
-        `holds` is that of the shard's lease, which counts where there is no fence. `is_restored` accepts a marker of
-        another outbox.
+        `holds` is that of the shard's lease, which counts where there is no fence.
         """
         match self.relay.delivery:
             case "exactly-once":
-                log = self.fenced_log(setup, shard)
-                signing = SigningShardLog(log, self._read_identity, setup.group, is_restored=is_restored)
-                return RoutedShardLog(signing, self._routes(), self.settings.partitioners())
+                return RoutedShardLog(self.fenced_log(setup, shard), self._routes(), self.settings.partitioners())
             case "at-least-once":
                 return self.unfenced_log(self.settings.kafka.properties, holds)
 
@@ -158,6 +153,15 @@ class RelayParts:
         partitioners = self.settings.partitioners()
         log = IdempotentShardLog(properties, partitioners=partitioners, holds=holds)
         return RoutedUnfencedLog(log, self._routes(), partitioners)
+
+    def marker_codec(self, setup: Setup, *, is_restored: bool = False) -> MarkerCodec:
+        """The codec of a setup's markers, which only delivery `exactly-once` has.
+
+        `is_restored` accepts a marker of another outbox.
+        """
+        if self.relay.delivery == "at-least-once":
+            return MarkerCodec()
+        return MarkerCodec(self._read_identity, group=setup.group, is_restored=is_restored)
 
     def _routes(self) -> Routes:
         return Routes(SqlTopicGenerations(self.open_database("inorder relay (routes)")))
@@ -278,9 +282,10 @@ class RelayParts:
             ),
         )
 
-    def topic_lock_options(self, on_event: Callable[[RelayEvent], None]) -> TopicLockOptions:
+    def topic_lock_options(self, stop: threading.Event, on_event: Callable[[RelayEvent], None]) -> TopicLockOptions:
         relay, lock = self.relay, self.relay.topic_lock
         return TopicLockOptions(
+            stop=stop,
             batch_size=relay.batch_size,
             delete_group_size=lock.delete_group_size,
             lock_seconds=lock.lock_seconds,

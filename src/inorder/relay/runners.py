@@ -9,7 +9,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
@@ -21,12 +21,14 @@ from inorder.outbox.layouts import layout
 from inorder.relay.events import RelayEvent
 from inorder.relay.leadership.lease import Lease
 from inorder.relay.loop import RelayLoop
+from inorder.relay.marker import MarkerCodec
+from inorder.relay.options import LoopOptions
 from inorder.relay.parts import RelayParts
 from inorder.relay.polling import PollingLoop, PollingTables
 from inorder.relay.reshard import confirm
-from inorder.relay.stores.outbox_store import NoWakeUp
+from inorder.relay.stores.outbox_store import PollingSleeper
 from inorder.relay.stores.topic_lock import LAYOUT
-from inorder.relay.topic_lock import Rest, TopicRelay, TopicWorker
+from inorder.relay.topic_lock import IdlePause, TopicRelay, TopicWorker
 from inorder.settings.servers import Property
 
 log = logging.getLogger("inorder.relay")
@@ -96,14 +98,17 @@ def _shard_runner(parts: RelayParts, index: int, lease: Lease, hooks: Hooks) -> 
         exceeded,
         shard_log,
         lease,
-        stop=hooks.stop,
-        shard_index=index,
-        max_attempts=relay.max_attempts,
-        policy=parts.policy,
-        confirm=partial(confirm, registry, setup),
-        confirms_often=relay.delivery == "at-least-once",
-        on_event=hooks.on_event,
-        pace=parts.pace(),
+        LoopOptions(
+            stop=hooks.stop,
+            shard_index=index,
+            max_attempts=relay.max_attempts,
+            policy=parts.policy,
+            confirm=partial(confirm, registry, setup),
+            confirms_often=relay.delivery == "at-least-once",
+            on_event=hooks.on_event,
+            pace=parts.pace(),
+            markers=parts.marker_codec(setup),
+        ),
     )
     return Runner(f"inorder-relay-{index}", loop, [store, exceeded, registry, shard_log], hooks.on_end)
 
@@ -119,13 +124,16 @@ def _polling_runner(parts: RelayParts, lease: Lease, hooks: Hooks) -> Runner:
         tables,
         shard_log,
         lease,
-        stop=hooks.stop,
-        options=parts.polling_options(),
-        confirm=partial(confirm, registry, setup),
-        confirms_often=relay.delivery == "at-least-once",
+        replace(
+            parts.polling_options(),
+            stop=hooks.stop,
+            confirm=partial(confirm, registry, setup),
+            confirms_often=relay.delivery == "at-least-once",
+            on_event=hooks.on_event,
+            pace=parts.pace(),
+            markers=parts.marker_codec(setup) if publishes else MarkerCodec(),
+        ),
         lease_in_database=relay.leadership == "database",
-        on_event=hooks.on_event,
-        pace=parts.pace(),
     )
     resources: list[Closable] = [tables.reader, tables.primary, tables.store, registry, shard_log]
     return Runner("inorder-relay-polling", loop, resources, hooks.on_end)
@@ -148,7 +156,7 @@ class DiscardingLog:
 
 
 def _topic_lock_runner(parts: RelayParts, hooks: Hooks) -> Runner:
-    rest, options = _rest(parts, hooks.stop), parts.topic_lock_options(hooks.on_event)
+    rest, options = _rest(parts, hooks.stop), parts.topic_lock_options(hooks.stop, hooks.on_event)
 
     def new_worker() -> TopicWorker:
         return TopicWorker(
@@ -156,8 +164,7 @@ def _topic_lock_runner(parts: RelayParts, hooks: Hooks) -> Runner:
             parts.exceeded_store(parts.open_database("inorder relay (exceeded)")),
             TopicLogs(parts),
             rest,
-            stop=hooks.stop,
-            options=options,
+            options,
         )
 
     def prepare() -> None:
@@ -188,18 +195,11 @@ class TopicLogs:
         return shard_log
 
 
-class Unwoken(NoWakeUp):
-    """A sleeper where publishers cannot wake anybody."""
-
-    def close(self) -> None:
-        """Nothing to give back."""
-
-
-def _rest(parts: RelayParts, stop: threading.Event) -> Rest:
+def _rest(parts: RelayParts, stop: threading.Event) -> IdlePause:
     url, idle = parts.settings.database.require_url(), parts.relay.topic_lock.idle_ms / 1000
     if not layout(LAYOUT, dialect_of(url)).wakes_us:
-        return Rest(Unwoken(), stop=stop, idle_seconds=idle)
+        return IdlePause(PollingSleeper(), stop=stop, idle_seconds=idle)
     from inorder.relay.stores.postgres_outbox import PostgresSleeper
 
     sleeper = PostgresSleeper(url, parts.relay.table)
-    return Rest(sleeper, stop=stop, idle_seconds=idle, brief_seconds=min(idle, BRIEF_SECONDS))
+    return IdlePause(sleeper, stop=stop, idle_seconds=idle, brief_seconds=min(idle, BRIEF_SECONDS))

@@ -15,13 +15,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from inorder.database.database import Database
 from inorder.observe.metrics import OutboxReading, RelayReading, TopicReading
 from inorder.outbox.stores.table import backlog
-from inorder.relay.loop import Progress
+from inorder.relay.loop import RelayProgress
 from inorder.relay.parts import RelayParts
 from inorder.relay.polling import PollingProgress
 from inorder.relay.service import RelayState
-from inorder.relay.stores.exceeded import Action, ExceededRow, Filter
-from inorder.relay.stores.ports import TopicState
-from inorder.relay.topic_lock import Summary
+from inorder.relay.stores.exceeded import Action, ExceededFilter, ExceededRow
+from inorder.relay.stores.ports import TopicBacklog
+from inorder.relay.topic_lock import WorkersProgress
 from inorder.relay.topic_lock_batch import oldest_wait
 
 
@@ -71,14 +71,14 @@ class RelayAdmin:
         return OutboxReading(0.0, numbers, topics)
 
     def exceeded_rows(self, **wanted: Any) -> list[ExceededRow]:
-        """Rows that used up their attempts, oldest first; `wanted` are the fields of `Filter`."""
-        return self._parts.exceeded_store(self._database).rows(Filter(**wanted))
+        """Rows that used up their attempts, oldest first; `wanted` are the fields of `ExceededFilter`."""
+        return self._parts.exceeded_store(self._database).rows(ExceededFilter(**wanted))
 
     def settle_exceeded(self, action: Action, reason: str, **wanted: Any) -> list[ExceededRow]:
         """Retries or discards such rows, all or none, and keeps the reason; returns them."""
-        return self._parts.exceeded_store(self._database).settle(Filter(**wanted), action, reason)
+        return self._parts.exceeded_store(self._database).settle(ExceededFilter(**wanted), action, reason)
 
-    def topic_states(self) -> list[TopicState]:
+    def topic_states(self) -> list[TopicBacklog]:
         """What waits for each topic, and which worker has it; of the strategy `topic-lock`."""
         store = self._parts.topic_store(self._database)
         store.check()
@@ -118,7 +118,7 @@ def _age(oldest: datetime | None) -> float:
     return round((datetime.now(UTC) - oldest).total_seconds(), 3) if oldest else 0.0
 
 
-def _topic_fields(state: TopicState, wait: float) -> dict[str, Any]:
+def _topic_fields(state: TopicBacklog, wait: float) -> dict[str, Any]:
     fields = asdict(state) | {"oldest_seconds": wait}
     del fields["oldest"]
     return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in fields.items()}
@@ -143,7 +143,7 @@ class MeasuredRelay(Protocol):
     def last_error(self) -> str: ...
 
     @property
-    def progress(self) -> Sequence[Progress | Summary]: ...
+    def progress(self) -> Sequence[RelayProgress | WorkersProgress]: ...
 
 
 def relay_reading(group: str, relay: MeasuredRelay) -> RelayReading:
@@ -155,16 +155,16 @@ def relay_reading(group: str, relay: MeasuredRelay) -> RelayReading:
         is_running=relay.state is RelayState.running,
         is_leader=relay.is_leader,
         published=published,
-        processed=sum(part.processed if isinstance(part, Summary) else part.published for part in parts),
+        processed=sum(part.processed if isinstance(part, WorkersProgress) else part.published for part in parts),
         exceeded=sum(part.exceeded for part in parts),
-        terms=sum(part.terms for part in parts if isinstance(part, Progress)),
+        terms=sum(part.terms for part in parts if isinstance(part, RelayProgress)),
         in_flight=relay.in_flight,
         last_error=relay.last_error,
         breakers=breakers_of(parts),
     )
 
 
-def breakers_of(parts: Sequence[Progress | Summary]) -> Mapping[str, str]:
+def breakers_of(parts: Sequence[RelayProgress | WorkersProgress]) -> Mapping[str, str]:
     """The state of each breaker, by the name of its daemon; only the strategy `polling` has any."""
     return {
         daemon: state for part in parts if isinstance(part, PollingProgress) for daemon, state in part.breakers.items()

@@ -16,7 +16,7 @@ from typing import Any
 
 from inorder.engines.in_process import InProcess
 from inorder.engines.partition_reader import KafkaSource
-from inorder.engines.progress import NOBODY, Listener, Progress, Several
+from inorder.engines.progress import NULL_LISTENER, CompositeListener, Listener, RunTotals
 from inorder.engines.running import SparkEngine, follow
 from inorder.engines.slice_work import SliceOutcome, SliceWork
 from inorder.kafka.admin import Place
@@ -43,13 +43,13 @@ def migrate_here(migration: Migration, *, once: bool = True, stop: threading.Eve
 
 
 def run_migrate(
-    migration: Migration, engine: SparkEngine, *, once: bool, stop: threading.Event, listener: Listener = NOBODY
+    migration: Migration, engine: SparkEngine, *, once: bool, stop: threading.Event, listener: Listener = NULL_LISTENER
 ) -> dict[str, Any]:
     """Copies on Spark until `stop` is set, or once; returns the totals in records."""
-    progress = Progress()
+    progress = RunTotals()
     migration.prepare()
     drive = partial(follow, migration.reading, migration.topic, stop)
-    heard = Several(progress, listener)
+    heard = CompositeListener(progress, listener)
     engine.run(migration.reading(), once=once, stop=stop, listener=heard, drive=drive)
     return dict(progress.totals())
 

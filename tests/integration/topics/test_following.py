@@ -13,7 +13,7 @@ import inorder
 from inorder.database.postgres import connect
 from inorder.kafka.readers import read_back
 from inorder.model.errors import PublishError
-from inorder.relay.batch import Pace
+from inorder.relay.options import Pace
 from inorder.testing.checker import Verdict, check_delivery
 from inorder.topics.generations import Phase
 from inorder.topics.switch import Commit, Step
@@ -95,7 +95,7 @@ def test_a_relay_follows_a_switch_without_the_long_wait_of_a_topic_that_is_gone(
     monkeypatch: pytest.MonkeyPatch,
     strategy: str,
 ) -> None:
-    monkeypatch.setattr("inorder.relay.runners.Pace", partial(Pace, topic=3600.0))
+    monkeypatch.setattr("inorder.relay.parts.Pace", partial(Pace, topic=3600.0))
     settings = settings_of(relay={"strategy": strategy})
     install_schema(settings, "native")
 
