@@ -88,7 +88,7 @@ KEEP_EXPIRY: Final = KeepExpiry()
 ExpiryChange: TypeAlias = KeepExpiry | SetExpiry | RemoveExpiry
 
 
-def checked_expire_after(expire_after: timedelta | None) -> timedelta | None:
+def check_expire_after(expire_after: timedelta | None) -> timedelta | None:
     """The duration, if a journal can live as long; else `ValidationError`."""
     if expire_after is not None and not timedelta(0) < expire_after <= LONGEST:
         raise ValidationError("expire_after", f"{expire_after} is not above 0 and at most {LONGEST.days} days.")
@@ -104,7 +104,7 @@ def expiry_at(timestamp: datetime, after: timedelta) -> Expiry:
     return Expiry(after, (timestamp.astimezone(UTC) + after).date())
 
 
-def expiry_change(current: Expiry | None, after: timedelta | None, timestamp: datetime) -> ExpiryChange:
+def decide_expiry_change(current: Expiry | None, after: timedelta | None, timestamp: datetime) -> ExpiryChange:
     """What an append with this `expire_after` changes."""
     if after is None:
         return KEEP_EXPIRY if current is None else RemoveExpiry()
@@ -112,7 +112,7 @@ def expiry_change(current: Expiry | None, after: timedelta | None, timestamp: da
     return KEEP_EXPIRY if expiry == current else SetExpiry(expiry)
 
 
-def changed_expiry(current: Expiry | None, change: ExpiryChange) -> Expiry | None:
+def apply_expiry_change(current: Expiry | None, change: ExpiryChange) -> Expiry | None:
     """The expiry once the change is made."""
     match change:
         case KeepExpiry():
@@ -153,32 +153,32 @@ _UNITS: Final = {label: size for labels, size in _NANOSECONDS.items() for label 
 _SPELLING: Final = re.compile(r"\s*(?P<number>[+-]?\d+(?:\.\d+)?)\s*(?P<unit>[a-zµ]+)\s*\Z")
 
 
-def to_text(duration: timedelta) -> str:
+def format_duration(duration: timedelta) -> str:
     """The spelling of a duration.
 
-    >>> to_text(timedelta(minutes=100)), to_text(timedelta(hours=24)), to_text(timedelta(milliseconds=1))
-    ('100 minutes', '1 day', '1 millisecond')
+    >>> format_duration(timedelta(minutes=100)), format_duration(timedelta(hours=24))
+    ('100 minutes', '1 day')
     """
     unit, size = next((unit, size) for unit, size in _WRITTEN if not duration % size)
     count = duration // size
     return f"{count} {unit}" if abs(count) == 1 else f"{count} {unit}s"
 
 
-def from_json(value: object) -> timedelta:
+def parse_duration(value: object) -> timedelta:
     """The duration of a JSON value; raises `ValueError` for anything that is none. Finer than microseconds is cut off.
 
-    >>> from_json("1 min"), from_json("30 h") == timedelta(hours=30), from_json(60_000)
+    >>> parse_duration("1 min"), parse_duration("30 h") == timedelta(hours=30), parse_duration(60_000)
     (datetime.timedelta(seconds=60), True, datetime.timedelta(seconds=60))
     """
     if isinstance(value, int) and not isinstance(value, bool):
-        return _checked(value * 1_000_000, value)
+        return _to_timedelta(value * 1_000_000, value)
     spelling = _SPELLING.match(value) if isinstance(value, str) else None
     if spelling is None or spelling["unit"] not in _UNITS:
         raise ValueError(f"{value!r} is not a duration such as '30 days'")
-    return _checked(int(Decimal(spelling["number"]) * _UNITS[spelling["unit"]]), value)
+    return _to_timedelta(int(Decimal(spelling["number"]) * _UNITS[spelling["unit"]]), value)
 
 
-def _checked(nanoseconds: int, value: object) -> timedelta:
+def _to_timedelta(nanoseconds: int, value: object) -> timedelta:
     if abs(nanoseconds) >= 2**63:
         raise ValueError(f"{value!r} is longer than {LONGEST.days} days")
     return timedelta(microseconds=nanoseconds // 1000)

@@ -26,7 +26,7 @@ from itertools import islice
 from typing import Any, Final, ParamSpec, Protocol, Self, TypeVar
 
 from inorder.journal.client import Journal, Journals
-from inorder.journal.subscribing.subscription import Subscribed, Subscription
+from inorder.journal.subscription import Subscribed, Subscription
 from inorder.model.errors import DamagedRecordError, InorderError
 from inorder.model.journal import (
     ANY_SNAPSHOT,

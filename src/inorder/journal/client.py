@@ -17,11 +17,11 @@ from types import TracebackType
 from typing import Final, Self
 from uuid import uuid4
 
-from inorder.journal.action import Action, Append, Delete, Mark, Purge, checked_expire_after
-from inorder.journal.codec.records import Sender, action_of, action_record, append_record
+from inorder.journal.action import Action, Append, Delete, Mark, Purge, check_expire_after
+from inorder.journal.codec import RecordSender, action_of, action_record, append_record
 from inorder.journal.life import Life
-from inorder.journal.reading.reader import JournalReader, Moment, answer
-from inorder.journal.snapshots import JournalSnapshots, Look, Recovery, Rings
+from inorder.journal.reading.reader import JournalReader, Moment, wait_for_place
+from inorder.journal.snapshots import JournalSnapshots, MarkedMoment, Recovery, SnapshotHistory
 from inorder.journal.stores.ports import EventualJournal, JournalLog, Window
 from inorder.model.deadline import Deadline
 from inorder.model.errors import (
@@ -47,7 +47,7 @@ from inorder.model.journal import (
     SeqRange,
     Snapshot,
     SnapshotCriteria,
-    checked_seq_nr,
+    check_seq_nr,
 )
 from inorder.model.message import Limits, Record
 
@@ -63,10 +63,10 @@ class Journals:
         store: EventualJournal,
         reader: JournalReader,
         *,
-        sender: Sender = Sender(),  # noqa: B008 - a tuple
+        sender: RecordSender = RecordSender(),  # noqa: B008 - a tuple
         limits: Limits = Limits(),  # noqa: B008 - frozen
         encode: Callable[..., Record] = append_record,
-        rings: Rings | None = None,
+        rings: SnapshotHistory | None = None,
         timeout_seconds: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -101,7 +101,7 @@ class Journals:
     def sent(self, place: Future[PartitionOffset], what: str) -> PartitionOffset:
         """The place of what was sent; `UnknownOutcomeError` if it is not known in time."""
         try:
-            return answer(place, self.deadline(what))
+            return wait_for_place(place, self.deadline(what))
         except DeadlineError as error:
             hint = "It may have been written. To send it again does no harm."
             raise UnknownOutcomeError(error.message, hint=hint) from error
@@ -170,7 +170,7 @@ class Journal:
 
         They are streamed, never held all at once. `JournalChangedError` tells that the journal was truncated meanwhile.
         """
-        numbers = SeqRange(checked_seq_nr(from_seq_nr, "from_seq_nr"), checked_seq_nr(to, "to"))
+        numbers = SeqRange(check_seq_nr(from_seq_nr, "from_seq_nr"), check_seq_nr(to, "to"))
         return self._journals.reader.events(self._moment(numbers.first), numbers)
 
     def pointer(self) -> SeqNr | None:
@@ -179,7 +179,7 @@ class Journal:
 
     def delete(self, to: DeleteTo = MAX_SEQ_NR) -> PartitionOffset | None:
         """Deletes the events up to a number; those to come are not touched. None where there is no journal."""
-        checked_seq_nr(to, "to")
+        check_seq_nr(to, "to")
         end = self.pointer()
         if end is None:
             return None
@@ -236,10 +236,10 @@ class Journal:
     def _moment(self, from_seq_nr: SeqNr = MAX_SEQ_NR) -> Moment:
         return self._look(from_seq_nr).moment
 
-    def _look(self, from_seq_nr: SeqNr = MAX_SEQ_NR) -> Look:
+    def _look(self, from_seq_nr: SeqNr = MAX_SEQ_NR) -> MarkedMoment:
         mark = self._journals.send(self.key, self._mark())
         moment = self._journals.reader.moment(self.key, mark, from_seq_nr)
-        return Look(mark.result(), moment)
+        return MarkedMoment(mark.result(), moment)
 
     def _mark(self, id: str | None = None) -> Mark:
         return Mark(str(uuid4()) if id is None else id, *self._journals.sender)
@@ -255,13 +255,13 @@ class Journal:
         data: object,
         headers: Mapping[str, str],
     ) -> Record:
-        about = RecordMetadata(metadata, PayloadMetadata(checked_expire_after(expire_after), data))
+        about = RecordMetadata(metadata, PayloadMetadata(check_expire_after(expire_after), data))
         journals = self._journals
         return journals.encode(self.key, events, journals.now(), journals.sender, about, headers, journals.limits)
 
     def _require_end(self, expected: SeqNr) -> PartitionOffset:
         if expected != 0:
-            checked_seq_nr(expected, "expected_seq_nr")
+            check_seq_nr(expected, "expected_seq_nr")
         mark, moment = self._look()
         found = moment.plan.pointer
         if (found or 0) != expected:
@@ -298,27 +298,27 @@ class Journal:
 # first, and a journal never goes back. Such events are lost to it, and that is said loudly. What is below the number
 # that a journal began with counts as deleted (`life.py`), so there nobody can tell.
 
-MOST_EVENTS: Final = 500
-MOST_BYTES: Final = 256 * 1024
+MAX_EVENTS: Final = 500
+MAX_BYTES: Final = 256 * 1024
 """What one append takes: it is one record of Kafka, and brokers refuse large ones."""
 
 
 def append_missing(journals: Journals, key: Key, events: Sequence[Event]) -> int:
     """Appends those events, of rising numbers, that the journal lacks; how many these were."""
-    life = _life(journals, key)
+    life = _read_life(journals, key)
     ahead = [event for event in events if event.seq_nr > (life.seq_nr if life else 0)]
-    _require_there(journals, key, life, events[: len(events) - len(ahead)])
-    for some in portions(ahead):
+    _require_present(journals, key, life, events[: len(events) - len(ahead)])
+    for some in split_events(ahead):
         journals.journal(key).append(some)  # it waits, since nothing may pass what fails
     return len(ahead)
 
 
-def portions(events: Sequence[Event]) -> Iterator[Sequence[Event]]:
+def split_events(events: Sequence[Event]) -> Iterator[Sequence[Event]]:
     """The events in pieces that one append can carry, or the one event that is larger."""
     first = size = 0
     for index, event in enumerate(events):
         length = len(event.payload) if isinstance(event.payload, bytes | str) else 0
-        if index > first and (size + length > MOST_BYTES or index - first >= MOST_EVENTS):
+        if index > first and (size + length > MAX_BYTES or index - first >= MAX_EVENTS):
             yield events[first:index]
             first, size = index, 0
         size += length
@@ -326,12 +326,12 @@ def portions(events: Sequence[Event]) -> Iterator[Sequence[Event]]:
         yield events[first:]
 
 
-def _life(journals: Journals, key: Key) -> Life | None:
+def _read_life(journals: Journals, key: Key) -> Life | None:
     mark = journals.send(key, Mark(str(uuid4()), *journals.sender))
     return journals.reader.moment(key, mark, MAX_SEQ_NR).plan.life
 
 
-def _require_there(journals: Journals, key: Key, life: Life | None, events: Sequence[Event]) -> None:
+def _require_present(journals: Journals, key: Key, life: Life | None, events: Sequence[Event]) -> None:
     wanted = [event.seq_nr for event in events if life is not None and event.seq_nr > life.delete_to]
     if not wanted:
         return

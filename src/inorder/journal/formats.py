@@ -91,7 +91,7 @@ class JournalFormat(Sink):
 
 
 @dataclass(frozen=True)
-class Appended(WriterCommitMessage):
+class AppendCommit(WriterCommitMessage):
     """What one task tells the driver."""
 
     events: int
@@ -105,7 +105,7 @@ class Appended(WriterCommitMessage):
         return [self.ids[first : first + _HASH_BYTES].hex() for first in range(0, len(self.ids), _HASH_BYTES)]
 
 
-class _Appending:
+class _TaskWriter:
     """What both writers do."""
 
     def __init__(self, open_journals: OpenJournals, topic: str, spread: Spread) -> None:
@@ -118,35 +118,35 @@ class _Appending:
         batches = sorted_rows(JOURNAL, self._spread, iterator)
         first = next(batches, None)
         if first is None:
-            return Appended(0, 0, b"")
+            return AppendCommit(0, 0, b"")
         with self._open() as journals, ThreadPoolExecutor(THREADS) as threads:
-            task = AppendingTask(journals, self._topic)
+            task = AppendTask(journals, self._topic)
             for records in chain([first], batches):
-                for appended in [threads.submit(errand) for errand in task.errands(events_by_id(records))]:
+                for appended in [threads.submit(errand) for errand in task.errands(group_events(records))]:
                     task.appended += appended.result()
-        return Appended(task.appended, task.events - task.appended, hashes(task.ids))
+        return AppendCommit(task.appended, task.events - task.appended, hash_ids(task.ids))
 
 
-class _JournalWriter(_Appending, DataSourceArrowWriter):
+class _JournalWriter(_TaskWriter, DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         _check(messages)
 
 
-class _JournalStreamWriter(_Appending, DataSourceStreamArrowWriter):
+class _JournalStreamWriter(_TaskWriter, DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002 - Spark's
         _check(messages)
 
 
 def _check(messages: list[WriterCommitMessage | None]) -> None:
-    require_apart(JOURNAL.what, (message.journals() for message in messages if isinstance(message, Appended)))
+    require_apart(JOURNAL.what, (message.journals() for message in messages if isinstance(message, AppendCommit)))
 
 
-def hashes(ids: Iterable[str]) -> bytes:
+def hash_ids(ids: Iterable[str]) -> bytes:
     """A hash of each, one after the other."""
     return b"".join(blake2b(id.encode(), digest_size=_HASH_BYTES).digest() for id in ids)
 
 
-class AppendingTask:
+class AppendTask:
     """What one task has handed over so far: the last number of each journal, and the sums."""
 
     def __init__(self, journals: Journals, topic: str) -> None:
@@ -180,7 +180,7 @@ class AppendingTask:
             last = event.seq_nr
 
 
-def events_by_id(records: pa.RecordBatch) -> dict[str, list[Event]]:
+def group_events(records: pa.RecordBatch) -> dict[str, list[Event]]:
     """The events of each journal in an Arrow batch, in their order."""
     has_tags = "tags" in records.schema.names
     tags = records.column("tags").to_pylist() if has_tags else [None] * records.num_rows

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from inorder.engines.progress import NOBODY, Listener, Progress, Several
 from inorder.engines.running import RunEngine, run_work, until_changed
+from inorder.journal.expire import Expired, expire
 from inorder.journal.measuring import instruments
-from inorder.journal.replication.expiring import Expired, expire
-from inorder.journal.replication.replicating import ReplicateWork
+from inorder.journal.replication.job import ReplicateWork
 from inorder.journal.service import Journals, journal_store
 from inorder.journal.stores.kafka_notices import announcers
 from inorder.journal.stores.opening import JournalReplicas

@@ -115,19 +115,19 @@ class Fork:
         return f"{certainty} fork: seq_nr {self.record.seq_nr} at {self.record.partition_offset} after {self.end}"
 
 
-class Counted(NamedTuple):
+class EventsAndForks(NamedTuple):
     """Events of a journal, told apart."""
 
     kept: list[EventRecord]
     forks: list[Fork]
 
 
-def count(end: SeqNr, records: Sequence[EventRecord]) -> Counted:
+def separate_forks(end: SeqNr, records: Sequence[EventRecord]) -> EventsAndForks:
     """Which of the records, in the order of the log, count in a journal that ends at `end` (0 if it has no event).
 
     A fork does not raise the end.
     """
-    return Counted(list(records), []) if _rises(end, records) else _told_apart(end, records)
+    return EventsAndForks(list(records), []) if _rises(end, records) else _separate(end, records)
 
 
 def _rises(end: SeqNr, records: Sequence[EventRecord]) -> bool:
@@ -140,7 +140,7 @@ def _rises(end: SeqNr, records: Sequence[EventRecord]) -> bool:
     return True
 
 
-def _told_apart(end: SeqNr, records: Sequence[EventRecord]) -> Counted:
+def _separate(end: SeqNr, records: Sequence[EventRecord]) -> EventsAndForks:
     kept: list[EventRecord] = []
     forks: list[Fork] = []
     taken = {end}
@@ -151,4 +151,4 @@ def _told_apart(end: SeqNr, records: Sequence[EventRecord]) -> Counted:
             kept.append(record)
         else:
             forks.append(Fork(record, end, record.seq_nr in taken))
-    return Counted(kept, forks)
+    return EventsAndForks(kept, forks)

@@ -51,7 +51,7 @@ from inorder.database.pool import OnLent, untold
 from inorder.engines.measures import BOUNDS, SILENT, Meter
 from inorder.journal.action import Append
 from inorder.journal.client import Journal, Journals
-from inorder.journal.codec.records import append_record, events_of
+from inorder.journal.codec import append_record, events_of
 from inorder.journal.reading.topic_cache import HeadCache
 from inorder.journal.stores.ports import EventualJournal, JournalHead, LogRecord
 from inorder.model.journal import MAX_SEQ_NR, DeleteTo, Event, EventRecord, Key, PartitionOffset, SeqNr
@@ -107,7 +107,7 @@ class MeasuredJournal(Journal):
         except BaseException:
             self._told("read", time.perf_counter() - began, FAILURE)
             raise
-        return _streamed(records, time.perf_counter() - began, self._read)
+        return _measure_stream(records, time.perf_counter() - began, self._read)
 
     def pointer(self) -> SeqNr | None:
         """Times it."""
@@ -172,7 +172,7 @@ class MeasuredStore:
             self._meter.took("store_latency", seconds, key.topic, "read")
             self._meter.add("store_events", events, key.topic)
 
-        return _streamed(self._store.read(key, head, from_seq_nr), 0.0, told)
+        return _measure_stream(self._store.read(key, head, from_seq_nr), 0.0, told)
 
     def ids(self, topic: str) -> Iterator[str]:
         """Times it."""
@@ -180,7 +180,7 @@ class MeasuredStore:
         def told(seconds: float, _ids: int, _failed: bool) -> None:
             self._meter.took("store_latency", seconds, topic, "ids")
 
-        return _streamed(self._store.ids(topic), 0.0, told)
+        return _measure_stream(self._store.ids(topic), 0.0, told)
 
     def close(self) -> None:
         """Gives connections back."""
@@ -216,7 +216,7 @@ class MeasuredCodec:
         return events
 
 
-def lending(meter: Meter) -> OnLent:
+def measure_loans(meter: Meter) -> OnLent:
     """Tells of the consumers that reads of the log borrow."""
 
     def told(taking: float, using: float) -> None:
@@ -226,7 +226,9 @@ def lending(meter: Meter) -> OnLent:
     return told
 
 
-def _streamed(source: Iterator[T], spent: float, told: Callable[[float, int, bool], None]) -> Generator[T, None, None]:
+def _measure_stream(
+    source: Iterator[T], spent: float, told: Callable[[float, int, bool], None]
+) -> Generator[T, None, None]:
     """The same stream; at its end, wherever that is, `told` hears seconds, items, and whether it failed."""
     items, failed = 0, True
     try:
@@ -289,7 +291,7 @@ def instruments(registry: CollectorRegistry | None) -> Instruments:
 
     metrics = journal_metrics(registry)
     codec = MeasuredCodec(metrics)
-    return Instruments(metrics, lending(metrics), codec.encode, codec.decode, metrics)
+    return Instruments(metrics, measure_loans(metrics), codec.encode, codec.decode, metrics)
 
 
 _TIMES: Final = {

@@ -14,19 +14,19 @@ from inorder.journal.asynchronous import THREADS
 from inorder.journal.asynchronous import AsyncJournals as AsyncJournalsOn
 from inorder.journal.client import Journal
 from inorder.journal.client import Journals as JournalsOn
-from inorder.journal.codec.records import Sender
+from inorder.journal.codec import RecordSender
 from inorder.journal.life import Fork
 from inorder.journal.measuring import instruments
 from inorder.journal.reading.reader import JournalReader
 from inorder.journal.reading.topic_cache import HeadCache
-from inorder.journal.replication.replica import Quarantine, Quarantined
-from inorder.journal.replication.replicating import release
-from inorder.journal.snapshots import Rings
+from inorder.journal.replication.job import release
+from inorder.journal.replication.store_port import Quarantine, Quarantined
+from inorder.journal.snapshots import SnapshotHistory
 from inorder.journal.stores.kafka_log import KafkaJournalLog
 from inorder.journal.stores.kafka_notices import replicated_offsets, store_wait
 from inorder.journal.stores.opening import JournalReplicas, JournalStore, open_journal_store, open_snapshot_store
 from inorder.journal.stores.ports import EventualJournal, JournalLog
-from inorder.journal.subscribing.subscription import Subscription
+from inorder.journal.subscription import Subscription
 from inorder.kafka.admin import Cluster, Extent
 from inorder.model.errors import DamagedRecordError
 from inorder.model.journal import Key
@@ -69,7 +69,9 @@ class Journals(JournalsOn):
             sender=_sender(settings),
             limits=limits,
             encode=measured.encode,
-            rings=Rings(open_snapshot_store(settings.journal.store_url(settings.database)), settings.journal.snapshots),
+            rings=SnapshotHistory(
+                open_snapshot_store(settings.journal.store_url(settings.database)), settings.journal.snapshots
+            ),
             timeout_seconds=timeout,
         )
 
@@ -132,12 +134,12 @@ def journal_store(settings: Settings) -> JournalStore:
     return open_journal_store(settings.journal.store_url(settings.database))
 
 
-def _sender(settings: Settings) -> Sender:
+def _sender(settings: Settings) -> RecordSender:
     try:
         ours = version("inorder")
     except PackageNotFoundError:
         ours = "unknown"
-    return Sender(settings.journal.origin or socket.gethostname(), ours)
+    return RecordSender(settings.journal.origin or socket.gethostname(), ours)
 
 
 def _tell_fork(key: Key, fork: Fork) -> None:

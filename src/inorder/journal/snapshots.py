@@ -66,7 +66,7 @@ from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from inorder.journal.life import life_id
-from inorder.journal.reading.head import Plan
+from inorder.journal.reading.head import ReadPlan
 from inorder.journal.reading.reader import JournalReader, Moment
 from inorder.model.deadline import Deadline
 from inorder.model.errors import JournalChangedError, SnapshotTooOldError, ValidationError
@@ -80,7 +80,7 @@ from inorder.model.journal import (
     SeqRange,
     Snapshot,
     SnapshotCriteria,
-    checked_seq_nr,
+    check_seq_nr,
     next_seq_nr,
 )
 
@@ -93,8 +93,8 @@ class Placement:
     emptied: tuple[int, ...] = ()
 
 
-def placement(
-    rows: Sequence[SnapshotRow], standing: Standing, seq_nr: SeqNr, time: datetime, size: int
+def place_snapshot(
+    rows: Sequence[SnapshotRow], standing: LifeAtMark, seq_nr: SeqNr, time: datetime, size: int
 ) -> Placement | None:
     """The slot of a snapshot that is saved now; None where the ring has as many newer ones as it may hold."""
     live = sorted((row for row in rows if is_live(row, standing)), key=_order, reverse=True)
@@ -108,7 +108,7 @@ def placement(
     return Placement(going[0], tuple(going[1:]))
 
 
-def is_live(row: SnapshotRow, standing: Standing) -> bool:
+def is_live(row: SnapshotRow, standing: LifeAtMark) -> bool:
     """Whether a snapshot is of the life that its journal has at a mark, as far as this can be told from the log."""
     stored = standing.stored_life
     if row.life is not None and stored is not None and row.life != stored:
@@ -119,28 +119,30 @@ def is_live(row: SnapshotRow, standing: Standing) -> bool:
     return row.place.partition == standing.place.partition and row.place.offset > standing.purged_at
 
 
-def is_beyond(row: SnapshotRow, standing: Standing) -> bool:
+def is_beyond(row: SnapshotRow, standing: LifeAtMark) -> bool:
     """Whether a snapshot was placed behind a mark, and perhaps in a life that began there."""
     is_behind = row.place.partition == standing.place.partition and row.place.offset > standing.place.offset
     return is_behind and (row.life is None or row.life != standing.stored_life)
 
 
-def fitting(rows: Iterable[SnapshotRow], standing: Standing, criteria: SnapshotCriteria) -> list[SnapshotRow]:
+def select_snapshots(
+    rows: Iterable[SnapshotRow], standing: LifeAtMark, criteria: SnapshotCriteria
+) -> list[SnapshotRow]:
     """The snapshots of this life that fit, the latest first: by number, then by time."""
     found = [row for row in rows if is_live(row, standing) and criteria.fits(row.seq_nr, row.timestamp)]
     return sorted(found, key=_order, reverse=True)
 
 
-def standing_at(key: Key, mark: PartitionOffset, plan: Plan) -> Standing:
+def life_at_mark(key: Key, mark: PartitionOffset, plan: ReadPlan) -> LifeAtMark:
     """What snapshots need to know of a journal at a mark."""
     head = plan.head
     if head is not None and head.is_begun:
-        return Standing(mark, head.record_id, is_replicated=True, purged_at=plan.purged_at)
+        return LifeAtMark(mark, head.record_id, is_replicated=True, purged_at=plan.purged_at)
     begun = None if plan.log_from is None else life_id(key, mark.partition, plan.log_from)
-    return Standing(mark, begun, is_replicated=False, purged_at=plan.purged_at)
+    return LifeAtMark(mark, begun, is_replicated=False, purged_at=plan.purged_at)
 
 
-def is_settled(mark: PartitionOffset, plan: Plan) -> bool:
+def is_settled(mark: PartitionOffset, plan: ReadPlan) -> bool:
     """Whether the life of a plan is certainly the one at the mark: it had an action before.
 
     The store may have gone on since the mark, to another life even; then it takes a new mark to tell.
@@ -151,7 +153,7 @@ def is_settled(mark: PartitionOffset, plan: Plan) -> bool:
     return plan.log_from is not None and plan.log_from < mark.offset
 
 
-def require_reached(key: Key, plan: Plan, seq_nr: SeqNr) -> None:
+def require_reached(key: Key, plan: ReadPlan, seq_nr: SeqNr) -> None:
     """Raises `ValidationError` where a journal does not reach to the number of a snapshot."""
     end = 0 if plan.life is None else plan.life.end
     if seq_nr <= end:
@@ -162,12 +164,12 @@ def require_reached(key: Key, plan: Plan, seq_nr: SeqNr) -> None:
     )
 
 
-def has_hole(plan: Plan, snapshot: Snapshot | None) -> bool:
+def has_hole(plan: ReadPlan, snapshot: Snapshot | None) -> bool:
     """Whether events behind a snapshot, or behind nothing, are deleted."""
     return plan.life is not None and plan.life.delete_to > (0 if snapshot is None else snapshot.seq_nr)
 
 
-def too_old(key: Key, plan: Plan, snapshot: Snapshot) -> SnapshotTooOldError:
+def too_old_error(key: Key, plan: ReadPlan, snapshot: Snapshot) -> SnapshotTooOldError:
     """What is raised rather than to show a journal with a hole."""
     delete_to = 0 if plan.life is None else plan.life.delete_to
     return SnapshotTooOldError(
@@ -180,7 +182,7 @@ def too_old(key: Key, plan: Plan, snapshot: Snapshot) -> SnapshotTooOldError:
     )
 
 
-def purged_meanwhile(key: Key) -> JournalChangedError:
+def purged_error(key: Key) -> JournalChangedError:
     """What a saver is told whose journal has gone on to another life."""
     return JournalChangedError(
         f"The journal {key} was purged while a snapshot of it was saved; nothing was written.",
@@ -214,7 +216,7 @@ class SnapshotRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class LifeAtMark:
     """A journal at a mark, as far as snapshots need to know it."""
 
     place: PartitionOffset
@@ -241,7 +243,7 @@ class SnapshotStore(Protocol):
     def load(self, key: Key, row: SnapshotRow) -> Snapshot | None:
         """The snapshot of a row; None where the slot has been overwritten or emptied since."""
 
-    def save(self, key: Key, snapshot: Snapshot, size: int, stand: Callable[[], Standing]) -> bool:
+    def save(self, key: Key, snapshot: Snapshot, size: int, stand: Callable[[], LifeAtMark]) -> bool:
         """Puts a snapshot into the ring as `journal.snapshots.placement` says; False where that leaves it out.
 
         `stand` sends the mark. It may be called several times; the last one counts. Between its call and the end of the
@@ -249,7 +251,7 @@ class SnapshotStore(Protocol):
         applied a purge behind the mark, the snapshot is refused with `JournalChangedError`, or is never seen.
         """
 
-    def delete(self, key: Key, criteria: SnapshotCriteria, stand: Callable[[], Standing]) -> int:
+    def delete(self, key: Key, criteria: SnapshotCriteria, stand: Callable[[], LifeAtMark]) -> int:
         """Empties the slots that fit; says how many snapshots of the present life were in them."""
 
     def close(self) -> None:
@@ -259,7 +261,7 @@ class SnapshotStore(Protocol):
 # Saves, finds and deletes the snapshots of one journal, and recovers it from the latest; `rings` has the rules.
 
 
-class Look(NamedTuple):
+class MarkedMoment(NamedTuple):
     """A mark, and the journal as it is there."""
 
     mark: PartitionOffset
@@ -274,7 +276,7 @@ class Recovery:
     events: Iterator[EventRecord]
 
 
-class Rings(NamedTuple):
+class SnapshotHistory(NamedTuple):
     """Where snapshots are kept, and how many of each journal."""
 
     store: SnapshotStore
@@ -286,15 +288,15 @@ class JournalSnapshots:
     """The snapshots of one journal."""
 
     key: Key
-    rings: Rings
-    look: Callable[[SeqNr], Look]
+    rings: SnapshotHistory
+    look: Callable[[SeqNr], MarkedMoment]
     """Sends a mark and looks at the journal there; events below the number are of no interest."""
     reader: JournalReader
     deadline: Callable[[str], Deadline]
 
     def save(self, snapshot: Snapshot) -> bool:
         """Saves it; False where the ring is full of newer ones."""
-        checked_seq_nr(snapshot.seq_nr)
+        check_seq_nr(snapshot.seq_nr)
         deadline = self.deadline(f"Saving a snapshot of {self.key}")
         store, size = self.rings
         return store.save(self.key, snapshot, size, lambda: self._settled(snapshot.seq_nr, deadline))
@@ -331,12 +333,12 @@ class JournalSnapshots:
         if found is None:
             return Recovery(None, self.reader.events(look.moment, SeqRange.all()))
         if has_hole(look.moment.plan, found):
-            raise too_old(self.key, look.moment.plan, found)
+            raise too_old_error(self.key, look.moment.plan, found)
         first = next_seq_nr(found.seq_nr)
         behind = iter(()) if first is None else self.reader.events(look.moment, SeqRange(first, MAX_SEQ_NR))
         return Recovery(found, behind)
 
-    def _settled(self, seq_nr: SeqNr, deadline: Deadline) -> Standing:
+    def _settled(self, seq_nr: SeqNr, deadline: Deadline) -> LifeAtMark:
         while True:
             deadline.remaining()
             look = self.look(MAX_SEQ_NR)
@@ -344,7 +346,7 @@ class JournalSnapshots:
             if is_settled(look.mark, look.moment.plan):
                 return self._standing(look)
 
-    def _found(self, criteria: SnapshotCriteria, from_seq_nr: SeqNr) -> tuple[Look, Snapshot | None]:
+    def _found(self, criteria: SnapshotCriteria, from_seq_nr: SeqNr) -> tuple[MarkedMoment, Snapshot | None]:
         deadline = self.deadline(f"Looking for a snapshot of {self.key}")
         while True:
             look = self.look(from_seq_nr)
@@ -356,12 +358,12 @@ class JournalSnapshots:
                 return look, found
             deadline.remaining()
 
-    def _rows(self, look: Look, criteria: SnapshotCriteria) -> list[SnapshotRow] | None:
+    def _rows(self, look: MarkedMoment, criteria: SnapshotCriteria) -> list[SnapshotRow] | None:
         """Those that fit, the latest first; None where it takes a new look to tell."""
         if look.moment.plan.life is None:
             return []
         rows, standing = self.rings.store.rows(self.key), self._standing(look)
-        return None if any(is_beyond(row, standing) for row in rows) else fitting(rows, standing, criteria)
+        return None if any(is_beyond(row, standing) for row in rows) else select_snapshots(rows, standing, criteria)
 
-    def _standing(self, look: Look) -> Standing:
-        return standing_at(self.key, look.mark, look.moment.plan)
+    def _standing(self, look: MarkedMoment) -> LifeAtMark:
+        return life_at_mark(self.key, look.mark, look.moment.plan)

@@ -51,10 +51,10 @@ MIN_SEQ_NR: Final = 1
 MAX_SEQ_NR: Final = 2**63 - 1
 
 
-def checked_seq_nr(value: object, field: str = "seq_nr") -> SeqNr:
+def check_seq_nr(value: object, field: str = "seq_nr") -> SeqNr:
     """The value, if it is a sequence number; else `ValidationError` naming the field.
 
-    >>> checked_seq_nr(0)
+    >>> check_seq_nr(0)
     Traceback (most recent call last):
     inorder.model.errors.ValidationError: seq_nr: 0 is not a sequence number, which are 1 to 9223372036854775807.
     """
@@ -93,8 +93,8 @@ class SeqRange:
     last: SeqNr
 
     def __post_init__(self) -> None:
-        checked_seq_nr(self.first, "from")
-        checked_seq_nr(self.last, "to")
+        check_seq_nr(self.first, "from")
+        check_seq_nr(self.last, "to")
         if self.first > self.last:
             raise ValidationError("range", f"{self.first} to {self.last} ends before it begins.")
 
@@ -266,10 +266,10 @@ class EventRecord:
         return self.partition_offset.offset
 
 
-def checked_events(events: Iterable[Event]) -> tuple[Event, ...]:
+def check_events(events: Iterable[Event]) -> tuple[Event, ...]:
     """The events of one append, if there are any and their numbers rise; else `ValidationError`.
 
-    >>> checked_events([Event(2), Event(1)])
+    >>> check_events([Event(2), Event(1)])
     Traceback (most recent call last):
     inorder.model.errors.ValidationError: events: seq_nr 1 follows 2, but the numbers of an append rise.
     """
@@ -278,7 +278,7 @@ def checked_events(events: Iterable[Event]) -> tuple[Event, ...]:
         raise ValidationError("events", "there is none.", hint="Append at least one event.")
     last = 0
     for event in checked:
-        if checked_seq_nr(event.seq_nr) <= last:
+        if check_seq_nr(event.seq_nr) <= last:
             raise ValidationError("events", f"seq_nr {event.seq_nr} follows {last}, but the numbers of an append rise.")
         last = event.seq_nr
     return checked
@@ -319,8 +319,8 @@ class SnapshotCriteria:
     max_time: datetime | None = None
 
     def __post_init__(self) -> None:
-        checked_seq_nr(self.min_seq_nr, "min_seq_nr")
-        checked_seq_nr(self.max_seq_nr, "max_seq_nr")
+        check_seq_nr(self.min_seq_nr, "min_seq_nr")
+        check_seq_nr(self.max_seq_nr, "max_seq_nr")
         for name, time in (("min_time", self.min_time), ("max_time", self.max_time)):
             if time is not None and time.tzinfo is None:
                 raise ValidationError(name, f"{time} has no time zone.", hint="Give an aware datetime.")

@@ -69,10 +69,10 @@ def check_delivery(committed: Iterable[Event], delivered: Iterable[Event]) -> Ve
         out_of_order=len(late),
         phantom=len(phantom),
         examples=(
-            *_shown("lost", lost),
-            *_shown("duplicated", doubled),
-            *_shown("out of order", late),
-            *_shown("delivered but never committed", phantom),
+            *_examples("lost", lost),
+            *_examples("duplicated", doubled),
+            *_examples("out of order", late),
+            *_examples("delivered but never committed", phantom),
         ),
     )
 
@@ -104,5 +104,5 @@ def fold_updates(history: Iterable[tuple[int, Row]]) -> dict[str, object]:
     return state
 
 
-def _shown(what: str, events: list[Event]) -> tuple[str, ...]:
+def _examples(what: str, events: list[Event]) -> tuple[str, ...]:
     return tuple(f"{what}: key {key!r}, event {place}" for key, place in events[:EXAMPLES])

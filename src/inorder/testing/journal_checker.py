@@ -137,13 +137,13 @@ def _fault(read: Read, could_be: Sequence[Shown]) -> ReadVerdict:
     shown = set(read.events)
     sure = set(could_be[0]).intersection(*could_be[1:])
     if missing := sure - shown:
-        return ReadVerdict(1, lost=1, examples=(f"lost: {_named(missing)} of {_numbers(could_be[0])}",))
+        return ReadVerdict(1, lost=1, examples=(f"lost: {_name_events(missing)} of {_numbers(could_be[0])}",))
     if strange := shown - set().union(*could_be):
-        return ReadVerdict(1, came_back=1, examples=(f"came back: {_named(strange)} to {_numbers(could_be[0])}",))
+        return ReadVerdict(1, came_back=1, examples=(f"came back: {_name_events(strange)} to {_numbers(could_be[0])}",))
     return ReadVerdict(1, torn=1, examples=(f"torn: {numbers} is none of {[*map(_numbers, could_be)]}",))
 
 
-def _named(events: Iterable[tuple[int, Hashable]]) -> str:
+def _name_events(events: Iterable[tuple[int, Hashable]]) -> str:
     return ", ".join(f"{number} ({what})" for number, what in sorted(events, key=lambda event: event[0])[:EXAMPLES])
 
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, assert_never
 from uuid import UUID
 
-from inorder.journal.action import Append, Delete, Mark, Purge, changed_expiry
-from inorder.journal.codec.records import action_of, events_of, timestamp_of
+from inorder.journal.action import Append, Delete, Mark, Purge, apply_expiry_change
+from inorder.journal.codec import action_of, events_of, timestamp_of
 from inorder.journal.life import Fork
-from inorder.journal.reading.head_cache import Ahead, Known, PartitionCache, Seen, seen
+from inorder.journal.reading.head_cache import Ahead, Known, PartitionCache, SeenRecord, inspect_record
 from inorder.journal.replication.transition import (
-    At,
+    ActionPlace,
     Change,
     DeleteEvents,
     DeleteHead,
@@ -28,7 +28,7 @@ from inorder.journal.replication.transition import (
     purge,
 )
 from inorder.journal.segments import journal_segment
-from inorder.journal.snapshots import SnapshotRow, Standing, fitting, placement, purged_meanwhile
+from inorder.journal.snapshots import LifeAtMark, SnapshotRow, place_snapshot, purged_error, select_snapshots
 from inorder.journal.stores.ports import JournalHead, LogRecord, Window
 from inorder.model.deadline import Deadline
 from inorder.model.errors import GuaranteeError, RecordsLostError
@@ -114,7 +114,7 @@ class MemoryReplicator:
 
     def _change(self, key: Key, action: Append | Delete | Purge, record: LogRecord, partition: int) -> Change:
         head = self._store.pointer(key)
-        at = At(PartitionOffset(partition, record.offset), timestamp_of(record))
+        at = ActionPlace(PartitionOffset(partition, record.offset), timestamp_of(record))
         match action:
             case Append():
                 self._lives += 1
@@ -145,9 +145,9 @@ class MemoryHeads:
         found = cache.find(key.id.encode(), offset)
         return found if isinstance(found, Ahead | Known) else None
 
-    def _seen(self, topic: str, partition: int, after: int) -> Iterator[Seen]:
+    def _seen(self, topic: str, partition: int, after: int) -> Iterator[SeenRecord]:
         for record in self._log.lying(topic, partition, after + 1, self._log.end(topic, partition)):
-            yield seen(record, topic, partition)
+            yield inspect_record(record, topic, partition)
 
 
 # The topics of journals in memory, for tests without a broker; Kafka passes the same contract.
@@ -335,7 +335,7 @@ class MemoryJournalStore:
             case InsertHead():
                 rows.head = statement.head
             case UpdateHead():
-                rows.head = rows.head and updated_head(rows.head, statement)
+                rows.head = rows.head and update_head(rows.head, statement)
             case DeleteEvents():
                 if not self._keeps_rows:
                     _delete(rows, statement)
@@ -345,7 +345,7 @@ class MemoryJournalStore:
                 assert_never(statement)
 
 
-def updated_head(head: JournalHead, update: UpdateHead) -> JournalHead:
+def update_head(head: JournalHead, update: UpdateHead) -> JournalHead:
     """The head with the columns of an update."""
     delete_to = None if update.clears_delete_to else update.delete_to or head.delete_to
     return replace(
@@ -354,7 +354,7 @@ def updated_head(head: JournalHead, update: UpdateHead) -> JournalHead:
         seq_nr=update.seq_nr or head.seq_nr,
         delete_to=delete_to,
         record_id=update.record_id or head.record_id,
-        expiry=changed_expiry(head.expiry, update.expiry),
+        expiry=apply_expiry_change(head.expiry, update.expiry),
     )
 
 
@@ -386,15 +386,15 @@ class MemorySnapshots:
         found, snapshot = self._rings.get(key, {}).get(row.slot, (None, None))
         return snapshot if found == row else None
 
-    def save(self, key: Key, snapshot: Snapshot, size: int, stand: Callable[[], Standing]) -> bool:
+    def save(self, key: Key, snapshot: Snapshot, size: int, stand: Callable[[], LifeAtMark]) -> bool:
         """Under the lock, from the mark on."""
         standing = stand()
         with self._lock:
             if _is_void(standing.place, self._purged.get(key)):
-                raise purged_meanwhile(key)
+                raise purged_error(key)
             ring = self._rings.setdefault(key, {})
             rows = [row for row, _ in ring.values()]
-            placed = placement(rows, standing, snapshot.seq_nr, snapshot.timestamp, size)
+            placed = place_snapshot(rows, standing, snapshot.seq_nr, snapshot.timestamp, size)
             if placed is None:
                 return False
             for slot in placed.emptied:
@@ -403,12 +403,12 @@ class MemorySnapshots:
             ring[placed.slot] = row, snapshot
             return True
 
-    def delete(self, key: Key, criteria: SnapshotCriteria, stand: Callable[[], Standing]) -> int:
+    def delete(self, key: Key, criteria: SnapshotCriteria, stand: Callable[[], LifeAtMark]) -> int:
         """Under the lock."""
         standing = stand()
         with self._lock:
             ring = self._rings.get(key, {})
-            going = fitting([row for row, _ in ring.values()], standing, criteria)
+            going = select_snapshots([row for row, _ in ring.values()], standing, criteria)
             for row in going:
                 del ring[row.slot]
             return len(going)

@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 
 from inorder.engines.slice_work import Slice
 from inorder.journal.client import Journals
-from inorder.journal.codec.records import Sender
+from inorder.journal.codec import RecordSender
 from inorder.journal.reading.reader import JournalReader
-from inorder.journal.replication.replica import JournalReplica
-from inorder.journal.replication.replicating import ReplicateWorker
-from inorder.journal.snapshots import Recovery, Rings, SnapshotStore
+from inorder.journal.replication.job import ReplicateWorker
+from inorder.journal.replication.store_port import JournalReplica
+from inorder.journal.snapshots import Recovery, SnapshotHistory, SnapshotStore
 from inorder.journal.stores.ports import EventualJournal
 from inorder.model.journal import Event, Key
 from inorder.testing.memory_journal import MemoryJournalLog
@@ -39,8 +39,8 @@ class Stored:
     def with_ring(self, size: int) -> Journals:
         """Journals that keep so many snapshots."""
         reader = JournalReader(self.log, self._store, time.monotonic)
-        rings = Rings(self.snapshots, size)
-        return Journals(self.log, self._store, reader, rings=rings, sender=Sender("here", "1.2"), now=self._now)
+        rings = SnapshotHistory(self.snapshots, size)
+        return Journals(self.log, self._store, reader, rings=rings, sender=RecordSender("here", "1.2"), now=self._now)
 
     def append(self, *seq_nrs: int, about: str = "") -> None:
         self.journal.append([Event(seq_nr, f"{about}{seq_nr}") for seq_nr in seq_nrs])

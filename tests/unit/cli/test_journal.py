@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from inorder.journal.codec.records import ACTION_HEADER
+from inorder.journal.codec import ACTION_HEADER
 from inorder.model.journal import MAX_SEQ_NR
 from inorder.model.message import Record
 from inorder.settings import Settings

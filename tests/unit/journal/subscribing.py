@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from inorder.journal.action import Append, Delete, Mark, Purge
 from inorder.journal.client import Journals
-from inorder.journal.codec.records import action_of, events_of
+from inorder.journal.codec import action_of, events_of
 from inorder.journal.life import Fork
 from inorder.journal.reading.reader import JournalReader
-from inorder.journal.subscribing.subscription import Subscribed, Subscription
+from inorder.journal.subscription import Subscribed, Subscription
 from inorder.model.errors import DamagedRecordError
 from inorder.model.journal import EventRecord, Key
 from inorder.testing.memory_journal import MemoryJournalLog, MemoryJournalStore, MemoryReplicator

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from inorder.engines.slice_work import Pointer, Slice, SliceOutcome
-from inorder.journal.replication.replicating import AnnouncingWorker, ReplicateWork, ReplicateWorker
+from inorder.journal.replication.job import AnnouncingWorker, ReplicateWork, ReplicateWorker
 from inorder.model.errors import TransientError
 from tests.fakes.replica import MemoryReplica
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from inorder.journal.asynchronous import PAGE, AsyncJournals
-from inorder.journal.subscribing.subscription import Subscription
+from inorder.journal.subscription import Subscription
 from inorder.model.errors import DamagedRecordError, DeadlineError, SeqNrConflictError, ValidationError
 from inorder.model.journal import Event, EventRecord, Key, PartitionOffset
 from inorder.model.message import Record

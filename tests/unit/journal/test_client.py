@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from inorder.journal.action import Append, Delete, Mark, Purge
-from inorder.journal.codec.records import action_of
+from inorder.journal.codec import action_of
 from inorder.model.errors import SeqNrConflictError, UnknownOutcomeError, ValidationError
 from inorder.model.journal import MAX_SEQ_NR, Event, Json, PartitionOffset, PayloadMetadata, RecordMetadata
 from inorder.model.message import Record

@@ -11,7 +11,7 @@ import pytest
 
 from inorder.engines.measures import SILENT
 from inorder.journal.client import Journals
-from inorder.journal.measuring import MeasuredCodec, MeasuredJournal, MeasuredStore, lending
+from inorder.journal.measuring import MeasuredCodec, MeasuredJournal, MeasuredStore, measure_loans
 from inorder.journal.reading.reader import JournalReader
 from inorder.model.errors import DamagedRecordError, RejectedError, TransientError, ValidationError
 from inorder.model.journal import MAX_SEQ_NR, Event, Key, PartitionOffset
@@ -155,7 +155,7 @@ def test_the_codec_is_timed_by_the_kind_of_the_value(
 
 
 def test_loans_of_consumers_are_told_in_two_steps(heard: Heard) -> None:
-    lending(heard)(0.25, 1.5)
+    measure_loans(heard)(0.25, 1.5)
     assert (heard.times, heard.seconds) == ({("journal_consumer", "acquire"): 1, ("journal_consumer", "use"): 1}, 1.75)
 
 

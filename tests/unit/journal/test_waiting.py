@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.journal.reading.waiting import StoreWait, Waiters, patience
+from inorder.journal.reading.waiting import StoreWait, Waiters, wait_seconds
 from inorder.kafka.admin import Place
 from inorder.model.deadline import Deadline
 from inorder.testing.memory_journal import MemoryJournalStore
@@ -172,7 +172,7 @@ class TestPatience:
 
     @given(st.floats(0, 100), st.floats(0.001, 100))
     def test_something_is_always_left(self, seconds: float, remaining: float) -> None:
-        assert 0 <= patience(seconds, remaining) <= min(seconds, remaining / 2)
+        assert 0 <= wait_seconds(seconds, remaining) <= min(seconds, remaining / 2)
 
 
 class TestWaiters:

@@ -10,8 +10,8 @@ from inorder.journal.action import Delete
 from inorder.journal.client import Journal, Journals
 from inorder.journal.life import Fork
 from inorder.journal.reading.reader import Heads, JournalReader
-from inorder.journal.reading.waiting import Notices, StoreWait
-from inorder.journal.snapshots import Rings
+from inorder.journal.reading.waiting import OffsetNotices, StoreWait
+from inorder.journal.snapshots import SnapshotHistory
 from inorder.model.journal import MAX_SEQ_NR, Event, EventRecord, Key, PartitionOffset
 from inorder.testing.memory_journal import (
     MemoryHeads,
@@ -40,7 +40,7 @@ class World:
         segment_size: int = 2,
         buffer_bytes: int = 1_000_000,
         heads: Heads | None = None,
-        notices: Notices | None = None,
+        notices: OffsetNotices | None = None,
         store: MemoryJournalStore | None = None,
         log: MemoryJournalLog | None = None,
         snapshots: MemorySnapshots | None = None,
@@ -67,7 +67,7 @@ class World:
             self.log,
             self.store,
             reader,
-            rings=Rings(self.snapshots, 3),
+            rings=SnapshotHistory(self.snapshots, 3),
             now=lambda: NOON,
             clock=clock,
             timeout_seconds=timeout_seconds,

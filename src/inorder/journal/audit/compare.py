@@ -47,26 +47,26 @@ from typing import Final
 
 from inorder.journal.action import Append, Mark, Purge, expiry_at
 from inorder.journal.audit.findings import (
-    Finding,
-    Kind,
-    Look,
+    AuditFinding,
+    FindingKind,
     StoredRow,
-    columns_of,
-    differing,
-    told_event,
-    told_fields,
-    told_head,
+    StoredState,
+    describe_columns,
+    describe_event,
+    describe_head,
+    find_differences,
+    select_columns,
 )
-from inorder.journal.codec.records import timestamp_of
-from inorder.journal.replication.replicate import Place, Replicated, opened, replicated
-from inorder.journal.replication.transition import Acted, InsertEvents
+from inorder.journal.codec import timestamp_of
+from inorder.journal.replication.actions import JournalOutcome, SliceSource, read_action, replicate_journal
+from inorder.journal.replication.transition import ActionRecord, InsertEvents
 from inorder.journal.segments import journal_segment
 from inorder.journal.stores.ports import Expiry, JournalHead, LogRecord
 from inorder.journal.stores.rows import event_columns
 from inorder.model.errors import DamagedRecordError
 from inorder.model.journal import EventRecord, Key, PartitionOffset
 
-MOST: Final = 1_000
+MAX_FINDINGS: Final = 1_000
 """Findings of one journal that are told one by one; the rest is counted."""
 
 
@@ -81,10 +81,10 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class JournalVerdict:
     """What there is to say about a journal."""
 
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[AuditFinding, ...] = ()
     is_settled: bool = True
     """Whether it could be compared; else it has moved on, and must be looked at again."""
     events: int = 0
@@ -100,18 +100,18 @@ class Verdict:
     @property
     def misses_journal(self) -> bool:
         """Whether the store has nothing of a journal that the topic has."""
-        return any(each.kind is Kind.missing_journal for each in self.findings)
+        return any(each.kind is FindingKind.missing_journal for each in self.findings)
 
 
 @dataclass(slots=True)
-class _Found:
+class _Findings:
     """Findings in the making."""
 
-    told: list[Finding] = field(default_factory=list)
+    told: list[AuditFinding] = field(default_factory=list)
     left_out: int = 0
 
-    def add(self, finding: Finding) -> None:
-        if len(self.told) < MOST:
+    def add(self, finding: AuditFinding) -> None:
+        if len(self.told) < MAX_FINDINGS:
             self.told.append(finding)
         else:
             self.left_out += finding.kind.is_difference
@@ -121,13 +121,19 @@ class JournalAudit:
     """One journal: it takes its records in offset order, then says what it found."""
 
     def __init__(
-        self, key: Key, partition: int, span: Span, look: Look, rows: Callable[[], Iterator[StoredRow]], size: int
+        self,
+        key: Key,
+        partition: int,
+        span: Span,
+        look: StoredState,
+        rows: Callable[[], Iterator[StoredRow]],
+        size: int,
     ) -> None:
         """`rows` begins to read the rows of the journal; `size` is that of segments where the store has no head."""
         self._key = key
         self._span = span
         self._head = look.head
-        self._place = Place(key.topic, partition, look.head.segment_size if look.head else size)
+        self._place = SliceSource(key.topic, partition, look.head.segment_size if look.head else size)
         self._new_rows = rows
         self._rows: VisibleRows | None = None
         self._waiting = {place.offset for place in look.waiting if place.partition == partition}
@@ -135,7 +141,7 @@ class JournalAudit:
         self._parked_from = self._first_waiting()
         self._life = FoldedLife()
         self._purged_at = -1
-        self._found = _Found()
+        self._found = _Findings()
         self._events = self._older = 0
         if self._head is not None:
             self._begin(self._head)
@@ -143,7 +149,7 @@ class JournalAudit:
     def take(self, record: LogRecord) -> None:
         """The next record of the journal."""
         try:
-            action = opened(record, self._place.topic, self._place.partition)
+            action = read_action(record, self._place.topic, self._place.partition)
             if action is None or isinstance(action, Mark):
                 return
             self._unseen.discard(record.offset)
@@ -152,13 +158,13 @@ class JournalAudit:
             elif self._parked_from is not None and record.offset >= self._parked_from:
                 self._wait(record.offset, "It follows a record in quarantine.")
             else:
-                acted = [Acted(record.offset, action, record)]
-                done = replicated(self._place, self._key, self._life.head, acted)
+                acted = [ActionRecord(record.offset, action, record)]
+                done = replicate_journal(self._place, self._key, self._life.head, acted)
                 self._follow(record, done, is_append=isinstance(action, Append))
         except DamagedRecordError as error:
             self._wait(record.offset, error.message)
 
-    def finish(self) -> Verdict:
+    def finish(self) -> JournalVerdict:
         """What was found."""
         is_settled = True
         self._rest_of_rows()
@@ -169,9 +175,9 @@ class JournalAudit:
         else:
             is_settled = self._compare_heads(self._head, self._life.head)
         for offset in sorted(self._unseen):
-            self._tell(Kind.not_in_topic, offset, in_store="a record in quarantine")
+            self._tell(FindingKind.not_in_topic, offset, in_store="a record in quarantine")
         self._tell_notes()
-        return Verdict(tuple(self._findings()), is_settled, self._events, self._older)
+        return JournalVerdict(tuple(self._findings()), is_settled, self._events, self._older)
 
     def _begin(self, head: JournalHead) -> None:
         """Passes over what is older than the topic, and takes the store's word for it."""
@@ -191,10 +197,12 @@ class JournalAudit:
 
     def _purge(self, offset: int) -> None:
         void = sorted(each for each in self._waiting if each < offset)
-        self._found, self._life, self._purged_at, self._rows = _Found(), FoldedLife(), offset, None
+        self._found, self._life, self._purged_at, self._rows = _Findings(), FoldedLife(), offset, None
         self._events = self._older = 0
         for each in void:
-            self._tell(Kind.not_in_topic, each, in_topic=f"a purge at {offset} has made it void", in_store="a record")
+            self._tell(
+                FindingKind.not_in_topic, each, in_topic=f"a purge at {offset} has made it void", in_store="a record"
+            )
         self._waiting = {each for each in self._waiting if each > offset}
         self._parked_from = self._first_waiting()
         self._unseen = {each for each in self._unseen if each > offset}
@@ -212,16 +220,16 @@ class JournalAudit:
         """A record that is not applied must be in quarantine."""
         self._unseen.discard(offset)
         if offset not in self._waiting:
-            self._tell(Kind.not_in_quarantine, offset, in_topic=reason)
+            self._tell(FindingKind.not_in_quarantine, offset, in_topic=reason)
 
-    def _follow(self, record: LogRecord, done: Replicated, *, is_append: bool) -> None:
+    def _follow(self, record: LogRecord, done: JournalOutcome, *, is_append: bool) -> None:
         for _, statement in done.change.statements:
             if isinstance(statement, InsertEvents):
                 for event in statement.events:
                     self._compare_event(event, statement.segment)
         for fork in done.forks:
             if self._life.is_whole:
-                self._tell(Kind.fork, record.offset, fork.record.seq_nr, in_topic=str(fork))
+                self._tell(FindingKind.fork, record.offset, fork.record.seq_nr, in_topic=str(fork))
         self._life.follow(record, done.change.head, is_append=is_append)
 
     def _compare_event(self, event: EventRecord, segment: int) -> None:
@@ -233,27 +241,29 @@ class JournalAudit:
         while (row := rows.peek()) is not None and row.seq_nr < event.seq_nr:
             self._surplus_row(rows.take())
         if row is None or row.seq_nr > event.seq_nr:
-            self._tell(Kind.missing_event, event.offset, event.seq_nr, in_topic=told_event(event_columns(event)))
+            self._tell(
+                FindingKind.missing_event, event.offset, event.seq_nr, in_topic=describe_event(event_columns(event))
+            )
             return
         self._compare_row(event, segment, rows.take())
 
     def _compare_row(self, event: EventRecord, segment: int, row: StoredRow) -> None:
-        if names := differing(event, segment, row):
-            ours = columns_of(names, event_columns(event), segment, event.timestamp)
-            theirs = columns_of(names, row.columns, row.segment, row.timestamp)
-            told, stored = told_fields(ours), told_fields(theirs)
-            self._tell(self._kind_of(row, Kind.different_event), event.offset, event.seq_nr, told, stored)
+        if names := find_differences(event, segment, row):
+            ours = select_columns(names, event_columns(event), segment, event.timestamp)
+            theirs = select_columns(names, row.columns, row.segment, row.timestamp)
+            told, stored = describe_columns(ours), describe_columns(theirs)
+            self._tell(self._kind_of(row, FindingKind.different_event), event.offset, event.seq_nr, told, stored)
 
     def _surplus_row(self, row: StoredRow) -> None:
         if not self._life.is_whole and self._is_older(row):
             self._older += 1
             return
-        kind = self._kind_of(row, Kind.surplus_event)
-        self._tell(kind, row.columns.offset, row.seq_nr, in_store=told_event(row.columns))
+        kind = self._kind_of(row, FindingKind.surplus_event)
+        self._tell(kind, row.columns.offset, row.seq_nr, in_store=describe_event(row.columns))
 
-    def _kind_of(self, row: StoredRow, otherwise: Kind) -> Kind:
+    def _kind_of(self, row: StoredRow, otherwise: FindingKind) -> FindingKind:
         is_former = row.columns.partition == self._place.partition and row.columns.offset < self._purged_at
-        return Kind.foreign_life if is_former else otherwise
+        return FindingKind.foreign_life if is_former else otherwise
 
     def _rest_of_rows(self) -> None:
         """Visible rows behind the last event; of a journal that has moved on they may be rightly there."""
@@ -269,10 +279,14 @@ class JournalAudit:
 
     def _misplaced(self, row: StoredRow) -> None:
         """A row in the wrong segment is one finding, not a missing event and a surplus one."""
-        missing = [each for each in self._found.told if each.kind is Kind.missing_event and each.seq_nr == row.seq_nr]
+        missing = [
+            each for each in self._found.told if each.kind is FindingKind.missing_event and each.seq_nr == row.seq_nr
+        ]
         for each in missing:
             self._found.told.remove(each)
-        self._tell(Kind.different_event, row.columns.offset, row.seq_nr, in_store=f"it lies in segment {row.segment}")
+        self._tell(
+            FindingKind.different_event, row.columns.offset, row.seq_nr, in_store=f"it lies in segment {row.segment}"
+        )
 
     @property
     def _has_moved_on(self) -> bool:
@@ -283,7 +297,7 @@ class JournalAudit:
         expected = self._life.head
         if expected is None:
             return True
-        self._tell(Kind.missing_journal, self._life.last_at, in_topic=told_head(expected))
+        self._tell(FindingKind.missing_journal, self._life.last_at, in_topic=describe_head(expected))
         before = self._span.before
         return before is not None and self._purged_at <= before and self._life.began_at <= before
 
@@ -291,7 +305,9 @@ class JournalAudit:
         if self._has_moved_on:
             return False
         told = f"purged at {self._purged_at}" if self._purged_at >= 0 else "nothing"
-        self._tell(Kind.surplus_journal, head.partition_offset.offset, in_topic=told, in_store=told_head(head))
+        self._tell(
+            FindingKind.surplus_journal, head.partition_offset.offset, in_topic=told, in_store=describe_head(head)
+        )
         return True
 
     def _compare_heads(self, head: JournalHead, expected: JournalHead) -> bool:
@@ -299,8 +315,8 @@ class JournalAudit:
             has_grown = head.seq_nr >= expected.seq_nr and (head.delete_to or 0) >= (expected.delete_to or 0)
             return has_grown and not any(each.kind.is_difference for each in self._visible_findings(expected))
         if not self._life.agrees(head):
-            told = told_head(expected)
-            self._tell(Kind.wrong_head, head.partition_offset.offset, head.seq_nr, told, told_head(head))
+            told = describe_head(expected)
+            self._tell(FindingKind.wrong_head, head.partition_offset.offset, head.seq_nr, told, describe_head(head))
         return True
 
     def _visible(self, head: JournalHead) -> VisibleRows:
@@ -308,56 +324,60 @@ class JournalAudit:
             self._rows = VisibleRows(self._new_rows(), head, self._span.replicated)
         return self._rows
 
-    def _visible_findings(self, expected: JournalHead | None) -> Iterator[Finding]:
+    def _visible_findings(self, expected: JournalHead | None) -> Iterator[AuditFinding]:
         """What is deleted in the topic differs in nobody's eyes."""
         deleted = 0 if expected is None else expected.delete_to or 0
-        missing = (Kind.missing_event, Kind.different_event, Kind.surplus_event)
+        missing = (FindingKind.missing_event, FindingKind.different_event, FindingKind.surplus_event)
         return (each for each in self._found.told if each.kind not in missing or (each.seq_nr or 0) > deleted)
 
-    def _findings(self) -> Iterator[Finding]:
+    def _findings(self) -> Iterator[AuditFinding]:
         yield from self._visible_findings(self._life.head)
         if self._found.left_out:
-            yield Finding(Kind.more, self._key.topic, self._key.id, in_store=f"{self._found.left_out} more")
+            yield AuditFinding(FindingKind.more, self._key.topic, self._key.id, in_store=f"{self._found.left_out} more")
 
     def _tell_notes(self) -> None:
         if self._waiting:
-            self._tell(Kind.parked, min(self._waiting), in_store=f"{len(self._waiting)} records in quarantine")
+            self._tell(FindingKind.parked, min(self._waiting), in_store=f"{len(self._waiting)} records in quarantine")
         rows = self._rows
         if rows is None and self._head is None:
             rows = VisibleRows(self._new_rows(), None, self._span.replicated)
         if rows is not None and (hidden := rows.hidden()):
-            self._tell(Kind.hidden_rows, None, in_store=f"{hidden} rows that no reader sees")
+            self._tell(FindingKind.hidden_rows, None, in_store=f"{hidden} rows that no reader sees")
 
     def _tell(
         self,
-        kind: Kind,
+        kind: FindingKind,
         offset: int | None,
         seq_nr: int | None = None,
         in_topic: str | None = None,
         in_store: str | None = None,
     ) -> None:
         key = self._key
-        self._found.add(Finding(kind, key.topic, key.id, self._place.partition, offset, seq_nr, in_topic, in_store))
+        self._found.add(
+            AuditFinding(kind, key.topic, key.id, self._place.partition, offset, seq_nr, in_topic, in_store)
+        )
 
 
-def unmentioned(key: Key, look: Look, spans: Mapping[int, Span]) -> Verdict:
+def judge_unmentioned(key: Key, look: StoredState, spans: Mapping[int, Span]) -> JournalVerdict:
     """A journal of the store that no record of the topic is about."""
     found = [
-        Finding(Kind.not_in_topic, key.topic, key.id, each.partition, each.offset, in_store="a record in quarantine")
+        AuditFinding(
+            FindingKind.not_in_topic, key.topic, key.id, each.partition, each.offset, in_store="a record in quarantine"
+        )
         for each in sorted(look.waiting)
         if _is_within(each, spans)
     ]
     if look.head is None:
-        return Verdict(tuple(found))
+        return JournalVerdict(tuple(found))
     place = look.head.partition_offset
     if _is_within(place, spans):
-        there = told_head(look.head)
-        surplus = Finding(
-            Kind.surplus_journal, key.topic, key.id, place.partition, place.offset, None, "nothing", there
+        there = describe_head(look.head)
+        surplus = AuditFinding(
+            FindingKind.surplus_journal, key.topic, key.id, place.partition, place.offset, None, "nothing", there
         )
-        return Verdict((*found, surplus))
+        return JournalVerdict((*found, surplus))
     span = spans.get(place.partition)
-    return Verdict(tuple(found), older=int(span is None or place.offset < span.first))
+    return JournalVerdict(tuple(found), older=int(span is None or place.offset < span.first))
 
 
 def _is_within(place: PartitionOffset, spans: Mapping[int, Span]) -> bool:
@@ -411,7 +431,7 @@ class FoldedLife:
 
 # The rows of one journal in a store, told apart as its head says: visible, in the wrong segment, or hidden.
 
-MOST_MISPLACED: Final = 100
+MAX_MISPLACED: Final = 100
 
 
 class VisibleRows:
@@ -436,7 +456,7 @@ class VisibleRows:
                 self._hidden += row.columns.offset <= self._replicated
             elif self._is_placed(row):
                 self._next = row
-            elif len(self.misplaced) < MOST_MISPLACED:
+            elif len(self.misplaced) < MAX_MISPLACED:
                 self.misplaced.append(row)
         return self._next
 

@@ -9,17 +9,16 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
-from inorder.journal.codec.payload import PayloadColumns, from_column, from_columns
 from inorder.journal.stores.ports import JournalHead
-from inorder.journal.stores.rows import EventColumns, event_columns
+from inorder.journal.stores.rows import EventColumns, PayloadColumns, decode_metadata, decode_payload, event_columns
 from inorder.model.errors import PermanentError
 from inorder.model.journal import EventRecord, Key, PartitionOffset, SeqNr
 
-SHOWN: Final = 200
+MAX_SHOWN: Final = 200
 """Of a long value so many characters are told."""
 
 
-class Kind(StrEnum):
+class FindingKind(StrEnum):
     """The kinds of findings."""
 
     missing_event = "missing event"
@@ -46,14 +45,16 @@ class Kind(StrEnum):
         return self not in _NOTES
 
 
-_NOTES: Final = frozenset((Kind.parked, Kind.fork, Kind.hidden_rows, Kind.moved, Kind.unsettled))
+_NOTES: Final = frozenset(
+    (FindingKind.parked, FindingKind.fork, FindingKind.hidden_rows, FindingKind.moved, FindingKind.unsettled)
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class AuditFinding:
     """One finding; what is None is not known, or there is none."""
 
-    kind: Kind
+    kind: FindingKind
     topic: str
     id: str | None = None
     partition: int | None = None
@@ -67,31 +68,31 @@ class Finding:
         return asdict(self)
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Finding:
+    def of(cls, values: Mapping[str, Any]) -> AuditFinding:
         """The finding of its `as_dict`."""
         chosen = {each.name: values[each.name] for each in fields(cls)}
-        return cls(**chosen | {"kind": Kind(chosen["kind"])})
+        return cls(**chosen | {"kind": FindingKind(chosen["kind"])})
 
 
-def told_head(head: JournalHead) -> str:
+def describe_head(head: JournalHead) -> str:
     """A head in a line."""
     expiry = "" if head.expiry is None else f", expires on {head.expiry.on} ({head.expiry.after})"
     deleted = f", deleted to {head.delete_to}" if head.delete_to else ""
     return f"ends at {head.seq_nr}{deleted}, at {head.partition_offset}{expiry}"
 
 
-def told_event(columns: EventColumns) -> str:
+def describe_event(columns: EventColumns) -> str:
     """An event in a line."""
     payload = columns.payload_txt if columns.payload_bin is None else columns.payload_bin
-    return f"at {columns.partition}:{columns.offset}, payload {_short(payload)}"
+    return f"at {columns.partition}:{columns.offset}, payload {_shorten(payload)}"
 
 
-def told_fields(values: Mapping[str, object]) -> str:
+def describe_columns(values: Mapping[str, object]) -> str:
     """Some columns in a line."""
-    return ", ".join(f"{name} {_short(value)}" for name, value in values.items())
+    return ", ".join(f"{name} {_shorten(value)}" for name, value in values.items())
 
 
-def differing(event: EventRecord, segment: int, row: StoredRow) -> list[str]:
+def find_differences(event: EventRecord, segment: int, row: StoredRow) -> list[str]:
     """The columns in which a row is not what its record says; another spelling of the same JSON is no difference."""
     ours = event_columns(event)
     found = [] if row.segment == segment else ["segment"]
@@ -106,7 +107,7 @@ def differing(event: EventRecord, segment: int, row: StoredRow) -> list[str]:
     return found + names
 
 
-def columns_of(names: list[str], columns: EventColumns, segment: int, timestamp: object) -> dict[str, object]:
+def select_columns(names: list[str], columns: EventColumns, segment: int, timestamp: object) -> dict[str, object]:
     """The values of some columns."""
     values = {**columns._asdict(), "segment": segment, "timestamp": timestamp}
     return {name: values[name] for name in names}
@@ -114,7 +115,7 @@ def columns_of(names: list[str], columns: EventColumns, segment: int, timestamp:
 
 def _same_metadata(ours: str, stored: str | None) -> bool:
     try:
-        return from_column(ours) == from_column(stored)
+        return decode_metadata(ours) == decode_metadata(stored)
     except ValueError:
         return False
 
@@ -127,10 +128,10 @@ def _same_payload(ours: EventColumns, stored: EventColumns) -> bool:
 
 
 def _payload(columns: EventColumns) -> object:
-    return from_columns(PayloadColumns(columns.payload_type, columns.payload_txt, columns.payload_bin))
+    return decode_payload(PayloadColumns(columns.payload_type, columns.payload_txt, columns.payload_bin))
 
 
-def _short(value: object) -> str:
+def _shorten(value: object) -> str:
     text = repr(
         sorted(value)
         if isinstance(value, frozenset)
@@ -138,7 +139,7 @@ def _short(value: object) -> str:
         if value is None or isinstance(value, bytes)
         else str(value)
     )
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
 
 # What an audit needs of a store: its rows as they lie there, those included that no reader sees.
@@ -160,7 +161,7 @@ class StoredRow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class StoredState:
     """What a store says about one journal at a moment: its head, and which of its records are in quarantine."""
 
     head: JournalHead | None = None
@@ -170,7 +171,7 @@ class Look:
 class JournalRows(Protocol):
     """The rows of a store. Used by one thread at a time."""
 
-    def looks(self, keys: Sequence[Key]) -> Mapping[Key, Look]:
+    def looks(self, keys: Sequence[Key]) -> Mapping[Key, StoredState]:
         """What the store says about journals of one topic; those it knows nothing of are left out."""
 
     def rows(self, key: Key, head: JournalHead | None) -> Iterator[StoredRow]:

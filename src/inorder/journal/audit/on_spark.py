@@ -26,11 +26,11 @@ from pyspark.sql import functions as sf
 
 from inorder.engines.session import spark_errors
 from inorder.engines.slice_task import Task, record_headers
-from inorder.journal.audit.auditing import Entry, Judged, Spans, Totals, judged
-from inorder.journal.audit.compare import Verdict
-from inorder.journal.audit.findings import Finding, JournalRows
-from inorder.journal.codec.records import ACTION_HEADER
-from inorder.journal.replication.replicate import id_of
+from inorder.journal.audit.compare import JournalVerdict
+from inorder.journal.audit.findings import AuditFinding, JournalRows
+from inorder.journal.audit.passes import AuditEntry, AuditTotals, JudgedJournal, Spans, judge
+from inorder.journal.codec import ACTION_HEADER
+from inorder.journal.replication.actions import id_of
 from inorder.journal.stores.ports import LogRecord
 from inorder.kafka.admin import Place
 from inorder.model import errors
@@ -50,7 +50,7 @@ RESULT_SCHEMA: Final = "result string"
 _KEYS: Final = pa.schema([("topic", pa.string()), ("key", pa.binary())])
 KEY_SCHEMA: Final = "topic string, key binary"
 _IDS_PER_BATCH: Final = 10_000
-_NOBODY: Final = -1
+_NO_PARTITION: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +70,10 @@ class AuditTask:
         return self._ids
 
     def _results(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        totals = Totals()
+        totals = AuditTotals()
         try:
             with closing(self.rows()) as rows:
-                for each in judged(map(entries, batches), rows, self.spans, self.segment_size):
+                for each in judge(map(read_entries, batches), rows, self.spans, self.segment_size):
                     if each.verdict.findings or not each.verdict.is_settled:
                         yield _batch(_judged_row(each))
                     else:
@@ -90,36 +90,38 @@ class AuditTask:
                     yield from _key_batches(topic, rows.ids(topic))
 
 
-def entries(records: pa.RecordBatch) -> list[Entry]:
+def read_entries(records: pa.RecordBatch) -> list[AuditEntry]:
     """The entries of an Arrow batch."""
     names = ("topic", "key", "partition", "offset", "value", "timestamp")
     columns = [records.column(name) for name in names]
     columns[-1] = columns[-1].cast(pa.int64())
-    found: list[Entry] = []
+    found: list[AuditEntry] = []
     key, last = None, None
     rows = zip(*(column.to_pylist() for column in columns), record_headers(records), strict=True)
     for topic, raw, partition, offset, value, micros, headers in rows:
         if key is None or (topic, raw) != last:  # a key is checked when it is made, and that takes its time
             key, last = Key(id_of(raw), topic), (topic, raw)
         time = None if micros is None else micros // 1000
-        record = None if partition == _NOBODY else LogRecord(offset, time, raw, value, headers)
-        found.append(Entry(key, partition, record))
+        record = None if partition == _NO_PARTITION else LogRecord(offset, time, raw, value, headers)
+        found.append(AuditEntry(key, partition, record))
     return found
 
 
-def result_of(text: str) -> Judged | Totals:
+def parse_result(text: str) -> JudgedJournal | AuditTotals:
     """What a row says; raises the error that it tells of."""
     fields: dict[str, Any] = json.loads(text)
     if "error" in fields:
         kind: type[InorderError] = getattr(errors, fields["error"])
         raise kind(fields["message"], hint=fields["hint"])
     if "key" not in fields:
-        return Totals(**fields)
-    findings = tuple(map(Finding.of, fields["findings"]))
-    return Judged(Key(*fields["key"]), Verdict(findings, fields["is_settled"], fields["events"], fields["older"]))
+        return AuditTotals(**fields)
+    findings = tuple(map(AuditFinding.of, fields["findings"]))
+    return JudgedJournal(
+        Key(*fields["key"]), JournalVerdict(findings, fields["is_settled"], fields["events"], fields["older"])
+    )
 
 
-def _judged_row(each: Judged) -> dict[str, Any]:
+def _judged_row(each: JudgedJournal) -> dict[str, Any]:
     verdict = each.verdict
     return {
         "key": [each.key.id, each.key.topic],
@@ -161,7 +163,7 @@ class SparkAudit:
     task: AuditTask
     kafka: Mapping[str, str]
 
-    def look(self, suspects: Set[Key] | None, only: str | None = None) -> Iterator[Judged | Totals]:
+    def look(self, suspects: Set[Key] | None, only: str | None = None) -> Iterator[JudgedJournal | AuditTotals]:
         """Compares journals: all of them, those given, or those of one id."""
         with spark_errors():
             found = self._entries(suspects, only)
@@ -171,7 +173,7 @@ class SparkAudit:
             try:
                 results.count()
                 for row in results.toLocalIterator():
-                    yield result_of(row.result)
+                    yield parse_result(row.result)
             finally:
                 results.unpersist()
 
@@ -232,7 +234,7 @@ class SparkAudit:
 
 
 @contextmanager
-def cancelled_by(spark: SparkSession, stop: threading.Event) -> Iterator[None]:
+def cancel_on(spark: SparkSession, stop: threading.Event) -> Iterator[None]:
     """Ends what this thread has Spark do when `stop` is set within the block."""
     over, context, tag = threading.Event(), spark.sparkContext, f"audit-{uuid4().hex}"
 

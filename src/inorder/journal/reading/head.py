@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, assert_never
 
 from inorder.journal.action import Action, Append, Delete, Mark, Purge
-from inorder.journal.codec.records import action_of
+from inorder.journal.codec import action_of
 from inorder.journal.life import Life, after, after_delete, life_of
 from inorder.journal.stores.ports import JournalHead, LogRecord, Window
 from inorder.model.errors import DamagedRecordError
@@ -85,7 +85,7 @@ def _append(head: HeadInfo, action: Append, offset: int) -> HeadInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReadPlan:
     """What a journal is at a reader's mark, and where its events are."""
 
     life: Life | None
@@ -113,35 +113,37 @@ class Plan:
         return from_seq_nr if self.life is None else max(from_seq_nr, self.life.delete_to + 1)
 
 
-def plan_from_store(head: JournalHead | None) -> Plan:
+def plan_from_store(head: JournalHead | None) -> ReadPlan:
     """The plan when everything before the mark is in the store."""
     life = life_of(head)
-    return Plan(life, head, 0 if life is None else life.end, None)
+    return ReadPlan(life, head, 0 if life is None else life.end, None)
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class PlanReplay:
     """The log's actions applied to a store's head so far; `plan` is what they lead to."""
 
-    plan: Plan
+    plan: ReadPlan
 
     @classmethod
-    def over(cls, head: JournalHead | None) -> Replay:
+    def over(cls, head: JournalHead | None) -> PlanReplay:
         """Begins with what the store has."""
         return cls(plan_from_store(head))
 
-    def then(self, action: Action, offset: int) -> Replay:
+    def then(self, action: Action, offset: int) -> PlanReplay:
         """Applies the next action of the log; it must not be in the store's head already."""
         life = after(self.plan.life, action)
         if isinstance(action, Purge):
-            return Replay(Plan(None, None, 0, None, offset))
+            return PlanReplay(ReadPlan(None, None, 0, None, offset))
         log_from = self.plan.log_from
         if log_from is None and isinstance(action, Append):
             log_from = offset
-        return Replay(replace(self.plan, life=life, log_from=log_from))
+        return PlanReplay(replace(self.plan, life=life, log_from=log_from))
 
 
-def plan_from_cache(info: HeadInfo, head: JournalHead | None, partition: int, replicated: int | None) -> Plan | None:
+def plan_from_cache(
+    info: HeadInfo, head: JournalHead | None, partition: int, replicated: int | None
+) -> ReadPlan | None:
     """The plan from what the cache has kept, over a head read from the store **after** the cache was asked.
 
     `replicated` is an offset that the store had passed when its head was read. A head that is read later may already
@@ -155,15 +157,15 @@ def plan_from_cache(info: HeadInfo, head: JournalHead | None, partition: int, re
     applied = head.partition_offset.offset if head and head.partition_offset.partition == partition else -1
     if info.append_offset is None:
         life = after_delete(base, info.delete_to) if info.delete_to else base
-        return Plan(life, head, 0 if base is None else base.end, None, info.purged_at)
+        return ReadPlan(life, head, 0 if base is None else base.end, None, info.purged_at)
     if base is None or not base.is_begun:
-        return Plan(Life(info.seq_nr, info.delete_to), None, 0, info.append_offset, info.purged_at)
+        return ReadPlan(Life(info.seq_nr, info.delete_to), None, 0, info.append_offset, info.purged_at)
     if info.first_seq_nr <= base.end and applied < info.append_offset:
         return None
     life = Life(max(base.seq_nr, info.seq_nr), max(base.delete_to, info.delete_to))
     in_store = max(applied, -1 if replicated is None else replicated)
     log_from = max(info.append_offset, in_store + 1) if info.seq_nr > base.end else None
-    return Plan(life, head, base.end, log_from, info.purged_at)
+    return ReadPlan(life, head, base.end, log_from, info.purged_at)
 
 
 # The log's records of one journal, replayed over the store's head, and kept as long as they are few.
@@ -172,22 +174,22 @@ RECORD_BYTES: Final = 1_000
 """What a record of no bytes takes while it is kept, with its action and headers: many small ones are large, too."""
 
 
-class Appended(NamedTuple):
+class LogAppend(NamedTuple):
     """An append and the record that has its events, not decoded yet."""
 
     action: Append
     record: LogRecord
 
 
-class Unreplicated:
+class LogReplay:
     """Takes the records of a window in offset order; one that is met twice counts once."""
 
     def __init__(self, head: JournalHead | None, window: Window, from_seq_nr: SeqNr, limit_bytes: int) -> None:
-        self._replay = Replay.over(head)
+        self._replay = PlanReplay.over(head)
         self._window = window
         self._from = from_seq_nr
         self._left = self._limit = limit_bytes
-        self._kept: list[Appended] | None = []
+        self._kept: list[LogAppend] | None = []
         self._damage: DamagedRecordError | None = None
         self._last = -1
 
@@ -208,20 +210,20 @@ class Unreplicated:
         if isinstance(action, Purge):
             self._damage, self._kept, self._left = None, [], self._limit
         elif isinstance(action, Append) and action.range.last >= self._from:
-            self._keep(Appended(action, record))
+            self._keep(LogAppend(action, record))
 
-    def plan(self) -> Plan:
+    def plan(self) -> ReadPlan:
         """What the records lead to; raises `DamagedRecordError` if one of them cannot be read."""
         if self._damage is not None:
             raise self._damage
         return self._replay.plan
 
     @property
-    def kept(self) -> list[Appended] | None:
+    def kept(self) -> list[LogAppend] | None:
         """The appends since the last purge that matter, in order; None if they were too large to be kept."""
         return self._kept
 
-    def _keep(self, appended: Appended) -> None:
+    def _keep(self, appended: LogAppend) -> None:
         self._left -= RECORD_BYTES + len(appended.record.value or b"")
         if self._kept is not None and self._left >= 0:
             self._kept.append(appended)

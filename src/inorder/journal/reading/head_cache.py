@@ -25,7 +25,7 @@ from math import floor
 from typing import Final, NamedTuple, TypeAlias
 
 from inorder.journal.action import Action, Mark
-from inorder.journal.codec.records import action_of
+from inorder.journal.codec import action_of
 from inorder.journal.reading.head import EMPTY, HeadInfo, doubt, fold
 from inorder.journal.stores.ports import LogRecord
 from inorder.model.errors import DamagedRecordError
@@ -63,7 +63,7 @@ Answer: TypeAlias = Ahead | Known | Limited
 Listener: TypeAlias = Callable[[Answer], None]
 
 
-class Seen(NamedTuple):
+class SeenRecord(NamedTuple):
     """A record that was read; without an id it is of no journal, without an action it is not ours."""
 
     offset: int
@@ -72,12 +72,12 @@ class Seen(NamedTuple):
     is_damaged: bool = False
 
 
-def seen(record: LogRecord, topic: str, partition: int) -> Seen:
+def inspect_record(record: LogRecord, topic: str, partition: int) -> SeenRecord:
     """What a cache needs of a record; one that cannot be read is the trouble of its own journal."""
     try:
-        return Seen(record.offset, record.key, action_of(record, topic, partition))
+        return SeenRecord(record.offset, record.key, action_of(record, topic, partition))
     except DamagedRecordError:
-        return Seen(record.offset, record.key, is_damaged=True)
+        return SeenRecord(record.offset, record.key, is_damaged=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class PartitionCache:
         self._waiting.append(waiting)
         return lambda: self._forget(waiting)
 
-    def add(self, records: Iterable[Seen]) -> int | None:
+    def add(self, records: Iterable[SeenRecord]) -> int | None:
         """Takes what was read; returns how many offsets it is further, None if not or for the first time."""
         before = self._last
         for record in records:
@@ -171,7 +171,7 @@ class PartitionCache:
             self._take(record)
         self._tell()
         self._limit()
-        return difference(before, self._last)
+        return count_advance(before, self._last)
 
     def remove(self, replicated: int) -> int | None:
         """Takes what the store says; returns how many offsets it is further, None if not or for the first time."""
@@ -185,12 +185,12 @@ class PartitionCache:
                 break
             del self._entries[id]
         self._tell()
-        return difference(before, replicated)
+        return count_advance(before, replicated)
 
     def _is_in_store_below(self, offset: int) -> bool:
         return offset <= 0 or (self._replicated is not None and self._replicated >= offset - 1)
 
-    def _take(self, record: Seen) -> None:
+    def _take(self, record: SeenRecord) -> None:
         if record.id is None or not (record.is_damaged or record.action):
             return
         if isinstance(record.action, Mark) or self._is_replicated(record.offset):
@@ -229,10 +229,10 @@ class PartitionCache:
             self._waiting.remove(waiting)
 
 
-def difference(before: int | None, now: int | None) -> int | None:
+def count_advance(before: int | None, now: int | None) -> int | None:
     """How much further something is; None if it is not, or if there is nothing to compare.
 
-    >>> difference(10, 20), difference(20, 10), difference(None, 10)
+    >>> count_advance(10, 20), count_advance(20, 10), count_advance(None, 10)
     (10, None, None)
     """
     if before is None or now is None or now <= before:

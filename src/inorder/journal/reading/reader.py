@@ -58,9 +58,9 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from inorder.journal.action import Append
-from inorder.journal.codec.records import action_of, events_of
-from inorder.journal.life import Fork, count
-from inorder.journal.reading.head import Appended, Plan, Unreplicated, plan_from_cache, plan_from_store
+from inorder.journal.codec import action_of, events_of
+from inorder.journal.life import Fork, separate_forks
+from inorder.journal.reading.head import LogAppend, LogReplay, ReadPlan, plan_from_cache, plan_from_store
 from inorder.journal.reading.head_cache import Ahead, Known
 from inorder.journal.reading.waiting import StoreWait
 from inorder.journal.stores.ports import EventualJournal, JournalHead, JournalLog, LogRecord, Window
@@ -88,8 +88,8 @@ class Moment:
     partition: int
     last: int
     """The offset of the last record that belongs to it."""
-    plan: Plan
-    kept: list[Appended] | None = None
+    plan: ReadPlan
+    kept: list[LogAppend] | None = None
     """The appends of the log that matter, if a replay has kept them."""
 
 
@@ -123,7 +123,7 @@ class JournalReader:
         """The journal at a mark that is on its way; events below a number are of no interest to the caller."""
         deadline = Deadline(self._clock, self._timeout, f"Looking for the head of {key}")
         early = self._replicated_early(key)
-        at = answer(mark, deadline)
+        at = wait_for_place(mark, deadline)
         last = at.offset - 1
         cached = self._in_cache(key, at.partition, last, deadline)
         if cached is not None and (self._store_wait is None or not cached.plan.needs_log(from_seq_nr)):
@@ -172,7 +172,7 @@ class JournalReader:
         if has_passed:
             return Moment(key, partition, last, plan_from_store(head))
         window = Window(key.topic, partition, max(window.first, _after(_applied(head, partition))), last)
-        replay = Unreplicated(head, window, from_seq_nr, self._buffer_bytes)
+        replay = LogReplay(head, window, from_seq_nr, self._buffer_bytes)
         try:
             with closing(self._log.records(window, key.id.encode(), deadline)) as records:
                 for record in records:
@@ -207,7 +207,7 @@ class JournalReader:
                 yield record
         _require_unchanged(key, head, self._store.pointer(key), numbers.first)
 
-    def _unreplicated(self, moment: Moment, plan: Plan, numbers: SeqRange) -> Generator[EventRecord, None, None]:
+    def _unreplicated(self, moment: Moment, plan: ReadPlan, numbers: SeqRange) -> Generator[EventRecord, None, None]:
         if moment.kept is not None:
             yield from self._counted(moment, moment.kept, numbers)
             return
@@ -223,7 +223,7 @@ class JournalReader:
             raise _changed(moment.key, "lost to retention, after it was replicated,", numbers.first) from lost
 
     def _replicated_meanwhile(
-        self, moment: Moment, plan: Plan, numbers: SeqRange
+        self, moment: Moment, plan: ReadPlan, numbers: SeqRange
     ) -> Generator[EventRecord, None, None]:
         head = self._store.pointer(moment.key)
         if plan.head is not None:
@@ -232,7 +232,7 @@ class JournalReader:
             start = max(numbers.first, (head.delete_to or 0) + 1)
             yield from self._stored(moment.key, head, SeqRange(start, max(start, numbers.last)))
 
-    def _appends(self, key: Key, window: Window) -> Generator[Appended, None, None]:
+    def _appends(self, key: Key, window: Window) -> Generator[LogAppend, None, None]:
         deadline = Deadline(self._clock, self._timeout, f"Reading {key} from {window}")
         seen = -1
         with closing(self._log.records(window, key.id.encode(), deadline)) as records:
@@ -240,18 +240,18 @@ class JournalReader:
                 action = action_of(record, window.topic, window.partition) if record.offset > seen else None
                 seen = record.offset
                 if isinstance(action, Append):
-                    yield Appended(action, record)
+                    yield LogAppend(action, record)
                 # The caller may have taken its time; only ours is counted.
                 deadline.renew()
 
     def _counted(
-        self, moment: Moment, appends: Iterable[Appended], numbers: SeqRange
+        self, moment: Moment, appends: Iterable[LogAppend], numbers: SeqRange
     ) -> Generator[EventRecord, None, None]:
         end = moment.plan.end
         for action, record in appends:
             if action.range.last < numbers.first:
                 continue
-            kept, forks = count(end, self._decode(action, record, moment.key.topic, moment.partition))
+            kept, forks = separate_forks(end, self._decode(action, record, moment.key.topic, moment.partition))
             for fork in forks:
                 self._on_fork(moment.key, fork)
             for event in kept:
@@ -262,7 +262,7 @@ class JournalReader:
             end = kept[-1].seq_nr if kept else end
 
 
-def answer(place: Future[PartitionOffset], deadline: Deadline) -> PartitionOffset:
+def wait_for_place(place: Future[PartitionOffset], deadline: Deadline) -> PartitionOffset:
     """The place of a record that was sent, once it is known; raises what became of it otherwise, or `DeadlineError`."""
     try:
         return place.result(timeout=deadline.remaining())

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Final
 
 from inorder.engines.measures import SILENT, Meter
-from inorder.journal.reading.head_cache import Ahead, Answer, Known, Limited, PartitionCache, seen
+from inorder.journal.reading.head_cache import Ahead, Answer, Known, Limited, PartitionCache, inspect_record
 from inorder.journal.stores.ports import EventualJournal, JournalLog, LogRecord, TopicTail
 from inorder.model.deadline import Deadline
 from inorder.model.errors import GuaranteeError, TransientError
@@ -195,7 +195,7 @@ class TopicCache:
 
     def _add(self, polled: Mapping[int, Sequence[LogRecord]]) -> None:
         for partition, records in polled.items():
-            new = [seen(record, self._topic, partition) for record in records]
+            new = [inspect_record(record, self._topic, partition) for record in records]
             with self._lock:
                 further = self._caches[partition].add(new)
             self._tell("kafka", further)

@@ -28,7 +28,7 @@ from inorder.kafka.admin import Place
 from inorder.model.deadline import Deadline
 
 
-class Notices(Protocol):
+class OffsetNotices(Protocol):
     """Hears what replicators announce. Many threads use one at a time; nothing that it meets is raised."""
 
     def listen(self, place: Place, offset: int) -> AbstractContextManager[threading.Event | None]:
@@ -41,7 +41,9 @@ class Notices(Protocol):
 class StoreWait:
     """Waits until the store has passed an offset, for so many seconds at most."""
 
-    def __init__(self, store: EventualJournal, notices: Notices, clock: Callable[[], float], *, seconds: float) -> None:
+    def __init__(
+        self, store: EventualJournal, notices: OffsetNotices, clock: Callable[[], float], *, seconds: float
+    ) -> None:
         self._store = store
         self._notices = notices
         self._clock = clock
@@ -52,7 +54,7 @@ class StoreWait:
         with self._notices.listen(place, offset) as heard:
             if heard is None:
                 return False
-            end = self._clock() + patience(self._seconds, deadline.remaining())
+            end = self._clock() + wait_seconds(self._seconds, deadline.remaining())
             has_passed, is_told = self._asked(place, offset), True
             while is_told and not has_passed:
                 left = end - self._clock()
@@ -68,10 +70,10 @@ class StoreWait:
         return replicated is not None and replicated >= offset
 
 
-def patience(seconds: float, remaining: float) -> float:
+def wait_seconds(seconds: float, remaining: float) -> float:
     """How long to wait, given what is left of a read's time: half of it at most, so that Kafka can still be read.
 
-    >>> patience(0.5, 30.0), patience(0.5, 0.4)
+    >>> wait_seconds(0.5, 30.0), wait_seconds(0.5, 0.4)
     (0.5, 0.2)
     """
     return min(seconds, remaining / 2)
@@ -135,7 +137,7 @@ _PARTS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class OffsetNotice:
     """How far a store is; never a promise, since the store alone knows."""
 
     store: str
@@ -152,17 +154,17 @@ class Notice:
         return json.dumps({"offset": self.offset}).encode()
 
 
-def notice_of(key: bytes | None, value: bytes | None) -> Notice | None:
+def parse_notice(key: bytes | None, value: bytes | None) -> OffsetNotice | None:
     """The notice of a record; None for whatever else lies on the topic.
 
-    >>> notice_of(b"9f/journal/3", b'{"offset": 41}')
-    Notice(store='9f', place=('journal', 3), offset=41)
+    >>> parse_notice(b"9f/journal/3", b'{"offset": 41}')
+    OffsetNotice(store='9f', place=('journal', 3), offset=41)
     """
     try:
         parts, found = (key or b"").decode().split("/"), json.loads(value or b"")
         offset = found["offset"] if isinstance(found, dict) else None
         if len(parts) != _PARTS or type(offset) is not int:
             return None
-        return Notice(parts[0], (parts[1], int(parts[2])), offset)
+        return OffsetNotice(parts[0], (parts[1], int(parts[2])), offset)
     except (ValueError, KeyError, RecursionError):
         return None

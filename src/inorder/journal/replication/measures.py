@@ -31,8 +31,14 @@ from typing import Final, ParamSpec, TypeVar
 
 from inorder.engines.measures import Tally
 from inorder.journal.action import Append, Delete, Mark, Purge
-from inorder.journal.replication.replica import JournalChange, JournalReplica, Quarantined, ReplicaSlice, SliceAround
-from inorder.journal.replication.replicate import Grouped, Replicated
+from inorder.journal.replication.actions import JournalOutcome, SliceActions
+from inorder.journal.replication.store_port import (
+    ForwardingSlice,
+    JournalChange,
+    JournalReplica,
+    Quarantined,
+    ReplicaSlice,
+)
 from inorder.journal.stores.ports import JournalHead
 from inorder.model.journal import Key
 
@@ -45,7 +51,7 @@ EXPIRIES: Final = {"day": 1, "week": 7, "month": 31, "year": 366}
 
 
 @dataclass(slots=True)
-class Measuring:
+class ReplicationTally:
     """The figures of one worker."""
 
     tally: Tally
@@ -57,7 +63,7 @@ class Measuring:
         """A slice was read."""
         self.read_at = self.now()
 
-    def committed(self, found: Grouped, done: Sequence[Replicated], parked: Sequence[Quarantined]) -> None:
+    def committed(self, found: SliceActions, done: Sequence[JournalOutcome], parked: Sequence[Quarantined]) -> None:
         """What was new in the slice is in the store."""
         tally, committed_at = self.tally, self.now()
         acted = [each for some in found.journals.values() for each in some]
@@ -73,7 +79,7 @@ class Measuring:
         moments = [(type(each.action), each.record.timestamp_ms, each.action.version) for each in acted]
         self._spread(Counter(moments), committed_at)
         heads = {each.change.key.id: each.change.head for each in done}
-        for word, journals in Counter([expiry_word(head) for head in heads.values() if head is not None]).items():
+        for word, journals in Counter([expiry_label(head) for head in heads.values() if head is not None]).items():
             tally.add(f"expiry/{word}", journals)
 
     def _spread(self, moments: Mapping[tuple[type, int | None, str | None], int], committed_at: float) -> None:
@@ -91,7 +97,7 @@ class Measuring:
                 self.tally.took_all(f"{name}/{TYPES[kind]}", {now - at: times for at, times in times_at.items()})
 
 
-def expiry_word(head: JournalHead) -> str:
+def expiry_label(head: JournalHead) -> str:
     """How long a journal lives after its last append, in one of a few words."""
     if head.expiry is None:
         return "none"
@@ -129,7 +135,7 @@ class MeasuredReplica:
         self._tally.took("store/commit", _micros(time.perf_counter() - began))
 
 
-class MeasuredSlice(SliceAround):
+class MeasuredSlice(ForwardingSlice):
     """A slice whose verbs that take time are timed."""
 
     def __init__(self, writing: ReplicaSlice, tally: Tally) -> None:

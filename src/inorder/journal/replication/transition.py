@@ -30,11 +30,11 @@ from inorder.journal.action import (
     Purge,
     RemoveExpiry,
     SetExpiry,
-    changed_expiry,
+    apply_expiry_change,
+    decide_expiry_change,
     expiry_at,
-    expiry_change,
 )
-from inorder.journal.life import Fork, Life, after_append, after_delete, count, life_of
+from inorder.journal.life import Fork, Life, after_append, after_delete, life_of, separate_forks
 from inorder.journal.segments import SegmentSpan, journal_segment
 from inorder.journal.stores.ports import JournalHead
 from inorder.model.journal import MIN_SEQ_NR, DeleteTo, EventRecord, PartitionOffset, SeqNr, SeqRange
@@ -107,7 +107,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class At:
+class ActionPlace:
     """Where and when an action, or the last of several that are applied together, was written."""
 
     partition_offset: PartitionOffset
@@ -116,7 +116,7 @@ class At:
 
 def append(
     head: JournalHead | None,
-    at: At,
+    at: ActionPlace,
     events: Sequence[EventRecord],
     *,
     segment_size: int,
@@ -136,7 +136,7 @@ def append(
     if _includes(head, at.partition_offset):
         return Change(head)
     life = life_of(head)
-    counted = count(life.end if life else 0, _unseen(head, events))
+    counted = separate_forks(life.end if life else 0, _unseen(head, events))
     if not counted.kept:
         moved = replace(head, partition_offset=at.partition_offset)
         return Change(moved, (UpdateHead(at.partition_offset, at.timestamp),), tuple(counted.forks))
@@ -148,15 +148,15 @@ def append(
         delete_to=after.delete_to or None,
         record_id=head.record_id if head.is_begun else record_id,
     )
-    change = expiry_change(head.expiry, counted.kept[-1].metadata.payload.expire_after, at.timestamp)
+    change = decide_expiry_change(head.expiry, counted.kept[-1].metadata.payload.expire_after, at.timestamp)
     if rewrites_expiry and change == KEEP_EXPIRY:
         change = RemoveExpiry() if head.expiry is None else SetExpiry(head.expiry)
-    grown = replace(grown, expiry=changed_expiry(head.expiry, change))
+    grown = replace(grown, expiry=apply_expiry_change(head.expiry, change))
     update = replace(_update(head, grown, at), expiry=change)
     return Change(grown, (*_inserts(grown, counted.kept), update), tuple(counted.forks))
 
 
-def delete(head: JournalHead | None, at: At, to: DeleteTo, *, segment_size: int, origin: str | None) -> Change:
+def delete(head: JournalHead | None, at: ActionPlace, to: DeleteTo, *, segment_size: int, origin: str | None) -> Change:
     """Deletes all events up to a number, the journal's last one at most."""
     if head is None:
         made = JournalHead(at.partition_offset, segment_size, to, to)
@@ -168,7 +168,7 @@ def delete(head: JournalHead | None, at: At, to: DeleteTo, *, segment_size: int,
     return Change(left, (_update(head, left, at), *_deletes(head, life)))
 
 
-def purge(head: JournalHead | None, at: At) -> Change:
+def purge(head: JournalHead | None, at: ActionPlace) -> Change:
     """Removes the journal.
 
     The head's offset stays until its row goes, so that a crash midway lets the purge be done again. One segment more
@@ -186,8 +186,10 @@ def purge(head: JournalHead | None, at: At) -> Change:
     return Change(None, (hiding, rows, DeleteHead()) if hidden != head else (rows, DeleteHead()))
 
 
-def _begin(at: At, events: Sequence[EventRecord], segment_size: int, record_id: UUID, begun: Life | None) -> Change:
-    counted = count(0, events)
+def _begin(
+    at: ActionPlace, events: Sequence[EventRecord], segment_size: int, record_id: UUID, begun: Life | None
+) -> Change:
+    counted = separate_forks(0, events)
     first, last = counted.kept[0], counted.kept[-1]
     life = _after(None, counted.kept, begun)
     after = last.metadata.payload.expire_after
@@ -231,7 +233,7 @@ def _inserts(head: JournalHead, events: Sequence[EventRecord]) -> Iterator[Inser
         yield InsertEvents(segment, tuple(rows), head.record_id)
 
 
-def _update(old: JournalHead, new: JournalHead, at: At) -> UpdateHead:
+def _update(old: JournalHead, new: JournalHead, at: ActionPlace) -> UpdateHead:
     return UpdateHead(
         at.partition_offset,
         at.timestamp,
@@ -267,7 +269,7 @@ R = TypeVar("R")
 """Whatever the caller needs to write a record."""
 
 
-class Acted(NamedTuple, Generic[R]):
+class ActionRecord(NamedTuple, Generic[R]):
     """An action, where it stands, and what it came with."""
 
     offset: int
@@ -276,15 +278,15 @@ class Acted(NamedTuple, Generic[R]):
 
 
 @dataclass(frozen=True, slots=True)
-class Appends(Generic[R]):
+class CollapsedAppends(Generic[R]):
     """Appends to be written together; `offset` is that of the newest."""
 
     offset: int
-    records: tuple[Acted[R], ...]
+    records: tuple[ActionRecord[R], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Deletion(Generic[R]):
+class CollapsedDelete(Generic[R]):
     """A delete to be written."""
 
     offset: int
@@ -293,31 +295,31 @@ class Deletion(Generic[R]):
 
 
 @dataclass(frozen=True, slots=True)
-class Purging(Generic[R]):
+class CollapsedPurge(Generic[R]):
     """A purge to be written."""
 
     offset: int
     record: R
 
 
-Batch: TypeAlias = Appends[R] | Deletion[R] | Purging[R]
+Collapsed: TypeAlias = CollapsedAppends[R] | CollapsedDelete[R] | CollapsedPurge[R]
 
-_Kept: TypeAlias = list[Acted[R]] | Deletion[R] | Purging[R]
+_Kept: TypeAlias = list[ActionRecord[R]] | CollapsedDelete[R] | CollapsedPurge[R]
 """A batch in the making; appends as a list, the newest first."""
 
 
-def collapse(records: Sequence[Acted[R]]) -> list[Batch[R]]:
+def collapse(records: Sequence[ActionRecord[R]]) -> list[Collapsed[R]]:
     """The batches that the records of one journal, in offset order, amount to; in offset order too."""
     newer: list[_Kept[R]] = []
     furthest = end = 0
     for record in reversed(records):
-        if newer and isinstance(newer[-1], Purging):
+        if newer and isinstance(newer[-1], CollapsedPurge):
             break
         match record.action:
             case Mark():
                 pass
             case Purge():
-                newer.append(Purging(record.offset, record.record))
+                newer.append(CollapsedPurge(record.offset, record.record))
             case Delete():
                 _delete(newer, record, record.action, furthest)
                 furthest = max(furthest, record.action.to)
@@ -325,20 +327,23 @@ def collapse(records: Sequence[Acted[R]]) -> list[Batch[R]]:
                 end = _append(newer, record, record.action, furthest, end)
             case _:
                 assert_never(record.action)
-    return [Appends(kept[0].offset, tuple(kept[::-1])) if isinstance(kept, list) else kept for kept in reversed(newer)]
+    return [
+        CollapsedAppends(kept[0].offset, tuple(kept[::-1])) if isinstance(kept, list) else kept
+        for kept in reversed(newer)
+    ]
 
 
-def _delete(newer: list[_Kept[R]], record: Acted[R], action: Delete, furthest: int) -> None:
-    deletion = Deletion(record.offset, action, record.record)
+def _delete(newer: list[_Kept[R]], record: ActionRecord[R], action: Delete, furthest: int) -> None:
+    deletion = CollapsedDelete(record.offset, action, record.record)
     following = newer[-1] if newer else None
-    if isinstance(following, Deletion):
+    if isinstance(following, CollapsedDelete):
         if action.to >= following.action.to:
             newer[-1] = deletion
     elif action.to > furthest:
         newer.append(deletion)
 
 
-def _append(newer: list[_Kept[R]], record: Acted[R], action: Append, furthest: int, end: int) -> int:
+def _append(newer: list[_Kept[R]], record: ActionRecord[R], action: Append, furthest: int, end: int) -> int:
     """Keeps the append if it matters; returns where the appends that are now to be written together end."""
     following, last = newer[-1] if newer else None, action.range.last
     if not isinstance(following, list):

@@ -6,12 +6,12 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
-from inorder.journal.audit.findings import Look, StoredRow
-from inorder.journal.replication.replica import is_parked
+from inorder.journal.audit.findings import StoredRow, StoredState
+from inorder.journal.replication.store_port import parked_error
 from inorder.journal.segments import SegmentSpan, journal_segment, metajournal_segments, segment_size
 from inorder.journal.stores.cassandra_session import CassandraSession, cassandra_errors, identify, identity, install
 from inorder.journal.stores.ports import Expiry, JournalHead
-from inorder.journal.stores.rows import EventColumns, check_unique, stored_event
+from inorder.journal.stores.rows import EventColumns, require_unique, stored_event
 from inorder.model.journal import EventRecord, Key, PartitionOffset, SeqNr
 
 AT_ONCE: Final = 16
@@ -41,7 +41,7 @@ class CassandraJournal:
         """The journal's head, in the segment where it is now or was in old versions."""
         waiting = self._session.execute("quarantine_begins", key.topic, key.id).one()
         if waiting is not None:
-            raise is_parked(key, waiting.partition, waiting.offset)
+            raise parked_error(key, waiting.partition, waiting.offset)
         for segment in metajournal_segments(key.id):
             row = self._session.execute("head", key.topic, segment, key.id).one()
             if row is not None:
@@ -61,7 +61,7 @@ class CassandraJournal:
             for row in self._rows("events", key.id, key.topic, segment, first, head.seq_nr):
                 if head.record_id is not None and row.meta_record_id != head.record_id:
                     continue
-                check_unique(key, before, row.seq_nr)
+                require_unique(key, before, row.seq_nr)
                 before = row.seq_nr
                 yield _event(row)
 
@@ -159,15 +159,15 @@ class CassandraJournalRows:
         self._session = CassandraSession(url)
         self._journal = CassandraJournal(url)
 
-    def looks(self, keys: Sequence[Key]) -> Mapping[Key, Look]:
+    def looks(self, keys: Sequence[Key]) -> Mapping[Key, StoredState]:
         """Heads and quarantine of some journals of one topic."""
         if not keys:
             return {}
         parked = {id for (id,) in self._session.execute("parked", keys[0].topic)}
-        found: dict[Key, Look] = {}
+        found: dict[Key, StoredState] = {}
         for key, head in zip(keys, self._heads(keys), strict=True):
-            look = Look(head, self._waiting(key) if key.id in parked else frozenset())
-            if look != Look():
+            look = StoredState(head, self._waiting(key) if key.id in parked else frozenset())
+            if look != StoredState():
                 found[key] = look
         return found
 

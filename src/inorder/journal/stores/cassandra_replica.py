@@ -31,8 +31,7 @@ from cassandra.query import UNSET_VALUE, BatchStatement, BatchType, BoundStateme
 from cassandra.util import Duration
 
 from inorder.journal.action import RemoveExpiry, SetExpiry
-from inorder.journal.codec.payload import to_column, to_columns
-from inorder.journal.replication.replica import Dated, HeadMemory, JournalChange, Quarantined, ReplicaSlice
+from inorder.journal.replication.store_port import HeadMemory, JournalChange, OffsetStatement, Quarantined, ReplicaSlice
 from inorder.journal.replication.transition import (
     DeleteEvents,
     DeleteHead,
@@ -45,7 +44,7 @@ from inorder.journal.segments import metajournal_segment, metajournal_segments
 from inorder.journal.stores.cassandra import head_of
 from inorder.journal.stores.cassandra_session import CassandraSession, cassandra_errors
 from inorder.journal.stores.ports import Expiry, JournalHead
-from inorder.journal.stores.rows import header_column, quarantined_of, time_column
+from inorder.journal.stores.rows import encode_metadata, encode_payload, header_column, quarantined_of, time_column
 from inorder.model.errors import FencedError, RejectedError
 from inorder.model.journal import Event, EventRecord, Key, PartitionOffset
 
@@ -86,7 +85,7 @@ class CassandraReplica:
         """Gives up all records of a journal, or one."""
         going = [each for each in self.quarantined(key.topic, key.id) if offset in (None, each.offset)]
         for each in going:
-            _lift(self._session, key, each.partition, each.offset)
+            _delete_quarantined(self._session, key, each.partition, each.offset)
         return len(going)
 
     def close(self) -> None:
@@ -150,7 +149,7 @@ class _Slice:
         except UnicodeEncodeError as error:
             raise RejectedError(f"Cassandra cannot hold text that is not Unicode: {error}.") from error
         for number in range(max(map(len, steps), default=0)):
-            requests = together(step[number] for step in steps if number < len(step))
+            requests = group_requests(step[number] for step in steps if number < len(step))
             self._send([partial(self._session.session.execute_async, each) for each in requests])
 
     def attempt(self) -> AbstractContextManager[None]:
@@ -162,7 +161,7 @@ class _Slice:
             self._session.execute("free", BASE_MICROS + offset, key.topic, key.id)
 
     def lift(self, key: Key, partition: int, offset: int) -> None:
-        _lift(self._session, key, partition, offset)
+        _delete_quarantined(self._session, key, partition, offset)
 
     def quarantine(self, records: Sequence[Quarantined]) -> None:
         now = datetime.now(UTC)
@@ -189,12 +188,12 @@ class _Slice:
         for dated in change.statements:
             yield from self._writes(change.key, dated, begins)
 
-    def _writes(self, key: Key, dated: Dated, begins: bool) -> Iterator[Write]:
+    def _writes(self, key: Key, dated: OffsetStatement, begins: bool) -> Iterator[Write]:
         """The writes that one of our statements comes to; none is sent before the last is answered."""
         statement, micros = dated.statement, BASE_MICROS + dated.offset
         match statement:
             case InsertEvents():
-                yield from batches(self._session.prepared("insert_event"), key, statement, begins=begins)
+                yield from build_writes(self._session.prepared("insert_event"), key, statement, begins=begins)
             case DeleteEvents():
                 yield from (self._write(*each) for each in _deletes(key, statement, micros))
             case InsertHead():
@@ -243,7 +242,7 @@ def _begins(statement: Statement) -> bool:
     return isinstance(statement, InsertHead) or (isinstance(statement, UpdateHead) and statement.record_id is not None)
 
 
-def _lift(session: CassandraSession, key: Key, partition: int, offset: int) -> None:
+def _delete_quarantined(session: CassandraSession, key: Key, partition: int, offset: int) -> None:
     # At the time of the record itself: of two writes at one time the delete wins, so a replay does not bring it back.
     session.execute("lift", BASE_MICROS + offset, key.topic, key.id, partition, offset)
 
@@ -326,7 +325,9 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 _BINARY: Final = b"binary"
 
 
-def batches(insert: PreparedStatement, key: Key, statement: InsertEvents, *, begins: bool = False) -> Iterator[Write]:
+def build_writes(
+    insert: PreparedStatement, key: Key, statement: InsertEvents, *, begins: bool = False
+) -> Iterator[Write]:
     """The rows of one segment; `UnicodeEncodeError` for half a character, which Cassandra could not hold.
 
     `begins`: the first append of them is the first of a journal's life.
@@ -389,13 +390,13 @@ def _shared(key: Key, statement: InsertEvents, record: EventRecord) -> _Shared:
     return _Shared(
         (key.id.encode(), key.topic.encode(), _BIGINT(statement.segment)),
         sender,
-        to_column(record.metadata).encode(),
+        encode_metadata(record.metadata).encode(),
         (_map(record.headers), _BIGINT(BASE_MICROS + record.offset)),
     )
 
 
 def _own(event: Event) -> list[Any]:
-    payload = to_columns(event.payload)
+    payload = encode_payload(event.payload)
     binary = UNSET_VALUE if payload.binary is None else payload.binary
     return [_set(event.tags), _text(payload.type), _text(payload.text), binary]
 
@@ -431,9 +432,9 @@ def _sized(texts: Iterable[str]) -> bytes:
 # Such a batch promises nothing but to answer when all of it is written. Nothing more is needed: its writes are of
 # different journals, and every one may be carried out again.
 
-TOGETHER: Final = 10
+REQUEST_PARTITIONS: Final = 10
 """Partitions in a batch; a node warns of more (`unlogged_batch_across_partitions_warn_threshold`)."""
-TOGETHER_BYTES: Final = 5 * 1024
+REQUEST_BYTES: Final = 5 * 1024
 """A node warns of more (`batch_size_warn_threshold`), and refuses ten times as much."""
 CELL_BYTES: Final = 20
 """What a node counts for a cell beside its value."""
@@ -454,7 +455,7 @@ class Write(NamedTuple):
     def size(self) -> int:
         """About how many bytes a node counts for it."""
         if len(self.rows) > MANY_ROWS:
-            return TOGETHER_BYTES
+            return REQUEST_BYTES
         return sum(CELL_BYTES + len(value or b"") for row in self.rows for value in row if value is not UNSET_VALUE)
 
 
@@ -463,12 +464,12 @@ def write(statement: PreparedStatement, *values: Any) -> Write:
     return Write(statement, [statement.bind(values).values])
 
 
-def together(writes: Iterable[Write]) -> Iterator[BoundStatement | BatchStatement]:
+def group_requests(writes: Iterable[Write]) -> Iterator[BoundStatement | BatchStatement]:
     """The requests for writes of different partitions; in the same order."""
     some: list[Write] = []
     size = 0
     for each in writes:
-        if some and (len(some) == TOGETHER or size + each.size > TOGETHER_BYTES):
+        if some and (len(some) == REQUEST_PARTITIONS or size + each.size > REQUEST_BYTES):
             yield _request(some)
             some, size = [], 0
         some.append(each)

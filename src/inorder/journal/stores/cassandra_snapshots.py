@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Final, TypeVar
 from uuid import uuid4
 
-from inorder.journal.snapshots import SnapshotRow, Standing, fitting, placement
+from inorder.journal.snapshots import LifeAtMark, SnapshotRow, place_snapshot, select_snapshots
 from inorder.journal.stores.cassandra_replica import BASE_MICROS
 from inorder.journal.stores.cassandra_session import CassandraSession
 from inorder.journal.stores.rows import SnapshotColumns, snapshot_columns, stored_snapshot
@@ -55,13 +55,13 @@ class CassandraSnapshots:
         columns = SnapshotColumns(*found[2:])
         return stored_snapshot(columns._replace(timestamp=columns.timestamp.replace(tzinfo=UTC)))
 
-    def save(self, key: Key, snapshot: Snapshot, size: int, stand: Callable[[], Standing]) -> bool:
+    def save(self, key: Key, snapshot: Snapshot, size: int, stand: Callable[[], LifeAtMark]) -> bool:
         """Written in a turn."""
         columns = snapshot_columns(snapshot)
 
         def write() -> bool:
             standing = stand()
-            placed = placement(self.rows(key), standing, snapshot.seq_nr, snapshot.timestamp, size)
+            placed = place_snapshot(self.rows(key), standing, snapshot.seq_nr, snapshot.timestamp, size)
             if placed is None:
                 return False
             place, life = standing.place, standing.stored_life
@@ -73,12 +73,12 @@ class CassandraSnapshots:
 
         return self._in_turn(key, write)
 
-    def delete(self, key: Key, criteria: SnapshotCriteria, stand: Callable[[], Standing]) -> int:
+    def delete(self, key: Key, criteria: SnapshotCriteria, stand: Callable[[], LifeAtMark]) -> int:
         """Deleted in a turn."""
 
         def write() -> int:
             standing = stand()
-            going = fitting(self.rows(key), standing, criteria)
+            going = select_snapshots(self.rows(key), standing, criteria)
             for row in going:
                 self._session.execute("delete_snapshot", _micros(standing), key.id, key.topic, row.slot)
             return len(going)
@@ -119,5 +119,5 @@ class CassandraSnapshots:
         return bool(answer[0]) or getattr(answer, "metadata", None) == token
 
 
-def _micros(standing: Standing) -> int:
+def _micros(standing: LifeAtMark) -> int:
     return BASE_MICROS + standing.place.offset

@@ -42,7 +42,7 @@ PROPERTIES: Mapping[str, object] = {
     "queued.max.messages.kbytes": 16_384,
 }
 
-GONE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
+OFFSET_GONE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 
 
 def consumer_pool(properties: Mapping[str, Any], on_lent: OnLent = untold) -> Pool[Consumer]:
@@ -85,8 +85,8 @@ def record_of(message: Message) -> LogRecord:
 
 def continue_or_raise(consumer: Consumer, error: KafkaError, topic: str, partition: int, wanted: int) -> None:
     """Returns for what the client mends by itself."""
-    if error.code() in GONE:
-        raise lost(consumer, topic, partition, wanted)
+    if error.code() in OFFSET_GONE:
+        raise lost_error(consumer, topic, partition, wanted)
     if error.code() in BEING_MADE:
         raise unavailable(topic, error)
     if error.retriable() or error.code() in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE):
@@ -94,7 +94,7 @@ def continue_or_raise(consumer: Consumer, error: KafkaError, topic: str, partiti
     raise meaning(error, f"Reading {topic}[{partition}]")
 
 
-def lost(consumer: Consumer, topic: str, partition: int, wanted: int) -> InorderError:
+def lost_error(consumer: Consumer, topic: str, partition: int, wanted: int) -> InorderError:
     """What it means that an offset is not there any more."""
     try:
         first, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=5)
@@ -173,7 +173,7 @@ class KafkaTail:
             for partition, offset in offsets.items():
                 first, _ = consumer.get_watermark_offsets(TopicPartition(self._topic, partition), timeout=5)
                 if first > offset:
-                    raise lost(consumer, self._topic, partition, offset)
+                    raise lost_error(consumer, self._topic, partition, offset)
             consumer.assign([TopicPartition(self._topic, partition, at) for partition, at in offsets.items()])
         except KafkaException as exception:
             raise meaning(error_of(exception), f"Following {self._topic!r}") from exception

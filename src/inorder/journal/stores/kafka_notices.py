@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from inorder.journal.reading.waiting import Notice, StoreWait, Waiters, notice_of
+from inorder.journal.reading.waiting import OffsetNotice, StoreWait, Waiters, parse_notice
 from inorder.journal.stores.kafka_log import PROPERTIES, KafkaTail
 from inorder.journal.stores.opening import JournalStore
 from inorder.journal.stores.ports import EventualJournal
@@ -144,7 +144,7 @@ class OffsetAnnouncer:
                 reasons.append(words(error))
 
         for place, offset in due.items():
-            notice = Notice(self._store, place, offset)
+            notice = OffsetNotice(self._store, place, offset)
 
             def on_delivery(error: KafkaError | None, _: Message, place: Place = place) -> None:
                 note(place, error)
@@ -265,7 +265,7 @@ class ReplicatedOffsets:
                 self._store = self._ask_store()
 
     def _hear(self, key: bytes | None, value: bytes | None) -> None:
-        notice = notice_of(key, value)
+        notice = parse_notice(key, value)
         if notice is not None and notice.store == self._store:
             with self._lock:
                 self._waiters.told(notice.place, notice.offset)

@@ -66,7 +66,7 @@ class JournalProducer:
         self._properties = dict(properties)
         self._lock = threading.Lock()
         self._topics: dict[str, KnownTopic] = {}
-        self._by_limit: dict[int, _Polled] = {}
+        self._by_limit: dict[int, _PolledProducer] = {}
         self._is_closed = False
 
     def send(self, record: Record) -> Future[PartitionOffset]:
@@ -105,18 +105,18 @@ class JournalProducer:
         known = self._topics[topic] = KnownTopic(partitions, limit)
         return known
 
-    def _producer(self, max_bytes: int) -> _Polled:
+    def _producer(self, max_bytes: int) -> _PolledProducer:
         batch = min(max_bytes, int(str(self._properties.get("batch.size", DEFAULT_BATCH_SIZE))))
         with self._lock:
             if self._is_closed:
                 raise TransientError("The journal is closed.", hint="Open another.")
             found = self._by_limit.get(batch)
             if found is None or found.is_broken:
-                found = self._by_limit[batch] = _Polled({**self._properties, "batch.size": batch})
+                found = self._by_limit[batch] = _PolledProducer({**self._properties, "batch.size": batch})
             return found
 
 
-class _Polled:
+class _PolledProducer:
     """A producer and the thread that hears what became of its records."""
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
@@ -176,7 +176,7 @@ class _Polled:
 
 
 def _check_size(record: Record, known: KnownTopic) -> None:
-    if _at_most(record) <= known.max_bytes:
+    if _max_size(record) <= known.max_bytes:
         return
     size = size_of(OutboxRow(0, record.topic, record.key, record.value, record.headers, None, None))
     if size > known.max_bytes:
@@ -186,7 +186,7 @@ def _check_size(record: Record, known: KnownTopic) -> None:
         )
 
 
-def _at_most(record: Record) -> int:
+def _max_size(record: Record) -> int:
     """A bound of a record's size that is soon told; almost every record is far below the limit."""
     headers = sum(3 * len(name) + len(value or b"") + FIELD_BYTES for name, value in record.headers)
     return len(record.key or b"") + len(record.value or b"") + headers + FRAMING_BYTES

@@ -13,11 +13,11 @@ import psycopg
 from inorder.database import sql
 from inorder.database.pool import Pool
 from inorder.database.postgres import connect, install, postgres_errors
-from inorder.journal.audit.findings import Look, StoredRow
-from inorder.journal.replication.replica import is_parked
+from inorder.journal.audit.findings import StoredRow, StoredState
+from inorder.journal.replication.store_port import parked_error
 from inorder.journal.segments import journal_segment, segment_size
 from inorder.journal.stores.ports import Expiry, JournalHead
-from inorder.journal.stores.rows import EventColumns, check_unique, stored_event
+from inorder.journal.stores.rows import EventColumns, require_unique, stored_event
 from inorder.model.errors import ConfigurationError
 from inorder.model.journal import EventRecord, Key, PartitionOffset, SeqNr
 
@@ -61,7 +61,7 @@ class PostgresJournal:
         """The journal's head."""
         *head, partition, offset = self._rows("head", topic=key.topic, id=key.id)[0]
         if offset is not None:
-            raise is_parked(key, partition, offset)
+            raise parked_error(key, partition, offset)
         return None if head[0] is None else head_of(head)
 
     def offset(self, topic: str, partition: int) -> int | None:
@@ -78,7 +78,7 @@ class PostgresJournal:
             rows = self._events(key, head, place)
             for row in rows:
                 place = _Place(*row[:3])
-                check_unique(key, before, place.seq_nr)
+                require_unique(key, before, place.seq_nr)
                 before = place.seq_nr
                 yield stored_event(*row[1:])
             if len(rows) < self._page:
@@ -158,7 +158,7 @@ class PostgresJournalRows:
         self._journal = PostgresJournal(url, application_name="inorder audit")
         self._connection: psycopg.Connection[Any] | None = None
 
-    def looks(self, keys: Sequence[Key]) -> Mapping[Key, Look]:
+    def looks(self, keys: Sequence[Key]) -> Mapping[Key, StoredState]:
         """Heads and quarantine of some journals of one topic."""
         if not keys:
             return {}
@@ -168,7 +168,7 @@ class PostgresJournalRows:
             waiting[id].add(PartitionOffset(partition, offset))
         heads = {id: head_of(row) for id, *row in self._fetch(_HEADS, **bound)}
         ids = waiting.keys() | heads.keys()
-        return {Key(id, topic): Look(heads.get(id), frozenset(waiting.get(id, ()))) for id in ids}
+        return {Key(id, topic): StoredState(heads.get(id), frozenset(waiting.get(id, ()))) for id in ids}
 
     def rows(self, key: Key, head: JournalHead | None) -> Iterator[StoredRow]:  # noqa: ARG002 - here all are found
         """All rows of a journal."""

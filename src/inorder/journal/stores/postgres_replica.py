@@ -17,8 +17,7 @@ from psycopg import IsolationLevel
 
 from inorder.database import sql
 from inorder.database.postgres import committed, connect, postgres_errors
-from inorder.journal.codec.payload import to_column, to_columns
-from inorder.journal.replication.replica import JournalChange, Quarantined, ReplicaSlice
+from inorder.journal.replication.store_port import JournalChange, Quarantined, ReplicaSlice
 from inorder.journal.replication.transition import (
     DeleteEvents,
     DeleteHead,
@@ -30,7 +29,14 @@ from inorder.journal.replication.transition import (
 from inorder.journal.segments import metajournal_segment
 from inorder.journal.stores.ports import JournalHead
 from inorder.journal.stores.postgres import head_of
-from inorder.journal.stores.rows import event_columns, header_column, quarantined_of, time_column
+from inorder.journal.stores.rows import (
+    encode_metadata,
+    encode_payload,
+    event_columns,
+    header_column,
+    quarantined_of,
+    time_column,
+)
 from inorder.model.errors import RejectedError
 from inorder.model.journal import Event, EventRecord, Key
 from inorder.model.message import json_bytes
@@ -64,7 +70,7 @@ _DIMENSION: Final = Struct(">ii")
 _TEXT_OID: Final = 25
 
 
-def copied(rows: Iterable[tuple[Key, InsertEvents]]) -> bytes:
+def encode_copy(rows: Iterable[tuple[Key, InsertEvents]]) -> bytes:
     """All rows as COPY takes them; `UnicodeEncodeError` for half a character, which PostgreSQL could not hold."""
     parts = [_SIGNATURE]
     for key, statement in rows:
@@ -98,12 +104,12 @@ def _shared(key: Key, statement: InsertEvents, record: EventRecord) -> Iterator[
     yield _BIGINT.pack(8, record.offset)
     yield _text(record.origin)
     yield _text(record.version)
-    yield _text(to_column(record.metadata))
+    yield _text(encode_metadata(record.metadata))
     yield _jsonb(record.headers)
 
 
 def _own(event: Event) -> Iterator[bytes]:
-    payload = to_columns(event.payload)
+    payload = encode_payload(event.payload)
     yield _BIGINT.pack(8, event.seq_nr)
     yield _tags(event.tags)
     yield _text(payload.type)
@@ -283,7 +289,7 @@ class _Slice:
     def _copy_events(self, inserts: Sequence[_Insert]) -> None:
         """Several times faster than an INSERT; an event that is there already is refused, and `attempt` is careful."""
         with _our_errors(), self._connection.cursor() as cursor:
-            rows = copied(inserts)
+            rows = encode_copy(inserts)
             with cursor.copy(_COPY) as copy:
                 copy.write(rows)
 

@@ -17,7 +17,7 @@ from psycopg import IsolationLevel
 from inorder.database import sql
 from inorder.database.pool import Pool
 from inorder.database.postgres import connect
-from inorder.journal.snapshots import SnapshotRow, Standing, fitting, placement, purged_meanwhile
+from inorder.journal.snapshots import LifeAtMark, SnapshotRow, place_snapshot, purged_error, select_snapshots
 from inorder.journal.stores.postgres import journal_errors
 from inorder.journal.stores.rows import SnapshotColumns, snapshot_columns, stored_snapshot
 from inorder.model.journal import Key, PartitionOffset, Snapshot, SnapshotCriteria
@@ -46,12 +46,12 @@ class PostgresSnapshots:
             found = _execute(connection, "load", key, row.place, slot=row.slot).fetchone()
         return None if found is None else stored_snapshot(SnapshotColumns(*found))
 
-    def save(self, key: Key, snapshot: Snapshot, size: int, stand: Callable[[], Standing]) -> bool:
+    def save(self, key: Key, snapshot: Snapshot, size: int, stand: Callable[[], LifeAtMark]) -> bool:
         """One transaction, begun when the mark is known."""
         columns, standing = snapshot_columns(snapshot), stand()
         with self._locked(key, standing) as connection:
             _require_same_life(connection, key, standing)
-            placed = placement(_rows(connection, key), standing, snapshot.seq_nr, snapshot.timestamp, size)
+            placed = place_snapshot(_rows(connection, key), standing, snapshot.seq_nr, snapshot.timestamp, size)
             if placed is None:
                 return False
             _execute(connection, "delete", key, slots=list(placed.emptied))
@@ -59,11 +59,11 @@ class PostgresSnapshots:
             _execute(connection, "save", key, standing.place, **about)
         return True
 
-    def delete(self, key: Key, criteria: SnapshotCriteria, stand: Callable[[], Standing]) -> int:
+    def delete(self, key: Key, criteria: SnapshotCriteria, stand: Callable[[], LifeAtMark]) -> int:
         """One transaction."""
         standing = stand()
         with self._locked(key, standing) as connection:
-            going = fitting(_rows(connection, key), standing, criteria)
+            going = select_snapshots(_rows(connection, key), standing, criteria)
             _execute(connection, "delete", key, slots=[row.slot for row in going])
         return len(going)
 
@@ -72,7 +72,7 @@ class PostgresSnapshots:
         self._pool.close()
 
     @contextmanager
-    def _locked(self, key: Key, standing: Standing) -> Iterator[Connection]:
+    def _locked(self, key: Key, standing: LifeAtMark) -> Iterator[Connection]:
         with journal_errors(), self._pool.lent() as connection, connection.transaction():
             # A statement of its own: what comes after it must see what the last holder committed.
             _execute(connection, "lock", key, PartitionOffset(standing.place.partition, 0))
@@ -93,12 +93,12 @@ def _rows(connection: Connection, key: Key) -> list[SnapshotRow]:
     ]
 
 
-def _require_same_life(connection: Connection, key: Key, standing: Standing) -> None:
+def _require_same_life(connection: Connection, key: Key, standing: LifeAtMark) -> None:
     [(replicated, is_there, life)] = _execute(connection, "life", key, standing.place).fetchall()
     # A purge behind the mark that is not replicated yet will find the snapshot.
     has_passed = replicated is not None and replicated >= standing.place.offset
     if has_passed and not (is_there and life == standing.life):
-        raise purged_meanwhile(key)
+        raise purged_error(key)
 
 
 def _execute(

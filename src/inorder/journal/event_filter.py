@@ -22,8 +22,8 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from inorder.journal.action import Action, Append, Purge
-from inorder.journal.codec.records import action_of, events_of
-from inorder.journal.life import Fork, count, life_of
+from inorder.journal.codec import action_of, events_of
+from inorder.journal.life import Fork, life_of, separate_forks
 from inorder.journal.stores.ports import EventualJournal, JournalHead, JournalLog, LogRecord, Window
 from inorder.model.deadline import Deadline
 from inorder.model.errors import DamagedRecordError
@@ -31,7 +31,7 @@ from inorder.model.journal import EventRecord, Key, SeqNr, SeqRange
 
 
 @dataclass(frozen=True, slots=True)
-class _Passed:
+class _StorePassed:
     """The store has applied the record, or more; without a head the journal is purged."""
 
     head: JournalHead | None
@@ -44,7 +44,7 @@ def key_of(id: bytes, topic: str) -> Key:
     return Key(id.decode(errors="backslashreplace"), topic)
 
 
-class Counting:
+class EventFilter:
     """Takes the records of a topic in the order of their offsets; used by one thread."""
 
     def __init__(
@@ -52,7 +52,7 @@ class Counting:
         log: JournalLog,
         store: EventualJournal,
         topic: str,
-        ends: Ends,
+        ends: JournalEnds,
         deadline: Callable[[str], Deadline],
         on_fork: Callable[[Key, Fork], None],
     ) -> None:
@@ -76,18 +76,18 @@ class Counting:
         events = events_of(action, record, self._topic, partition)
         key = key_of(record.key, self._topic)
         found = before if before.is_exact else self._before(key, partition, record.offset, before)
-        if isinstance(found, _Passed):
+        if isinstance(found, _StorePassed):
             kept = self._in_store(key, found.head, action.range, events)
             if kept:
-                self._ends.set(partition, record.key, End(kept[-1].seq_nr, is_exact=True), record.offset)
+                self._ends.set(partition, record.key, JournalEnd(kept[-1].seq_nr, is_exact=True), record.offset)
             return kept
-        kept, forks = count(found.seq_nr, events)
+        kept, forks = separate_forks(found.seq_nr, events)
         self._ends.set(partition, record.key, after(found, action), record.offset)
         for fork in forks:
             self._on_fork(key, fork)
         return kept
 
-    def _see(self, partition: int, record: LogRecord, action: Action | None) -> End:
+    def _see(self, partition: int, record: LogRecord, action: Action | None) -> JournalEnd:
         """Notes what a record says about its journal's end; returns what was known before."""
         id = record.key or b""
         before = self._ends.of(partition, id)
@@ -95,7 +95,7 @@ class Counting:
             self._ends.set(partition, id, after(before, action), record.offset)
         return before
 
-    def _before(self, key: Key, partition: int, offset: int, seen: End) -> End | _Passed:
+    def _before(self, key: Key, partition: int, offset: int, seen: JournalEnd) -> JournalEnd | _StorePassed:
         """Where the journal ended before a record, unless the store has gone past it."""
         forgotten = self._ends.forgotten(partition)
         # Asked for before the head, so that the head includes it.
@@ -103,17 +103,17 @@ class Counting:
         head = self._store.pointer(key)
         if head is None and self._replicated(partition) >= offset:
             # Perhaps it was applied just now; then there is a head, or it was purged since.
-            return _Passed(self._store.pointer(key))
+            return _StorePassed(self._store.pointer(key))
         if head is not None and head.partition_offset.partition == partition:
             if head.partition_offset.offset >= offset:
-                return _Passed(head)
+                return _StorePassed(head)
             applied = max(applied, head.partition_offset.offset)
         if forgotten > applied:
             return self._replayed(key, head, Window(self._topic, partition, applied + 1, offset - 1))
-        return End(max(seen.seq_nr, _end_of(head)), is_exact=True)
+        return JournalEnd(max(seen.seq_nr, _end_of(head)), is_exact=True)
 
-    def _replayed(self, key: Key, head: JournalHead | None, window: Window) -> End:
-        end = End(_end_of(head), is_exact=True)
+    def _replayed(self, key: Key, head: JournalHead | None, window: Window) -> JournalEnd:
+        end = JournalEnd(_end_of(head), is_exact=True)
         deadline = self._deadline(f"Looking for the end of {key} in {window}")
         with closing(self._log.records(window, key.id.encode(), deadline)) as records:
             for record in records:
@@ -159,41 +159,41 @@ def _end_of(head: JournalHead | None) -> SeqNr:
 MAX_JOURNALS: Final = 100_000
 
 
-class End(NamedTuple):
+class JournalEnd(NamedTuple):
     """The largest number that was seen of a journal's life, 0 if none was."""
 
     seq_nr: SeqNr = 0
     is_exact: bool = False
 
 
-UNKNOWN: Final = End()
-NONE: Final = End(0, is_exact=True)
+UNKNOWN: Final = JournalEnd()
+NO_EVENT: Final = JournalEnd(0, is_exact=True)
 
 
-def after(end: End, action: Action | None) -> End:
+def after(end: JournalEnd, action: Action | None) -> JournalEnd:
     """The end after a record's action, None for a record that is none of ours."""
     match action:
         case Purge():
-            return NONE
+            return NO_EVENT
         case Append():
             return end._replace(seq_nr=max(end.seq_nr, action.range.last))
     return end
 
 
-class Ends:
+class JournalEnds:
     """The ends of the journals of one topic."""
 
     def __init__(self, max_journals: int = MAX_JOURNALS) -> None:
         self._max = max_journals
-        self._known: OrderedDict[tuple[int, bytes], tuple[End, int]] = OrderedDict()
+        self._known: OrderedDict[tuple[int, bytes], tuple[JournalEnd, int]] = OrderedDict()
         self._forgotten: dict[int, int] = {}
 
-    def of(self, partition: int, id: bytes) -> End:
+    def of(self, partition: int, id: bytes) -> JournalEnd:
         """What is known of a journal's end."""
         found = self._known.get((partition, id))
         return UNKNOWN if found is None else found[0]
 
-    def set(self, partition: int, id: bytes, end: End, offset: int) -> None:
+    def set(self, partition: int, id: bytes, end: JournalEnd, offset: int) -> None:
         """Remembers an end as it is after the record at an offset."""
         self._known[partition, id] = end, offset
         self._known.move_to_end((partition, id))

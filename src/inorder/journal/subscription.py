@@ -44,14 +44,13 @@ import heapq
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, NamedTuple, Self
 
+from inorder.journal.event_filter import MAX_JOURNALS, EventFilter, JournalEnds, key_of
 from inorder.journal.life import Fork
 from inorder.journal.reading.reader import TIMEOUT_SECONDS
 from inorder.journal.stores.ports import EventualJournal, JournalHead, JournalLog, LogRecord, TopicTail
-from inorder.journal.subscribing.checkpoint import Checkpoint, Progress, Walk
-from inorder.journal.subscribing.counting import MAX_JOURNALS, Counting, Ends, key_of
 from inorder.model.deadline import Deadline
 from inorder.model.errors import (
     DamagedRecordError,
@@ -60,8 +59,164 @@ from inorder.model.errors import (
     RecordsLostError,
     TopicUnavailableError,
     TransientError,
+    ValidationError,
 )
-from inorder.model.journal import EventRecord, Key
+from inorder.model.journal import EventRecord, Key, SeqNr
+
+# How far a subscription has come, as a small JSON value that an application keeps beside what it made of the events.
+#
+# There are two kinds. On the log: everything up to an offset of each partition is done, and perhaps some events of the
+# record after it. In the store: a walk over its journals, one after another in the order of their ids, shows the events
+# above the offsets that are done, up to those that the store had when the walk began.
+
+Offsets = Mapping[int, int]
+"""By partition, the last offset; a partition that is missing has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartialRecord:
+    """A record of the log whose events up to a number are done."""
+
+    offset: int
+    seq_nr: SeqNr
+
+
+@dataclass(frozen=True, slots=True)
+class StoreScan:
+    """A walk over the store's journals: those before `id` are done, and of it the events up to `seq_nr`."""
+
+    to: Offsets
+    id: str = ""
+    seq_nr: SeqNr = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Where a subscription goes on."""
+
+    topic: str
+    done: Offsets = field(default_factory=dict)
+    begun: Mapping[int, PartialRecord] = field(default_factory=dict)
+    walk: StoreScan | None = None
+
+    @property
+    def is_beginning(self) -> bool:
+        """Whether nothing was shown yet."""
+        return not (self.done or self.begun or self.walk)
+
+    def includes(self, record: EventRecord) -> bool:
+        """Whether an event was shown before, by its place in the log."""
+        place = record.partition_offset
+        if place.offset <= self.done.get(place.partition, -1):
+            return True
+        begun = self.begun.get(place.partition)
+        return begun is not None and place.offset == begun.offset and record.seq_nr <= begun.seq_nr
+
+    def after_walk(self) -> Checkpoint:
+        """The checkpoint when the walk is over: what it has covered is done."""
+        to = {} if self.walk is None else self.walk.to
+        done = {**self.done, **to}
+        begun = {part: begun for part, begun in self.begun.items() if begun.offset > done.get(part, -1)}
+        return Checkpoint(self.topic, done, begun)
+
+    def to_json(self) -> dict[str, Any]:
+        """As a value that any JSON column takes.
+
+        >>> Checkpoint("journal", {0: 41}, {0: PartialRecord(42, 3)}).to_json()
+        {'topic': 'journal', 'done': {'0': 41}, 'begun': {'0': {'offset': 42, 'seq_nr': 3}}}
+        """
+        value: dict[str, Any] = {"topic": self.topic, "done": _json_offsets(self.done)}
+        if self.begun:
+            value["begun"] = {str(part): asdict(begun) for part, begun in self.begun.items()}
+        if self.walk is not None:
+            value["walk"] = {"to": _json_offsets(self.walk.to), "id": self.walk.id, "seq_nr": self.walk.seq_nr}
+        return value
+
+    @classmethod
+    def from_json(cls, value: Any, topic: str) -> Checkpoint:
+        """The checkpoint of a value, None for the beginning; `ValidationError` if it is none, or another topic's."""
+        if value is None:
+            return cls(topic)
+        try:
+            found = cls(str(value["topic"]), _read_offsets(value["done"]), _read_partial(value), _read_scan(value))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            hint = "Give what a subscription gave as `checkpoint`, or None to begin at the first event."
+            raise ValidationError("checkpoint", f"{_shorten(value)} is none ({error!r}).", hint=hint) from error
+        if found.topic != topic:
+            hint = f"Subscribe to {found.topic!r}, or begin with None."
+            raise ValidationError("checkpoint", f"it is of topic {found.topic!r}, not of {topic!r}.", hint=hint)
+        return found
+
+
+class CheckpointTracker:
+    """A checkpoint on the log that moves on, record by record."""
+
+    def __init__(self, at: Checkpoint) -> None:
+        self._topic = at.topic
+        self._done = dict(at.done)
+        self._begun = dict(at.begun)
+
+    def has(self, partition: int, offset: int) -> bool:
+        """Whether all events of a record are done."""
+        return offset <= self._done.get(partition, -1)
+
+    def position(self) -> Checkpoint:
+        """The checkpoint now."""
+        return Checkpoint(self._topic, dict(self._done), dict(self._begun))
+
+    def after(
+        self, partition: int, offset: int, events: Sequence[EventRecord]
+    ) -> Iterator[tuple[EventRecord, Checkpoint]]:
+        """Each event of the next record with the checkpoint after it, those left out that are done."""
+        begun = self._begun.pop(partition, None)
+        if begun is not None and begun.offset == offset:
+            events = [event for event in events if event.seq_nr > begun.seq_nr]
+        if len(events) > 1:
+            before, others = dict(self._done), self._begun
+            for event in events[:-1]:
+                position = Checkpoint(self._topic, before, {**others, partition: PartialRecord(offset, event.seq_nr)})
+                yield event, position
+        self._done[partition] = offset
+        if events:
+            yield events[-1], self.position()
+
+
+def _json_offsets(offsets: Offsets) -> dict[str, int]:
+    # JSON knows no other keys than text.
+    return {str(partition): offset for partition, offset in offsets.items()}
+
+
+def _read_offsets(value: Any) -> dict[int, int]:
+    return {int(partition): _read_number(offset) for partition, offset in value.items()}
+
+
+def _read_partial(value: Any) -> dict[int, PartialRecord]:
+    found = value.get("begun") or {}
+    return {
+        int(part): PartialRecord(_read_number(each["offset"]), _read_number(each["seq_nr"]))
+        for part, each in found.items()
+    }
+
+
+def _read_scan(value: Any) -> StoreScan | None:
+    found = value.get("walk")
+    return (
+        None
+        if found is None
+        else StoreScan(_read_offsets(found["to"]), str(found["id"]), _read_number(found["seq_nr"]))
+    )
+
+
+def _read_number(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r} is not a whole number from 0 on")
+    return value
+
+
+def _shorten(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:100]}…"
+
 
 PAGE: Final = 256
 POLL_SECONDS: Final = 0.2
@@ -86,8 +241,8 @@ class Subscribed:
 class _Taking(NamedTuple):
     """What is kept while records of the log are taken."""
 
-    progress: Progress
-    counting: Counting
+    progress: CheckpointTracker
+    counting: EventFilter
 
 
 class Subscription:
@@ -180,7 +335,7 @@ class Subscription:
                 pass  # again, with the partitions that were added
 
     def _walked(self) -> Iterator[Subscribed]:
-        for key, record, position in walk(self._store, self._at, self._on_damaged):
+        for key, record, position in scan_store(self._store, self._at, self._on_damaged):
             self._at = position
             self._patience.renew()
             if record is not None:
@@ -192,7 +347,7 @@ class Subscription:
     def _followed(self, tail: TopicTail) -> Generator[Subscribed | None, None, bool]:
         """Follows the log; ends with True if the topic has other partitions now."""
         partitions = tail.partitions()
-        taking = _Taking(Progress(self._at), self._counting())
+        taking = _Taking(CheckpointTracker(self._at), self._counting())
         tail.start({partition: self._start(partition) for partition in partitions})
         heard = looked = self._clock()
         while not self._stop.is_set():
@@ -229,20 +384,20 @@ class Subscription:
         for event, position in taking.progress.after(partition, record.offset, counted):
             yield Subscribed(key_of(record.key or b"", self._topic), event, position)
 
-    def _counting(self) -> Counting:
-        ends = Ends(self._max_journals)
-        return Counting(self._log, self._store, self._topic, ends, self._deadline, self._on_fork)
+    def _counting(self) -> EventFilter:
+        ends = JournalEnds(self._max_journals)
+        return EventFilter(self._log, self._store, self._topic, ends, self._deadline, self._on_fork)
 
     def _start(self, partition: int) -> int:
         """Where to begin: at what comes next, or before, where the store does not know the ends of journals there."""
         replicated = self._store.offset(self._topic, partition)
         return min(self._at.done.get(partition, -1), -1 if replicated is None else replicated) + 1
 
-    def _walk_to_replicated(self, partitions: Sequence[int]) -> Walk | None:
+    def _walk_to_replicated(self, partitions: Sequence[int]) -> StoreScan | None:
         offsets = {partition: self._store.offset(self._topic, partition) for partition in partitions}
         done = self._at.done
         to = {part: offset for part, offset in offsets.items() if offset is not None and offset > done.get(part, -1)}
-        return Walk(to) if to else None
+        return StoreScan(to) if to else None
 
     def _walk_instead(self, lost: RecordsLostError) -> None:
         """What the log has lost may be in the store; if it is missing after a walk too, the loss is real."""
@@ -274,7 +429,7 @@ IDS_AT_ONCE: Final = 100_000
 """Stores give ids in any order, so each look at all of them takes the next so many."""
 
 
-class Walked(NamedTuple):
+class ScannedEvent(NamedTuple):
     """An event that the walk has come to, None at the end of a journal, and the checkpoint after it."""
 
     key: Key
@@ -282,13 +437,13 @@ class Walked(NamedTuple):
     position: Checkpoint
 
 
-def walk(
+def scan_store(
     store: EventualJournal,
     start: Checkpoint,
     on_damaged: Callable[[DamagedRecordError], None],
     *,
     ids_at_once: int = IDS_AT_ONCE,
-) -> Iterator[Walked]:
+) -> Iterator[ScannedEvent]:
     """The events above `start.done` and up to `start.walk.to`, journal after journal.
 
     A journal that the store cannot show is told to `on_damaged`, and passed over if that returns.
@@ -297,9 +452,9 @@ def walk(
     if at is None:
         return
     if at.id:
-        yield from _journal(store, start, at, on_damaged)
+        yield from _scan_journal(store, start, at, on_damaged)
     for id in _ids_above(store, start.topic, at.id, ids_at_once):
-        yield from _journal(store, start, Walk(at.to, id), on_damaged)
+        yield from _scan_journal(store, start, StoreScan(at.to, id), on_damaged)
 
 
 def _ids_above(store: EventualJournal, topic: str, id: str, at_once: int) -> Iterator[str]:
@@ -308,9 +463,9 @@ def _ids_above(store: EventualJournal, topic: str, id: str, at_once: int) -> Ite
         id = ids[-1]
 
 
-def _journal(
-    store: EventualJournal, start: Checkpoint, at: Walk, on_damaged: Callable[[DamagedRecordError], None]
-) -> Iterator[Walked]:
+def _scan_journal(
+    store: EventualJournal, start: Checkpoint, at: StoreScan, on_damaged: Callable[[DamagedRecordError], None]
+) -> Iterator[ScannedEvent]:
     key, head = Key(at.id, start.topic), None
     try:
         head = store.pointer(key)
@@ -322,8 +477,8 @@ def _journal(
                 place = record.partition_offset
                 if place.offset <= at.to.get(place.partition, -1) and not start.includes(record):
                     at = replace(at, seq_nr=record.seq_nr)
-                    yield Walked(key, record, replace(start, walk=at))
-    yield Walked(key, None, replace(start, walk=at))
+                    yield ScannedEvent(key, record, replace(start, walk=at))
+    yield ScannedEvent(key, None, replace(start, walk=at))
 
 
 def _has_more(head: JournalHead, start: Checkpoint) -> bool:

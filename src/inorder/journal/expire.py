@@ -21,7 +21,7 @@ from uuid import uuid4
 
 from inorder.journal.action import Mark
 from inorder.journal.client import Journals
-from inorder.journal.reading.head import Plan
+from inorder.journal.reading.head import ReadPlan
 from inorder.model.errors import DamagedRecordError
 from inorder.model.journal import Key
 
@@ -77,7 +77,7 @@ def _is_expired(journals: Journals, key: Key, today: date) -> bool:
     return has_expired(plan, today)
 
 
-def has_expired(plan: Plan, today: date) -> bool:
+def has_expired(plan: ReadPlan, today: date) -> bool:
     """Whether a journal's last append is in the store, and the day that it named is over."""
     if plan.head is None or plan.log_from is not None or plan.head.expiry is None:
         return False

@@ -12,19 +12,19 @@ from functools import partial
 from itertools import groupby
 from typing import Final, NamedTuple, TypeAlias
 
-from inorder.journal.audit.compare import JournalAudit, Span, Verdict, unmentioned
-from inorder.journal.audit.findings import Finding, JournalRows, Kind, Look
+from inorder.journal.audit.compare import JournalAudit, JournalVerdict, Span, judge_unmentioned
+from inorder.journal.audit.findings import AuditFinding, FindingKind, JournalRows, StoredState
 from inorder.journal.stores.ports import LogRecord
 from inorder.kafka.admin import Place
 from inorder.model.journal import Key
 
-LOOKS: Final = 5
+MAX_PASSES: Final = 5
 """A journal that differs is looked at so often before it counts as one that keeps changing."""
-ASKED: Final = 1_000
+KEYS_PER_QUERY: Final = 1_000
 """Journals that a store is asked about at once."""
 
 
-class Entry(NamedTuple):
+class AuditEntry(NamedTuple):
     """A record of a journal, or, with None, the word of the store that it has this journal."""
 
     key: Key
@@ -32,22 +32,24 @@ class Entry(NamedTuple):
     record: LogRecord | None
 
 
-class Judged(NamedTuple):
+class JudgedJournal(NamedTuple):
     """A journal and the verdict on it."""
 
     key: Key
-    verdict: Verdict
+    verdict: JournalVerdict
 
 
 Spans: TypeAlias = Mapping[Place, Span]
 
 
-def judged(batches: Iterable[Sequence[Entry]], rows: JournalRows, spans: Spans, size: int) -> Iterator[Judged]:
+def judge(
+    batches: Iterable[Sequence[AuditEntry]], rows: JournalRows, spans: Spans, size: int
+) -> Iterator[JudgedJournal]:
     """The verdict on each journal of the entries; the store is asked for many heads at once."""
-    looks: dict[Key, Look] = {}
+    looks: dict[Key, StoredState] = {}
     current: _Journal | None = None
     for batch in batches:
-        _look(looks, rows, dict.fromkeys(entry.key for entry in batch))
+        _load_states(looks, rows, dict.fromkeys(entry.key for entry in batch))
         for entry in batch:
             if current is None or entry.key != current.key:
                 if current is not None:
@@ -60,20 +62,20 @@ def judged(batches: Iterable[Sequence[Entry]], rows: JournalRows, spans: Spans, 
         yield current.judged()
 
 
-def _look(looks: dict[Key, Look], rows: JournalRows, keys: Iterable[Key]) -> None:
+def _load_states(looks: dict[Key, StoredState], rows: JournalRows, keys: Iterable[Key]) -> None:
     asked = [key for key in keys if key not in looks]
     for _, some in groupby(asked, lambda key: key.topic):
         of_topic = list(some)
-        for start in range(0, len(of_topic), ASKED):
-            chunk = of_topic[start : start + ASKED]
+        for start in range(0, len(of_topic), KEYS_PER_QUERY):
+            chunk = of_topic[start : start + KEYS_PER_QUERY]
             found = rows.looks(chunk)
-            looks.update((key, found.get(key, Look())) for key in chunk)
+            looks.update((key, found.get(key, StoredState())) for key in chunk)
 
 
 class _Journal:
     """The entries of one journal; the partition that its head names is compared, where there are several."""
 
-    def __init__(self, key: Key, look: Look, rows: JournalRows, spans: Spans, size: int) -> None:
+    def __init__(self, key: Key, look: StoredState, rows: JournalRows, spans: Spans, size: int) -> None:
         self.key = key
         self.look = look
         self._rows = rows
@@ -82,7 +84,7 @@ class _Journal:
         self._audit: JournalAudit | None = None
         self._partitions: set[int] = set()
 
-    def take(self, entry: Entry) -> None:
+    def take(self, entry: AuditEntry) -> None:
         record, head = entry.record, self.look.head
         span = self._spans.get((self.key.topic, entry.partition))
         if record is None or span is None or record.offset > span.replicated:
@@ -96,28 +98,30 @@ class _Journal:
         if is_current and self._audit is not None:
             self._audit.take(record)
 
-    def judged(self) -> Judged:
+    def judged(self) -> JudgedJournal:
         verdict = self._verdict()
-        if verdict.is_suspect and self._rows.looks([self.key]).get(self.key, Look()) != self.look:
+        if verdict.is_suspect and self._rows.looks([self.key]).get(self.key, StoredState()) != self.look:
             verdict = replace(verdict, is_settled=False)
         if len(self._partitions) > 1:
             told = ", ".join(map(str, sorted(self._partitions)))
-            note = Finding(Kind.moved, self.key.topic, self.key.id, in_topic=f"records in partitions {told}")
+            note = AuditFinding(
+                FindingKind.moved, self.key.topic, self.key.id, in_topic=f"records in partitions {told}"
+            )
             verdict = replace(verdict, findings=(*verdict.findings, note))
-        return Judged(self.key, verdict)
+        return JudgedJournal(self.key, verdict)
 
-    def _verdict(self) -> Verdict:
+    def _verdict(self) -> JournalVerdict:
         if self._audit is not None:
             return self._audit.finish()
         # The id of a key that is no text is not the key: the topic may have it all the same.
         if "\\x" in self.key.id:
-            return Verdict()
+            return JournalVerdict()
         spans = {partition: span for (topic, partition), span in self._spans.items() if topic == self.key.topic}
-        return unmentioned(self.key, self.look, spans)
+        return judge_unmentioned(self.key, self.look, spans)
 
 
 @dataclass(slots=True)
-class Totals:
+class AuditTotals:
     """What an audit saw, in journals, events and findings."""
 
     journals: int = 0
@@ -126,7 +130,7 @@ class Totals:
     differences: int = 0
     notes: int = 0
 
-    def add(self, verdict: Verdict) -> None:
+    def add(self, verdict: JournalVerdict) -> None:
         """Counts a journal."""
         self.journals += 1
         self.events += verdict.events
@@ -134,17 +138,17 @@ class Totals:
         for each in verdict.findings:
             self.count(each)
 
-    def count(self, finding: Finding) -> None:
+    def count(self, finding: AuditFinding) -> None:
         """Counts a finding."""
         self.differences += finding.kind.is_difference
         self.notes += not finding.kind.is_difference
 
 
-TakeLook: TypeAlias = Callable[[Set[Key] | None], Iterable[Judged | Totals]]
+RunPass: TypeAlias = Callable[[Set[Key] | None], Iterable[JudgedJournal | AuditTotals]]
 """Looks at some journals, or at all of them where None is given; journals that agree may be summed up."""
 
 
-def settled(take_look: TakeLook, totals: Totals) -> Iterator[Finding]:
+def settle(take_look: RunPass, totals: AuditTotals) -> Iterator[AuditFinding]:
     """Looks until every journal has settled, and tells what differs in the second look or later.
 
     A journal that is missing may have been purged behind the offset that its look went by. So it must be missing in two
@@ -152,11 +156,11 @@ def settled(take_look: TakeLook, totals: Totals) -> Iterator[Finding]:
     """
     suspects: set[Key] | None = None
     missing: set[Key] = set()
-    for _ in range(LOOKS):
+    for _ in range(MAX_PASSES):
         is_first, found, now_missing = suspects is None, set[Key](), set[Key]()
         for each in take_look(suspects):
-            if isinstance(each, Totals):
-                _sum_up(totals, each)
+            if isinstance(each, AuditTotals):
+                _add_totals(totals, each)
                 continue
             if suspects is not None and each.key not in suspects:
                 continue
@@ -174,10 +178,12 @@ def settled(take_look: TakeLook, totals: Totals) -> Iterator[Finding]:
     for key in sorted(suspects or ()):
         totals.journals += 1
         totals.notes += 1
-        yield Finding(Kind.unsettled, key.topic, key.id, in_store=f"it was another at each of {LOOKS} looks")
+        yield AuditFinding(
+            FindingKind.unsettled, key.topic, key.id, in_store=f"it was another at each of {MAX_PASSES} looks"
+        )
 
 
-def _sum_up(totals: Totals, some: Totals) -> None:
+def _add_totals(totals: AuditTotals, some: AuditTotals) -> None:
     totals.journals += some.journals
     totals.events += some.events
     totals.older += some.older

@@ -66,22 +66,28 @@ from typing import Protocol
 from inorder.engines.measures import Tally
 from inorder.engines.slice_work import Pointer, Slice, SliceOutcome, SliceWorker, check_order
 from inorder.journal.life import Fork
-from inorder.journal.replication.measures import MeasuredReplica, Measuring
-from inorder.journal.replication.replica import JournalReplica, Quarantine, Quarantined, ReplicaSlice, by_partition
-from inorder.journal.replication.replicate import (
-    Grouped,
-    Place,
-    Replicated,
-    Run,
-    Sorted,
-    cut_off,
-    grouped,
-    opened,
-    replicated,
-    runs,
-    sorted_out,
+from inorder.journal.replication.actions import (
+    JournalOutcome,
+    JournalRecords,
+    ParkingDecision,
+    SliceActions,
+    SliceSource,
+    collect_records,
+    decide_parking,
+    group_by_journal,
+    quarantine_from,
+    read_action,
+    replicate_journal,
 )
-from inorder.journal.replication.transition import Acted
+from inorder.journal.replication.measures import MeasuredReplica, ReplicationTally
+from inorder.journal.replication.store_port import (
+    JournalReplica,
+    Quarantine,
+    Quarantined,
+    ReplicaSlice,
+    group_by_partition,
+)
+from inorder.journal.replication.transition import ActionRecord
 from inorder.journal.stores.ports import JournalHead, LogRecord
 from inorder.model.errors import (
     ConfigurationError,
@@ -162,13 +168,13 @@ class ReplicateWork:
         if not self.is_measured:
             return ReplicateWorker(self.replicas(), self.segment_size)
         tally = Tally()
-        return ReplicateWorker(MeasuredReplica(self.replicas(), tally), self.segment_size, Measuring(tally))
+        return ReplicateWorker(MeasuredReplica(self.replicas(), tally), self.segment_size, ReplicationTally(tally))
 
 
 class ReplicateWorker:
     """Replicates slice after slice with one replica."""
 
-    def __init__(self, replica: JournalReplica, segment_size: int, measuring: Measuring | None = None) -> None:
+    def __init__(self, replica: JournalReplica, segment_size: int, measuring: ReplicationTally | None = None) -> None:
         self._replica = replica
         self._segment_size = segment_size
         self._measuring = measuring
@@ -197,14 +203,14 @@ class ReplicateWorker:
         """Gives connections back."""
         self._replica.close()
 
-    def _settled(self, batch: Slice, expected: int, *, isolates: bool) -> tuple[SliceOutcome, _Written]:
-        place = Place(batch.topic, batch.partition, self._segment_size)
-        sent: tuple[SliceOutcome, _Written] | None = None
+    def _settled(self, batch: Slice, expected: int, *, isolates: bool) -> tuple[SliceOutcome, _SliceResult]:
+        place = SliceSource(batch.topic, batch.partition, self._segment_size)
+        sent: tuple[SliceOutcome, _SliceResult] | None = None
         failure: TransientError | None = None
         for _ in range(_ATTEMPTS):
             try:
                 with self._replica.slice(batch.topic, batch.partition) as writing:
-                    outcome, written = _Replicating(place, batch, expected, isolates).apply(writing)
+                    outcome, written = _SliceTransaction(place, batch, expected, isolates).apply(writing)
             except UnknownOutcomeError as error:
                 sent, failure = (outcome, written), error
             except FencedError as error:
@@ -218,37 +224,37 @@ class ReplicateWorker:
 
 
 @dataclass(slots=True)
-class _Written:
+class _SliceResult:
     """What was done within a slice."""
 
     applied: int = 0
     parked: list[Quarantined] = field(default_factory=list)
     forks: list[tuple[Key, Fork]] = field(default_factory=list)
-    found: Grouped = field(default_factory=Grouped)
-    done: list[Replicated] = field(default_factory=list)
+    found: SliceActions = field(default_factory=SliceActions)
+    done: list[JournalOutcome] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
-class _Replicating:
+class _SliceTransaction:
     """What is done between the lock and the commit."""
 
-    place: Place
+    place: SliceSource
     batch: Slice
     expected: int
     isolates: bool
 
-    def apply(self, writing: ReplicaSlice) -> tuple[SliceOutcome, _Written]:
+    def apply(self, writing: ReplicaSlice) -> tuple[SliceOutcome, _SliceResult]:
         batch, offset = self.batch, writing.lock_offset()
         due = 0 if offset is None else offset + 1
         if due < self.expected:
-            raise _moved_back(batch, due, self.expected)
+            raise _moved_back_error(batch, due, self.expected)
         if not batch.offsets or batch.next_offset <= due:
             nothing = SliceOutcome(batch.topic, batch.partition, due, read=len(batch), replayed=len(batch))
-            return nothing, _Written()
+            return nothing, _SliceResult()
         new = sum(each >= due for each in batch.offsets)
         written = self._write(writing, due - 1)
         writing.move_offset(batch.offsets[-1])
-        _tell(written)
+        _log_result(written)
         outcome = SliceOutcome(
             batch.topic,
             batch.partition,
@@ -261,15 +267,15 @@ class _Replicating:
         )
         return outcome, written
 
-    def _write(self, writing: ReplicaSlice, above: int) -> _Written:
-        found = grouped(self.batch, above)
-        all_runs = runs(found.journals.items(), found.damaged)
+    def _write(self, writing: ReplicaSlice, above: int) -> _SliceResult:
+        found = group_by_journal(self.batch, above)
+        all_runs = collect_records(found.journals.items(), found.damaged)
         keys = [run.key for run in all_runs]
         parked = writing.parked(keys) if keys else ()
         heads = writing.heads(keys) if keys else {}
-        written, fates = _Written(found=found), list[tuple[Run, Sorted]]()
+        written, fates = _SliceResult(found=found), list[tuple[JournalRecords, ParkingDecision]]()
         for run in all_runs:
-            fates.append((run, sorted_out(self.place, run, heads.get(run.key), is_parked=run.key in parked)))
+            fates.append((run, decide_parking(self.place, run, heads.get(run.key), is_parked=run.key in parked)))
         writing.free({run.key: fate.purged for run, fate in fates if fate.purged is not None})
         if self.isolates:
             for run, fate in fates:
@@ -280,16 +286,16 @@ class _Replicating:
         return written
 
     def _isolate(
-        self, writing: ReplicaSlice, key: Key, head: JournalHead | None, fate: Sorted, written: _Written
+        self, writing: ReplicaSlice, key: Key, head: JournalHead | None, fate: ParkingDecision, written: _SliceResult
     ) -> None:
         """One record after the other, so that it is known which one the store refuses."""
         for number, acted in enumerate(fate.applied):
-            done = replicated(self.place, key, head, [acted])
+            done = replicate_journal(self.place, key, head, [acted])
             try:
                 with writing.attempt():
                     writing.carry_out([done.change] if done.change.statements else [])
             except RejectedError as error:
-                written.parked += cut_off(self.place, key, fate.applied[number:], error.message)
+                written.parked += quarantine_from(self.place, key, fate.applied[number:], error.message)
                 break
             head = done.change.head
             written.done.append(done)
@@ -298,7 +304,9 @@ class _Replicating:
         written.parked += fate.parked
 
 
-def _carry_out(writing: ReplicaSlice, fates: Sequence[tuple[Run, Sorted]], written: _Written) -> None:
+def _carry_out(
+    writing: ReplicaSlice, fates: Sequence[tuple[JournalRecords, ParkingDecision]], written: _SliceResult
+) -> None:
     done = [fate.replicated for _, fate in fates if fate.replicated is not None]
     writing.carry_out([each.change for each in done if each.change.statements])
     written.done += done
@@ -308,7 +316,7 @@ def _carry_out(writing: ReplicaSlice, fates: Sequence[tuple[Run, Sorted]], writt
         written.forks += [(run.key, fork) for fork in fate.replicated.forks] if fate.replicated else []
 
 
-def newly_parked(records: Sequence[Quarantined]) -> Iterator[Quarantined]:
+def first_of_each_journal(records: Sequence[Quarantined]) -> Iterator[Quarantined]:
     """The first record of each journal: the one that is told about."""
     told: set[Key] = set()
     for each in records:
@@ -317,15 +325,15 @@ def newly_parked(records: Sequence[Quarantined]) -> Iterator[Quarantined]:
             yield each
 
 
-def _tell(written: _Written) -> None:
+def _log_result(written: _SliceResult) -> None:
     for key, fork in written.forks:
         log.warning("journal.fork", extra={"journal": str(key), "fork": str(fork), "is_proven": fork.is_proven})
-    for each in newly_parked(written.parked):
+    for each in first_of_each_journal(written.parked):
         extra = {"journal": str(each.key), "partition": each.partition, "offset": each.offset, "reason": each.reason}
         log.error("journal.parked", extra=extra)
 
 
-def _moved_back(batch: Slice, found: int, expected: int) -> GuaranteeError:
+def _moved_back_error(batch: Slice, found: int, expected: int) -> GuaranteeError:
     return GuaranteeError(
         f"The offset of {batch.topic}[{batch.partition}] in pointer2 says that {found} is due,"
         f" but all below {expected} was replicated before.",
@@ -343,7 +351,7 @@ def release(store: Quarantine, key: Key, segment_size: int) -> int:
     Raises `DamagedRecordError` where one still cannot be read: nothing has changed then. Replicators wait meanwhile
     (PostgreSQL), or what they add stays in quarantine for another release (Cassandra).
     """
-    found = by_partition(store.quarantined(key.topic, key.id))
+    found = group_by_partition(store.quarantined(key.topic, key.id))
     if not found:
         raise ConfigurationError(
             f"The journal {key} has nothing in quarantine.", hint="`inorder journal quarantine list` tells what has."
@@ -352,22 +360,22 @@ def release(store: Quarantine, key: Key, segment_size: int) -> int:
         writing.lock_offset()
         records = store.quarantined(key.topic, key.id)
         head = writing.heads([key]).get(key)
-        for partition, some in by_partition(records):
-            head = _apply(writing, Place(key.topic, partition, segment_size), key, head, some)
+        for partition, some in group_by_partition(records):
+            head = _release_records(writing, SliceSource(key.topic, partition, segment_size), key, head, some)
         for each in records:
             writing.lift(key, each.partition, each.offset)
     return len(records)
 
 
-def _apply(
-    writing: ReplicaSlice, place: Place, key: Key, head: JournalHead | None, records: Sequence[Quarantined]
+def _release_records(
+    writing: ReplicaSlice, place: SliceSource, key: Key, head: JournalHead | None, records: Sequence[Quarantined]
 ) -> JournalHead | None:
-    change = replicated(place, key, head, list(_opened(place, records))).change
+    change = replicate_journal(place, key, head, list(_read_actions(place, records))).change
     if change.statements:
         writing.carry_out([change])
     return change.head
 
 
-def _opened(place: Place, records: Sequence[Quarantined]) -> list[Acted[LogRecord]]:
-    actions = [(each.record, opened(each.record, place.topic, place.partition)) for each in records]
-    return [Acted(record.offset, action, record) for record, action in actions if action is not None]
+def _read_actions(place: SliceSource, records: Sequence[Quarantined]) -> list[ActionRecord[LogRecord]]:
+    actions = [(each.record, read_action(each.record, place.topic, place.partition)) for each in records]
+    return [ActionRecord(record.offset, action, record) for record, action in actions if action is not None]

@@ -39,19 +39,19 @@ from uuid import UUID
 
 from inorder.engines.slice_work import Slice
 from inorder.journal.action import Action, Append, Mark, Purge
-from inorder.journal.codec.records import action_of, events_of
+from inorder.journal.codec import action_of, events_of
 from inorder.journal.life import Fork, Life, after, life_id, life_of
 from inorder.journal.replication import transition
-from inorder.journal.replication.replica import Dated, JournalChange, Quarantined
+from inorder.journal.replication.store_port import JournalChange, OffsetStatement, Quarantined
 from inorder.journal.replication.transition import (
-    Acted,
-    Appends,
-    At,
-    Batch,
+    ActionPlace,
+    ActionRecord,
     Change,
+    Collapsed,
+    CollapsedAppends,
+    CollapsedDelete,
+    CollapsedPurge,
     DeleteHead,
-    Deletion,
-    Purging,
     collapse,
 )
 from inorder.journal.stores.ports import JournalHead, LogRecord
@@ -62,7 +62,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Damaged:
+class DamagedRecord:
     """A record that stops its journal."""
 
     key: Key
@@ -72,27 +72,27 @@ class Damaged:
 
 
 @dataclass(slots=True)
-class Grouped:
+class SliceActions:
     """The actions of a slice by journal, in offset order, and how many records were none of ours."""
 
-    journals: dict[Key, list[Acted[LogRecord]]] = field(default_factory=dict)
-    damaged: list[Damaged] = field(default_factory=list)
+    journals: dict[Key, list[ActionRecord[LogRecord]]] = field(default_factory=dict)
+    damaged: list[DamagedRecord] = field(default_factory=list)
     foreign: int = 0
 
 
-def grouped(batch: Slice, above: int) -> Grouped:
+def group_by_journal(batch: Slice, above: int) -> SliceActions:
     """The journals of the records above an offset."""
-    found, keys = Grouped(), dict[bytes | None, Key]()
+    found, keys = SliceActions(), dict[bytes | None, Key]()
     for record in _records(batch, above):
         try:
-            action = opened(record, batch.topic, batch.partition)
+            action = read_action(record, batch.topic, batch.partition)
         except DamagedRecordError as error:
-            found.damaged.append(Damaged(_key(record, batch.topic), record.offset, error.message, record))
+            found.damaged.append(DamagedRecord(_key(record, batch.topic), record.offset, error.message, record))
             continue
         if action is None:
             found.foreign += 1
         else:
-            acted = Acted(record.offset, action, record)
+            acted = ActionRecord(record.offset, action, record)
             key = keys.get(record.key)
             if key is None:  # a key is checked when it is made, which takes longer than the rest of this
                 key = keys[record.key] = _key(record, batch.topic)
@@ -100,7 +100,7 @@ def grouped(batch: Slice, above: int) -> Grouped:
     return found
 
 
-def opened(record: LogRecord, topic: str, partition: int) -> Action | None:
+def read_action(record: LogRecord, topic: str, partition: int) -> Action | None:
     """The action of a record; None for one of no journal, `DamagedRecordError` for one that cannot be read."""
     if not record.key:
         return None  # an empty key names no journal
@@ -117,7 +117,7 @@ def opened(record: LogRecord, topic: str, partition: int) -> Action | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Replicated:
+class JournalOutcome:
     """What one journal's records come to."""
 
     change: JournalChange
@@ -126,7 +126,7 @@ class Replicated:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SliceSource:
     """Where records come from, and how large the segments of a journal are that begins."""
 
     topic: str
@@ -134,34 +134,36 @@ class Place:
     segment_size: int
 
 
-def replicated(place: Place, key: Key, head: JournalHead | None, records: Sequence[Acted[LogRecord]]) -> Replicated:
+def replicate_journal(
+    place: SliceSource, key: Key, head: JournalHead | None, records: Sequence[ActionRecord[LogRecord]]
+) -> JournalOutcome:
     """What the records of one journal change, given its head; `DamagedRecordError` where events cannot be read."""
-    statements: list[Dated] = []
+    statements: list[OffsetStatement] = []
     forks: list[Fork] = []
     events = 0
-    begun_at, begun = _beginning(life_of(head), records)
+    begun_at, begun = _find_beginning(life_of(head), records)
     record_id = life_id(key, place.partition, begun_at)
     batches = collapse(records)
-    dropped = _dropped(place, records, batches)
+    dropped = _covered_events(place, records, batches)
     for batch in batches:
-        change, appended = _applied(place, head, batch, record_id, begun, dropped)
-        statements += [Dated(batch.offset, statement) for statement in change.statements]
+        change, appended = _apply(place, head, batch, record_id, begun, dropped)
+        statements += [OffsetStatement(batch.offset, statement) for statement in change.statements]
         forks += change.forks
         events += appended
         head = change.head
-    return Replicated(JournalChange(key, tuple(statements), head), tuple(forks), events)
+    return JournalOutcome(JournalChange(key, tuple(statements), head), tuple(forks), events)
 
 
-def _applied(
-    place: Place,
+def _apply(
+    place: SliceSource,
     head: JournalHead | None,
-    batch: Batch[LogRecord],
+    batch: Collapsed[LogRecord],
     record_id: UUID,
     begun: Life | None,
     dropped: Sequence[EventRecord],
 ) -> tuple[Change, int]:
     match batch:
-        case Appends(offset, records):
+        case CollapsedAppends(offset, records):
             appended = [_events(place, acted) for acted in records]
             events = [event for each in appended for event in each]
             at = _at(place, offset, records[-1].record)
@@ -175,11 +177,11 @@ def _applied(
                 rewrites_expiry=_varies(events[-1], (*dropped, *(each[0] for each in appended))),
             )
             return change, len(events) - len(change.forks)
-        case Deletion(offset, action, record):
+        case CollapsedDelete(offset, action, record):
             at = _at(place, offset, record)
             size = place.segment_size
             return transition.delete(head, at, action.to, segment_size=size, origin=action.origin), 0
-        case Purging(offset, record):
+        case CollapsedPurge(offset, record):
             if head is None:
                 # What the purge makes void may have been left out here, and be written by somebody late: in a store
                 # that goes by the time of each cell, this keeps it out.
@@ -188,7 +190,7 @@ def _applied(
     assert_never(batch)
 
 
-def _beginning(life: Life | None, records: Sequence[Acted[LogRecord]]) -> tuple[int, Life | None]:
+def _find_beginning(life: Life | None, records: Sequence[ActionRecord[LogRecord]]) -> tuple[int, Life | None]:
     """The first append since the last purge, whether or not anything of it is to be written, and the life after it."""
     first, begun = -1, None
     for offset, action, _ in records:
@@ -201,11 +203,11 @@ def _beginning(life: Life | None, records: Sequence[Acted[LogRecord]]) -> tuple[
     return first, begun
 
 
-def _dropped(
-    place: Place, records: Sequence[Acted[LogRecord]], batches: Sequence[Batch[LogRecord]]
+def _covered_events(
+    place: SliceSource, records: Sequence[ActionRecord[LogRecord]], batches: Sequence[Collapsed[LogRecord]]
 ) -> list[EventRecord]:
     """The events that a later delete covers; read, because a damaged record stops its journal in whatever chunk."""
-    written = {acted.offset for batch in batches if isinstance(batch, Appends) for acted in batch.records}
+    written = {acted.offset for batch in batches if isinstance(batch, CollapsedAppends) for acted in batch.records}
     purged = max((offset for offset, action, _ in records if isinstance(action, Purge)), default=-1)
     covered = [
         acted
@@ -221,14 +223,16 @@ def _varies(last: EventRecord, events: Sequence[EventRecord]) -> bool:
     return any(event.metadata.payload.expire_after != after for event in events)
 
 
-def _events(place: Place, acted: Acted[LogRecord]) -> Sequence[EventRecord]:
+def _events(place: SliceSource, acted: ActionRecord[LogRecord]) -> Sequence[EventRecord]:
     action = acted.action
     assert isinstance(action, Append)  # noqa: S101 - collapse puts nothing else together
     return events_of(action, acted.record, place.topic, place.partition)
 
 
-def _at(place: Place, offset: int, record: LogRecord) -> At:
-    return At(PartitionOffset(place.partition, offset), _EPOCH + timedelta(milliseconds=record.timestamp_ms or 0))
+def _at(place: SliceSource, offset: int, record: LogRecord) -> ActionPlace:
+    return ActionPlace(
+        PartitionOffset(place.partition, offset), _EPOCH + timedelta(milliseconds=record.timestamp_ms or 0)
+    )
 
 
 def _records(batch: Slice, above: int) -> Iterator[LogRecord]:
@@ -263,12 +267,12 @@ FOLLOWS = "It follows a record of its journal that is in quarantine."
 
 
 @dataclass(slots=True)
-class Run:
+class JournalRecords:
     """The records of one journal in a slice."""
 
     key: Key
-    actions: list[Acted[LogRecord]] = field(default_factory=list)
-    damaged: list[Damaged] = field(default_factory=list)
+    actions: list[ActionRecord[LogRecord]] = field(default_factory=list)
+    damaged: list[DamagedRecord] = field(default_factory=list)
 
     def has_before(self, offset: int) -> bool:
         """Whether some record comes before an offset."""
@@ -277,25 +281,29 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Sorted:
+class ParkingDecision:
     """What becomes of a run."""
 
-    applied: list[Acted[LogRecord]]
-    replicated: Replicated | None
+    applied: list[ActionRecord[LogRecord]]
+    replicated: JournalOutcome | None
     parked: list[Quarantined]
     purged: int | None = None
     """The offset of a purge that has made void what is, or may yet come, in quarantine."""
 
 
-def runs(journals: Iterable[tuple[Key, list[Acted[LogRecord]]]], damaged: Iterable[Damaged]) -> list[Run]:
+def collect_records(
+    journals: Iterable[tuple[Key, list[ActionRecord[LogRecord]]]], damaged: Iterable[DamagedRecord]
+) -> list[JournalRecords]:
     """The records by journal."""
-    found = {key: Run(key, actions) for key, actions in journals}
+    found = {key: JournalRecords(key, actions) for key, actions in journals}
     for one in damaged:
-        found.setdefault(one.key, Run(one.key)).damaged.append(one)
+        found.setdefault(one.key, JournalRecords(one.key)).damaged.append(one)
     return list(found.values())
 
 
-def sorted_out(place: Place, run: Run, head: JournalHead | None, *, is_parked: bool) -> Sorted:
+def decide_parking(
+    place: SliceSource, run: JournalRecords, head: JournalHead | None, *, is_parked: bool
+) -> ParkingDecision:
     """Tells what can be applied from what must wait."""
     purged = max((each.offset for each in run.actions if isinstance(each.action, Purge)), default=-1)
     is_freed = purged >= 0
@@ -306,17 +314,19 @@ def sorted_out(place: Place, run: Run, head: JournalHead | None, *, is_parked: b
     while True:
         actions = [each for each in run.actions if purged <= each.offset and (cut is None or each.offset < cut)]
         try:
-            done = replicated(place, run.key, head, actions) if actions else None
+            done = replicate_journal(place, run.key, head, actions) if actions else None
         except DamagedRecordError as error:
             cut, reason = error.offset, error.message
             continue
         applied = [each for each in actions if not isinstance(each.action, Mark)]
-        return Sorted(
+        return ParkingDecision(
             applied, done, [] if cut is None else _waiting(place, run, cut, reason), purged if voids else None
         )
 
 
-def cut_off(place: Place, key: Key, records: Sequence[Acted[LogRecord]], reason: str) -> list[Quarantined]:
+def quarantine_from(
+    place: SliceSource, key: Key, records: Sequence[ActionRecord[LogRecord]], reason: str
+) -> list[Quarantined]:
     """Records that the store has refused, and those behind them."""
     reasons = [reason] + [FOLLOWS] * (len(records) - 1)
     return [
@@ -326,12 +336,12 @@ def cut_off(place: Place, key: Key, records: Sequence[Acted[LogRecord]], reason:
     ]
 
 
-def _first_damage(run: Run, purged: int) -> tuple[int | None, str]:
+def _first_damage(run: JournalRecords, purged: int) -> tuple[int | None, str]:
     first = next((each for each in run.damaged if each.offset > purged), None)
     return (None, "") if first is None else (first.offset, first.reason)
 
 
-def _waiting(place: Place, run: Run, cut: int, reason: str) -> list[Quarantined]:
+def _waiting(place: SliceSource, run: JournalRecords, cut: int, reason: str) -> list[Quarantined]:
     reasons = {each.offset: each.reason for each in run.damaged} | ({cut: reason} if cut >= 0 else {})
     records = [each.record for each in run.actions if not isinstance(each.action, Mark)]
     records += [each.record for each in run.damaged]

@@ -20,7 +20,7 @@ from inorder.model.errors import DamagedRecordError
 from inorder.model.journal import Key
 
 
-class Dated(NamedTuple):
+class OffsetStatement(NamedTuple):
     """A statement and the offset of the action behind it, which decides where a store has no order of its own."""
 
     offset: int
@@ -32,7 +32,7 @@ class JournalChange:
     """What a slice comes to for one journal: the statements in their order, and the head that they lead to."""
 
     key: Key
-    statements: Sequence[Dated]
+    statements: Sequence[OffsetStatement]
     head: JournalHead | None
 
 
@@ -129,7 +129,7 @@ class Quarantine(Protocol):
         """Gives connections back."""
 
 
-def is_parked(key: Key, partition: int, offset: int) -> DamagedRecordError:
+def parked_error(key: Key, partition: int, offset: int) -> DamagedRecordError:
     """What readers of a parked journal are told."""
     return DamagedRecordError(
         f"The journal {key} is parked: its records from {key.topic}[{partition}] offset {offset} on are in quarantine.",
@@ -140,7 +140,7 @@ def is_parked(key: Key, partition: int, offset: int) -> DamagedRecordError:
     )
 
 
-def by_partition(records: Sequence[Quarantined]) -> list[tuple[int, list[Quarantined]]]:
+def group_by_partition(records: Sequence[Quarantined]) -> list[tuple[int, list[Quarantined]]]:
     """The records of one journal, partition by partition: a journal whose topic was repartitioned has several."""
     ordered = sorted(records, key=lambda each: (each.partition, each.offset))
     return [(partition, list(some)) for partition, some in groupby(ordered, lambda each: each.partition)]
@@ -149,7 +149,7 @@ def by_partition(records: Sequence[Quarantined]) -> list[tuple[int, list[Quarant
 # A slice around another one: what it does not say itself, the other one does.
 
 
-class SliceAround:
+class ForwardingSlice:
     """The verbs that nobody has anything to add to."""
 
     def __init__(self, writing: ReplicaSlice) -> None:
@@ -193,7 +193,7 @@ class SliceAround:
 # | they come by turns                               | last; in another one a partition may go by its own older head,  |
 # |                                                  | and then takes a fork of the other's events for the first       |
 
-MOST: Final = 20_000
+MAX_HEADS: Final = 20_000
 """Heads that are kept, those that were used last: some ten megabytes."""
 
 
@@ -207,7 +207,7 @@ class _Term(NamedTuple):
 class HeadMemory:
     """What one replicator remembers, of all its partitions."""
 
-    def __init__(self, most: int = MOST) -> None:
+    def __init__(self, most: int = MAX_HEADS) -> None:
         self._most = most
         self._heads: OrderedDict[Key, tuple[_Term, JournalHead | None]] = OrderedDict()
         self._terms: dict[tuple[str, int], tuple[_Term, int]] = {}
@@ -251,7 +251,7 @@ class HeadMemory:
             self._heads.pop(key, None)
 
 
-class _RememberingSlice(SliceAround):
+class _RememberingSlice(ForwardingSlice):
     """A slice that asks the store only for heads which are not known."""
 
     def __init__(
