@@ -10,13 +10,13 @@ from contextlib import closing, contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from inorder.engines.measures import SILENT, Meter
 from inorder.journal.asynchronous import THREADS
 from inorder.journal.asynchronous import AsyncJournals as AsyncJournalsOn
-from inorder.journal.client import Journal
 from inorder.journal.client import Journals as JournalsOn
 from inorder.journal.codec import RecordSender
 from inorder.journal.life import Fork
-from inorder.journal.measuring import instruments
+from inorder.journal.measuring import JournalMetrics, MeasuredStore, journal_meter, measure_loans
 from inorder.journal.reading.reader import JournalReader
 from inorder.journal.reading.topic_cache import HeadCache
 from inorder.journal.replication.job import release
@@ -44,12 +44,12 @@ class Journals(JournalsOn):
 
     def __init__(self, settings: Settings, *, metrics: CollectorRegistry | None = None) -> None:
         """`metrics` is a registry of `prometheus_client` that is to have their figures; without it none are taken."""
-        self._instruments = measured = instruments(metrics)
-        kafka = KafkaJournalLog(settings.kafka.properties, on_lent=measured.on_lent)
+        meter = journal_meter(metrics)
+        kafka = KafkaJournalLog(settings.kafka.properties, on_lent=measure_loans(meter))
         unmeasured = journal_store(settings)
-        store = measured.store(unmeasured)
+        store = unmeasured if meter is SILENT else MeasuredStore(unmeasured, meter)
         timeout = self._seconds = settings.journal.timeout_seconds
-        self._heads = self._head_cache(settings, kafka, store)
+        self._heads = self._head_cache(settings, kafka, store, meter)
         self._notices = replicated_offsets(settings, unmeasured)
         reader = JournalReader(
             kafka,
@@ -59,7 +59,7 @@ class Journals(JournalsOn):
             store_wait=store_wait(settings, store, self._notices),
             timeout_seconds=timeout,
             on_fork=_tell_fork,
-            decode=measured.decode,
+            meter=meter,
         )
         limits = Limits(max_value_bytes=settings.outbox.max_value_bytes)
         super().__init__(
@@ -68,16 +68,12 @@ class Journals(JournalsOn):
             reader,
             sender=_sender(settings),
             limits=limits,
-            encode=measured.encode,
-            rings=SnapshotHistory(
+            meter=meter,
+            snapshot_history=SnapshotHistory(
                 open_snapshot_store(settings.journal.store_url(settings.database)), settings.journal.snapshots
             ),
             timeout_seconds=timeout,
         )
-
-    def journal(self, key: Key) -> Journal:
-        """The journal of a key; nothing is asked or written yet."""
-        return self._instruments.journal(self, key)
 
     def subscribe(
         self,
@@ -114,10 +110,15 @@ class Journals(JournalsOn):
             self._notices.close()
         super().close()
 
-    def _head_cache(self, settings: Settings, log: JournalLog, store: EventualJournal) -> HeadCache | None:
-        wanted = settings.journal.head_cache
-        heads = HeadCache(log, store, time.monotonic, meter=self._instruments.meter) if wanted else None
-        self._unwatch = self._instruments.watch(heads)
+    def _head_cache(
+        self, settings: Settings, log: JournalLog, store: EventualJournal, meter: Meter
+    ) -> HeadCache | None:
+        self._unwatch: Callable[[], None] = lambda: None
+        if not settings.journal.head_cache:
+            return None
+        heads = HeadCache(log, store, time.monotonic, meter=meter)
+        if isinstance(meter, JournalMetrics):
+            self._unwatch = meter.watch(heads.readings)
         return heads
 
 

@@ -39,8 +39,10 @@ class Stored:
     def with_ring(self, size: int) -> Journals:
         """Journals that keep so many snapshots."""
         reader = JournalReader(self.log, self._store, time.monotonic)
-        rings = SnapshotHistory(self.snapshots, size)
-        return Journals(self.log, self._store, reader, rings=rings, sender=RecordSender("here", "1.2"), now=self._now)
+        history = SnapshotHistory(self.snapshots, size)
+        return Journals(
+            self.log, self._store, reader, snapshot_history=history, sender=RecordSender("here", "1.2"), now=self._now
+        )
 
     def append(self, *seq_nrs: int, about: str = "") -> None:
         self.journal.append([Event(seq_nr, f"{about}{seq_nr}") for seq_nr in seq_nrs])

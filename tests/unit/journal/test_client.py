@@ -116,7 +116,7 @@ class TestExpectedSeqNr:
             rival.append(2)
 
         world.log.on_sent = race
-        with pytest.raises(SeqNrConflictError, match="Another writer came to the journal journal:account-1 at 0:2"):
+        with pytest.raises(SeqNrConflictError, match="Another writer wrote to the journal journal:account-1 at 0:2"):
             world.journal.append([event(2)], expected_seq_nr=1)
         # The first one counts, the second is a fork and is reported.
         records = list(world.journal.read())

@@ -11,7 +11,7 @@ import pytest
 from inorder.engines.measures import Tally, spreads, under
 from inorder.engines.slice_work import Measures, SliceOutcome
 from inorder.journal.replication.job import ReplicateWork, ReplicateWorker
-from inorder.journal.replication.measures import MeasuredReplica, ReplicationTally, expiry_label
+from inorder.journal.replication.measures import ReplicationTally, expiry_label
 from inorder.journal.replication.store_port import JournalChange, ReplicaSlice
 from inorder.journal.stores.ports import Expiry, JournalHead
 from inorder.model.errors import FencedError, GuaranteeError, RejectedError, TransientError, UnknownOutcomeError
@@ -33,7 +33,7 @@ class World:
         self._moments: Iterator[float] = iter(())
         tally = Tally()
         measuring = ReplicationTally(tally, now=lambda: TIME.timestamp() + next(self._moments))
-        self.worker = ReplicateWorker(MeasuredReplica(self.store, tally), 3, measuring)
+        self.worker = ReplicateWorker(self.store, 3, measuring)
         self._done = 0
 
     def flush(self) -> SliceOutcome:

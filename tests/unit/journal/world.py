@@ -67,7 +67,7 @@ class World:
             self.log,
             self.store,
             reader,
-            rings=SnapshotHistory(self.snapshots, 3),
+            snapshot_history=SnapshotHistory(self.snapshots, 3),
             now=lambda: NOON,
             clock=clock,
             timeout_seconds=timeout_seconds,

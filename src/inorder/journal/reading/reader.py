@@ -55,8 +55,10 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Final, Protocol
 
+from inorder.engines.measures import SILENT, Meter
 from inorder.journal.action import Append
 from inorder.journal.codec import action_of, events_of
 from inorder.journal.life import Fork, separate_forks
@@ -107,7 +109,7 @@ class JournalReader:
         timeout_seconds: float = TIMEOUT_SECONDS,
         buffer_bytes: int = BUFFER_BYTES,
         on_fork: Callable[[Key, Fork], None] = lambda key, fork: None,  # noqa: ARG005 - the signature
-        decode: Callable[[Append, LogRecord, str, int], list[EventRecord]] = events_of,
+        meter: Meter = SILENT,
     ) -> None:
         self._log = log
         self._store = store
@@ -117,7 +119,7 @@ class JournalReader:
         self._timeout = timeout_seconds
         self._buffer_bytes = buffer_bytes
         self._on_fork = on_fork
-        self._decode = decode
+        self._meter = meter
 
     def moment(self, key: Key, mark: Future[PartitionOffset], from_seq_nr: SeqNr = MAX_SEQ_NR) -> Moment:
         """The journal at a mark that is on its way; events below a number are of no interest to the caller."""
@@ -251,7 +253,7 @@ class JournalReader:
         for action, record in appends:
             if action.range.last < numbers.first:
                 continue
-            kept, forks = separate_forks(end, self._decode(action, record, moment.key.topic, moment.partition))
+            kept, forks = separate_forks(end, self._decode(moment, action, record))
             for fork in forks:
                 self._on_fork(moment.key, fork)
             for event in kept:
@@ -260,6 +262,12 @@ class JournalReader:
                 if event.seq_nr >= numbers.first:
                     yield event
             end = kept[-1].seq_nr if kept else end
+
+    def _decode(self, moment: Moment, action: Append, record: LogRecord) -> list[EventRecord]:
+        began = perf_counter()
+        events = events_of(action, record, moment.key.topic, moment.partition)
+        self._meter.took("journal_decode", perf_counter() - began, action.payload_type.value)
+        return events
 
 
 def wait_for_place(place: Future[PartitionOffset], deadline: Deadline) -> PartitionOffset:

@@ -58,9 +58,10 @@ Failure table:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from time import perf_counter
 from typing import Protocol
 
 from inorder.engines.measures import Tally
@@ -79,7 +80,7 @@ from inorder.journal.replication.actions import (
     read_action,
     replicate_journal,
 )
-from inorder.journal.replication.measures import MeasuredReplica, ReplicationTally
+from inorder.journal.replication.measures import ReplicationTally
 from inorder.journal.replication.store_port import (
     JournalReplica,
     Quarantine,
@@ -99,109 +100,88 @@ from inorder.model.errors import (
 )
 from inorder.model.journal import Key
 
-# Says after each slice how far the store is, for readers that would rather wait for it than read Kafka.
-
-
-class Announcer(Protocol):
-    """Publishes notices. Used by one thread, which never waits for it; nothing that it meets is raised."""
-
-    def announce(self, topic: str, partition: int, offset: int) -> None:
-        """The store has everything of the partition up to the offset; only the newest of several need be told."""
-
-    def close(self) -> None:
-        """Sends what is waiting, within a limit; may be used again afterwards."""
-
-
-class AnnouncingWorker:
-    """A worker that announces what it has applied, right after the commit and in the process that made it.
-
-    The driver hears of slices too, but later: reports of resident tasks are a twentieth of a second apart.
-    """
-
-    def __init__(self, worker: SliceWorker, announcer: Announcer) -> None:
-        self._worker = worker
-        self._announcer = announcer
-
-    def pointers(self, topic: str) -> Mapping[int, Pointer]:
-        """Where each partition goes on."""
-        return self._worker.pointers(topic)
-
-    def apply(self, batch: Slice, expected: int) -> SliceOutcome:
-        """Applies a slice, then tells how far the store is: also where another replicator was first."""
-        outcome = self._worker.apply(batch, expected)
-        if outcome.next_offset > 0:
-            self._announcer.announce(outcome.topic, outcome.partition, outcome.next_offset - 1)
-        return outcome
-
-    def close(self) -> None:
-        """Gives connections back."""
-        with closing(self._worker):
-            self._announcer.close()
-
-
 log = logging.getLogger("inorder.journal")
 
 _ATTEMPTS = 3
 
 
+class Announcer(Protocol):
+    """Publishes how far the store is, for readers that wait for it. Called by one thread; never blocks or raises."""
+
+    def announce(self, topic: str, partition: int, offset: int) -> None:
+        """The store has everything of the partition up to the offset; of several calls only the newest matters."""
+
+    def close(self) -> None:
+        """Sends what is waiting, within a time limit; may be used again afterwards."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicateWork:
-    """Journal topics and the store that they are replicated to; `replicas` travels pickled and must be comparable."""
+    """Journal topics and the store they are replicated to; `replicas` is pickled and must be comparable."""
 
     topics: tuple[str, ...] = field(compare=False)
-    """Not compared: whichever they are, the worker is the same, so one serves when a topic is added."""
+    """Not compared: the worker does not depend on them, so it is kept when a topic is added."""
     replicas: Callable[[], JournalReplica]
     segment_size: int = 10_000
     needs_headers: bool = True
     name: str = "replicate"
     is_measured: bool = False
-    """Whether outcomes carry measures, which costs little."""
+    """Whether outcomes carry measures; costs little."""
     announcers: Callable[[], Announcer] | None = None
-    """Who tells readers how far the store is; travels pickled and is compared, too."""
+    """Opens what announces how far the store is; pickled and compared, too."""
 
     def open(self) -> SliceWorker:
-        """A worker; it connects when it is first asked."""
-        worker = self._worker()
-        return worker if self.announcers is None else AnnouncingWorker(worker, self.announcers())
-
-    def _worker(self) -> SliceWorker:
-        if not self.is_measured:
-            return ReplicateWorker(self.replicas(), self.segment_size)
-        tally = Tally()
-        return ReplicateWorker(MeasuredReplica(self.replicas(), tally), self.segment_size, ReplicationTally(tally))
+        """A worker; it connects at its first call."""
+        tally = ReplicationTally(Tally()) if self.is_measured else None
+        announcer = None if self.announcers is None else self.announcers()
+        return ReplicateWorker(self.replicas(), self.segment_size, tally, announcer)
 
 
 class ReplicateWorker:
-    """Replicates slice after slice with one replica."""
+    """Replicates slice after slice into one store.
 
-    def __init__(self, replica: JournalReplica, segment_size: int, measuring: ReplicationTally | None = None) -> None:
+    It announces what it has applied right after the commit, also what another replicator applied first. The driver
+    learns of slices too, but later: reports of resident tasks are a twentieth of a second apart.
+    """
+
+    def __init__(
+        self,
+        replica: JournalReplica,
+        segment_size: int,
+        tally: ReplicationTally | None = None,
+        announcer: Announcer | None = None,
+    ) -> None:
         self._replica = replica
         self._segment_size = segment_size
-        self._measuring = measuring
+        self._tally = tally
+        self._announcer = announcer
 
     def pointers(self, topic: str) -> Mapping[int, Pointer]:
-        """Where each partition goes on."""
-        offsets = self._replica.offsets(topic)
+        with self._timed("offsets"):
+            offsets = self._replica.offsets(topic)
         return {partition: Pointer(offset + 1) for partition, offset in offsets.items()}
 
     def apply(self, batch: Slice, expected: int) -> SliceOutcome:
         """Applies what is new in the slice, once."""
         check_order(batch)
-        if self._measuring is not None:
-            self._measuring.begin()
+        if self._tally is not None:
+            self._tally.begin_slice()
         try:
             outcome, written = self._settled(batch, expected, isolates=False)
         except RejectedError:
-            # Nothing counts of the first try. One record at a time costs something, so only such a slice pays for it.
+            # Nothing of the first attempt counts. One record at a time is slow, so only such a slice pays for it.
             outcome, written = self._settled(batch, expected, isolates=True)
-        if self._measuring is None:
+        if self._announcer is not None and outcome.next_offset > 0:
+            self._announcer.announce(outcome.topic, outcome.partition, outcome.next_offset - 1)
+        if self._tally is None:
             return outcome
-        self._measuring.committed(written.found, written.done, written.parked)
-        return replace(outcome, measures=self._measuring.tally.taken())
+        self._tally.add_slice(written.found, written.done, written.parked)
+        return replace(outcome, measures=self._tally.tally.taken())
 
     def close(self) -> None:
-        """Gives connections back."""
-        self._replica.close()
+        with closing(self._replica):
+            if self._announcer is not None:
+                self._announcer.close()
 
     def _settled(self, batch: Slice, expected: int, *, isolates: bool) -> tuple[SliceOutcome, _SliceResult]:
         place = SliceSource(batch.topic, batch.partition, self._segment_size)
@@ -209,8 +189,8 @@ class ReplicateWorker:
         failure: TransientError | None = None
         for _ in range(_ATTEMPTS):
             try:
-                with self._replica.slice(batch.topic, batch.partition) as writing:
-                    outcome, written = _SliceTransaction(place, batch, expected, isolates).apply(writing)
+                with self._slice(batch) as writing:
+                    outcome, written = _SliceTransaction(place, batch, expected, isolates, self._timed).apply(writing)
             except UnknownOutcomeError as error:
                 sent, failure = (outcome, written), error
             except FencedError as error:
@@ -222,11 +202,20 @@ class ReplicateWorker:
             hint="The row in pointer2 tells; the next start reads it.",
         )
 
+    @contextmanager
+    def _slice(self, batch: Slice) -> Iterator[ReplicaSlice]:
+        with self._replica.slice(batch.topic, batch.partition) as writing:
+            yield writing
+            began = perf_counter()
+        if self._tally is not None:
+            self._tally.took_store("commit", perf_counter() - began)
+
+    def _timed(self, verb: str) -> AbstractContextManager[None]:
+        return nullcontext() if self._tally is None else self._tally.timed(verb)
+
 
 @dataclass(slots=True)
 class _SliceResult:
-    """What was done within a slice."""
-
     applied: int = 0
     parked: list[Quarantined] = field(default_factory=list)
     forks: list[tuple[Key, Fork]] = field(default_factory=list)
@@ -236,15 +225,19 @@ class _SliceResult:
 
 @dataclass(frozen=True, slots=True)
 class _SliceTransaction:
-    """What is done between the lock and the commit."""
+    """Everything between the lock and the commit."""
 
     place: SliceSource
     batch: Slice
     expected: int
     isolates: bool
+    """Whether records are written one at a time, to find the one that the store refuses."""
+    timed: Callable[[str], AbstractContextManager[None]]
 
     def apply(self, writing: ReplicaSlice) -> tuple[SliceOutcome, _SliceResult]:
-        batch, offset = self.batch, writing.lock_offset()
+        batch = self.batch
+        with self.timed("lock_offset"):
+            offset = writing.lock_offset()
         due = 0 if offset is None else offset + 1
         if due < self.expected:
             raise _moved_back_error(batch, due, self.expected)
@@ -253,7 +246,8 @@ class _SliceTransaction:
             return nothing, _SliceResult()
         new = sum(each >= due for each in batch.offsets)
         written = self._write(writing, due - 1)
-        writing.move_offset(batch.offsets[-1])
+        with self.timed("move_offset"):
+            writing.move_offset(batch.offsets[-1])
         _log_result(written)
         outcome = SliceOutcome(
             batch.topic,
@@ -271,8 +265,13 @@ class _SliceTransaction:
         found = group_by_journal(self.batch, above)
         all_runs = collect_records(found.journals.items(), found.damaged)
         keys = [run.key for run in all_runs]
-        parked = writing.parked(keys) if keys else ()
-        heads = writing.heads(keys) if keys else {}
+        parked: Collection[Key] = ()
+        heads: Mapping[Key, JournalHead] = {}
+        if keys:
+            with self.timed("parked"):
+                parked = writing.parked(keys)
+            with self.timed("heads"):
+                heads = writing.heads(keys)
         written, fates = _SliceResult(found=found), list[tuple[JournalRecords, ParkingDecision]]()
         for run in all_runs:
             fates.append((run, decide_parking(self.place, run, heads.get(run.key), is_parked=run.key in parked)))
@@ -281,9 +280,21 @@ class _SliceTransaction:
             for run, fate in fates:
                 self._isolate(writing, run.key, heads.get(run.key), fate, written)
         else:
-            _carry_out(writing, fates, written)
+            self._carry_out(writing, fates, written)
         writing.quarantine(written.parked)
         return written
+
+    def _carry_out(
+        self, writing: ReplicaSlice, fates: Sequence[tuple[JournalRecords, ParkingDecision]], written: _SliceResult
+    ) -> None:
+        done = [fate.replicated for _, fate in fates if fate.replicated is not None]
+        with self.timed("carry_out"):
+            writing.carry_out([each.change for each in done if each.change.statements])
+        written.done += done
+        for run, fate in fates:
+            written.applied += len(fate.applied)
+            written.parked += fate.parked
+            written.forks += [(run.key, fork) for fork in fate.replicated.forks] if fate.replicated else []
 
     def _isolate(
         self, writing: ReplicaSlice, key: Key, head: JournalHead | None, fate: ParkingDecision, written: _SliceResult
@@ -292,7 +303,7 @@ class _SliceTransaction:
         for number, acted in enumerate(fate.applied):
             done = replicate_journal(self.place, key, head, [acted])
             try:
-                with writing.attempt():
+                with writing.attempt(), self.timed("carry_out"):
                     writing.carry_out([done.change] if done.change.statements else [])
             except RejectedError as error:
                 written.parked += quarantine_from(self.place, key, fate.applied[number:], error.message)
@@ -302,18 +313,6 @@ class _SliceTransaction:
             written.applied += 1
             written.forks += [(key, fork) for fork in done.forks]
         written.parked += fate.parked
-
-
-def _carry_out(
-    writing: ReplicaSlice, fates: Sequence[tuple[JournalRecords, ParkingDecision]], written: _SliceResult
-) -> None:
-    done = [fate.replicated for _, fate in fates if fate.replicated is not None]
-    writing.carry_out([each.change for each in done if each.change.statements])
-    written.done += done
-    for run, fate in fates:
-        written.applied += len(fate.applied)
-        written.parked += fate.parked
-        written.forks += [(run.key, fork) for fork in fate.replicated.forks] if fate.replicated else []
 
 
 def first_of_each_journal(records: Sequence[Quarantined]) -> Iterator[Quarantined]:
