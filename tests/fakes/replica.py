@@ -245,7 +245,7 @@ class MemoryJournalRows:
         self.changes: dict[Key, Change] = {}
         self._store = store
 
-    def looks(self, keys: Sequence[Key]) -> Mapping[Key, StoredState]:
+    def states(self, keys: Sequence[Key]) -> Mapping[Key, StoredState]:
         """Heads and quarantine."""
         found = {key: self.look(key) for key in keys}
         return {key: look for key, look in found.items() if look != StoredState()}

@@ -373,53 +373,53 @@ class MemorySnapshots:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._rings: dict[Key, dict[int, tuple[SnapshotRow, Snapshot]]] = {}
+        self._slots: dict[Key, dict[int, tuple[SnapshotRow, Snapshot]]] = {}
         self._purged: dict[Key, PartitionOffset] = {}
 
     def rows(self, key: Key) -> list[SnapshotRow]:
-        """The ring."""
+        """The slots."""
         with self._lock:
-            return [row for row, _ in self._rings.get(key, {}).values()]
+            return [row for row, _ in self._slots.get(key, {}).values()]
 
     def load(self, key: Key, row: SnapshotRow) -> Snapshot | None:
         """One snapshot, if its slot is as it was."""
-        found, snapshot = self._rings.get(key, {}).get(row.slot, (None, None))
+        found, snapshot = self._slots.get(key, {}).get(row.slot, (None, None))
         return snapshot if found == row else None
 
-    def save(self, key: Key, snapshot: Snapshot, size: int, stand: Callable[[], LifeAtMark]) -> bool:
+    def save(self, key: Key, snapshot: Snapshot, size: int, send_mark: Callable[[], LifeAtMark]) -> bool:
         """Under the lock, from the mark on."""
-        standing = stand()
+        at_mark = send_mark()
         with self._lock:
-            if _is_void(standing.place, self._purged.get(key)):
+            if _is_void(at_mark.place, self._purged.get(key)):
                 raise purged_error(key)
-            ring = self._rings.setdefault(key, {})
-            rows = [row for row, _ in ring.values()]
-            placed = place_snapshot(rows, standing, snapshot.seq_nr, snapshot.timestamp, size)
+            slots = self._slots.setdefault(key, {})
+            rows = [row for row, _ in slots.values()]
+            placed = place_snapshot(rows, at_mark, snapshot.seq_nr, snapshot.timestamp, size)
             if placed is None:
                 return False
             for slot in placed.emptied:
-                del ring[slot]
-            row = SnapshotRow(placed.slot, snapshot.seq_nr, snapshot.timestamp, standing.place, standing.stored_life)
-            ring[placed.slot] = row, snapshot
+                del slots[slot]
+            row = SnapshotRow(placed.slot, snapshot.seq_nr, snapshot.timestamp, at_mark.place, at_mark.stored_life)
+            slots[placed.slot] = row, snapshot
             return True
 
-    def delete(self, key: Key, criteria: SnapshotCriteria, stand: Callable[[], LifeAtMark]) -> int:
+    def delete(self, key: Key, criteria: SnapshotCriteria, send_mark: Callable[[], LifeAtMark]) -> int:
         """Under the lock."""
-        standing = stand()
+        at_mark = send_mark()
         with self._lock:
-            ring = self._rings.get(key, {})
-            going = select_snapshots([row for row, _ in ring.values()], standing, criteria)
+            slots = self._slots.get(key, {})
+            going = select_snapshots([row for row, _ in slots.values()], at_mark, criteria)
             for row in going:
-                del ring[row.slot]
+                del slots[row.slot]
             return len(going)
 
     def void(self, key: Key, purge: PartitionOffset) -> None:
         """What a replicator does when it applies a purge."""
         with self._lock:
             self._purged[key] = max(purge, self._purged.get(key, purge))
-            ring = self._rings.get(key, {})
-            for slot in [slot for slot, (row, _) in ring.items() if _is_void(row.place, purge)]:
-                del ring[slot]
+            slots = self._slots.get(key, {})
+            for slot in [slot for slot, (row, _) in slots.items() if _is_void(row.place, purge)]:
+                del slots[slot]
 
     def close(self) -> None:
         """Nothing is held."""

@@ -53,13 +53,13 @@ def test_an_audit_sees_heads_quarantine_and_all_rows(url: str, unique: str) -> N
         damaged = Record(unique, b"b", b"?", ((ACTION_HEADER, b"{"),), None, 0)
         journal.replicate(slice_of(unique, 0, [(4, damaged)]))
 
-        looks = rows.looks([journal.key, b, Key("nobody", unique)])
+        looks = rows.states([journal.key, b, Key("nobody", unique)])
         head = journal.store.pointer(journal.key)
         assert looks[journal.key] == StoredState(head)
         assert looks[b].waiting == {PartitionOffset(0, 4)}
         assert looks[b].head is not None
         assert set(looks) == {journal.key, b}
-        assert (rows.looks([]), rows.offset(unique, 0), sorted(rows.ids(unique))) == ({}, 4, ["a", "b"])
+        assert (rows.states([]), rows.offset(unique, 0), sorted(rows.ids(unique))) == ({}, 4, ["a", "b"])
 
         found = list(rows.rows(journal.key, head))
         events = journal.events()

@@ -15,12 +15,10 @@ from inorder.model.errors import PermanentError
 from inorder.model.journal import EventRecord, Key, PartitionOffset, SeqNr
 
 MAX_SHOWN: Final = 200
-"""Of a long value so many characters are told."""
+"""How many characters of a long value are shown."""
 
 
 class FindingKind(StrEnum):
-    """The kinds of findings."""
-
     missing_event = "missing event"
     surplus_event = "surplus event"
     foreign_life = "event of another life"
@@ -52,7 +50,7 @@ _NOTES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class AuditFinding:
-    """One finding; what is None is not known, or there is none."""
+    """One finding; None stands for what is unknown or absent."""
 
     kind: FindingKind
     topic: str
@@ -64,36 +62,31 @@ class AuditFinding:
     in_store: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
         return asdict(self)
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> AuditFinding:
-        """The finding of its `as_dict`."""
         chosen = {each.name: values[each.name] for each in fields(cls)}
         return cls(**chosen | {"kind": FindingKind(chosen["kind"])})
 
 
 def describe_head(head: JournalHead) -> str:
-    """A head in a line."""
     expiry = "" if head.expiry is None else f", expires on {head.expiry.on} ({head.expiry.after})"
     deleted = f", deleted to {head.delete_to}" if head.delete_to else ""
     return f"ends at {head.seq_nr}{deleted}, at {head.partition_offset}{expiry}"
 
 
 def describe_event(columns: EventColumns) -> str:
-    """An event in a line."""
     payload = columns.payload_txt if columns.payload_bin is None else columns.payload_bin
     return f"at {columns.partition}:{columns.offset}, payload {_shorten(payload)}"
 
 
 def describe_columns(values: Mapping[str, object]) -> str:
-    """Some columns in a line."""
     return ", ".join(f"{name} {_shorten(value)}" for name, value in values.items())
 
 
 def find_differences(event: EventRecord, segment: int, row: StoredRow) -> list[str]:
-    """The columns in which a row is not what its record says; another spelling of the same JSON is no difference."""
+    """The columns in which a row differs from its record; another spelling of the same JSON is no difference."""
     ours = event_columns(event)
     found = [] if row.segment == segment else ["segment"]
     found += [] if row.timestamp == event.timestamp else ["timestamp"]
@@ -108,7 +101,6 @@ def find_differences(event: EventRecord, segment: int, row: StoredRow) -> list[s
 
 
 def select_columns(names: list[str], columns: EventColumns, segment: int, timestamp: object) -> dict[str, object]:
-    """The values of some columns."""
     values = {**columns._asdict(), "segment": segment, "timestamp": timestamp}
     return {name: values[name] for name in names}
 
@@ -142,11 +134,8 @@ def _shorten(value: object) -> str:
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
 
-# What an audit needs of a store: its rows as they lie there, those included that no reader sees.
-
-
 class StoredRow(NamedTuple):
-    """A row of the table `journal`, not decoded: what is wrong with it is for the audit to say."""
+    """A row of the table `journal`, not decoded: the audit decides what is wrong with it."""
 
     segment: int
     seq_nr: SeqNr
@@ -162,23 +151,23 @@ class StoredRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredState:
-    """What a store says about one journal at a moment: its head, and which of its records are in quarantine."""
+    """What a store has of one journal at a moment: its head, and which of its records are in quarantine."""
 
     head: JournalHead | None = None
     waiting: frozenset[PartitionOffset] = frozenset()
 
 
 class JournalRows(Protocol):
-    """The rows of a store. Used by one thread at a time."""
+    """What an audit needs of a store: all its rows, also those that no reader sees. Used by one thread at a time."""
 
-    def looks(self, keys: Sequence[Key]) -> Mapping[Key, StoredState]:
-        """What the store says about journals of one topic; those it knows nothing of are left out."""
+    def states(self, keys: Sequence[Key]) -> Mapping[Key, StoredState]:
+        """What the store has of journals of one topic; those it does not know are left out."""
 
     def rows(self, key: Key, head: JournalHead | None) -> Iterator[StoredRow]:
-        """The rows of a journal by segment, number and time, page by page: whatever head or life they belong to.
+        """The rows of a journal of any life by segment, number and time, page by page.
 
-        Where a table can only be asked segment by segment, these are the segments of the head and one more at either
-        end; the first two where there is no head.
+        A store that can only be queried segment by segment returns the segments of the head and one more at either
+        end, or the first two if there is no head.
         """
 
     def offset(self, topic: str, partition: int) -> int | None:
@@ -188,4 +177,4 @@ class JournalRows(Protocol):
         """The ids of all journals of a topic that have a head."""
 
     def close(self) -> None:
-        """Gives connections back; may be used again afterwards."""
+        """Releases connections; may be used again afterwards."""

@@ -109,7 +109,7 @@ class _Looks:
         task = AuditTask(self._rows, spans, self.settings.journal.segment_size)
         audit = SparkAudit(self.spark, task, java_properties(self.settings.kafka.properties))
         trimmed: Set[Place] | None = None
-        for each in audit.look(suspects, self.id):
+        for each in audit.run_pass(suspects, self.id):
             if trimmed is None:  # everything was read before the first result came
                 trimmed = self._trimmed(spans)
             yield _unsettled(each) if isinstance(each, JudgedJournal) and _touches(each, trimmed) else each

@@ -1,12 +1,14 @@
 """An audit on Spark: the topics are read as a batch, brought together by journal, and compared in tasks.
 
     read       Kafka, read_committed, each partition from its first record to its replicated offset
-    add        a row for each journal that the store has, so that one which nobody mentions is found too
-    together   by topic and key, sorted by partition and offset; Spark sorts on disk what memory does not hold
-    compare    mapInArrow (`audit_task`): a stream of entries against a stream of rows
+    add        a row for each journal of the store, so that one without records is found too
+    group      by topic and key, sorted by partition and offset; Spark sorts on disk what memory does not hold
+    compare    mapInArrow (`AuditTask`): a stream of entries against a stream of rows
     keep       results on disk, until all tasks are done; then they go to the driver one by one
 
-Nothing is collected at the driver but the keys of journals that must be looked at again.
+The driver collects nothing but the keys of journals that must be compared again. Journals that agree are summed up in a
+task's last row, so what reaches the driver is as large as what is wrong. An error is a row too, so that the driver sees
+ours and not Spark's wrapping of it.
 """
 
 from __future__ import annotations
@@ -37,11 +39,6 @@ from inorder.model import errors
 from inorder.model.errors import InorderError
 from inorder.model.journal import Key
 
-# What a task of an audit does: entries sorted by journal come as Arrow batches, verdicts go as rows of JSON.
-#
-# Journals that agree are summed up in the task's last row, so what reaches the driver is as large as what is wrong. An
-# error is a row too, so that the driver sees ours and not Spark's wrapping of it.
-
 ENTRY_SCHEMA: Final = (
     "topic string, key binary, partition int, offset bigint, value binary, timestamp timestamp, "
     "headers array<struct<key: string, value: binary>>"
@@ -55,7 +52,7 @@ _NO_PARTITION: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class AuditTask:
-    """What tasks need; it travels pickled."""
+    """What tasks need; it is pickled."""
 
     rows: Callable[[], JournalRows]
     spans: Spans
@@ -66,7 +63,7 @@ class AuditTask:
         return self._results
 
     def ids(self) -> Task:
-        """The function for `mapInArrow` over names of topics: the journals that the store has of each."""
+        """The function for `mapInArrow` over names of topics: the journals of each in the store."""
         return self._ids
 
     def _results(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -91,7 +88,6 @@ class AuditTask:
 
 
 def read_entries(records: pa.RecordBatch) -> list[AuditEntry]:
-    """The entries of an Arrow batch."""
     names = ("topic", "key", "partition", "offset", "value", "timestamp")
     columns = [records.column(name) for name in names]
     columns[-1] = columns[-1].cast(pa.int64())
@@ -99,7 +95,7 @@ def read_entries(records: pa.RecordBatch) -> list[AuditEntry]:
     key, last = None, None
     rows = zip(*(column.to_pylist() for column in columns), record_headers(records), strict=True)
     for topic, raw, partition, offset, value, micros, headers in rows:
-        if key is None or (topic, raw) != last:  # a key is checked when it is made, and that takes its time
+        if key is None or (topic, raw) != last:  # building a key checks it, which is slow
             key, last = Key(id_of(raw), topic), (topic, raw)
         time = None if micros is None else micros // 1000
         record = None if partition == _NO_PARTITION else LogRecord(offset, time, raw, value, headers)
@@ -108,7 +104,7 @@ def read_entries(records: pa.RecordBatch) -> list[AuditEntry]:
 
 
 def parse_result(text: str) -> JudgedJournal | AuditTotals:
-    """What a row says; raises the error that it tells of."""
+    """The result in a row; raises the error that it carries."""
     fields: dict[str, Any] = json.loads(text)
     if "error" in fields:
         kind: type[InorderError] = getattr(errors, fields["error"])
@@ -151,19 +147,19 @@ def _batch(fields: dict[str, Any]) -> pa.RecordBatch:
 
 
 RECORDS_PER_TASK: Final = 100_000
-"""A task sorts about so many; on any number of cores they take turns."""
+"""About how many records one task sorts."""
 _COLUMNS: Final = ("topic", "key", "partition", "offset", "value", "timestamp", "headers")
 
 
 @dataclass(frozen=True, slots=True)
 class SparkAudit:
-    """Looks at the journals of some partitions; `kafka` are properties of the Java client."""
+    """Compares the journals of some partitions; `kafka` are properties of the Java client."""
 
     spark: SparkSession
     task: AuditTask
     kafka: Mapping[str, str]
 
-    def look(self, suspects: Set[Key] | None, only: str | None = None) -> Iterator[JudgedJournal | AuditTotals]:
+    def run_pass(self, suspects: Set[Key] | None, only: str | None = None) -> Iterator[JudgedJournal | AuditTotals]:
         """Compares journals: all of them, those given, or those of one id."""
         with spark_errors():
             found = self._entries(suspects, only)
@@ -188,7 +184,7 @@ class SparkAudit:
         names = sf.broadcast(self.spark.createDataFrame(rows, KEY_SCHEMA))
         chosen = found.join(names, ["topic", "key"], "left_semi")
         if any("\\x" in key.id for key in suspects):
-            # A key that is no text is escaped in its id, so it is not found by it. Such keys are few: all are taken.
+            # A key that is not text is escaped in its id, so it is not found by it. Such keys are few: all are taken.
             is_escaped = ~sf.is_valid_utf8("key") | sf.contains(sf.col("key"), sf.lit(b"\0"))
             chosen = chosen.unionByName(found.filter(is_escaped))
         return chosen
@@ -202,14 +198,14 @@ class SparkAudit:
             "assign": json.dumps({topic: list(offsets) for topic, offsets in _by_topic(starts).items()}),
             "startingOffsets": json.dumps(_by_topic(starts)),
             "endingOffsets": json.dumps(_by_topic({place: span.replicated + 1 for place, span in spans.items()})),
-            # What retention takes meanwhile shows as a difference, and the next look begins where the topic does then.
+            # What retention removes meanwhile shows as a difference; the next pass starts at the topic's new beginning.
             "failOnDataLoss": "false",
             "includeHeaders": "true",
             "kafka.isolation.level": "read_committed",
             "kafka.fetch.max.wait.ms": "10",
         }
         records = self.spark.read.format("kafka").options(**options).load().select(*_COLUMNS)
-        # All others are none of ours, and need not travel.
+        # Other records are not of journals, and need not be shuffled.
         return records.filter(
             (sf.length("key") > 0) & sf.exists("headers", lambda header: header["key"] == ACTION_HEADER)
         )
@@ -235,7 +231,7 @@ class SparkAudit:
 
 @contextmanager
 def cancel_on(spark: SparkSession, stop: threading.Event) -> Iterator[None]:
-    """Ends what this thread has Spark do when `stop` is set within the block."""
+    """Cancels the Spark jobs of this thread when `stop` is set within the block."""
     over, context, tag = threading.Event(), spark.sparkContext, f"audit-{uuid4().hex}"
 
     def watch() -> None:

@@ -1,7 +1,7 @@
-"""An audit of many journals: entries sorted by journal in, verdicts out; and the looks that it takes until all settle.
+"""An audit of many journals: entries sorted by journal in, verdicts out; and passes until all verdicts are settled.
 
-The entries of one journal follow each other: first, where the store has the journal, an entry that says so, then its
-records by partition and offset. So a journal that nobody mentions any more is found in the same walk.
+The entries of one journal follow each other: first, if the store has the journal, an entry that says so, then its
+records by partition and offset. So a journal without any record is found in the same pass.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from inorder.kafka.admin import Place
 from inorder.model.journal import Key
 
 MAX_PASSES: Final = 5
-"""A journal that differs is looked at so often before it counts as one that keeps changing."""
+"""A journal that still differs after this many passes is reported as one that keeps changing."""
 KEYS_PER_QUERY: Final = 1_000
-"""Journals that a store is asked about at once."""
+"""Journals in one query to the store."""
 
 
 class AuditEntry(NamedTuple):
-    """A record of a journal, or, with None, the word of the store that it has this journal."""
+    """A record of a journal; None says that the store has the journal."""
 
     key: Key
     partition: int
@@ -33,8 +33,6 @@ class AuditEntry(NamedTuple):
 
 
 class JudgedJournal(NamedTuple):
-    """A journal and the verdict on it."""
-
     key: Key
     verdict: JournalVerdict
 
@@ -45,39 +43,39 @@ Spans: TypeAlias = Mapping[Place, Span]
 def judge(
     batches: Iterable[Sequence[AuditEntry]], rows: JournalRows, spans: Spans, size: int
 ) -> Iterator[JudgedJournal]:
-    """The verdict on each journal of the entries; the store is asked for many heads at once."""
-    looks: dict[Key, StoredState] = {}
+    """The verdict on each journal of the entries; heads are read from the store in large queries."""
+    states: dict[Key, StoredState] = {}
     current: _Journal | None = None
     for batch in batches:
-        _load_states(looks, rows, dict.fromkeys(entry.key for entry in batch))
+        _load_states(states, rows, dict.fromkeys(entry.key for entry in batch))
         for entry in batch:
             if current is None or entry.key != current.key:
                 if current is not None:
-                    yield current.judged()
-                current = _Journal(entry.key, looks.pop(entry.key), rows, spans, size)
+                    yield current.judge()
+                current = _Journal(entry.key, states.pop(entry.key), rows, spans, size)
             current.take(entry)
         if current is not None:
-            looks = {current.key: current.look}
+            states = {current.key: current.state}
     if current is not None:
-        yield current.judged()
+        yield current.judge()
 
 
-def _load_states(looks: dict[Key, StoredState], rows: JournalRows, keys: Iterable[Key]) -> None:
-    asked = [key for key in keys if key not in looks]
-    for _, some in groupby(asked, lambda key: key.topic):
+def _load_states(states: dict[Key, StoredState], rows: JournalRows, keys: Iterable[Key]) -> None:
+    unknown = [key for key in keys if key not in states]
+    for _, some in groupby(unknown, lambda key: key.topic):
         of_topic = list(some)
         for start in range(0, len(of_topic), KEYS_PER_QUERY):
             chunk = of_topic[start : start + KEYS_PER_QUERY]
-            found = rows.looks(chunk)
-            looks.update((key, found.get(key, StoredState())) for key in chunk)
+            found = rows.states(chunk)
+            states.update((key, found.get(key, StoredState())) for key in chunk)
 
 
 class _Journal:
-    """The entries of one journal; the partition that its head names is compared, where there are several."""
+    """The entries of one journal; of several partitions the one that its head names is compared."""
 
-    def __init__(self, key: Key, look: StoredState, rows: JournalRows, spans: Spans, size: int) -> None:
+    def __init__(self, key: Key, state: StoredState, rows: JournalRows, spans: Spans, size: int) -> None:
         self.key = key
-        self.look = look
+        self.state = state
         self._rows = rows
         self._spans = spans
         self._size = size
@@ -85,7 +83,7 @@ class _Journal:
         self._partitions: set[int] = set()
 
     def take(self, entry: AuditEntry) -> None:
-        record, head = entry.record, self.look.head
+        record, head = entry.record, self.state.head
         span = self._spans.get((self.key.topic, entry.partition))
         if record is None or span is None or record.offset > span.replicated:
             return
@@ -94,18 +92,18 @@ class _Journal:
             self._partitions.add(entry.partition)
             if is_current:
                 opening = partial(self._rows.rows, self.key, head)
-                self._audit = JournalAudit(self.key, entry.partition, span, self.look, opening, self._size)
+                self._audit = JournalAudit(self.key, entry.partition, span, self.state, opening, self._size)
         if is_current and self._audit is not None:
             self._audit.take(record)
 
-    def judged(self) -> JudgedJournal:
+    def judge(self) -> JudgedJournal:
         verdict = self._verdict()
-        if verdict.is_suspect and self._rows.looks([self.key]).get(self.key, StoredState()) != self.look:
+        if verdict.is_suspect and self._rows.states([self.key]).get(self.key, StoredState()) != self.state:
             verdict = replace(verdict, is_settled=False)
         if len(self._partitions) > 1:
-            told = ", ".join(map(str, sorted(self._partitions)))
+            partitions = ", ".join(map(str, sorted(self._partitions)))
             note = AuditFinding(
-                FindingKind.moved, self.key.topic, self.key.id, in_topic=f"records in partitions {told}"
+                FindingKind.moved, self.key.topic, self.key.id, in_topic=f"records in partitions {partitions}"
             )
             verdict = replace(verdict, findings=(*verdict.findings, note))
         return JudgedJournal(self.key, verdict)
@@ -113,17 +111,15 @@ class _Journal:
     def _verdict(self) -> JournalVerdict:
         if self._audit is not None:
             return self._audit.finish()
-        # The id of a key that is no text is not the key: the topic may have it all the same.
+        # A key that is not text is escaped in its id: the topic may have the journal all the same.
         if "\\x" in self.key.id:
             return JournalVerdict()
         spans = {partition: span for (topic, partition), span in self._spans.items() if topic == self.key.topic}
-        return judge_unmentioned(self.key, self.look, spans)
+        return judge_unmentioned(self.key, self.state, spans)
 
 
 @dataclass(slots=True)
 class AuditTotals:
-    """What an audit saw, in journals, events and findings."""
-
     journals: int = 0
     events: int = 0
     older: int = 0
@@ -131,7 +127,6 @@ class AuditTotals:
     notes: int = 0
 
     def add(self, verdict: JournalVerdict) -> None:
-        """Counts a journal."""
         self.journals += 1
         self.events += verdict.events
         self.older += verdict.older
@@ -139,26 +134,25 @@ class AuditTotals:
             self.count(each)
 
     def count(self, finding: AuditFinding) -> None:
-        """Counts a finding."""
         self.differences += finding.kind.is_difference
         self.notes += not finding.kind.is_difference
 
 
 RunPass: TypeAlias = Callable[[Set[Key] | None], Iterable[JudgedJournal | AuditTotals]]
-"""Looks at some journals, or at all of them where None is given; journals that agree may be summed up."""
+"""Compares some journals, or all of them if None is given; journals that agree may come summed up."""
 
 
-def settle(take_look: RunPass, totals: AuditTotals) -> Iterator[AuditFinding]:
-    """Looks until every journal has settled, and tells what differs in the second look or later.
+def settle(run_pass: RunPass, totals: AuditTotals) -> Iterator[AuditFinding]:
+    """Runs passes until every journal is settled, and yields what differs in the second pass or later.
 
-    A journal that is missing may have been purged behind the offset that its look went by. So it must be missing in two
-    looks in a row: the later one read everything up to an offset that was asked for when it was missing already.
+    A missing journal may have been purged after the offset that its pass read up to. So it must be missing in two
+    passes in a row: the later one read up to an offset that was taken when the journal was already missing.
     """
     suspects: set[Key] | None = None
     missing: set[Key] = set()
     for _ in range(MAX_PASSES):
         is_first, found, now_missing = suspects is None, set[Key](), set[Key]()
-        for each in take_look(suspects):
+        for each in run_pass(suspects):
             if isinstance(each, AuditTotals):
                 _add_totals(totals, each)
                 continue
@@ -179,7 +173,7 @@ def settle(take_look: RunPass, totals: AuditTotals) -> Iterator[AuditFinding]:
         totals.journals += 1
         totals.notes += 1
         yield AuditFinding(
-            FindingKind.unsettled, key.topic, key.id, in_store=f"it was another at each of {MAX_PASSES} looks"
+            FindingKind.unsettled, key.topic, key.id, in_store=f"it changed during each of {MAX_PASSES} passes"
         )
 
 

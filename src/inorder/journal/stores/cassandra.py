@@ -159,7 +159,7 @@ class CassandraJournalRows:
         self._session = CassandraSession(url)
         self._journal = CassandraJournal(url)
 
-    def looks(self, keys: Sequence[Key]) -> Mapping[Key, StoredState]:
+    def states(self, keys: Sequence[Key]) -> Mapping[Key, StoredState]:
         """Heads and quarantine of some journals of one topic."""
         if not keys:
             return {}

@@ -158,7 +158,7 @@ class PostgresJournalRows:
         self._journal = PostgresJournal(url, application_name="inorder audit")
         self._connection: psycopg.Connection[Any] | None = None
 
-    def looks(self, keys: Sequence[Key]) -> Mapping[Key, StoredState]:
+    def states(self, keys: Sequence[Key]) -> Mapping[Key, StoredState]:
         """Heads and quarantine of some journals of one topic."""
         if not keys:
             return {}
