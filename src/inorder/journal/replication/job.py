@@ -3,31 +3,31 @@
 An engine reads slices from Kafka and calls the worker for each. What makes the effect exact is here and in the store,
 nothing in the engine.
 
-**What is authoritative.** The topic; the store is a copy of it. How far the copy goes is told by the partition's row in
-`pointer2`: every record up to its offset is in the store, in quarantine, or was nothing to a journal.
+**What is authoritative.** The topic; the store is a copy of it. The partition's row in `pointer2` says how far the copy
+goes: every record up to its offset is in the store, in quarantine, or not of a journal.
 
-**What is only a hint.** Spark's checkpoint, the offsets that an engine planned, who is believed to own a partition, the
-driver's memory of the last offset, the figures of an outcome after a lost answer, every clock.
+**What is only a hint.** Spark's checkpoint, the offsets that an engine planned, which task is believed to own a
+partition, the driver's memory of the last offset, the figures of an outcome after a lost answer, every clock.
 
 One slice:
 
     lock the offset       PostgreSQL: the row is locked. Cassandra: it is remembered, and moved by compare-and-set
-    drop what is applied  and stop loudly where the offset is below one that was seen committed
-    group by journal      records of no journal count as applied
-    sort out              a record that cannot be read parks its journal (`parking`); the others go on
-    collapse, transition  fewer writes for the same result; (head, action) → statements (`replicate`)
-    carry out             events before the head where they are added, the head first where they go
+    drop what is applied  and raise `GuaranteeError` if the offset is below one that was seen committed
+    group by journal      records that are not of journals count as applied
+    decide what is parked a record that cannot be read parks its journal; the others go on (`actions.py`)
+    collapse, transition  fewer writes for the same result; (head, action) → statements (`transition.py`)
+    carry out             events before the head when they are added, the head first when they are deleted
     quarantine            what is parked
     move the offset       last of all
 
 Invariants:
 
-1. For every journal that is not parked the store shows what the fold of its actions up to the offset gives (`life`). A
-   parked one is refused to readers, and its store shows the fold up to its first damaged record.
-2. The offset never moves back. It moves after everything that it stands for is written.
-3. A slice may be carried out again, whole or in other chunks, by anybody at any time: offset and heads drop what they
+1. For every journal that is not parked the store shows the fold of its actions up to the offset (`life.py`). Readers
+   of a parked one get an error, and the store shows the fold up to its first damaged record.
+2. The offset never moves back. It moves after everything that it covers is written.
+3. A slice may be applied again, whole or in other chunks, by any process at any time: offset and heads drop what they
    include, and in Cassandra every cell has the time of its action, so that what is older loses.
-4. A head never falls, and a journal that was purged does not come back by a late append of its former life.
+4. A head never falls, and a late append of a former life does not bring a purged journal back.
 
 Failure table:
 
@@ -36,22 +36,22 @@ Failure table:
 | crash after events, before the head       | rolled back, read again           | rows that no head shows; written    |
 |                                           |                                   | again, the same cells and times     |
 | crash after the head, before the offset   | rolled back, read again           | the head drops what it includes     |
-| crash between the steps of a purge        | rolled back                       | its head is hidden first and goes   |
-|                                           |                                   | last; the purge is done again       |
-| answer to the commit is lost              | tried again: the lock waits until | tried again: the offset tells, and  |
-|                                           | the old session is gone, then the | a compare-and-set that finds its    |
-|                                           | offset tells                      | own value is no harm                |
+| crash between the steps of a purge        | rolled back                       | its head is hidden first and        |
+|                                           |                                   | deleted last; the purge is repeated |
+| answer to the commit is lost              | tried again: the lock waits until | tried again: the offset shows it,   |
+|                                           | the old session is gone, then the | and a compare-and-set that finds    |
+|                                           | offset shows it                   | its own value does no harm          |
 | two replicators, or one that was paused   | one waits for the lock, then      | both write the same cells; one      |
 |                                           | drops what is applied             | moves the offset, the other is      |
 |                                           |                                   | fenced, reads it again and drops    |
 | paused within a transaction               | the server ends the session       | its cells are older than what came  |
 |                                           |                                   | since, and lose                     |
 | replay of any range in any chunking       | nothing changes                   | nothing changes                     |
-| the store went back to a backup           | `GuaranteeError` in a running job; a new start replays from the offset  |
+| the store is restored from a backup       | `GuaranteeError` in a running job; a new start replays from the offset  |
 | a record cannot be read                   | its journal is parked, all others go on                                 |
 | the store refuses a record                | it is isolated, its journal is parked                                   |
 | two writers of one journal                | the first wins; the other's events are reported as forks                |
-| store away, disk full, deadlock           | `TransientError`: the slice is read again from the offset               |
+| store unavailable, disk full, deadlock    | `TransientError`: the slice is read again from the offset               |
 | retention removed what was not applied    | `GuaranteeError` at the start, or from the client                       |
 """
 
@@ -263,8 +263,8 @@ class _SliceTransaction:
 
     def _write(self, writing: ReplicaSlice, above: int) -> _SliceResult:
         found = group_by_journal(self.batch, above)
-        all_runs = collect_records(found.journals.items(), found.damaged)
-        keys = [run.key for run in all_runs]
+        journals = collect_records(found.journals.items(), found.damaged)
+        keys = [journal.key for journal in journals]
         parked: Collection[Key] = ()
         heads: Mapping[Key, JournalHead] = {}
         if keys:
@@ -272,55 +272,61 @@ class _SliceTransaction:
                 parked = writing.parked(keys)
             with self.timed("heads"):
                 heads = writing.heads(keys)
-        written, fates = _SliceResult(found=found), list[tuple[JournalRecords, ParkingDecision]]()
-        for run in all_runs:
-            fates.append((run, decide_parking(self.place, run, heads.get(run.key), is_parked=run.key in parked)))
-        writing.free({run.key: fate.purged for run, fate in fates if fate.purged is not None})
+        written, decisions = _SliceResult(found=found), list[tuple[JournalRecords, ParkingDecision]]()
+        for journal in journals:
+            decisions.append(
+                (journal, decide_parking(self.place, journal, heads.get(journal.key), is_parked=journal.key in parked))
+            )
+        writing.free({journal.key: decision.purged for journal, decision in decisions if decision.purged is not None})
         if self.isolates:
-            for run, fate in fates:
-                self._isolate(writing, run.key, heads.get(run.key), fate, written)
+            for journal, decision in decisions:
+                self._isolate(writing, journal.key, heads.get(journal.key), decision, written)
         else:
-            self._carry_out(writing, fates, written)
+            self._carry_out(writing, decisions, written)
         writing.quarantine(written.parked)
         return written
 
     def _carry_out(
-        self, writing: ReplicaSlice, fates: Sequence[tuple[JournalRecords, ParkingDecision]], written: _SliceResult
+        self, writing: ReplicaSlice, decisions: Sequence[tuple[JournalRecords, ParkingDecision]], written: _SliceResult
     ) -> None:
-        done = [fate.replicated for _, fate in fates if fate.replicated is not None]
+        done = [decision.replicated for _, decision in decisions if decision.replicated is not None]
         with self.timed("carry_out"):
             writing.carry_out([each.change for each in done if each.change.statements])
         written.done += done
-        for run, fate in fates:
-            written.applied += len(fate.applied)
-            written.parked += fate.parked
-            written.forks += [(run.key, fork) for fork in fate.replicated.forks] if fate.replicated else []
+        for journal, decision in decisions:
+            written.applied += len(decision.applied)
+            written.parked += decision.parked
+            written.forks += [(journal.key, fork) for fork in decision.replicated.forks] if decision.replicated else []
 
     def _isolate(
-        self, writing: ReplicaSlice, key: Key, head: JournalHead | None, fate: ParkingDecision, written: _SliceResult
+        self,
+        writing: ReplicaSlice,
+        key: Key,
+        head: JournalHead | None,
+        decision: ParkingDecision,
+        written: _SliceResult,
     ) -> None:
-        """One record after the other, so that it is known which one the store refuses."""
-        for number, acted in enumerate(fate.applied):
+        """Writes one record after the other, to find the one that the store refuses."""
+        for number, acted in enumerate(decision.applied):
             done = replicate_journal(self.place, key, head, [acted])
             try:
                 with writing.attempt(), self.timed("carry_out"):
                     writing.carry_out([done.change] if done.change.statements else [])
             except RejectedError as error:
-                written.parked += quarantine_from(self.place, key, fate.applied[number:], error.message)
+                written.parked += quarantine_from(self.place, key, decision.applied[number:], error.message)
                 break
             head = done.change.head
             written.done.append(done)
             written.applied += 1
             written.forks += [(key, fork) for fork in done.forks]
-        written.parked += fate.parked
+        written.parked += decision.parked
 
 
 def first_of_each_journal(records: Sequence[Quarantined]) -> Iterator[Quarantined]:
-    """The first record of each journal: the one that is told about."""
-    told: set[Key] = set()
+    seen: set[Key] = set()
     for each in records:
-        if each.key not in told:
-            told.add(each.key)
+        if each.key not in seen:
+            seen.add(each.key)
             yield each
 
 
@@ -336,24 +342,21 @@ def _moved_back_error(batch: Slice, found: int, expected: int) -> GuaranteeError
     return GuaranteeError(
         f"The offset of {batch.topic}[{batch.partition}] in pointer2 says that {found} is due,"
         f" but all below {expected} was replicated before.",
-        hint="The store went back, perhaps to a backup. Make sure it is the right one, then run"
+        hint="The store went back, perhaps to a backup. Make sure it is the right store, then journal"
         " `inorder pipeline run replicate` again: it replays from there.",
     )
 
 
-# Applies late what was in quarantine: in the order of the offsets, all of a journal or nothing.
-
-
 def release(store: Quarantine, key: Key, segment_size: int) -> int:
-    """Applies the records of a parked journal; returns how many there were.
+    """Applies the records of a parked journal in offset order, all or nothing; returns how many there were.
 
-    Raises `DamagedRecordError` where one still cannot be read: nothing has changed then. Replicators wait meanwhile
+    Raises `DamagedRecordError`, and changes nothing, if one still cannot be read. Replicators wait meanwhile
     (PostgreSQL), or what they add stays in quarantine for another release (Cassandra).
     """
     found = group_by_partition(store.quarantined(key.topic, key.id))
     if not found:
         raise ConfigurationError(
-            f"The journal {key} has nothing in quarantine.", hint="`inorder journal quarantine list` tells what has."
+            f"The journal {key} has nothing in quarantine.", hint="`inorder journal quarantine list` shows what has."
         )
     with store.slice(key.topic, found[-1][0]) as writing:
         writing.lock_offset()

@@ -1,7 +1,7 @@
 """What an action does to a journal in the store: (head, action) → the next head, and the statements that lead there.
 
 An action that the head already includes (by its offset) does nothing, so replaying a topic from any offset is harmless.
-The rules are those of `life`, so that a journal reads the same before and after it is replicated:
+The rules are those of `life.py`, so that a journal reads the same before and after it is replicated:
 
 | the original                                             | here                                                      |
 |---|---|
@@ -9,6 +9,9 @@ The rules are those of `life`, so that a journal reads the same before and after
 | a delete with a lower number lowers delete_to            | the larger one stays                                      |
 | after a delete of a journal that is not there, an append | the append begins the journal: delete_to falls below it,  |
 | of smaller numbers is never visible                      | and it gets a record id                                   |
+
+Statements are values: the decision is made once, each store only translates it. They are executed in this order. In a
+store without transactions a crash may fall between any two; the order is such that executing all again is correct.
 """
 
 from __future__ import annotations
@@ -39,11 +42,6 @@ from inorder.journal.segments import SegmentSpan, journal_segment
 from inorder.journal.stores.ports import JournalHead
 from inorder.model.journal import MIN_SEQ_NR, DeleteTo, EventRecord, PartitionOffset, SeqNr, SeqRange
 
-# What a store has to write for an action, as values: the decision is made once, each store only spells it.
-#
-# They are carried out in the order given. In a store without transactions a crash may fall between any two; the order
-# is such that carrying out the whole again is right.
-
 
 @dataclass(frozen=True, slots=True)
 class InsertEvents:
@@ -65,7 +63,7 @@ class InsertHead:
 
 @dataclass(frozen=True, slots=True)
 class UpdateHead:
-    """Columns of a row of `metajournal`; None is a column that stays as it is."""
+    """Columns of a row of `metajournal`; None leaves a column as it is."""
 
     partition_offset: PartitionOffset
     updated: datetime
@@ -78,7 +76,7 @@ class UpdateHead:
 
 @dataclass(frozen=True, slots=True)
 class DeleteEvents:
-    """All rows of some segments of `journal`; of the last one only those up to a number, where one is given."""
+    """All rows of some segments of `journal`; of the last one only those up to `to`, if that is given."""
 
     segments: SegmentSpan
     to: SeqNr | None = None
@@ -86,7 +84,7 @@ class DeleteEvents:
 
 @dataclass(frozen=True, slots=True)
 class DeleteHead:
-    """The row of `metajournal`; and, before it, the snapshots of the life that ends: those placed below the purge."""
+    """The row of `metajournal`; before it the snapshots of the life that ends: those placed below the purge."""
 
 
 Statement: TypeAlias = InsertEvents | InsertHead | UpdateHead | DeleteEvents | DeleteHead
@@ -94,7 +92,7 @@ Statement: TypeAlias = InsertEvents | InsertHead | UpdateHead | DeleteEvents | D
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The head after an action, what is to be written for it, and events that do not count."""
+    """The head after an action, the statements for it, and events that do not count."""
 
     head: JournalHead | None
     statements: tuple[Statement, ...] = ()
@@ -102,7 +100,6 @@ class Change:
 
     @property
     def is_change(self) -> bool:
-        """Whether anything is to be written."""
         return bool(self.statements)
 
 
@@ -124,12 +121,12 @@ def append(
     begun: Life | None = None,
     rewrites_expiry: bool = False,
 ) -> Change:
-    """Appends events, perhaps of several records; the size and the id are those of a journal that begins.
+    """Appends events, perhaps of several records; `segment_size` and `record_id` are for a journal that begins.
 
-    `begun` is the life as it was after the first append of such a journal, where that one may be left out because it
+    `begun` is the life after the first append of such a journal, for the case that this append is left out because it
     is deleted again: what is deleted must not depend on how the log is cut into slices. `rewrites_expiry` writes the
-    expiry though it ends as it was: where a store goes by the time of each cell, somebody late may still write the one
-    that it had in between.
+    expiry even if it ends as it was: in a store that goes by the time of each cell, a slow replicator may still write
+    the one that it had in between.
     """
     if head is None:
         return _begin(at, events, segment_size, record_id, begun)
@@ -171,8 +168,8 @@ def delete(head: JournalHead | None, at: ActionPlace, to: DeleteTo, *, segment_s
 def purge(head: JournalHead | None, at: ActionPlace) -> Change:
     """Removes the journal.
 
-    The head's offset stays until its row goes, so that a crash midway lets the purge be done again. One segment more
-    than needed is deleted at either end, for rows that a crash may have left there.
+    The head's offset stays until its row is deleted, so that the purge is repeated after a crash midway. One segment
+    more than needed is deleted at either end, for rows that a crash may have left there.
     """
     if head is None or (_includes(head, at.partition_offset) and at.partition_offset != head.partition_offset):
         return Change(head)
@@ -212,13 +209,13 @@ def _after(life: Life | None, events: Sequence[EventRecord], begun: Life | None)
 
 
 def _includes(head: JournalHead, place: PartitionOffset) -> bool:
-    # Positions in two partitions cannot be compared: a journal that moved goes on with whatever comes.
+    # Offsets of two partitions cannot be compared: a journal that moved takes whatever comes.
     moved = head.partition_offset.partition != place.partition
     return not moved and place.offset <= head.partition_offset.offset
 
 
 def _unseen(head: JournalHead, events: Sequence[EventRecord]) -> Sequence[EventRecord]:
-    """Those behind the head; they come in the order of the log, so if the first is, all are."""
+    """The events after the head; they come in the order of the log, so if the first is, all are."""
     if not _includes(head, events[0].partition_offset):
         return events
     return [event for event in events if not _includes(head, event.partition_offset)]
@@ -253,24 +250,12 @@ def _deletes(head: JournalHead, life: Life) -> Iterator[DeleteEvents]:
     yield DeleteEvents(SegmentSpan(first, last), None if life.delete_to == life.seq_nr else life.delete_to)
 
 
-# Fewer writes for the same result: what several records of one journal amount to, before a store is touched.
-#
-# Records are walked from the newest to the oldest, so that what is to come is known:
-#
-# - a mark is nothing; before a purge nothing matters;
-# - of two deletes in a row the one that reaches further stays, with its own offset;
-# - a delete before appends goes if a later delete reaches as far;
-# - appends in a row become one, with the newest offset; an append goes if a later delete covers all of it;
-# - but the last append before a delete always stays: it says where the journal ends, and how long it lives;
-# - and so does an append that reaches as far as those between it and the delete: they are forks, and must not count
-#   instead. (Not as far as those behind the delete too: the delete goes no further than where the journal ends then.)
-
 R = TypeVar("R")
-"""Whatever the caller needs to write a record."""
+"""What the caller needs to write a record."""
 
 
 class ActionRecord(NamedTuple, Generic[R]):
-    """An action, where it stands, and what it came with."""
+    """An action, its offset, and its record."""
 
     offset: int
     action: Action
@@ -279,7 +264,7 @@ class ActionRecord(NamedTuple, Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class CollapsedAppends(Generic[R]):
-    """Appends to be written together; `offset` is that of the newest."""
+    """Appends that are written together; `offset` is that of the newest."""
 
     offset: int
     records: tuple[ActionRecord[R], ...]
@@ -287,8 +272,6 @@ class CollapsedAppends(Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class CollapsedDelete(Generic[R]):
-    """A delete to be written."""
-
     offset: int
     action: Delete
     record: R
@@ -296,8 +279,6 @@ class CollapsedDelete(Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class CollapsedPurge(Generic[R]):
-    """A purge to be written."""
-
     offset: int
     record: R
 
@@ -305,11 +286,22 @@ class CollapsedPurge(Generic[R]):
 Collapsed: TypeAlias = CollapsedAppends[R] | CollapsedDelete[R] | CollapsedPurge[R]
 
 _Kept: TypeAlias = list[ActionRecord[R]] | CollapsedDelete[R] | CollapsedPurge[R]
-"""A batch in the making; appends as a list, the newest first."""
+"""While collapsing: appends as a list, the newest first."""
 
 
 def collapse(records: Sequence[ActionRecord[R]]) -> list[Collapsed[R]]:
-    """The batches that the records of one journal, in offset order, amount to; in offset order too."""
+    """What the records of one journal, in offset order, amount to: fewer writes for the same result, in offset order.
+
+    Records are taken from the newest to the oldest, so that what comes later is known:
+
+    - a mark is nothing; before a purge nothing matters;
+    - of two deletes in a row the one that reaches further stays, with its own offset;
+    - a delete before appends is dropped if a later delete reaches as far;
+    - appends in a row become one, with the newest offset; an append is dropped if a later delete covers all of it;
+    - but the last append before a delete always stays: it says where the journal ends, and how long it lives;
+    - and so does an append that reaches as far as those between it and the delete: they are forks, and must not count
+      instead. (Not as far as those after the delete too: the delete reaches at most to where the journal ends then.)
+    """
     newer: list[_Kept[R]] = []
     furthest = end = 0
     for record in reversed(records):
