@@ -1,4 +1,6 @@
-"""What the log says about one journal beyond what is in the store, in a few numbers that the head cache can keep.
+"""What the log says about one journal beyond the store, and the plan that follows: which events come from where.
+
+`HeadInfo` is what the head cache keeps of the log's actions, a few numbers:
 
 | there is            | append f..t @o                          | delete to                      | purge @o     |
 |---|---|---|---|
@@ -9,11 +11,14 @@
 A purge forgets what was before it and is itself remembered: **what the store holds is then of an earlier life**, until
 the purge is replicated too. The original forgets the purge with the next append, and reads old events in place of new.
 
-These numbers are made without knowing the store. That is exact as long as numbers rise. Where they do not (a fork), or
-where a record cannot be read, `is_doubtful` says so, and the reader replays the log over the store's head instead.
+These numbers are computed without the store. That is exact as long as numbers ascend. If they do not (a fork), or if a
+record cannot be read, `is_doubtful` is set, and the reader replays the log over the store's head instead.
 
 Records are folded one by one, in offset order, whatever batches they come in. There is no second algebra that merges
 batches, so none can disagree: the original's loses a purge that is followed by an append in one batch.
+
+There are two ways to the same `ReadPlan`. `PlanReplay` applies the log's actions one by one to the store's head: always
+exact, but it must have read them. `plan_from_cache` takes the cached numbers, and returns None if these are doubtful.
 """
 
 from __future__ import annotations
@@ -77,13 +82,6 @@ def _append(head: HeadInfo, action: Append, offset: int) -> HeadInfo:
     return replace(head, seq_nr=max(head.seq_nr, last), is_doubtful=head.is_doubtful or first <= head.seq_nr)
 
 
-# Where the events of a read come from, decided from the store's head and the log.
-#
-# There are two ways to the same plan. `Replay` applies the log's actions one by one to the store's head: always exact,
-# but it must have seen them. `plan_from_cache` takes the numbers that the head cache has kept of them, and gives up
-# (None) where these are doubtful.
-
-
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
     """What a journal is at a reader's mark, and where its events are."""
@@ -101,7 +99,7 @@ class ReadPlan:
 
     @property
     def pointer(self) -> SeqNr | None:
-        """The last number of the journal, whether it is deleted or not; None where there is no journal."""
+        """The last number of the journal, deleted or not; None if there is no journal."""
         return None if self.life is None else self.life.seq_nr
 
     def needs_log(self, from_seq_nr: SeqNr) -> bool:
@@ -109,7 +107,7 @@ class ReadPlan:
         return self.log_from is not None and self.life is not None and self.life.seq_nr >= self.start(from_seq_nr)
 
     def start(self, from_seq_nr: SeqNr) -> SeqNr:
-        """The first number that is to be shown to somebody who asks for those from a number on."""
+        """The first number to show to a reader of the events from `from_seq_nr` on."""
         return from_seq_nr if self.life is None else max(from_seq_nr, self.life.delete_to + 1)
 
 
@@ -121,17 +119,16 @@ def plan_from_store(head: JournalHead | None) -> ReadPlan:
 
 @dataclass(frozen=True, slots=True)
 class PlanReplay:
-    """The log's actions applied to a store's head so far; `plan` is what they lead to."""
+    """The log's actions so far, applied to a store's head; `plan` is the result."""
 
     plan: ReadPlan
 
     @classmethod
     def over(cls, head: JournalHead | None) -> PlanReplay:
-        """Begins with what the store has."""
         return cls(plan_from_store(head))
 
     def then(self, action: Action, offset: int) -> PlanReplay:
-        """Applies the next action of the log; it must not be in the store's head already."""
+        """Applies the next action of the log, which the store's head must not include."""
         life = after(self.plan.life, action)
         if isinstance(action, Purge):
             return PlanReplay(ReadPlan(None, None, 0, None, offset))
@@ -144,10 +141,10 @@ class PlanReplay:
 def plan_from_cache(
     info: HeadInfo, head: JournalHead | None, partition: int, replicated: int | None
 ) -> ReadPlan | None:
-    """The plan from what the cache has kept, over a head read from the store **after** the cache was asked.
+    """The plan from what the cache has kept, over a head read from the store **after** the cache was read.
 
     `replicated` is an offset that the store had passed when its head was read. A head that is read later may already
-    include some of the actions; to apply them again changes nothing.
+    include some of the actions; applying them again changes nothing.
     """
     if info.is_doubtful:
         return None
@@ -168,21 +165,22 @@ def plan_from_cache(
     return ReadPlan(life, head, base.end, log_from, info.purged_at)
 
 
-# The log's records of one journal, replayed over the store's head, and kept as long as they are few.
-
 RECORD_BYTES: Final = 1_000
-"""What a record of no bytes takes while it is kept, with its action and headers: many small ones are large, too."""
+"""The memory of a kept record without its value: action and headers. Many small records are large, too."""
 
 
 class LogAppend(NamedTuple):
-    """An append and the record that has its events, not decoded yet."""
+    """An append and the record with its events, not decoded yet."""
 
     action: Append
     record: LogRecord
 
 
 class LogReplay:
-    """Takes the records of a window in offset order; one that is met twice counts once."""
+    """Replays the log's records of one journal over the store's head, and keeps them as long as they are few.
+
+    Takes the records of a window in offset order; a record that comes twice counts once.
+    """
 
     def __init__(self, head: JournalHead | None, window: Window, from_seq_nr: SeqNr, limit_bytes: int) -> None:
         self._replay = PlanReplay.over(head)
@@ -194,14 +192,13 @@ class LogReplay:
         self._last = -1
 
     def take(self, record: LogRecord) -> None:
-        """Applies the next record."""
         if record.offset <= self._last:
             return
         self._last = record.offset
         try:
             action = action_of(record, self._window.topic, self._window.partition)
         except DamagedRecordError as error:
-            # Only a purge makes it certain that whatever this was does not matter.
+            # Only a purge makes it certain that this record does not matter.
             self._damage = self._damage or error
             return
         if action is None:
@@ -213,14 +210,14 @@ class LogReplay:
             self._keep(LogAppend(action, record))
 
     def plan(self) -> ReadPlan:
-        """What the records lead to; raises `DamagedRecordError` if one of them cannot be read."""
+        """The plan after all records; raises `DamagedRecordError` if one of them cannot be read."""
         if self._damage is not None:
             raise self._damage
         return self._replay.plan
 
     @property
     def kept(self) -> list[LogAppend] | None:
-        """The appends since the last purge that matter, in order; None if they were too large to be kept."""
+        """The appends since the last purge that matter, in order; None if they were too large to keep."""
         return self._kept
 
     def _keep(self, appended: LogAppend) -> None:
