@@ -1,8 +1,22 @@
-"""Actions as Kafka records, and records as actions.
+"""From actions to Kafka records and back, byte for byte as Kafka Journal writes them.
 
-A record that is none of ours is no error: one without a key, a time or the header `journal.action`, an append without a
-value, an action of a later version. A record that is ours and cannot be read is refused with its coordinates, whatever
-the fault: leaving it out would show a journal with a hole.
+A record that is not of a journal is no error: one without a key, a time or the header `journal.action`, an append
+without a value, an action of a later version. A journal's record that cannot be read raises `DamagedRecordError` with
+its coordinates: leaving it out would show a journal with a hole.
+
+**The header** `journal.action` is the action as JSON. What is absent is left out. An unknown root is an action of a
+later version, and ignored.
+
+    {"append":{"range":{"from":1,"to":5},"origin":"h","version":"0.0.1","payloadType":"json","metadata":{"data":{}}}}
+    {"delete":{"to":3,"origin":"h"}}     {"purge":{}}     {"mark":{"id":"…"}}
+
+**The value** of an append holds its events, as JSON, or binary if any payload is:
+
+    {"events":[{"seqNr":1,"tags":["a"],"payloadType":"text","payload":"…"}],"metadata":{…}}
+
+Binary, big endian: a version byte; the number of events; for each its size, number, tags, kind of payload and payload;
+then the metadata as JSON up to the end. Version 0 has no metadata. An unknown version is read like 0, so that what a
+later one adds at the end does no harm.
 """
 
 from __future__ import annotations
@@ -44,7 +58,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class RecordSender(NamedTuple):
-    """Who writes records: the host, and the version of this library."""
+    """The writer of a record: its host, and the version of this library."""
 
     origin: str | None = None
     version: str | None = None
@@ -59,7 +73,7 @@ def append_record(
     headers: Mapping[str, str],
     limits: Limits,
 ) -> Record:
-    """The record of an append; raises `ValidationError` for anything that it could not carry."""
+    """The record of an append; raises `ValidationError` for anything that a record cannot carry."""
     checked = check_events(events)
     if ACTION_HEADER in headers:
         raise ValidationError("headers", f"{ACTION_HEADER!r} is taken by the journal itself.", hint="Choose another.")
@@ -83,7 +97,7 @@ def action_record(
 
 
 def action_of(record: LogRecord, topic: str, partition: int) -> Action | None:
-    """The action of a record; None for one that is not ours, `DamagedRecordError` for one that cannot be read."""
+    """The action of a record, None if it is not of a journal; raises `DamagedRecordError` if it cannot be read."""
     header = next((value for name, value in record.headers if name == ACTION_HEADER), None)
     if header is None or record.key is None or record.timestamp_ms is None:
         return None
@@ -95,7 +109,7 @@ def action_of(record: LogRecord, topic: str, partition: int) -> Action | None:
 
 
 def events_of(action: Append, record: LogRecord, topic: str, partition: int) -> list[EventRecord]:
-    """The events of an append's record; `DamagedRecordError` where they cannot be read."""
+    """The events of an append's record; raises `DamagedRecordError` if they cannot be read."""
     try:
         events, metadata = from_value(action.payload_type, record.value or b"")
         headers = {name: (value or b"").decode() for name, value in record.headers if name != ACTION_HEADER}
@@ -108,7 +122,6 @@ def events_of(action: Append, record: LogRecord, topic: str, partition: int) -> 
 
 
 def timestamp_of(record: LogRecord) -> datetime:
-    """When a record was written."""
     return _EPOCH + timedelta(milliseconds=record.timestamp_ms or 0)
 
 
@@ -116,20 +129,12 @@ def _damaged(what: str, error: ValueError, record: LogRecord, topic: str, partit
     return DamagedRecordError(
         f"The record {topic}[{partition}] offset {record.offset} of key {(record.key or b'')!r} cannot be read:"
         f" {what} is damaged: {error}.",
-        hint="Other journals are not affected. Find its writer; a purge of this journal lets it begin anew.",
+        hint="Other journals are not affected. Find its writer; a purge of this journal lets it start over.",
         topic=topic,
         partition=partition,
         offset=record.offset,
     )
 
-
-# The events of an append as the value of a Kafka record: JSON, or binary where any event is.
-#
-# JSON: `{"events":[{"seqNr":1,"tags":["a"],"payloadType":"text","payload":"…"}],"metadata":{…}}`.
-#
-# Binary, big endian: a version byte; the number of events; for each its size, number, tags, kind and payload;
-# then the metadata as JSON up to the end. Version 0 has no metadata. A version that we do not know is read like 0, so
-# that what a later one adds at the end does no harm.
 
 _VERSION: Final = 1
 _INT32: Final = Struct(">i")
@@ -142,14 +147,12 @@ _KINDS: Final = {None: 0, PayloadType.BINARY: 1, PayloadType.JSON: 2, PayloadTyp
 
 
 class AppendedEvents(NamedTuple):
-    """What the value of an append holds."""
-
     events: list[Event]
     metadata: PayloadMetadata
 
 
 def to_value(events: Sequence[Event], metadata: PayloadMetadata) -> tuple[PayloadType, bytes]:
-    """The value of the record, and its kind: binary as soon as one payload is.
+    """The value of the record, and its kind: binary if any payload is.
 
     >>> to_value([Event(1, "hello")], PayloadMetadata())[1]
     b'{"events":[{"seqNr":1,"tags":[],"payloadType":"text","payload":"hello"}],"metadata":{}}'
@@ -161,7 +164,7 @@ def to_value(events: Sequence[Event], metadata: PayloadMetadata) -> tuple[Payloa
 
 
 def from_value(kind: PayloadType, value: bytes) -> AppendedEvents:
-    """The events of a value; raises `ValueError` saying what is wrong with it."""
+    """The events of a value; raises `ValueError` if it is damaged."""
     return _from_binary(value) if kind is PayloadType.BINARY else _from_json(value)
 
 
@@ -242,9 +245,9 @@ def _from_binary(value: bytes) -> AppendedEvents:
 
 
 def _plain_events(source: _Source, count: int) -> list[Event]:
-    """So many events: those of bytes without tags in one step each, because most are; any other is read part by part.
+    """Reads `count` events: bytes without tags, which most are, in one step; any other part by part.
 
-    Where the steps are none for an event, the long way says what it is, or what is wrong with it.
+    The long way also finds what is wrong with a damaged one.
     """
     data, at, read = source.data, source.at, _PLAIN.unpack_from
     last, events = len(data) - _PLAIN.size, []
@@ -286,7 +289,7 @@ def _read_payload(kind: int, data: bytes) -> Payload:
 
 
 class _Source:
-    """Bytes that are read from left to right; what is not there raises `ValueError`."""
+    """Reads bytes from left to right; raises `ValueError` at the end."""
 
     def __init__(self, data: bytes, position: int) -> None:
         self.data = data
@@ -327,14 +330,6 @@ class _Source:
         return taken
 
 
-# An action as the JSON of the header `journal.action`, field for field as the original writes it.
-#
-#     {"append":{"range":{"from":1,"to":5},"origin":"h","version":"0.0.1","payloadType":"json","metadata":{"data":{}}}}
-#     {"delete":{"to":3,"origin":"h"}}     {"purge":{}}     {"mark":{"id":"…"}}
-#
-# What is absent is left out. A root that we do not know is an action of a later version and none for us.
-
-
 def to_header(action: Action) -> bytes:
     """The value of an action's header.
 
@@ -357,7 +352,7 @@ def to_header(action: Action) -> bytes:
 
 
 def from_header(value: bytes) -> Action | None:
-    """The action of a header; None for one of a later version; raises `ValueError` saying what is wrong with it.
+    """The action of a header, None if it is of a later version; raises `ValueError` if it is damaged.
 
     >>> from_header(b'{"new":{}}'), from_header(b'{"purge":{"origin":"h"}}')
     (None, Purge(origin='h', version=None))
@@ -377,7 +372,7 @@ def from_header(value: bytes) -> Action | None:
 
 
 def parse_json(value: bytes | str) -> object:
-    """The value of JSON; what the strict parser refuses may still pass a lenient one, as with the original.
+    """Parses JSON; what the strict parser refuses may still pass a lenient one, as in the original.
 
     >>> parse_json(b'"\\\\ud800"') == "\\ud800"
     True
@@ -412,7 +407,7 @@ def with_data(data: object) -> dict[str, object]:
 
 
 def data_of(metadata: object) -> object:
-    """The data of what `with_data` made; None for anything else, which old versions wrote."""
+    """The inverse of `with_data`; None for anything else, which old versions wrote."""
     return metadata.get("data") if isinstance(metadata, dict) else None
 
 
@@ -445,17 +440,14 @@ def _text(content: Mapping[str, object], field: str) -> str:
     raise ValueError(f"{field} is not text")
 
 
-# What an application says about an append, as JSON: in the payload, and in the column `metadata` of a store.
-
-
 def payload_metadata_json(metadata: PayloadMetadata) -> dict[str, object]:
-    """`{"expireAfter":"1 day","data":…}`, what is absent left out."""
+    """`{"expireAfter":"1 day","data":…}`; what is absent is left out."""
     expiry = {} if metadata.expire_after is None else {"expireAfter": format_duration(metadata.expire_after)}
     return {**expiry, **with_data(metadata.data)}
 
 
 def payload_metadata(value: object) -> PayloadMetadata:
-    """The metadata of a payload; None is none at all, which old versions wrote. Raises `ValueError`."""
+    """The metadata of a payload; old versions wrote none (None). Raises `ValueError`."""
     if value is None:
         return PayloadMetadata()
     content = require_object(value, "metadata")

@@ -1,38 +1,42 @@
 """A subscription: every event of a topic, those of the store first, then those of the log as they come.
 
-**What is authoritative.** The topic decides which events there are and which of them count (`life`). The application
-decides how far it has come: each event comes with a *checkpoint*, and who stores it in the transaction in which it
-stores what it made of the event has every event's effect exactly once. We keep nothing.
+**What is authoritative.** The topic decides which events there are and which of them count (`life.py`). The application
+decides how far it has come: each event comes with a *checkpoint*, and an application that stores it in the transaction
+in which it stores the event's effect has every effect exactly once. inorder keeps nothing.
 
-    what has the store?          the replicated offset of each partition: up to there the store is asked, then the log
-    walk over its journals       in the order of their ids; of each the events up to those offsets
-    follow the log from there    each record's events that count, for ever
+    read the store's offsets     of each partition: up to there events come from the store, then from the log
+    scan its journals            in the order of their ids; of each the events up to those offsets
+    follow the log from there    each record's events that count (`event_filter.py`), without end
+
+A checkpoint is a small JSON value of one of two kinds. On the log: everything up to an offset of each partition is
+done, and perhaps some events of the next record. In the store: a scan of its journals, in the order of their ids,
+shows the events above the offsets that are done, up to those that the store had when the scan began.
 
 Invariants:
 
 1. The events of a journal come in the order of their numbers, and each comes once: those up to the offset from the
-   store, those above it from the log. The offsets are part of the checkpoint, so a walk that is taken up again ends
-   where the first one would have.
-2. Every event comes that counts, but for those that were deleted or purged before the subscription came to them: they
+   store, those above it from the log. The offsets are part of the checkpoint, so a scan that is resumed ends where the
+   first one would have ended.
+2. Every event that counts comes, except those that were deleted or purged before the subscription reached them: they
    may come or not. A number that is not above the one before it is of a new life: the journal was purged in between.
-3. Forks are left out, as readers leave them out. For that one must know where a journal ended before a record
-   (`ends`); where that was not seen it is asked of the store. Has the store gone past the record, then the store's rows
-   tell which of its events count, and are not deleted since. Is it behind what was forgotten, the log is read again.
+3. Forks are left out, as readers leave them out. That needs the end of a journal before a record; if it was not seen it
+   is read from the store. If the store has passed the record, the store's rows show which of its events count and are
+   not deleted since. If the store is behind what was forgotten, the log is read again.
 4. Memory: a page of the store, what one poll brings, and the ends of `max_journals` journals.
 
 Failure table:
 
 | what happens                               | what follows                                                        |
 |---|---|
-| the application dies                       | it goes on from the checkpoint it has stored                        |
-| the store or Kafka does not answer         | it is tried again from the last event given, then raised            |
+| the application dies                       | it continues from the checkpoint it has stored                      |
+| the store or Kafka does not answer         | retried from the last event given, then raised                      |
 | replication is behind, or down             | nothing: the log has the rest. After a start, what the store lacks  |
 |                                            | is read once more to learn the ends, and not shown                  |
-| the log begins above the checkpoint        | a walk over the store for what is missing; `RecordsLostError` if    |
+| the log begins above the checkpoint        | a scan of the store for what is missing; `RecordsLostError` if      |
 |                                            | that is not replicated either                                       |
-| a record cannot be read, or the store has  | `on_damaged` is told and the record, or the journal in the store,   |
-| parked its journal                         | is passed over for good; without it, `DamagedRecordError`, and so   |
-|                                            | again after every start                                             |
+| a record cannot be read, or the store has  | `on_damaged` is called and the record, or the journal in the store, |
+| parked its journal                         | is skipped for good; without it `DamagedRecordError`, again after   |
+|                                            | every start                                                         |
 | partitions are added                       | they are found within some seconds and read from their beginning    |
 | a store without transactions purges a      | an event of the purged life may come; a fork too, while it is       |
 | journal at this very moment                | under way                                                           |
@@ -63,161 +67,6 @@ from inorder.model.errors import (
 )
 from inorder.model.journal import EventRecord, Key, SeqNr
 
-# How far a subscription has come, as a small JSON value that an application keeps beside what it made of the events.
-#
-# There are two kinds. On the log: everything up to an offset of each partition is done, and perhaps some events of the
-# record after it. In the store: a walk over its journals, one after another in the order of their ids, shows the events
-# above the offsets that are done, up to those that the store had when the walk began.
-
-Offsets = Mapping[int, int]
-"""By partition, the last offset; a partition that is missing has none."""
-
-
-@dataclass(frozen=True, slots=True)
-class PartialRecord:
-    """A record of the log whose events up to a number are done."""
-
-    offset: int
-    seq_nr: SeqNr
-
-
-@dataclass(frozen=True, slots=True)
-class StoreScan:
-    """A walk over the store's journals: those before `id` are done, and of it the events up to `seq_nr`."""
-
-    to: Offsets
-    id: str = ""
-    seq_nr: SeqNr = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """Where a subscription goes on."""
-
-    topic: str
-    done: Offsets = field(default_factory=dict)
-    begun: Mapping[int, PartialRecord] = field(default_factory=dict)
-    walk: StoreScan | None = None
-
-    @property
-    def is_beginning(self) -> bool:
-        """Whether nothing was shown yet."""
-        return not (self.done or self.begun or self.walk)
-
-    def includes(self, record: EventRecord) -> bool:
-        """Whether an event was shown before, by its place in the log."""
-        place = record.partition_offset
-        if place.offset <= self.done.get(place.partition, -1):
-            return True
-        begun = self.begun.get(place.partition)
-        return begun is not None and place.offset == begun.offset and record.seq_nr <= begun.seq_nr
-
-    def after_walk(self) -> Checkpoint:
-        """The checkpoint when the walk is over: what it has covered is done."""
-        to = {} if self.walk is None else self.walk.to
-        done = {**self.done, **to}
-        begun = {part: begun for part, begun in self.begun.items() if begun.offset > done.get(part, -1)}
-        return Checkpoint(self.topic, done, begun)
-
-    def to_json(self) -> dict[str, Any]:
-        """As a value that any JSON column takes.
-
-        >>> Checkpoint("journal", {0: 41}, {0: PartialRecord(42, 3)}).to_json()
-        {'topic': 'journal', 'done': {'0': 41}, 'begun': {'0': {'offset': 42, 'seq_nr': 3}}}
-        """
-        value: dict[str, Any] = {"topic": self.topic, "done": _json_offsets(self.done)}
-        if self.begun:
-            value["begun"] = {str(part): asdict(begun) for part, begun in self.begun.items()}
-        if self.walk is not None:
-            value["walk"] = {"to": _json_offsets(self.walk.to), "id": self.walk.id, "seq_nr": self.walk.seq_nr}
-        return value
-
-    @classmethod
-    def from_json(cls, value: Any, topic: str) -> Checkpoint:
-        """The checkpoint of a value, None for the beginning; `ValidationError` if it is none, or another topic's."""
-        if value is None:
-            return cls(topic)
-        try:
-            found = cls(str(value["topic"]), _read_offsets(value["done"]), _read_partial(value), _read_scan(value))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            hint = "Give what a subscription gave as `checkpoint`, or None to begin at the first event."
-            raise ValidationError("checkpoint", f"{_shorten(value)} is none ({error!r}).", hint=hint) from error
-        if found.topic != topic:
-            hint = f"Subscribe to {found.topic!r}, or begin with None."
-            raise ValidationError("checkpoint", f"it is of topic {found.topic!r}, not of {topic!r}.", hint=hint)
-        return found
-
-
-class CheckpointTracker:
-    """A checkpoint on the log that moves on, record by record."""
-
-    def __init__(self, at: Checkpoint) -> None:
-        self._topic = at.topic
-        self._done = dict(at.done)
-        self._begun = dict(at.begun)
-
-    def has(self, partition: int, offset: int) -> bool:
-        """Whether all events of a record are done."""
-        return offset <= self._done.get(partition, -1)
-
-    def position(self) -> Checkpoint:
-        """The checkpoint now."""
-        return Checkpoint(self._topic, dict(self._done), dict(self._begun))
-
-    def after(
-        self, partition: int, offset: int, events: Sequence[EventRecord]
-    ) -> Iterator[tuple[EventRecord, Checkpoint]]:
-        """Each event of the next record with the checkpoint after it, those left out that are done."""
-        begun = self._begun.pop(partition, None)
-        if begun is not None and begun.offset == offset:
-            events = [event for event in events if event.seq_nr > begun.seq_nr]
-        if len(events) > 1:
-            before, others = dict(self._done), self._begun
-            for event in events[:-1]:
-                position = Checkpoint(self._topic, before, {**others, partition: PartialRecord(offset, event.seq_nr)})
-                yield event, position
-        self._done[partition] = offset
-        if events:
-            yield events[-1], self.position()
-
-
-def _json_offsets(offsets: Offsets) -> dict[str, int]:
-    # JSON knows no other keys than text.
-    return {str(partition): offset for partition, offset in offsets.items()}
-
-
-def _read_offsets(value: Any) -> dict[int, int]:
-    return {int(partition): _read_number(offset) for partition, offset in value.items()}
-
-
-def _read_partial(value: Any) -> dict[int, PartialRecord]:
-    found = value.get("begun") or {}
-    return {
-        int(part): PartialRecord(_read_number(each["offset"]), _read_number(each["seq_nr"]))
-        for part, each in found.items()
-    }
-
-
-def _read_scan(value: Any) -> StoreScan | None:
-    found = value.get("walk")
-    return (
-        None
-        if found is None
-        else StoreScan(_read_offsets(found["to"]), str(found["id"]), _read_number(found["seq_nr"]))
-    )
-
-
-def _read_number(value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"{value!r} is not a whole number from 0 on")
-    return value
-
-
-def _shorten(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 100 else f"{text[:100]}…"
-
-
 PAGE: Final = 256
 POLL_SECONDS: Final = 0.2
 PAUSE_SECONDS: Final = 0.5
@@ -226,7 +75,7 @@ LOOK_FOR_PARTITIONS_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """An event, and where the subscription is once it is dealt with."""
+    """An event, and the position of the subscription after it."""
 
     key: Key
     record: EventRecord
@@ -234,19 +83,17 @@ class Subscribed:
 
     @property
     def checkpoint(self) -> dict[str, Any]:
-        """The JSON value to be stored with what was made of the event."""
+        """The JSON value to store with the effect of the event."""
         return self.position.to_json()
 
 
 class _Taking(NamedTuple):
-    """What is kept while records of the log are taken."""
-
-    progress: CheckpointTracker
-    counting: EventFilter
+    tracker: CheckpointTracker
+    filter: EventFilter
 
 
 class Subscription:
-    """An endless iterator of events; whoever follows it is one thread, and any thread may close it."""
+    """An endless iterator of events; one thread iterates, and any thread may close it."""
 
     def __init__(
         self,
@@ -282,7 +129,7 @@ class Subscription:
             yield from batch
 
     def batches(self) -> Generator[list[Subscribed], None, None]:
-        """The same events in lists, as many as are at hand and no more than a page."""
+        """The same events in lists, as many as are available and at most a page."""
         batch: list[Subscribed] = []
         try:
             with closing(self._events()) as events:
@@ -293,7 +140,7 @@ class Subscription:
                         yield batch
                         batch = []
         except InorderError:
-            # What came before the failure is not to be lost: the next start would fail in the same place.
+            # What came before the failure must not be lost: the next start would fail in the same place.
             if batch:
                 yield batch
             raise
@@ -309,14 +156,14 @@ class Subscription:
         self.close()
 
     def _events(self) -> Generator[Subscribed | None, None, None]:
-        """The events, and None where nothing more is at hand for now."""
+        """The events, and None when nothing more is available for now."""
         while not self._stop.is_set():
             try:
-                for event in self._walked_and_followed():
+                for event in self._scan_and_follow():
                     self._patience.renew()
                     yield event
             except RecordsLostError as lost:
-                self._walk_instead(lost)
+                self._scan_instead(lost)
             except TopicUnavailableError:
                 raise
             except TransientError as error:
@@ -325,16 +172,16 @@ class Subscription:
             else:
                 return
 
-    def _walked_and_followed(self) -> Iterator[Subscribed | None]:
+    def _scan_and_follow(self) -> Iterator[Subscribed | None]:
         with closing(self._log.tail(self._topic)) as tail:
             if self._at.is_beginning:
-                self._at = replace(self._at, walk=self._walk_to_replicated(tail.partitions()))
-            if self._at.walk is not None:
-                yield from self._walked()
-            while not self._stop.is_set() and (yield from self._followed(tail)):
-                pass  # again, with the partitions that were added
+                self._at = replace(self._at, scan=self._new_scan(tail.partitions()))
+            if self._at.scan is not None:
+                yield from self._scan()
+            while not self._stop.is_set() and (yield from self._follow(tail)):
+                pass  # again, with the added partitions
 
-    def _walked(self) -> Iterator[Subscribed]:
+    def _scan(self) -> Iterator[Subscribed]:
         for key, record, position in scan_store(self._store, self._at, self._on_damaged):
             self._at = position
             self._patience.renew()
@@ -342,17 +189,17 @@ class Subscription:
                 yield Subscribed(key, record, position)
             if self._stop.is_set():
                 return
-        self._at = self._at.after_walk()
+        self._at = self._at.after_scan()
 
-    def _followed(self, tail: TopicTail) -> Generator[Subscribed | None, None, bool]:
-        """Follows the log; ends with True if the topic has other partitions now."""
+    def _follow(self, tail: TopicTail) -> Generator[Subscribed | None, None, bool]:
+        """Follows the log; returns True if the topic has other partitions now."""
         partitions = tail.partitions()
-        taking = _Taking(CheckpointTracker(self._at), self._counting())
+        taking = _Taking(CheckpointTracker(self._at), self._new_filter())
         tail.start({partition: self._start(partition) for partition in partitions})
         heard = looked = self._clock()
         while not self._stop.is_set():
             polled = tail.poll(POLL_SECONDS if self._idle is None else min(POLL_SECONDS, self._idle))
-            yield from self._taken(taking, polled)
+            yield from self._take(taking, polled)
             now = self._clock()
             heard = now if polled else heard
             if self._idle is not None and now - heard >= self._idle:
@@ -363,50 +210,50 @@ class Subscription:
                     return True
         return False
 
-    def _taken(self, taking: _Taking, polled: Mapping[int, Sequence[LogRecord]]) -> Iterator[Subscribed | None]:
+    def _take(self, taking: _Taking, polled: Mapping[int, Sequence[LogRecord]]) -> Iterator[Subscribed | None]:
         for partition, records in polled.items():
             for record in records:
-                for event in self._shown(taking, partition, record):
+                for event in self._show(taking, partition, record):
                     self._at = event.position
                     yield event
-        self._at = taking.progress.position()
+        self._at = taking.tracker.position()
         yield None
 
-    def _shown(self, taking: _Taking, partition: int, record: LogRecord) -> Iterator[Subscribed]:
-        if taking.progress.has(partition, record.offset):
-            taking.counting.learn(partition, record)
+    def _show(self, taking: _Taking, partition: int, record: LogRecord) -> Iterator[Subscribed]:
+        if taking.tracker.has(partition, record.offset):
+            taking.filter.learn(partition, record)
             return
         try:
-            counted = taking.counting.counted(partition, record)
+            counted = taking.filter.filter(partition, record)
         except DamagedRecordError as error:
             self._on_damaged(error)
             counted = []
-        for event, position in taking.progress.after(partition, record.offset, counted):
+        for event, position in taking.tracker.after(partition, record.offset, counted):
             yield Subscribed(key_of(record.key or b"", self._topic), event, position)
 
-    def _counting(self) -> EventFilter:
+    def _new_filter(self) -> EventFilter:
         ends = JournalEnds(self._max_journals)
         return EventFilter(self._log, self._store, self._topic, ends, self._deadline, self._on_fork)
 
     def _start(self, partition: int) -> int:
-        """Where to begin: at what comes next, or before, where the store does not know the ends of journals there."""
+        """Where to begin: at the next record, or earlier, if the store does not have the ends of journals there."""
         replicated = self._store.offset(self._topic, partition)
         return min(self._at.done.get(partition, -1), -1 if replicated is None else replicated) + 1
 
-    def _walk_to_replicated(self, partitions: Sequence[int]) -> StoreScan | None:
+    def _new_scan(self, partitions: Sequence[int]) -> StoreScan | None:
         offsets = {partition: self._store.offset(self._topic, partition) for partition in partitions}
         done = self._at.done
         to = {part: offset for part, offset in offsets.items() if offset is not None and offset > done.get(part, -1)}
         return StoreScan(to) if to else None
 
-    def _walk_instead(self, lost: RecordsLostError) -> None:
-        """What the log has lost may be in the store; if it is missing after a walk too, the loss is real."""
+    def _scan_instead(self, lost: RecordsLostError) -> None:
+        """What the log has lost may be in the store; if it is missing after a scan too, the loss is real."""
         with closing(self._log.tail(self._topic)) as tail:
-            found = self._walk_to_replicated(tail.partitions())
+            found = self._new_scan(tail.partitions())
         if found is None or lost.wanted == self._missed:
             raise lost
         self._missed = lost.wanted
-        self._at = replace(self._at, walk=found)
+        self._at = replace(self._at, scan=found)
 
     def _pause_or_raise(self, error: TransientError) -> None:
         try:
@@ -423,14 +270,12 @@ def _raise(error: DamagedRecordError) -> None:
     raise error
 
 
-# A walk over the journals of a store, in the order of their ids, that can be taken up again at any event.
-
 IDS_AT_ONCE: Final = 100_000
-"""Stores give ids in any order, so each look at all of them takes the next so many."""
+"""Stores return ids in any order, so each pass over all of them takes the next ones in order."""
 
 
 class ScannedEvent(NamedTuple):
-    """An event that the walk has come to, None at the end of a journal, and the checkpoint after it."""
+    """An event that the scan has reached, None at the end of a journal, and the checkpoint after it."""
 
     key: Key
     record: EventRecord | None
@@ -444,11 +289,11 @@ def scan_store(
     *,
     ids_at_once: int = IDS_AT_ONCE,
 ) -> Iterator[ScannedEvent]:
-    """The events above `start.done` and up to `start.walk.to`, journal after journal.
+    """The events above `start.done` and up to `start.scan.to`, journal after journal; resumes at any event.
 
-    A journal that the store cannot show is told to `on_damaged`, and passed over if that returns.
+    For a journal that is parked `on_damaged` is called, and the journal is skipped if that returns.
     """
-    at = start.walk
+    at = start.scan
     if at is None:
         return
     if at.id:
@@ -477,10 +322,161 @@ def _scan_journal(
                 place = record.partition_offset
                 if place.offset <= at.to.get(place.partition, -1) and not start.includes(record):
                     at = replace(at, seq_nr=record.seq_nr)
-                    yield ScannedEvent(key, record, replace(start, walk=at))
-    yield ScannedEvent(key, None, replace(start, walk=at))
+                    yield ScannedEvent(key, record, replace(start, scan=at))
+    yield ScannedEvent(key, None, replace(start, scan=at))
 
 
 def _has_more(head: JournalHead, start: Checkpoint) -> bool:
     last = head.partition_offset
     return last.offset > start.done.get(last.partition, -1)
+
+
+Offsets = Mapping[int, int]
+"""By partition, the last offset; a partition that is missing has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartialRecord:
+    """A record of the log whose events up to a number are done."""
+
+    offset: int
+    seq_nr: SeqNr
+
+
+@dataclass(frozen=True, slots=True)
+class StoreScan:
+    """A scan of the store's journals: those before `id` are done, and of that one the events up to `seq_nr`."""
+
+    to: Offsets
+    id: str = ""
+    seq_nr: SeqNr = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Where a subscription continues."""
+
+    topic: str
+    done: Offsets = field(default_factory=dict)
+    begun: Mapping[int, PartialRecord] = field(default_factory=dict)
+    scan: StoreScan | None = None
+
+    @property
+    def is_beginning(self) -> bool:
+        """Whether nothing was shown yet."""
+        return not (self.done or self.begun or self.scan)
+
+    def includes(self, record: EventRecord) -> bool:
+        """Whether an event was shown before, by its place in the log."""
+        place = record.partition_offset
+        if place.offset <= self.done.get(place.partition, -1):
+            return True
+        begun = self.begun.get(place.partition)
+        return begun is not None and place.offset == begun.offset and record.seq_nr <= begun.seq_nr
+
+    def after_scan(self) -> Checkpoint:
+        """The checkpoint after the scan: what it has covered is done."""
+        to = {} if self.scan is None else self.scan.to
+        done = {**self.done, **to}
+        begun = {part: begun for part, begun in self.begun.items() if begun.offset > done.get(part, -1)}
+        return Checkpoint(self.topic, done, begun)
+
+    def to_json(self) -> dict[str, Any]:
+        """A value for any JSON column.
+
+        >>> Checkpoint("journal", {0: 41}, {0: PartialRecord(42, 3)}).to_json()
+        {'topic': 'journal', 'done': {'0': 41}, 'begun': {'0': {'offset': 42, 'seq_nr': 3}}}
+        """
+        value: dict[str, Any] = {"topic": self.topic, "done": _json_offsets(self.done)}
+        if self.begun:
+            value["begun"] = {str(part): asdict(begun) for part, begun in self.begun.items()}
+        if self.scan is not None:
+            value["walk"] = {"to": _json_offsets(self.scan.to), "id": self.scan.id, "seq_nr": self.scan.seq_nr}
+        return value
+
+    @classmethod
+    def from_json(cls, value: Any, topic: str) -> Checkpoint:
+        """Parses a value, None for the beginning; raises `ValidationError` if it is invalid, or of another topic."""
+        if value is None:
+            return cls(topic)
+        try:
+            found = cls(str(value["topic"]), _read_offsets(value["done"]), _read_partial(value), _read_scan(value))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            hint = "Pass the `checkpoint` of an event of a subscription, or None to begin at the first event."
+            raise ValidationError(
+                "checkpoint", f"{_shorten(value)} is not a checkpoint ({error!r}).", hint=hint
+            ) from error
+        if found.topic != topic:
+            hint = f"Subscribe to {found.topic!r}, or begin with None."
+            raise ValidationError("checkpoint", f"it is of topic {found.topic!r}, not of {topic!r}.", hint=hint)
+        return found
+
+
+class CheckpointTracker:
+    """A checkpoint on the log that advances record by record."""
+
+    def __init__(self, at: Checkpoint) -> None:
+        self._topic = at.topic
+        self._done = dict(at.done)
+        self._begun = dict(at.begun)
+
+    def has(self, partition: int, offset: int) -> bool:
+        """Whether all events of a record are done."""
+        return offset <= self._done.get(partition, -1)
+
+    def position(self) -> Checkpoint:
+        """The checkpoint now."""
+        return Checkpoint(self._topic, dict(self._done), dict(self._begun))
+
+    def after(
+        self, partition: int, offset: int, events: Sequence[EventRecord]
+    ) -> Iterator[tuple[EventRecord, Checkpoint]]:
+        """Each event of the next record that is not done, with the checkpoint after it."""
+        begun = self._begun.pop(partition, None)
+        if begun is not None and begun.offset == offset:
+            events = [event for event in events if event.seq_nr > begun.seq_nr]
+        if len(events) > 1:
+            before, others = dict(self._done), self._begun
+            for event in events[:-1]:
+                position = Checkpoint(self._topic, before, {**others, partition: PartialRecord(offset, event.seq_nr)})
+                yield event, position
+        self._done[partition] = offset
+        if events:
+            yield events[-1], self.position()
+
+
+def _json_offsets(offsets: Offsets) -> dict[str, int]:
+    # Keys of JSON objects are strings.
+    return {str(partition): offset for partition, offset in offsets.items()}
+
+
+def _read_offsets(value: Any) -> dict[int, int]:
+    return {int(partition): _read_number(offset) for partition, offset in value.items()}
+
+
+def _read_partial(value: Any) -> dict[int, PartialRecord]:
+    found = value.get("begun") or {}
+    return {
+        int(part): PartialRecord(_read_number(each["offset"]), _read_number(each["seq_nr"]))
+        for part, each in found.items()
+    }
+
+
+def _read_scan(value: Any) -> StoreScan | None:
+    found = value.get("walk")
+    return (
+        None
+        if found is None
+        else StoreScan(_read_offsets(found["to"]), str(found["id"]), _read_number(found["seq_nr"]))
+    )
+
+
+def _read_number(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r} is not a whole number from 0 on")
+    return value
+
+
+def _shorten(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:100]}…"

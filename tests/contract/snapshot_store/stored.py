@@ -55,7 +55,9 @@ class Stored:
         """Lets the store catch up, or replays from an offset."""
         offset = self._store.offset(self.key.topic, 0)
         start = first if first is not None else 0 if offset is None else offset + 1
-        records = self.log.lying(self.key.topic, 0, start, self.log.end(self.key.topic, 0) if end is None else end)
+        records = self.log.records_between(
+            self.key.topic, 0, start, self.log.end(self.key.topic, 0) if end is None else end
+        )
         batch = Slice(
             self.key.topic,
             0,

@@ -173,7 +173,7 @@ def test_an_expiry_is_a_duration(topic: Topic, append: Any) -> None:
     assert (ran.code, "write it as `30 days`" in ran.stderr) == (2, True)
     assert topic.log.end(TOPIC, 0) == 0
     assert append('{"seq_nr": 1}', options=("--expire-after", "30 days")).code == 0
-    assert b'"expireAfter":"30 days"' in (topic.log.lying(TOPIC, 0, 0, 1)[0].value or b"")
+    assert b'"expireAfter":"30 days"' in (topic.log.records_between(TOPIC, 0, 0, 1)[0].value or b"")
 
 
 def test_a_damaged_record_is_told_with_its_coordinates_and_other_journals_are_read(topic: Topic, run: Run) -> None:

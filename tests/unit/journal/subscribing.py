@@ -117,7 +117,7 @@ def fold(topic: Topic) -> tuple[set[Place], set[Place]]:
     left: dict[str, list[Place]] = {}
     ends: dict[str, int] = {}
     for partition in range(topic.partitions):
-        for record in topic.log.lying(TOPIC, partition, 0, topic.log.end(TOPIC, partition)):
+        for record in topic.log.records_between(TOPIC, partition, 0, topic.log.end(TOPIC, partition)):
             id = (record.key or b"").decode()
             try:
                 action = action_of(record, TOPIC, partition)

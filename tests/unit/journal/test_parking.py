@@ -62,7 +62,7 @@ def test_a_walk_over_all_journals_meets_one_whose_first_record_is_damaged(world:
     world.topic.append("b", 1)
     world.flush()
     assert (sorted(world.store.ids(TOPIC)), world.store.head(key("a"))) == (["a", "b"], None)
-    start, met = Checkpoint(TOPIC, walk=StoreScan({0: 1})), list[DamagedRecordError]()
+    start, met = Checkpoint(TOPIC, scan=StoreScan({0: 1})), list[DamagedRecordError]()
     walked = [each.key.id for each in scan_store(world.store, start, met.append) if each.record]
     assert (walked, [error.offset for error in met]) == (["b"], [0])
 

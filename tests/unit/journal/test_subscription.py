@@ -284,7 +284,7 @@ def test_a_walk_takes_ids_some_at_a_time() -> None:
         topic.append(id, 1)
     topic.replicate()
     walked = scan_store(
-        topic.store, Checkpoint(TOPIC, walk=StoreScan({0: 7})), lambda error: pytest.fail(str(error)), ids_at_once=3
+        topic.store, Checkpoint(TOPIC, scan=StoreScan({0: 7})), lambda error: pytest.fail(str(error)), ids_at_once=3
     )
     assert [each.key.id for each in walked if each.record] == list("abcdefgh")
 

@@ -1,4 +1,4 @@
-"""A row of the table `journal` as an event: what all stores share of it."""
+"""Rows of the tables `journal`, `quarantine` and `snapshot` as values: what all stores share."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def stored_event(
     payload_bin: bytes | None,
     headers: Mapping[str, str],
 ) -> EventRecord:
-    """The event of a row; raises `PermanentError` where its columns contradict each other."""
+    """The event of a row; raises `PermanentError` if its columns contradict each other."""
     payload = decode_payload(PayloadColumns(payload_type, payload_txt, payload_bin))
     return EventRecord(
         Event(seq_nr, payload, frozenset(tags or ())),
@@ -65,7 +65,7 @@ def stored_event(
 
 
 class EventColumns(NamedTuple):
-    """The columns of an event's row, but for those that place it; as `stored_event` takes them back."""
+    """The columns of an event's row after its key, in the order of `stored_event`."""
 
     partition: int
     offset: int
@@ -80,7 +80,6 @@ class EventColumns(NamedTuple):
 
 
 def event_columns(record: EventRecord) -> EventColumns:
-    """What is stored of an event."""
     payload = encode_payload(record.event.payload)
     return EventColumns(
         record.partition_offset.partition,
@@ -105,26 +104,23 @@ def require_unique(key: Key, before: SeqNr, seq_nr: SeqNr) -> None:
         )
 
 
-# Events of one append, and often of a whole journal, have the same; parsing it again would be most of a read.
+# Events of one append, and often of a whole journal, share it; parsing it for each would dominate a read.
 @lru_cache(maxsize=256)
 def _metadata(column: str | None) -> RecordMetadata:
     return decode_metadata(column)
 
 
-# A row of the table `quarantine` as a record, byte for byte as it came: what all stores share of it.
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def header_column(record: LogRecord) -> str:
-    """The headers as JSON, values in base64: they may hold anything, and a name may come twice."""
+    """The headers as JSON, values in base64: they may hold any bytes, and a name may occur twice."""
     return json.dumps(
         [(name, None if value is None else base64.b64encode(value).decode()) for name, value in record.headers]
     )
 
 
 def time_column(record: LogRecord) -> datetime | None:
-    """When the record was written, if Kafka knows."""
     return None if record.timestamp_ms is None else timestamp_of(record)
 
 
@@ -139,17 +135,13 @@ def quarantined_of(
     value: bytes | None,
     headers: str,
 ) -> Quarantined:
-    """The record of a row."""
     time = None if timestamp is None else (timestamp - _EPOCH) // timedelta(milliseconds=1)
     found = tuple((name, None if text is None else base64.b64decode(text)) for name, text in json.loads(headers))
     return Quarantined(Key(id, topic), partition, reason, LogRecord(offset, time, key, value, found))
 
 
-# A row of the table `snapshot` as a snapshot: what all stores share of it.
-
-
 class SnapshotColumns(NamedTuple):
-    """The columns of a snapshot's row, but for those that place it; as `stored_snapshot` takes them back."""
+    """The columns of a snapshot's row after its key, as `stored_snapshot` takes them."""
 
     seq_nr: SeqNr
     timestamp: datetime
@@ -162,7 +154,7 @@ class SnapshotColumns(NamedTuple):
 
 
 def snapshot_columns(snapshot: Snapshot) -> SnapshotColumns:
-    """What is stored of a snapshot; `ValidationError` for what JSON cannot carry."""
+    """The columns of a snapshot; raises `ValidationError` for what JSON cannot carry."""
     if isinstance(snapshot.payload, str):
         utf8("payload", snapshot.payload)
     metadata = None if snapshot.metadata is None else json_bytes(snapshot.metadata).decode()
@@ -171,7 +163,7 @@ def snapshot_columns(snapshot: Snapshot) -> SnapshotColumns:
 
 
 def stored_snapshot(columns: SnapshotColumns) -> Snapshot:
-    """The snapshot of a row; raises `PermanentError` where its columns contradict each other."""
+    """The snapshot of a row; raises `PermanentError` if its columns contradict each other."""
     payload = PayloadColumns(columns.payload_type, columns.payload_txt, columns.payload_bin)
     return Snapshot(
         columns.seq_nr,
@@ -194,7 +186,7 @@ def _stored_metadata(column: str | None) -> object:
 
 
 def encode_metadata(metadata: RecordMetadata) -> str:
-    """The text of the column.
+    """The text of the column `metadata`.
 
     >>> encode_metadata(RecordMetadata())
     '{"header":{},"payload":{}}'
@@ -222,7 +214,7 @@ def _header(content: Mapping[str, object]) -> object:
 
 
 class PayloadColumns(NamedTuple):
-    """All are None where there is no payload."""
+    """A payload as the columns `payload_type`, `payload_txt` and `payload_bin`; all are None without a payload."""
 
     type: str | None = None
     text: str | None = None
@@ -230,7 +222,7 @@ class PayloadColumns(NamedTuple):
 
 
 def encode_payload(payload: Payload) -> PayloadColumns:
-    """What is stored of a payload.
+    """The columns of a payload.
 
     >>> encode_payload({"key": "value"})
     PayloadColumns(type='json', text='{"key":"value"}', binary=None)
@@ -246,9 +238,9 @@ def encode_payload(payload: Payload) -> PayloadColumns:
 
 
 def decode_payload(columns: PayloadColumns) -> Payload:
-    """The payload that is stored; an unknown type is read as binary, and bytes that are missing as none.
+    """The payload of the columns; an unknown type is read as binary, and missing bytes as no bytes.
 
-    Raises `PermanentError` where type and column do not fit.
+    Raises `PermanentError` if type and column do not match.
     """
     if columns.type is None:
         return None

@@ -18,7 +18,7 @@ def batch(*rows: tuple[str | None, int | None], **more: pa.Array) -> pa.RecordBa
 
 
 def run(task: AppendTask, records: pa.RecordBatch) -> int:
-    return sum(errand() for errand in task.errands(group_events(records)))
+    return sum(append() for append in task.appends(group_events(records)))
 
 
 def test_events_are_grouped_by_journal_in_their_order() -> None:
