@@ -14,15 +14,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from time import perf_counter
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol
 
 from inorder.engines.slice_work import Measures
-
-T = TypeVar("T")
 
 BOUNDS: Final = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0,
@@ -139,58 +135,20 @@ def spreads(figures: Mapping[str, int], name: str, bounds: Iterable[float] = BOU
     return {word: Spread(tuple(found), totals[word]) for word, found in counts.items()}
 
 
-# Reporting within one process: how long something took, and how many there were.
+# What measured parts tell: how long something took, and how many there were.
 #
-# The parts know nothing about Prometheus. `journal/measuring.py` gives each name its meaning; a name that it does not
-# know is a programming error and is raised. Labels are names of topics and words of ours, never keys or ids.
+# The parts know nothing about Prometheus. `observe/journal_metrics.py` gives each name its meaning; a name that it does
+# not know is an error of ours and is raised. Labels are names of topics and words of ours, never keys or ids.
 
 
 class Meter(Protocol):
-    """Receives figures; called from any thread, often, so it must be quick and never wait."""
+    """Hears figures; called from any thread, often, so it must be quick and never wait."""
 
-    def took(self, name: str, seconds: float, *labels: str) -> None: ...
+    def took(self, name: str, seconds: float, *labels: str) -> None:
+        """Something has taken so long."""
 
-    def add(self, name: str, number: float, *labels: str) -> None: ...
-
-
-@contextmanager
-def timed(report: Callable[[float], None]) -> Iterator[None]:
-    """Passes the seconds that the block takes to `report`, whether it succeeds or fails."""
-    began = perf_counter()
-    try:
-        yield
-    finally:
-        report(perf_counter() - began)
-
-
-def timed_stream(
-    source: Iterator[T], report: Callable[[float, int, bool], None], *, spent: float = 0.0
-) -> Generator[T, None, None]:
-    """The same stream; at its end `report` gets the seconds waited for it, its items, and whether it succeeded.
-
-    A reader that stops early succeeds. `spent` is what was waited for before the stream began.
-    """
-    items, is_success = 0, False
-    try:
-        while True:
-            began = perf_counter()
-            try:
-                item = next(source)
-            except StopIteration:
-                is_success = True
-                return
-            finally:
-                spent += perf_counter() - began
-            items += 1
-            yield item
-    except GeneratorExit:
-        is_success = True
-        raise
-    finally:
-        close = getattr(source, "close", None)
-        if close is not None:
-            close()
-        report(spent, items, is_success)
+    def add(self, name: str, number: float, *labels: str) -> None:
+        """There were so many more."""
 
 
 class _Silent:
@@ -202,4 +160,4 @@ class _Silent:
 
 
 SILENT: Final[Meter] = _Silent()
-"""Discards everything."""
+"""Where nobody wants to know."""

@@ -21,13 +21,14 @@ from types import TracebackType
 from typing import Final, Self
 from uuid import uuid4
 
-from inorder.engines.measures import SILENT, Meter, timed_stream
+from inorder.engines.measures import SILENT, Meter
 from inorder.journal.action import Action, Append, Delete, Mark, Purge, check_expire_after
 from inorder.journal.codec import RecordSender, action_of, action_record, append_record
 from inorder.journal.life import Life
 from inorder.journal.reading.reader import JournalReader, Moment, wait_for_place
 from inorder.journal.snapshots import JournalSnapshots, MarkedMoment, Recovery, SnapshotHistory
 from inorder.journal.stores.ports import EventualJournal, JournalLog, Window
+from inorder.journal.timing import timed_stream
 from inorder.model.deadline import Deadline
 from inorder.model.errors import (
     ConfigurationError,

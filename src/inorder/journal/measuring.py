@@ -43,9 +43,10 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from inorder.database.pool import OnLent
-from inorder.engines.measures import BOUNDS, SILENT, Meter, timed, timed_stream
+from inorder.engines.measures import BOUNDS, SILENT, Meter
 from inorder.journal.reading.topic_cache import HeadCacheReading
 from inorder.journal.stores.ports import EventualJournal, JournalHead
+from inorder.journal.timing import timed, timed_stream
 from inorder.model.journal import EventRecord, Key, SeqNr
 
 _TIMES: Final = {

@@ -30,13 +30,14 @@ from datetime import timedelta
 from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
-from inorder.engines.measures import Tally, timed
+from inorder.engines.measures import Tally
 from inorder.journal.action import Append, Delete, Mark, Purge
 from inorder.journal.replication.actions import JournalOutcome, SliceActions
 from inorder.journal.replication.store_port import (
     Quarantined,
 )
 from inorder.journal.stores.ports import JournalHead
+from inorder.journal.timing import timed
 
 T = TypeVar("T")
 P = ParamSpec("P")
