@@ -25,7 +25,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final, ParamSpec, Protocol, Self, TypeVar
 
-from inorder.journal.client import Journal, Journals
+from inorder.journal.client import Journal, JournalClient
 from inorder.journal.subscription import Subscribed, Subscription
 from inorder.model.errors import DamagedRecordError, InorderError
 from inorder.model.journal import (
@@ -63,10 +63,10 @@ class Subscribe(Protocol):
         """A subscription; nothing is read before it is iterated."""
 
 
-class AsyncJournals:
-    """The journals of a synchronous `Journals`; used by one event loop, which owns and closes it."""
+class AsyncJournalClient:
+    """The journals of a synchronous `JournalClient`; used by one event loop, which owns and closes it."""
 
-    def __init__(self, journals: Journals, subscribe: Subscribe, *, threads: int = THREADS) -> None:
+    def __init__(self, journals: JournalClient, subscribe: Subscribe, *, threads: int = THREADS) -> None:
         self._journals = journals
         self._subscribe = subscribe
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="inorder-async-journal")

@@ -5,8 +5,8 @@ writer at a time; if it has two, the first one's events count and the other's ar
 
 Appending the same events again after an error is safe: numbers that are already taken do not count twice.
 
-Each verb reports its latency, its result and its events to `Journals.meter`: a delete, which looks up the pointer, is
-one delete; a read takes as long as its reader waited for it, not what the reader did in between.
+Each verb reports its latency, its result and its events to `JournalClient.meter`: a delete, which looks up the pointer,
+is one delete; a read takes as long as its reader waited for it, not what the reader did in between.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from inorder.model.message import Limits, Record
 _NO_HEADERS: Mapping[str, str] = {}
 
 
-class Journals:
+class JournalClient:
     """All journals of a log and a store; safe for use by many threads."""
 
     def __init__(
@@ -128,7 +128,7 @@ class Journals:
 
 
 class Journal:
-    def __init__(self, journals: Journals, key: Key) -> None:
+    def __init__(self, journals: JournalClient, key: Key) -> None:
         self._journals = journals
         self.key = key
 
@@ -266,7 +266,7 @@ class Journal:
         journals = self._journals
         if journals.snapshot_history is None:
             raise ConfigurationError(
-                "These journals have no snapshot store.", hint="Pass `snapshot_history` to `Journals`."
+                "These journals have no snapshot store.", hint="Pass `snapshot_history` to `JournalClient`."
             )
         return JournalSnapshots(
             self.key, journals.snapshot_history, self._mark_moment, journals.reader, journals.deadline
@@ -354,7 +354,7 @@ MAX_BYTES: Final = 256 * 1024
 """Limits of one append: it is one Kafka record, and brokers refuse large ones."""
 
 
-def append_missing(journals: Journals, key: Key, events: Sequence[Event]) -> int:
+def append_missing(journals: JournalClient, key: Key, events: Sequence[Event]) -> int:
     """Appends those events, in ascending order, that the journal lacks; returns how many.
 
     A task that is run again brings the events that it brought before, and the journal's end says how far it got. What
@@ -383,12 +383,12 @@ def split_events(events: Sequence[Event]) -> Iterator[Sequence[Event]]:
         yield events[first:]
 
 
-def _read_life(journals: Journals, key: Key) -> Life | None:
+def _read_life(journals: JournalClient, key: Key) -> Life | None:
     mark = journals.send(key, Mark(str(uuid4()), *journals.sender))
     return journals.reader.moment(key, mark, MAX_SEQ_NR).plan.life
 
 
-def _require_present(journals: Journals, key: Key, life: Life | None, events: Sequence[Event]) -> None:
+def _require_present(journals: JournalClient, key: Key, life: Life | None, events: Sequence[Event]) -> None:
     wanted = [event.seq_nr for event in events if life is not None and event.seq_nr > life.delete_to]
     if not wanted:
         return

@@ -20,7 +20,7 @@ from typing import Protocol
 from uuid import uuid4
 
 from inorder.journal.action import Mark
-from inorder.journal.client import Journals
+from inorder.journal.client import JournalClient
 from inorder.journal.reading.head import ReadPlan
 from inorder.model.errors import DamagedRecordError
 from inorder.model.journal import Key
@@ -46,7 +46,7 @@ class Expired:
 
 
 def expire(
-    journals: Journals,
+    journals: JournalClient,
     index: ExpiryIndex,
     topics: Iterable[str],
     today: date,
@@ -68,7 +68,7 @@ def expire(
             yield Expired(key, is_due)
 
 
-def _is_expired(journals: Journals, key: Key, today: date) -> bool:
+def _is_expired(journals: JournalClient, key: Key, today: date) -> bool:
     mark = journals.send(key, Mark(str(uuid4()), *journals.sender))
     try:
         plan = journals.reader.moment(key, mark).plan

@@ -40,7 +40,7 @@ from inorder.engines.formats import (
     require_apart,
     sorted_rows,
 )
-from inorder.journal.client import Journals, append_missing
+from inorder.journal.client import JournalClient, append_missing
 from inorder.model.errors import GuaranteeError, ValidationError
 from inorder.model.journal import Event, Key
 
@@ -49,7 +49,7 @@ THREADS: Final = 8
 
 _HASH_BYTES: Final = 8
 
-OpenJournals = Callable[[], Journals]
+OpenJournals = Callable[[], JournalClient]
 
 
 class JournalFormat(Sink):
@@ -144,7 +144,7 @@ def hash_ids(ids: Iterable[str]) -> bytes:
 class AppendTask:
     """What one task has appended so far: the last number of each journal, and the sums."""
 
-    def __init__(self, journals: Journals, topic: str) -> None:
+    def __init__(self, journals: JournalClient, topic: str) -> None:
         self._journals = journals
         self._topic = topic
         self._ends: dict[str, int] = {}

@@ -1,6 +1,6 @@
 """The metrics of an application that uses journals, and of the job `expire`, in a Prometheus registry.
 
-`Journals`, the reader, the head cache and the job report to a `Meter` (`engines/measures.py`), which is `SILENT`
+`JournalClient`, the reader, the head cache and the job report to a `Meter` (`engines/measures.py`), which is `SILENT`
 without a registry. `JournalMetrics` is the meter with one. The store is measured by a wrapper, since there are several.
 
 | name                                                 | meaning |

@@ -11,9 +11,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from inorder.engines.measures import SILENT, Meter
-from inorder.journal.asynchronous import THREADS
-from inorder.journal.asynchronous import AsyncJournals as AsyncJournalsOn
-from inorder.journal.client import Journals as JournalsOn
+from inorder.journal.asynchronous import THREADS, AsyncJournalClient
+from inorder.journal.client import JournalClient
 from inorder.journal.codec import RecordSender
 from inorder.journal.life import Fork
 from inorder.journal.measuring import JournalMetrics, MeasuredStore, journal_meter, measure_loans
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("inorder.journal")
 
 
-class Journals(JournalsOn):
+class Journals(JournalClient):
     """All journals of a Kafka cluster and a store: `inorder.Journals(settings).journal(inorder.Key(id, topic))`."""
 
     def __init__(self, settings: Settings, *, metrics: CollectorRegistry | None = None) -> None:
@@ -122,7 +121,7 @@ class Journals(JournalsOn):
         return heads
 
 
-class AsyncJournals(AsyncJournalsOn):
+class AsyncJournals(AsyncJournalClient):
     """The same for `async` code: `await inorder.AsyncJournals(settings).journal(key).append(...)`."""
 
     def __init__(self, settings: Settings, *, threads: int = THREADS, metrics: CollectorRegistry | None = None) -> None:

@@ -7,7 +7,7 @@ import time
 from datetime import UTC, datetime, timedelta
 
 from inorder.engines.slice_work import Slice
-from inorder.journal.client import Journals
+from inorder.journal.client import JournalClient
 from inorder.journal.codec import RecordSender
 from inorder.journal.reading.reader import JournalReader
 from inorder.journal.replication.job import ReplicateWorker
@@ -36,11 +36,11 @@ class Stored:
         self._lock = threading.Lock()
         self.journal = self.with_ring(3).journal(self.key)
 
-    def with_ring(self, size: int) -> Journals:
+    def with_ring(self, size: int) -> JournalClient:
         """Journals that keep so many snapshots."""
         reader = JournalReader(self.log, self._store, time.monotonic)
         history = SnapshotHistory(self.snapshots, size)
-        return Journals(
+        return JournalClient(
             self.log, self._store, reader, snapshot_history=history, sender=RecordSender("here", "1.2"), now=self._now
         )
 

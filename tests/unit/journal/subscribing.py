@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from inorder.journal.action import Append, Delete, Mark, Purge
-from inorder.journal.client import Journals
+from inorder.journal.client import JournalClient
 from inorder.journal.codec import action_of, events_of
 from inorder.journal.life import Fork
 from inorder.journal.reading.reader import JournalReader
@@ -46,13 +46,13 @@ class Topic:
     log: MemoryJournalLog = field(init=False)
     store: MemoryJournalStore = field(default_factory=MemoryJournalStore)
     replicator: MemoryReplicator = field(init=False)
-    journals: Journals = field(init=False)
+    journals: JournalClient = field(init=False)
     forks: list[Fork] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.log = MemoryJournalLog(self.partitions)
         self.replicator = MemoryReplicator(self.log, self.store)
-        self.journals = Journals(self.log, self.store, JournalReader(self.log, self.store, time.monotonic))
+        self.journals = JournalClient(self.log, self.store, JournalReader(self.log, self.store, time.monotonic))
 
     def append(self, id: str, *seq_nrs: int) -> None:
         self.journals.journal(Key(id, TOPIC)).append([event(seq_nr) for seq_nr in seq_nrs])

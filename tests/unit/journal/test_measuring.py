@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from inorder.engines.measures import SILENT
-from inorder.journal.client import Journals
+from inorder.journal.client import JournalClient
 from inorder.journal.measuring import MeasuredStore, measure_loans
 from inorder.journal.reading.reader import JournalReader
 from inorder.model.errors import DamagedRecordError, RejectedError, TransientError, ValidationError
@@ -28,7 +28,7 @@ class Measured:
         self.heard = Heard()
         self.store = MeasuredStore(self.world.store, self.heard)
         reader = JournalReader(self.world.log, self.store, lambda: 0.0, meter=self.heard)
-        self.journals = Journals(self.world.log, self.store, reader, meter=self.heard, now=lambda: NOON)
+        self.journals = JournalClient(self.world.log, self.store, reader, meter=self.heard, now=lambda: NOON)
         self.journal = self.journals.journal(KEY)
 
 

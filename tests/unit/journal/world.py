@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from inorder.journal.action import Delete
-from inorder.journal.client import Journal, Journals
+from inorder.journal.client import Journal, JournalClient
 from inorder.journal.life import Fork
 from inorder.journal.reading.reader import Heads, JournalReader
 from inorder.journal.reading.waiting import OffsetNotices, StoreWait
@@ -63,7 +63,7 @@ class World:
             timeout_seconds=timeout_seconds,
             on_fork=lambda _, fork: self.forks.append(fork),
         )
-        self.journals = Journals(
+        self.journals = JournalClient(
             self.log,
             self.store,
             reader,
