@@ -141,7 +141,7 @@ def sqlite_connection(url: str) -> Iterator[Client]:
 
 @contextmanager
 def django(url: str) -> Iterator[Client]:
-    """`django.db.connection` in an atomic block, which commits when it is left and is then entered anew."""
+    """`django.db.connection` in an atomic block, which commits on exit and is then entered again."""
     with django_configured(url):
         block = django_db.transaction.atomic()
         block.__enter__()
@@ -227,17 +227,14 @@ CLIENTS = [
 
 FEW_CLIENTS = [
     ("postgresql", "sqlalchemy_connection"),
-    ("postgresql", "sqlalchemy_async_session"),
-    ("postgresql", "psycopg_connection"),
     ("postgresql", "psycopg_async_connection"),
-    ("mysql", "sqlalchemy_session"),
     ("mysql", "pymysql_connection"),
     ("sqlite", "sqlalchemy_scoped_session"),
     ("sqlite", "sqlalchemy_async_connection"),
     ("sqlite", "sqlite_connection"),
     ("sqlite", "django"),
 ]
-"""Each kind once, and each database."""
+"""Each library once, and each database."""
 
 
 @pytest.fixture
