@@ -182,7 +182,7 @@ def test_a_damaged_record_is_told_with_its_coordinates_and_other_journals_are_re
     ran = run("journal", "read", TOPIC, "a")
     assert (ran.code, ran.stdout) == (1, "")
     assert "error JOURNAL-002: The record journal[0] offset 1 of key b'a' cannot be read" in ran.stderr
-    assert "a purge of this journal lets it begin anew" in ran.stderr
+    assert "a purge of this journal lets it start over" in ran.stderr
     assert [each["seq_nr"] for each in events(run("journal", "read", TOPIC, "b"))] == [1]
     assert run("journal", "purge", TOPIC, "a").code == 0
     assert events(run("journal", "read", TOPIC, "a")) == []

@@ -154,7 +154,7 @@ def test_who_finds_no_rest_gives_up_when_the_time_is_over() -> None:
 def test_journals_without_a_store_of_snapshots_say_so() -> None:
     world = World()
     journals = JournalClient(world.log, world.store, world.journals.reader)
-    with pytest.raises(ConfigurationError, match="without a store of snapshots"):
+    with pytest.raises(ConfigurationError, match="have no snapshot store"):
         journals.journal(KEY).snapshot()
 
 

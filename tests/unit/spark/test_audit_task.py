@@ -93,7 +93,7 @@ def test_an_error_keeps_its_kind(world: Audited, monkeypatch: pytest.MonkeyPatch
     def fail(keys: object) -> None:
         raise UnreachableError("Nobody is there.", hint="Start it.")
 
-    monkeypatch.setattr(world.rows, "looks", fail)
+    monkeypatch.setattr(world.rows, "states", fail)
     with pytest.raises(UnreachableError, match=r"Nobody is there. Start it."):
         results(world)
 
