@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from inorder.model.errors import GuaranteeError
 from inorder.pipeline.mapping import TableMapping
-from inorder.pipeline.stores.postgres_table import PostgresTableStores
+from inorder.pipeline.stores.table import SqlTableStores
 from tests.conftest import Eventually
 from tests.fakes.table_store import message
 from tests.integration.pipeline.engines import ENGINES, SPARK_WAIT, Heard, new_engine, upsert_work
@@ -35,7 +35,7 @@ class Pipeline:
         self.topic = topic
         self.bootstrap = bootstrap
         self.heard = Heard()
-        work = upsert_work(PostgresTableStores(url, mapping), mapping)
+        work = upsert_work(SqlTableStores(url, mapping), mapping)
         self._engine = new_engine(engine, spark, work, bootstrap)
         self._stop = threading.Event()
 
