@@ -2,8 +2,8 @@
 
 Both have lanes (`outbox/lane.py`), one for each distinct set of producer properties, made when a topic first needs it.
 The lanes of the two are apart, so that a call that waits never stands behind a long queue. A lane sends with the
-relay's producer for delivery at-least-once (`kafka/idempotent_log.py`): idempotent, `acks=all`, gapless, and it tells
-for each record whether it arrived.
+relay's producer for delivery at-least-once (`kafka/idempotent_producer.py`): idempotent, `acks=all`, gapless, and it
+reports for each record whether it arrived.
 
 **What waiting promises.** On return every message is acknowledged by all in-sync replicas. An error says for each
 message whether it was sent; of a key, a message that was sent never stands behind one that was not. Only if the broker
@@ -22,11 +22,12 @@ from typing import Any, Final, Protocol
 
 from inorder.kafka.admin import check_properties
 from inorder.kafka.idempotent_producer import IdempotentShardLog
+from inorder.kafka.shard_log import UnfencedLog
 from inorder.model.errors import ConfigurationError, TransientError
 from inorder.model.message import Message
 from inorder.model.names import BackendName
 from inorder.model.partitioning import Partitioner
-from inorder.outbox.lane import Bounds, Lane, Log
+from inorder.outbox.lane import Bounds, Lane
 from inorder.outbox.pending import Call, Errand, OnDelivery, Posted, Waited
 from inorder.topics.routes import RoutedUnfencedLog, Routes
 
@@ -106,7 +107,7 @@ class Lanes:
                 self._by_properties[same] = Lane(self._log(properties), self._bounds)
             return self._by_topic.setdefault(topic, self._by_properties[same])
 
-    def _log(self, properties: Mapping[str, Any]) -> Log:
+    def _log(self, properties: Mapping[str, Any]) -> UnfencedLog:
         log = IdempotentShardLog(properties, partitioners=self._partitioners, grace_seconds=GRACE_SECONDS)
         return log if self._routes is None else RoutedUnfencedLog(log, self._routes, self._partitioners)
 

@@ -4,8 +4,8 @@ Calls put errands in, from any thread. The lane's thread takes what is there, up
 of it is acknowledged, tells each errand, and takes what has come meanwhile. So a single message goes at once, and under
 load many calls share a batch.
 
-What is authoritative: **the broker's acknowledgements**, which the log collects (`kafka/idempotent_log.py`). The queue
-is memory: what a killed process had in it is gone.
+What is authoritative: **the broker's acknowledgements**, which the log collects (`kafka/idempotent_producer.py`). The
+queue is memory: what a killed process had in it is gone.
 
 Invariants
 
@@ -33,8 +33,9 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from inorder.kafka.shard_log import Delivered, Incomplete, UnfencedLog
 from inorder.model.errors import RejectedError, TopicUnavailableError, TransientError
 from inorder.model.outbox_row import OutboxRow
 from inorder.outbox.append import weight_of
@@ -48,20 +49,6 @@ REST_SECONDS = 0.5
 """How long a topic rests that could not be written to."""
 BACK_OFF_SECONDS = 0.05
 """Between attempts: the log itself waits about a second before it says that a batch is late."""
-
-
-class Log(Protocol):
-    """What a lane needs of a producer; `kafka/idempotent_log.py` says what the verbs mean."""
-
-    in_doubt: frozenset[int]
-
-    def take_over(self) -> bytes | None: ...
-
-    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None: ...
-
-    def give_up(self) -> frozenset[int]: ...
-
-    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +82,9 @@ class _Rest:
 class Lane:
     """Sends errands in order, on a thread of its own that begins with the first one."""
 
-    def __init__(self, log: Log, bounds: Bounds | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, log: UnfencedLog, bounds: Bounds | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._log = log
         self._bounds = bounds
         self._clock = clock
@@ -107,6 +96,7 @@ class Lane:
         self._end = ""
         # Only the thread touches these while it runs.
         self._in_hand: list[_Placed] = []
+        self._in_doubt: frozenset[int] = frozenset()  # of those in hand, what may have arrived
         self._resting: dict[str, _Rest] = {}
         self._left: list[Errand] = []
 
@@ -212,25 +202,31 @@ class Lane:
 
     def _attempt(self) -> None:
         """Sends what is in hand, or goes on waiting for it; what is settled leaves the hand."""
-        try:
-            self._log.publish([_row(placed) for placed in self._in_hand], b"")
-        except (RejectedError, TransientError) as error:
-            self._settle(error.delivered_ids, error)
-            self._drop_what_is_over(error)
-            if isinstance(error, TransientError):
-                self._back_off(error.message)
-        else:
-            self._settle({placed.id for placed in self._in_hand}, None)
+        match self._log.publish([_row(placed) for placed in self._in_hand], b""):
+            case Delivered():
+                self._settle({placed.id for placed in self._in_hand}, None)
+            case Incomplete(error, delivered, in_doubt):
+                self._in_doubt |= in_doubt
+                self._settle(delivered, error)
+                self._drop_what_is_over(error)
+                if isinstance(error, TransientError):
+                    self._back_off(error.message)
 
     def _drop_what_is_over(self, error: RejectedError | TransientError) -> None:
         if not any(placed.errand.is_over for placed in self._in_hand):
             return
         # A batch that is under way cannot be sent in part, so it is given up first.
-        self._settle(self._log.give_up(), error)
+        self._settle(self._give_up(), error)
         over = [placed for placed in self._in_hand if placed.errand.is_over]
         self._release(over)
         for placed in over:
             placed.errand.left(error.message, in_doubt=False)
+
+    def _give_up(self) -> frozenset[int]:
+        """Drops the batch that is under way; returns what arrived of it."""
+        abandoned = self._log.give_up()
+        self._in_doubt |= abandoned.in_doubt
+        return abandoned.delivered
 
     def _back_off(self, reason: str) -> None:
         for placed in self._in_hand:
@@ -256,7 +252,7 @@ class Lane:
         if isinstance(error, RejectedError) and error.row_id == placed.id:
             placed.errand.refused(error)
             return False
-        in_doubt = placed.id in self._log.in_doubt
+        in_doubt = placed.id in self._in_doubt
         is_away = isinstance(error, TopicUnavailableError) and error.topic == placed.topic
         if in_doubt or is_away:
             return placed.errand.delayed(error, in_doubt=in_doubt)
@@ -271,6 +267,7 @@ class Lane:
     def _release(self, done: Sequence[_Placed]) -> None:
         """These leave the hand, and give their room back."""
         gone = {placed.id for placed in done}
+        self._in_doubt -= gone
         self._in_hand = [placed for placed in self._in_hand if placed.id not in gone]
         with self._changed:
             self._free(done)
@@ -283,14 +280,14 @@ class Lane:
 
     def _finish(self) -> None:
         """Gives up what is under way and tells everything that is left."""
-        self._settle(self._log.give_up(), None)
+        self._settle(self._give_up(), None)
         with self._changed:
             resting = [placed for rest in self._resting.values() for placed in rest.waiting]
             left = sorted([*self._in_hand, *self._queue, *resting])
             self._queue.clear()
             self._free(left)
         for placed in left:
-            placed.errand.left(self._end, in_doubt=placed.id in self._log.in_doubt)
+            placed.errand.left(self._end, in_doubt=placed.id in self._in_doubt)
         self._left = [placed.errand for placed in left]
         self._log.close()
 

@@ -69,7 +69,7 @@ class MemoryReader:
 
 @dataclass
 class MemoryConditionalLog:
-    """Appends to the source, or takes the offset away again."""
+    """Appends to the source, or removes the offset again."""
 
     source: MemorySource
 
@@ -93,7 +93,7 @@ class History:
     source: MemorySource = field(default_factory=MemorySource)
 
     def publish(self, *records: Record) -> None:
-        """Records reach the topic and are not read yet."""
+        """Adds records to the topic that are not read yet."""
         self.source.records += records
         self.source.end = max([self.source.end, *(offset + 1 for offset, _, _ in records)])
 

@@ -6,9 +6,10 @@ import threading
 from collections.abc import Sequence
 from uuid import UUID
 
+from inorder.kafka.shard_log import Delivery, Incomplete
 from inorder.model.errors import RejectedError, TransientError
 from inorder.model.outbox_row import OutboxRow
-from inorder.relay.mark_purge import MarkPurge, MarkPurgeStrategy
+from inorder.relay.mark_purge import MarkPurgeClaims, MarkPurgeStrategy
 from inorder.relay.marker import Marker
 from tests.conftest import Eventually
 from tests.fakes.log import MemoryShardLog
@@ -31,7 +32,7 @@ def filled(count: int) -> MemoryOutbox:
 
 
 def test_a_mark_is_returned_once_and_in_id_order() -> None:
-    claims = MarkPurge(filled(5), A, 3)
+    claims = MarkPurgeClaims(filled(5), A, 3)
     first, second = claims.claim(nothing), claims.claim(nothing)
     assert (first.ids, first.is_full) == ([1, 2, 3], True)
     assert (second.ids, second.is_full) == ([4, 5], False)
@@ -39,15 +40,15 @@ def test_a_mark_is_returned_once_and_in_id_order() -> None:
 
 def test_another_leader_claims_what_this_one_marked() -> None:
     outbox = filled(3)
-    MarkPurge(outbox, A, 10).claim(nothing)
-    assert MarkPurge(outbox, B, 10).claim(nothing).ids == [1, 2, 3]
+    MarkPurgeClaims(outbox, A, 10).claim(nothing)
+    assert MarkPurgeClaims(outbox, B, 10).claim(nothing).ids == [1, 2, 3]
 
 
 def test_a_row_in_hand_whose_mark_was_taken_off_is_not_claimed_twice() -> None:
     outbox = filled(3)
-    claims = MarkPurge(outbox, A, 10)
+    claims = MarkPurgeClaims(outbox, A, 10)
     held = frozenset(claims.claim(nothing).ids)
-    MarkPurge(outbox, B, 10).claim(nothing)
+    MarkPurgeClaims(outbox, B, 10).claim(nothing)
     assert claims.claim(lambda: held).ids == []
 
 
@@ -56,7 +57,7 @@ def test_a_late_row_below_the_marked_ones_is_found_by_the_next_mark() -> None:
     outbox.insert("late", "t", b"late", b"1")
     outbox.insert("t", "t", b"k", b"2")
     outbox.end("t")
-    claims = MarkPurge(outbox, A, 10)
+    claims = MarkPurgeClaims(outbox, A, 10)
     assert claims.claim(nothing).ids == [2]
     outbox.end("late")
     assert claims.claim(nothing).ids == [1]
@@ -83,7 +84,7 @@ def commit(outbox: MemoryOutbox, count: int) -> None:
 def test_marks_begin_where_nothing_can_appear_any_more() -> None:
     """So a mark does not walk over deleted rows that an old snapshot keeps."""
     outbox = Watched()
-    claims = MarkPurge(outbox, A, 10)
+    claims = MarkPurgeClaims(outbox, A, 10)
     for _ in range(4):
         commit(outbox, 5)
         claims.purge(claims.claim(nothing).ids)
@@ -93,7 +94,7 @@ def test_marks_begin_where_nothing_can_appear_any_more() -> None:
 def test_marks_begin_below_what_an_open_transaction_may_bring() -> None:
     outbox = Watched()
     outbox.insert("late", "t", b"late", b"1")
-    claims = MarkPurge(outbox, A, 10)
+    claims = MarkPurgeClaims(outbox, A, 10)
     for _ in range(4):
         commit(outbox, 5)
         claims.claim(nothing)
@@ -104,7 +105,7 @@ def test_marks_begin_below_what_an_open_transaction_may_bring() -> None:
 
 def test_rows_whose_ids_began_again_are_found_by_the_next_sweep() -> None:
     outbox, now = Watched(), [0.0]
-    claims = MarkPurge(outbox, A, 10, clock=lambda: now[0])
+    claims = MarkPurgeClaims(outbox, A, 10, clock=lambda: now[0])
     for _ in range(3):
         commit(outbox, 5)
         claims.purge(claims.claim(nothing).ids)
@@ -116,14 +117,14 @@ def test_rows_whose_ids_began_again_are_found_by_the_next_sweep() -> None:
 
 def test_a_new_owner_purges_what_the_marker_names_before_its_first_mark() -> None:
     outbox = filled(4)
-    claims = MarkPurge(outbox, A, 10)
+    claims = MarkPurgeClaims(outbox, A, 10)
     assert claims.begin(Marker(((1, 2),), 0)) == 2
     assert claims.claim(nothing).ids == [3, 4]
 
 
 def test_the_end_of_a_term_frees_what_was_not_published() -> None:
     outbox = filled(2)
-    claims = MarkPurge(outbox, A, 10)
+    claims = MarkPurgeClaims(outbox, A, 10)
     claims.claim(nothing)
     claims.end()
     assert outbox.reset(A) == 0
@@ -134,7 +135,7 @@ def test_a_reset_that_fails_does_not_hinder_the_end() -> None:
         def reset(self, leader_id: UUID) -> int:
             raise TransientError(f"The connection broke for {leader_id}.")
 
-    MarkPurge(Broken(), A, 10).end()
+    MarkPurgeClaims(Broken(), A, 10).end()
 
 
 def test_at_most_the_limit_is_in_flight_counting_what_is_marked_ahead() -> None:
@@ -147,9 +148,9 @@ def test_what_is_in_flight_can_be_seen_while_it_is(eventually: Eventually) -> No
     world, arrives = World(), threading.Event()
 
     class Slow(MemoryShardLog):
-        def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
+        def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
             arrives.wait(30)
-            super().publish(rows, marker)
+            return super().publish(rows, marker)
 
     world.commit(("t", b"a", b"1"), ("t", b"b", b"2"))
     with running(world, strategy="mark-purge", log=Slow(world.broker)) as loop:
@@ -164,11 +165,11 @@ def test_a_retried_row_goes_before_what_waited_for_it(eventually: Eventually) ->
     world, relents = World(), threading.Event()
 
     class Strict(MemoryShardLog):
-        def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
+        def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
             bad = next((row for row in rows if row.value == b"bad" and not relents.is_set()), None)
             if bad is not None:
-                raise RejectedError("No.", row_id=bad.id)
-            super().publish(rows, marker)
+                return Incomplete(RejectedError("No.", row_id=bad.id))
+            return super().publish(rows, marker)
 
     world.commit(("t", b"k", b"bad"), ("t", b"k", b"behind"))
     with running(world, strategy="mark-purge", log=Strict(world.broker)):

@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from inorder.kafka.shard_log import Delivery, Incomplete
 from inorder.model.errors import (
     ConfigurationError,
     FencedError,
@@ -20,7 +21,7 @@ from inorder.model.errors import (
 from inorder.model.outbox_row import OutboxRow
 from inorder.relay.topic_lock import TopicRelay, TopicWorker
 from tests.conftest import Eventually
-from tests.fakes.log import MemoryUnfencedLog
+from tests.fakes.log import MemoryUnfencedLog, failed
 from tests.fakes.topics import MemoryTopicStore, MemoryTopicTables
 from tests.unit.relay.topics import Post, working
 
@@ -28,7 +29,7 @@ OTHER = uuid4()
 
 
 class Counting(MemoryTopicStore):
-    """Counts calls, and fails where it is told to."""
+    """Counts calls, and fails where the test says so."""
 
     def __init__(self, tables: MemoryTopicTables, *, stale_seconds: float = 60.0) -> None:
         super().__init__(tables, stale_seconds=stale_seconds)
@@ -66,11 +67,11 @@ class Failing(MemoryUnfencedLog):
 
     errors: Sequence[Exception] = ()
 
-    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
+    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
         if self.errors:
             error, *self.errors = self.errors
-            raise error
-        super().publish(rows, marker)
+            return failed(error)
+        return super().publish(rows, marker)
 
 
 def messages(count: int, topic: str = "t") -> list[tuple[str, bytes, bytes]]:
@@ -112,8 +113,8 @@ def test_full_batches_follow_each_other_until_a_short_one() -> None:
     batch = ["read", "stamp", "delete"]
     assert store.calls == [*batch, *batch, *batch, "unlock"]
     assert post.sent() == [b"0", b"1", b"2", b"3", b"4"]
-    assert [len(event.messages) for event in post.told] == [2, 2, 1]
-    assert all(event.error is None for event in post.told)
+    assert [len(event.messages) for event in post.events] == [2, 2, 1]
+    assert all(event.error is None for event in post.events)
 
 
 def test_four_topics_of_four_messages_in_batches_of_two() -> None:
@@ -154,7 +155,7 @@ def test_an_error_of_the_send_is_told_with_its_messages_and_keeps_them(error: Ex
     else:
         post.round(worker)
         assert post.sent("other") == [b"v"], "all other topics go on"
-    failed = next(event for event in post.told if event.error is not None)
+    failed = next(event for event in post.events if event.error is not None)
     assert (failed.topic, failed.error, len(failed.messages)) == ("t", error, 3)
     assert post.left()[:3] == [b"0", b"1", b"2"]
     assert post.tables.locks["t"].error
@@ -264,12 +265,12 @@ class Paused(MemoryUnfencedLog):
         self.now[0] += 70
         assert self.post.store().lock("t", OTHER)
 
-    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
+    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
         self.sends += 1
         if self.when == "while sending":
             self.pause()
-            raise TransientError("Not acknowledged yet.")
-        super().publish(rows, marker)
+            return Incomplete(TransientError("Not acknowledged yet."))
+        return super().publish(rows, marker)
 
 
 def stolen(when: str) -> tuple[Post, Paused]:
@@ -300,7 +301,7 @@ def test_a_worker_whose_lock_was_stolen_notices_before_it_sends_or_deletes(when:
     post, log = stolen(when)
     assert log.sends == sends
     assert len(post.left()) == 4, "nothing is deleted without the lock"
-    assert isinstance(post.told[-1].error, FencedError)
+    assert isinstance(post.events[-1].error, FencedError)
     row = post.tables.locks["t"]
     assert (row.locked_by, row.error, row.retries) == (str(OTHER), False, 0), "the thief's lock is not touched"
 
@@ -311,10 +312,10 @@ def test_a_slow_batch_keeps_its_lock(eventually: Eventually) -> None:
     held, done = threading.Event(), threading.Event()
 
     class Slow(MemoryUnfencedLog):
-        def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
+        def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
             held.set()
             done.wait(10)
-            super().publish(rows, marker)
+            return super().publish(rows, marker)
 
     with working(post.worker(log=Slow(post.broker), lock_seconds=0.2), stop=post.stop):
         held.wait(10)
@@ -334,9 +335,9 @@ def test_a_worker_that_is_told_to_stop_finishes_its_batch_and_unlocks() -> None:
     post.write(*messages(6))
 
     class Stopping(MemoryUnfencedLog):
-        def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
+        def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
             post.stop.set()
-            super().publish(rows, marker)
+            return super().publish(rows, marker)
 
     post.round(log=Stopping(post.broker), batch_size=2)
     assert (post.sent(), len(post.left())) == ([b"0", b"1"], 4)
@@ -349,9 +350,9 @@ def test_a_batch_in_trouble_is_dropped_at_the_stop() -> None:
     post.write(*messages(2))
 
     class Stopping(MemoryUnfencedLog):
-        def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:  # noqa: ARG002 - the port's signature
+        def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:  # noqa: ARG002 - the port's signature
             post.stop.set()
-            raise TransientError("Not acknowledged yet.")
+            return Incomplete(TransientError("Not acknowledged yet."))
 
     post.round(log=Stopping(post.broker))
     assert len(post.left()) == 2
