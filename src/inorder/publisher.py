@@ -17,22 +17,22 @@ from inorder.kafka.admin import Cluster
 from inorder.model.message import Limits, Message, Record
 from inorder.model.names import BackendName
 from inorder.outbox import Outbox
-from inorder.outbox.append import Outcome
+from inorder.outbox.append import PublishResult
 from inorder.outbox.direct import (
     Backend,
-    Lanes,
-    Parts,
+    PositionsByBackend,
     QueueingBackend,
+    SendQueues,
     WaitingBackend,
-    messages_of,
-    parts_of,
+    group_by_backend,
+    queued_messages,
     require_connection,
     send_all,
 )
-from inorder.outbox.lane import Bounds
 from inorder.outbox.memory import Published
-from inorder.outbox.outbox import Rules, encoded, encoded_list, listed, table_errors
-from inorder.outbox.pending import Call, OnDelivery
+from inorder.outbox.outbox import Rules, encode_checked, encode_list, require_list, table_errors
+from inorder.outbox.request import OnDelivery, PublishRequest
+from inorder.outbox.send_queue import QueueBounds
 from inorder.outbox.stores.table import require_outbox_table
 from inorder.pipeline.checks import message_checks
 from inorder.relay.stores.opening import partitioners_of
@@ -75,11 +75,11 @@ class Publisher:
         partitioners, bound = partitioners_of(settings), settings.publisher
         # A publisher may have no database at hand, and what goes to Kafka must not depend on one.
         routes = Routes(MirrorReader(settings.kafka.properties, answer_seconds=QUICK_SECONDS))
-        self._waiting = Lanes(settings.producer_properties, partitioners, routes=routes)
-        bounds = Bounds(bound.queue_messages, bound.queue_megabytes * _MEBIBYTE)
+        self._waiting = SendQueues(settings.producer_properties, partitioners, routes=routes)
+        bounds = QueueBounds(bound.queue_messages, bound.queue_megabytes * _MEBIBYTE)
         # The program's end keeps us alive from the first queued message on, whoever else has forgotten us.
         flush_at_exit = partial(atexit.register, self.close)
-        self._queueing = Lanes(
+        self._queueing = SendQueues(
             settings.producer_properties, partitioners, bounds, routes=routes, on_first=flush_at_exit
         )
         self._backends: dict[BackendName, Backend] = {
@@ -92,23 +92,23 @@ class Publisher:
     def publish(self, message: Message, connection: AsyncHandle) -> Written: ...
     @overload
     def publish(self, message: Message, connection: Handle | None = None) -> None: ...
-    def publish(self, message: Message, connection: Any = None) -> Outcome:
+    def publish(self, message: Message, connection: Any = None) -> PublishResult:
         """Publishes one message; see `publish_list`."""
-        return self._send([message], [encoded("message", message, self._rules)], connection)
+        return self._send([message], [encode_checked("message", message, self._rules)], connection)
 
     @overload
     def publish_list(self, messages: Iterable[Message], connection: AsyncHandle) -> Written: ...
     @overload
     def publish_list(self, messages: Iterable[Message], connection: Handle | None = None) -> None: ...
-    def publish_list(self, messages: Iterable[Message], connection: Any = None) -> Outcome:
+    def publish_list(self, messages: Iterable[Message], connection: Any = None) -> PublishResult:
         """Publishes messages in the order of the list; all are checked before anything is done.
 
         Raises `ValidationError` for a message that cannot be sent, or that the pipeline of its topic would reject, and
         `ConfigurationError` where the database is to be written and `connection` is missing or its table is; nothing is
         done then. Backend `kafka` raises `PublishError` at the first failure, with what was sent and what was not.
         """
-        kept = listed(messages)
-        return self._send(kept, encoded_list(kept, self._rules), connection)
+        kept = require_list(messages)
+        return self._send(kept, encode_list(kept, self._rules), connection)
 
     def check(self) -> None:
         """Raises what would hinder the backends in use: brokers that do not answer, a table that is not there.
@@ -138,7 +138,7 @@ class Publisher:
         atexit.unregister(self.close)
         self.flush(seconds)
         self._waiting.close()
-        left = messages_of(self._queueing.close())
+        left = queued_messages(self._queueing.close())
         if left:
             log.error("publisher.left", extra={"messages": len(left), "topics": sorted({one.topic for one in left})})
         return left
@@ -151,12 +151,12 @@ class Publisher:
     ) -> None:
         self.close()
 
-    def _send(self, messages: Sequence[Message], records: Sequence[Record], connection: Any) -> Outcome:
-        parts = parts_of(messages, self._backend_of)
+    def _send(self, messages: Sequence[Message], records: Sequence[Record], connection: Any) -> PublishResult:
+        parts = group_by_backend(messages, self._backend_of)
         written = [records[position] for position in parts.get("db", ())]
         if written:
             require_connection(written[0].topic, connection)
-        call = Call(messages, records)
+        call = PublishRequest(messages, records)
         if _is_awaited(connection):
             return self._send_later(call, parts, written, connection)
         if written:
@@ -165,7 +165,9 @@ class Publisher:
         self._send_rest(call, parts)
         return None
 
-    async def _send_later(self, call: Call, parts: Parts, written: Sequence[Record], connection: Any) -> None:
+    async def _send_later(
+        self, call: PublishRequest, parts: PositionsByBackend, written: Sequence[Record], connection: Any
+    ) -> None:
         if written:
             with self._table_errors():
                 outcome = self._outbox.append(connection, written)
@@ -175,7 +177,7 @@ class Publisher:
             # Waiting for Kafka must not stop the event loop.
             await asyncio.to_thread(self._send_rest, call, parts)
 
-    def _send_rest(self, call: Call, parts: Parts) -> None:
+    def _send_rest(self, call: PublishRequest, parts: PositionsByBackend) -> None:
         call.arrived(*parts.get("db", ()))
         send_all(call, parts, self._backends)
 

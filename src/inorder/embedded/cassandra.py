@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from string import Template
 
-from inorder.embedded.jars import fetch
-from inorder.embedded.java import find_java
+from inorder.embedded.jars import fetch, find_java
 from inorder.embedded.process import HOST, ask, free_port
 from inorder.embedded.server import Server
 

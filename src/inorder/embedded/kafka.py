@@ -15,8 +15,7 @@ from pathlib import Path
 from string import Template
 
 from inorder.embedded.folders import cache_folder
-from inorder.embedded.jars import ClassArchive, fetch, jar_set
-from inorder.embedded.java import find_java
+from inorder.embedded.jars import ClassArchive, fetch, find_java, jar_set
 from inorder.embedded.process import HOST, free_port
 from inorder.embedded.server import Server
 
@@ -146,7 +145,7 @@ _LISTENER = "SECURED"
 
 
 @dataclass(frozen=True, slots=True)
-class Entrance:
+class BrokerSecurity:
     """What a broker asks of its callers and shows to them."""
 
     user: str
@@ -162,7 +161,7 @@ class SecuredKafka(Kafka):
 
     title = "Apache Kafka with SASL_SSL"
 
-    def __init__(self, folder: Path | str, entrance: Entrance) -> None:
+    def __init__(self, folder: Path | str, entrance: BrokerSecurity) -> None:
         super().__init__(folder)
         self._entrance = entrance
         self._inner_port: int | None = None

@@ -7,7 +7,7 @@ import platform
 from collections.abc import Sequence
 from pathlib import Path
 
-from inorder.embedded.jars import unpacked
+from inorder.embedded.jars import unpack
 from inorder.embedded.process import HOST, ask
 from inorder.embedded.server import Server
 from inorder.model.errors import UnreachableError
@@ -40,7 +40,7 @@ class MariaDB(Server):
                 f"There is no embedded MariaDB for {platform.system()} {platform.machine()}.",
                 hint="Use a MariaDB or MySQL of your own by its URL.",
             )
-        return unpacked("mariadb", _INSIDE, 600)
+        return unpack("mariadb", _INSIDE, 600)
 
     def initialise(self) -> None:
         """Make the system tables."""

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from inorder.embedded.process import HOST, is_open_to_all, reachable_copy, unprivileged
+from inorder.embedded.process import HOST, is_open_to_all, reachable_copy, unprivileged_account
 from inorder.embedded.server import Server
 from inorder.model.errors import UnreachableError
 
@@ -46,7 +46,7 @@ class Postgres(Server):
         super().__init__(folder, port=port, start_seconds=start_seconds)
         self._durable = durable
         self._options = dict(options or {})
-        self.account = unprivileged()
+        self.account = unprivileged_account()
 
     @property
     def _programs(self) -> Path:

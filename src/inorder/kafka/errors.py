@@ -9,9 +9,9 @@ from typing import Any, Protocol
 from confluent_kafka import KafkaError, KafkaException
 
 from inorder.model.errors import (
+    AuthenticationError,
     FencedError,
     InorderError,
-    NotAdmittedError,
     RejectedError,
     TopicUnavailableError,
     TransientError,
@@ -148,9 +148,9 @@ class Door:
             if self._refusal is not None and not future.done():
                 raise self._not_admitted(self._refusal)
 
-    def _not_admitted(self, error: KafkaError) -> NotAdmittedError:
+    def _not_admitted(self, error: KafkaError) -> AuthenticationError:
         hint = _HINTS.get(error.code(), _OF_THE_LOGIN)
-        return NotAdmittedError(f"Kafka at {self._servers} does not let us in: {error.str()}.", hint=hint)
+        return AuthenticationError(f"Kafka at {self._servers} does not let us in: {error.str()}.", hint=hint)
 
 
 # Where the client library's own messages go: to a logger of ours instead of stderr.

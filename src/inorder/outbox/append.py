@@ -8,23 +8,74 @@ from functools import cache
 from operator import attrgetter
 from typing import Any
 
+import orjson
+
 from inorder.database.sql import family, load, named, quoted, quoted_table
 from inorder.model.errors import ConfigurationError, ValidationError
 from inorder.model.message import Record, to_text
 from inorder.outbox.layouts import LAYOUTS, statements
-from inorder.outbox.layouts import trendyol_text as trendyol
+
+# Records as the trendyol layout keeps them: everything is text, and headers are one JSON object.
+
+KEY_CHARACTERS = 200
+
+
+def text(value: bytes | None) -> str | None:
+    """The text of a key or value; `flaws` has seen that it is text."""
+    return None if value is None else value.decode()
+
+
+def header(record: Record) -> str | None:
+    """The headers as a JSON object of texts; no headers are no text."""
+    if not record.headers:
+        return None
+    return orjson.dumps({name: text(value) for name, value in record.headers}).decode()
+
+
+def flaws(record: Record) -> Iterator[tuple[str, str]]:
+    """What the columns cannot hold: the field, and why not."""
+    if (reason := _not_text(record.key)) is not None:
+        yield "key", reason
+    elif len(text(record.key) or "") > KEY_CHARACTERS:
+        yield "key", f"its column holds {KEY_CHARACTERS} characters, and this key has more."
+    if record.value is None:
+        yield "value", "its column holds no null, so there are no tombstones."
+    elif (reason := _not_text(record.value)) is not None:
+        yield "value", reason
+    for name, value in record.headers:
+        if value is None:
+            yield "headers", f"{name!r} has no value, and its column is for texts."
+        elif (reason := _not_text(value)) is not None:
+            yield "headers", f"{name!r}: {reason}"
+    names = [name for name, _ in record.headers]
+    if len(set(names)) < len(names):
+        yield "headers", "a name is there twice, and its column is a JSON object."
+
+
+def _not_text(value: bytes | None) -> str | None:
+    """Why a column for text cannot hold these bytes."""
+    if value is None:
+        return None
+    if b"\x00" in value:
+        return "its column holds text, which has no null characters."
+    try:
+        value.decode()
+    except UnicodeDecodeError as error:
+        return f"its column holds text, and this is not UTF-8 ({error.reason} at byte {error.start})."
+    return None
+
 
 # Escaped text may be twice its size, and MySQL takes 16 MiB a statement by default; 4 MiB leaves room. It
 # also keeps a long list from becoming one enormous parameter.
 _MAX_BYTES = 4 * 1024 * 1024
 _MAX_RECORDS = 10_000
 
-WRITTEN = tuple(name for name in LAYOUTS if "append" in statements(name, "sqlite"))
+WRITABLE_LAYOUTS = tuple(name for name in LAYOUTS if "append" in statements(name, "sqlite"))
 """The layouts that our publisher writes; the others have writers of their own."""
 
 
 @dataclass(frozen=True, slots=True)
-class Append:
+class AppendStatement:
     """One statement in the two spellings of a bound value that drivers know.
 
     `pyformat` (`%(topic)s`) is what the `.sql` files hold and what psycopg, PyMySQL and Django take; `named`
@@ -51,7 +102,7 @@ class Append:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class OutboxTable:
     """A table that our publisher writes, and its layout."""
 
     table: str
@@ -59,10 +110,10 @@ class Target:
 
     def __post_init__(self) -> None:
         quoted(self.table)
-        if self.layout not in WRITTEN:
+        if self.layout not in WRITABLE_LAYOUTS:
             raise ConfigurationError(
                 f"Messages cannot be published into a table of the layout {self.layout!r}.",
-                hint=f"Its own writers fill it. inorder writes: {', '.join(WRITTEN)}.",
+                hint=f"Its own writers fill it. inorder writes: {', '.join(WRITABLE_LAYOUTS)}.",
             )
 
     def refuse(self, records: Sequence[Record], *, in_list: bool) -> None:
@@ -96,28 +147,28 @@ def _deimos_flaws(record: Record) -> Flaws:
 
 def _trendyol_flaws(record: Record) -> Flaws:
     yield from _without(record, "partition", "timestamp_ms")
-    yield from trendyol.flaws(record)
+    yield from flaws(record)
 
 
 _FLAWS: dict[str, Callable[[Record], Flaws]] = {"deimos": _deimos_flaws, "trendyol": _trendyol_flaws}
 
 
 @cache
-def append_to(table: str, dialect: str, layout: str = "native") -> Append:
+def append_statement(table: str, dialect: str, layout: str = "native") -> AppendStatement:
     """The append statement of a table; `dialect` is a name that SQLAlchemy or Django gives a database."""
     names = {"table": quoted_table(dialect, table)}
     in_arrays = family(dialect) == "postgres"
     if in_arrays:
         names["woken"] = load("inorder.outbox.layouts", "waking/postgres.sql").render("woken", **names)
     pyformat = statements(layout, dialect).render("append", **names)
-    return Append(pyformat, named(pyformat), in_arrays)
+    return AppendStatement(pyformat, named(pyformat), in_arrays)
 
 
-def batches(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
+def split_batches(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
     """Cuts a long list into statements that every server takes; almost every list is one."""
     start = size = 0
     for position, record in enumerate(records):
-        weight = weight_of(record)
+        weight = record_size(record)
         if position > start and (size + weight > _MAX_BYTES or position - start == _MAX_RECORDS):
             yield records[start:position]
             start, size = position, 0
@@ -126,7 +177,7 @@ def batches(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
         yield records[start:]
 
 
-def weight_of(record: Record) -> int:
+def record_size(record: Record) -> int:
     """How many bytes a record brings along."""
     headers = sum(len(name) + len(value or b"") for name, value in record.headers)
     return len(record.value or b"") + len(record.key or b"") + headers
@@ -139,9 +190,9 @@ _COLUMNS: dict[str, Callable[[Record], str | bytes | int | None]] = {
     "headers": lambda record: to_text(record.headers),
     "partition": attrgetter("partition"),
     "timestamp": attrgetter("timestamp_ms"),
-    "text_key": lambda record: trendyol.text(record.key),
-    "text_value": lambda record: trendyol.text(record.value),
-    "header": trendyol.header,
+    "text_key": lambda record: text(record.key),
+    "text_value": lambda record: text(record.value),
+    "header": header,
 }
 
 
@@ -161,8 +212,8 @@ _COLUMNS: dict[str, Callable[[Record], str | bytes | int | None]] = {
 # | sqlite3 Connection                               | isolation_level None or autocommit True, none was begun |
 # | Django's connection                              | autocommit, outside atomic()                            |
 
-Outcome = Coroutine[Any, Any, None] | None
-Writer = Callable[[Any, Target, Sequence[Record]], Outcome]
+PublishResult = Coroutine[Any, Any, None] | None
+Writer = Callable[[Any, OutboxTable, Sequence[Record]], PublishResult]
 
 _ACCEPTED = (
     "a SQLAlchemy Session, Connection, scoped_session, AsyncSession or AsyncConnection, a psycopg 3 "
@@ -182,36 +233,36 @@ def writer_of(connection: object) -> Writer:
     return writer
 
 
-def _appends(target: Target, dialect: str, records: Sequence[Record]) -> Iterator[tuple[Append, Any]]:
-    append = append_to(target.table, dialect, target.layout)
-    for batch in batches(records):
+def _appends(target: OutboxTable, dialect: str, records: Sequence[Record]) -> Iterator[tuple[AppendStatement, Any]]:
+    append = append_statement(target.table, dialect, target.layout)
+    for batch in split_batches(records):
         yield append, append.parameters(batch)
 
 
-def _sqlalchemy_session(session: Any, target: Target, records: Sequence[Record]) -> None:
+def _sqlalchemy_session(session: Any, target: OutboxTable, records: Sequence[Record]) -> None:
     # Pending objects are not flushed: a message holds only what its author put into it, and all of it commits
     # together.
     _sqlalchemy(session.connection(), target, records)
 
 
-def _sqlalchemy(connection: Any, target: Target, records: Sequence[Record]) -> None:
+def _sqlalchemy(connection: Any, target: OutboxTable, records: Sequence[Record]) -> None:
     if _sqlalchemy_autocommits(connection):
         raise _autocommit("SQLAlchemy connection", "Leave out isolation_level AUTOCOMMIT.")
     for append, parameters in _appends(target, connection.dialect.name, records):
         connection.execute(_text(append.named), parameters)
 
 
-def _sqlalchemy_async(handle: Any, target: Target, records: Sequence[Record]) -> Outcome:
-    result: Outcome = handle.run_sync(_sqlalchemy, target, records)
+def _sqlalchemy_async(handle: Any, target: OutboxTable, records: Sequence[Record]) -> PublishResult:
+    result: PublishResult = handle.run_sync(_sqlalchemy, target, records)
     return result
 
 
-def _sqlalchemy_async_session(handle: Any, target: Target, records: Sequence[Record]) -> Outcome:
-    result: Outcome = handle.run_sync(_sqlalchemy_session, target, records)
+def _sqlalchemy_async_session(handle: Any, target: OutboxTable, records: Sequence[Record]) -> PublishResult:
+    result: PublishResult = handle.run_sync(_sqlalchemy_session, target, records)
     return result
 
 
-def _sqlalchemy_async_scoped(registry: Any, target: Target, records: Sequence[Record]) -> Outcome:
+def _sqlalchemy_async_scoped(registry: Any, target: OutboxTable, records: Sequence[Record]) -> PublishResult:
     return _sqlalchemy_async_session(registry(), target, records)
 
 
@@ -236,7 +287,7 @@ def _sqlalchemy_autocommits(connection: Any) -> bool:
     return not getattr(connection.connection.driver_connection, "in_transaction", False)
 
 
-def _psycopg(connection: Any, target: Target, records: Sequence[Record]) -> None:
+def _psycopg(connection: Any, target: OutboxTable, records: Sequence[Record]) -> None:
     from psycopg import Cursor
     from psycopg.rows import tuple_row
 
@@ -248,7 +299,7 @@ def _psycopg(connection: Any, target: Target, records: Sequence[Record]) -> None
             cursor.execute(append.pyformat.encode(), parameters)
 
 
-async def _psycopg_async(connection: Any, target: Target, records: Sequence[Record]) -> None:
+async def _psycopg_async(connection: Any, target: OutboxTable, records: Sequence[Record]) -> None:
     from psycopg import AsyncCursor
     from psycopg.rows import tuple_row
 
@@ -265,7 +316,7 @@ def _refuse_psycopg_autocommit(connection: Any) -> None:
         raise _autocommit("psycopg connection", "Publish inside `with connection.transaction():`.")
 
 
-def _pymysql(connection: Any, target: Target, records: Sequence[Record]) -> None:
+def _pymysql(connection: Any, target: OutboxTable, records: Sequence[Record]) -> None:
     from pymysql.constants.SERVER_STATUS import SERVER_STATUS_IN_TRANS
 
     if connection.get_autocommit() and not connection.server_status & SERVER_STATUS_IN_TRANS:
@@ -275,7 +326,7 @@ def _pymysql(connection: Any, target: Target, records: Sequence[Record]) -> None
             cursor.executemany(append.pyformat, parameters)
 
 
-def _sqlite(connection: Any, target: Target, records: Sequence[Record]) -> None:
+def _sqlite(connection: Any, target: OutboxTable, records: Sequence[Record]) -> None:
     # Python 3.12 added `autocommit`; -1 there means that isolation_level still decides, as it does before
     # 3.12.
     autocommit = getattr(connection, "autocommit", -1)
@@ -286,7 +337,7 @@ def _sqlite(connection: Any, target: Target, records: Sequence[Record]) -> None:
         connection.executemany(append.named, parameters)
 
 
-def _django(connection: Any, target: Target, records: Sequence[Record]) -> None:
+def _django(connection: Any, target: OutboxTable, records: Sequence[Record]) -> None:
     appends = _appends(target, getattr(connection, "vendor", ""), records)
     if not connection.in_atomic_block and connection.get_autocommit():
         raise _autocommit("Django connection", "Publish inside `with transaction.atomic():`.")

@@ -26,8 +26,8 @@ from inorder.model.errors import ConfigurationError, TransientError
 from inorder.model.message import Message
 from inorder.model.names import BackendName
 from inorder.model.partitioning import Partitioner
-from inorder.outbox.lane import Bounds, Lane, Log
-from inorder.outbox.pending import Call, Errand, OnDelivery, Posted, Waited
+from inorder.outbox.request import Awaited, OnDelivery, PendingMessage, PublishRequest, Queued
+from inorder.outbox.send_queue import Log, QueueBounds, SendQueue
 from inorder.topics.routes import RoutedUnfencedLog, Routes
 
 PropertiesOf = Callable[[str], Mapping[str, Any]]
@@ -38,14 +38,14 @@ GRACE_SECONDS = 3.0
 CLOSED = "The publisher is closed."
 
 
-class Lanes:
+class SendQueues:
     """The lanes of one backend, by the producer properties of the topics."""
 
     def __init__(
         self,
         properties_of: PropertiesOf,
         partitioners: Mapping[str, Partitioner],
-        bounds: Bounds | None = None,
+        bounds: QueueBounds | None = None,
         *,
         routes: Routes | None = None,
         on_first: Callable[[], object] | None = None,
@@ -57,11 +57,11 @@ class Lanes:
         self._bounds = bounds
         self._on_first = on_first
         self._lock = threading.Lock()
-        self._by_topic: dict[str, Lane] = {}
-        self._by_properties: dict[frozenset[tuple[str, Any]], Lane] = {}
+        self._by_topic: dict[str, SendQueue] = {}
+        self._by_properties: dict[frozenset[tuple[str, Any]], SendQueue] = {}
         self._is_closed = False
 
-    def put(self, errands: Sequence[Errand]) -> int:
+    def put(self, errands: Sequence[PendingMessage]) -> int:
         """Queues errands in order, each in the lane of its topic; returns how many, fewer than all once closed."""
         lanes = [self._lane(errand.record.topic) for errand in errands]
         start = 0
@@ -79,21 +79,21 @@ class Lanes:
         deadline = time.monotonic() + seconds
         return sum(lane.flush(deadline - time.monotonic()) for lane in self._all())
 
-    def close(self) -> list[Errand]:
+    def close(self) -> list[PendingMessage]:
         """Ends all lanes; returns what was not sent."""
         with self._lock:
             self._is_closed = True
         return [errand for lane in self._all() for errand in lane.close()]
 
-    def _all(self) -> list[Lane]:
+    def _all(self) -> list[SendQueue]:
         with self._lock:
             return list(self._by_properties.values())
 
-    def _lane(self, topic: str) -> Lane | None:
+    def _lane(self, topic: str) -> SendQueue | None:
         lane = self._by_topic.get(topic)
         return lane if lane is not None else self._new_lane(topic)
 
-    def _new_lane(self, topic: str) -> Lane | None:
+    def _new_lane(self, topic: str) -> SendQueue | None:
         properties = self._properties_of(topic)
         with self._lock:
             if self._is_closed:
@@ -103,7 +103,7 @@ class Lanes:
                 check_properties(properties)
                 if self._on_first is not None and not self._by_properties:
                     self._on_first()
-                self._by_properties[same] = Lane(self._log(properties), self._bounds)
+                self._by_properties[same] = SendQueue(self._log(properties), self._bounds)
             return self._by_topic.setdefault(topic, self._by_properties[same])
 
     def _log(self, properties: Mapping[str, Any]) -> Log:
@@ -114,13 +114,13 @@ class Lanes:
 class WaitingBackend:
     """`kafka`: returns when every message is acknowledged, or raises `PublishError`."""
 
-    def __init__(self, lanes: Lanes, timeout_seconds: float) -> None:
+    def __init__(self, lanes: SendQueues, timeout_seconds: float) -> None:
         self._lanes = lanes
         self._timeout_seconds = timeout_seconds
 
-    def send(self, call: Call, positions: Sequence[int]) -> None:
+    def send(self, call: PublishRequest, positions: Sequence[int]) -> None:
         """Sends and waits."""
-        if self._lanes.put([Waited(call, position) for position in positions]) < len(positions):
+        if self._lanes.put([Awaited(call, position) for position in positions]) < len(positions):
             call.fail(TransientError(CLOSED))
         call.wait(positions, self._timeout_seconds)
 
@@ -128,13 +128,13 @@ class WaitingBackend:
 class QueueingBackend:
     """`kafka_async`: returns when every message is queued; a callback hears what became of each."""
 
-    def __init__(self, lanes: Lanes, on_delivery: OnDelivery | None) -> None:
+    def __init__(self, lanes: SendQueues, on_delivery: OnDelivery | None) -> None:
         self._lanes = lanes
         self._on_delivery = on_delivery
 
-    def send(self, call: Call, positions: Sequence[int]) -> None:
+    def send(self, call: PublishRequest, positions: Sequence[int]) -> None:
         """Queues, and blocks while there is no room."""
-        errands = [Posted(call.messages[at], call.records[at], self._on_delivery) for at in positions]
+        errands = [Queued(call.messages[at], call.records[at], self._on_delivery) for at in positions]
         queued = self._lanes.put(errands)
         call.arrived(*positions[:queued])
         if queued < len(positions):
@@ -142,9 +142,9 @@ class QueueingBackend:
             call.raise_failure()
 
 
-def messages_of(left: Sequence[Errand]) -> list[Message]:
+def queued_messages(left: Sequence[PendingMessage]) -> list[Message]:
     """The messages of errands that nobody waits for."""
-    return [errand.message for errand in left if isinstance(errand, Posted)]
+    return [errand.message for errand in left if isinstance(errand, Queued)]
 
 
 # Which backend each message of a call goes to, and in which order the backends are asked.
@@ -156,17 +156,17 @@ def messages_of(left: Sequence[Errand]) -> list[Message]:
 
 ORDER: Final[tuple[BackendName, ...]] = ("db", "memory", "kafka", "kafka_async")
 
-Parts = Mapping[BackendName, Sequence[int]]
+PositionsByBackend = Mapping[BackendName, Sequence[int]]
 
 
 class Backend(Protocol):
     """Where messages go that need no transaction. Any thread may call it."""
 
-    def send(self, call: Call, positions: Sequence[int]) -> None:
+    def send(self, call: PublishRequest, positions: Sequence[int]) -> None:
         """Sends these messages of the call in their order and marks what arrived; raises `PublishError`."""
 
 
-def parts_of(messages: Iterable[Message], backend_of: Callable[[str], BackendName]) -> Parts:
+def group_by_backend(messages: Iterable[Message], backend_of: Callable[[str], BackendName]) -> PositionsByBackend:
     """The positions of the messages for each backend, in the order of the call; backends in the order of asking.
 
     >>> parts_of([Message("a"), Message("b"), Message("a")], {"a": "kafka", "b": "db"}.__getitem__)
@@ -190,7 +190,7 @@ def require_connection(topic: str, connection: object) -> None:
         )
 
 
-def send_all(call: Call, parts: Parts, backends: Mapping[BackendName, Backend]) -> None:
+def send_all(call: PublishRequest, parts: PositionsByBackend, backends: Mapping[BackendName, Backend]) -> None:
     """Asks each backend but the database."""
     for name, positions in parts.items():
         if name != "db":

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from inorder.model.message import Limits, Message, Record, encode
-from inorder.outbox.pending import Call
+from inorder.outbox.request import PublishRequest
 
 _ANY: Final = object()
 _SHOWN = 10
@@ -26,7 +26,7 @@ class Published:
         self._lock = threading.Lock()
         self._kept: list[tuple[Message, Record]] = []
 
-    def send(self, call: Call, positions: Sequence[int]) -> None:
+    def send(self, call: PublishRequest, positions: Sequence[int]) -> None:
         """Keeps the messages of a call; this is the publisher's backend."""
         with self._lock:
             self._kept += [(call.messages[position], call.records[position]) for position in positions]
@@ -34,7 +34,7 @@ class Published:
 
     def add(self, message: Message) -> None:
         """Keeps one message."""
-        self.send(Call([message], [encode(message, Limits())]), [0])
+        self.send(PublishRequest([message], [encode(message, Limits())]), [0])
 
     def messages(self, topic: str | None = None) -> list[Message]:
         """All messages, or those of a topic."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, overload
 
 from inorder.model.errors import ConfigurationError, ValidationError
 from inorder.model.message import Limits, Message, Record, encode
-from inorder.outbox.append import Outcome, Target, writer_of
+from inorder.outbox.append import OutboxTable, PublishResult, writer_of
 
 if TYPE_CHECKING:
     import sqlite3
@@ -77,21 +77,21 @@ class Outbox:
         200 characters), values and headers are text, and a value is always there. `checks` are those that
         `inorder.message_checks(settings)` makes, of what the readers of a topic ask for.
         """
-        self._target = Target(table, layout)
+        self._target = OutboxTable(table, layout)
         self._rules = Rules(limits or Limits(), checks or {})
 
     @overload
     def publish(self, connection: AsyncHandle, message: Message) -> Written: ...
     @overload
     def publish(self, connection: Handle, message: Message) -> None: ...
-    def publish(self, connection: Any, message: Message) -> Outcome:
+    def publish(self, connection: Any, message: Message) -> PublishResult:
         """Adds one message, in one round trip.
 
         Raises `ValidationError` for a message that cannot be sent and `ConfigurationError` for an object that
         holds no transaction; nothing is written then.
         """
         write = writer_of(connection)
-        records = (encoded("message", message, self._rules),)
+        records = (encode_checked("message", message, self._rules),)
         self._target.refuse(records, in_list=False)
         return write(connection, self._target, records)
 
@@ -99,15 +99,15 @@ class Outbox:
     def publish_list(self, connection: AsyncHandle, messages: Iterable[Message]) -> Written: ...
     @overload
     def publish_list(self, connection: Handle, messages: Iterable[Message]) -> None: ...
-    def publish_list(self, connection: Any, messages: Iterable[Message]) -> Outcome:
+    def publish_list(self, connection: Any, messages: Iterable[Message]) -> PublishResult:
         """Adds messages in the order of the list, in one round trip for up to 10,000 messages or 4 MiB.
 
         One bad message refuses the whole list; its field is named with its place, as in `messages[3].value`.
         """
         writer_of(connection)
-        return self.append(connection, encoded_list(messages, self._rules))
+        return self.append(connection, encode_list(messages, self._rules))
 
-    def append(self, connection: Any, records: Sequence[Record]) -> Outcome:
+    def append(self, connection: Any, records: Sequence[Record]) -> PublishResult:
         """Adds records that were encoded before, in their order; `publish_list` is the call for applications."""
         write = writer_of(connection)
         self._target.refuse(records, in_list=True)
@@ -139,25 +139,25 @@ class Rules:
     checks: Checks = field(default_factory=dict)
 
 
-def listed(messages: Iterable[Message] | Message) -> list[Message]:
+def require_list(messages: Iterable[Message] | Message) -> list[Message]:
     """The messages of a call; a single one is refused, since it was meant for another call."""
     if isinstance(messages, Message):
         raise ValidationError("messages", "a Message is not a list.", hint="Use publish(…) for a single one.")
     return list(messages)
 
 
-def encoded_list(messages: Iterable[Message], rules: Rules) -> list[Record]:
+def encode_list(messages: Iterable[Message], rules: Rules) -> list[Record]:
     """The records of a list; one bad message refuses all, with its place in the name of the field."""
     records = []
-    for position, message in enumerate(listed(messages)):
+    for position, message in enumerate(require_list(messages)):
         try:
-            records.append(encoded("", message, rules))
+            records.append(encode_checked("", message, rules))
         except ValidationError as error:
             raise _placed(f"messages[{position}]", error) from error
     return records
 
 
-def encoded(field: str, message: object, rules: Rules) -> Record:
+def encode_checked(field: str, message: object, rules: Rules) -> Record:
     """The record of a message; `field` names what was given instead of one."""
     if not isinstance(message, Message):
         raise ValidationError(field, f"a {type(message).__name__} is not a Message.", hint=_MESSAGE_HINT)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from inorder.embedded.process import HOST, GuardedProcess, Order, free_port, is_free
+from inorder.embedded.process import HOST, GuardedProcess, ProcessSpec, free_port, is_free
 from inorder.embedded.server import Server
 from inorder.model.errors import ConfigurationError, UnreachableError
 from tests.conftest import Eventually
@@ -233,9 +233,9 @@ def test_a_server_has_no_port_before_its_first_start(tmp_path: Path) -> None:
         _ = Echo(tmp_path).port
 
 
-def order(tmp_path: Path, program: str, grace_seconds: float = 10) -> Order:
+def order(tmp_path: Path, program: str, grace_seconds: float = 10) -> ProcessSpec:
     lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
-    return Order(
+    return ProcessSpec(
         argv=[sys.executable, "-c", program, str(free_port())],
         cwd=tmp_path,
         log_path=tmp_path / "log",
@@ -268,7 +268,7 @@ def test_a_guardian_asked_to_stop_by_a_signal_takes_its_server_along(tmp_path: P
 
 def test_a_program_that_cannot_be_run_is_named(tmp_path: Path) -> None:
     missing = order(tmp_path, "")
-    broken = Order(["/nowhere/serverd"], tmp_path, missing.log_path, missing.env, missing.lock)
+    broken = ProcessSpec(["/nowhere/serverd"], tmp_path, missing.log_path, missing.env, missing.lock)
     with pytest.raises(UnreachableError, match=r"/nowhere/serverd could not be started: .*No such file"):
         GuardedProcess(broken)
     os.close(missing.lock)

@@ -15,10 +15,10 @@ import pytest
 from inorder.embedded import folders
 from inorder.embedded.folders import DataFolder, remove_abandoned_lodgings
 from inorder.embedded.postgres import installation
-from inorder.embedded.process import Account, is_open_to_all, reachable_copy, unprivileged
+from inorder.embedded.process import ServerAccount, is_open_to_all, reachable_copy, unprivileged_account
 from inorder.model.errors import UnreachableError
 
-ME = Account(os.geteuid(), os.getegid())
+ME = ServerAccount(os.geteuid(), os.getegid())
 
 
 @pytest.fixture
@@ -32,13 +32,13 @@ def open_folder() -> Iterator[Path]:
 
 def test_an_ordinary_user_runs_servers_as_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert unprivileged() is None
+    assert unprivileged_account() is None
 
 
 def test_root_runs_servers_as_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     nobody = pwd.getpwnam("nobody")
-    assert unprivileged() == Account(nobody.pw_uid, nobody.pw_gid)
+    assert unprivileged_account() == ServerAccount(nobody.pw_uid, nobody.pw_gid)
 
 
 def test_root_without_nobody_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,7 +48,7 @@ def test_root_without_nobody_is_one_sentence(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(pwd, "getpwnam", unknown)
     with pytest.raises(UnreachableError, match="refuses to run as root"):
-        unprivileged()
+        unprivileged_account()
 
 
 def test_a_folder_is_open_when_all_folders_above_it_are(open_folder: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from inorder.embedded.java import find_java, parse_version
+from inorder.embedded.jars import find_java, parse_version
 from inorder.model.errors import UnreachableError
 
 

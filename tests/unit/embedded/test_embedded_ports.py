@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from inorder.embedded.process import HOST, answers, ask, free_port, is_free, need_port
+from inorder.embedded.process import HOST, accepts_connections, ask, free_port, is_free, need_port
 from inorder.model.errors import UnreachableError
 
 
@@ -21,7 +21,7 @@ def busy_port() -> Iterator[int]:
 def test_a_free_port_can_be_listened_on() -> None:
     port = free_port()
     with socket.create_server((HOST, port)):
-        assert answers(port)
+        assert accepts_connections(port)
     assert is_free(port)
 
 
@@ -41,7 +41,7 @@ def test_a_wanted_free_port_is_given() -> None:
 
 
 def test_nothing_answers_on_a_free_port() -> None:
-    assert not answers(free_port())
+    assert not accepts_connections(free_port())
 
 
 def test_a_server_that_does_not_listen_says_nothing() -> None:

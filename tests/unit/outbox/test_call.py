@@ -16,16 +16,16 @@ from inorder.model.errors import (
     TransientError,
 )
 from inorder.model.message import Limits, Message, encode
-from inorder.outbox import pending as call_module
-from inorder.outbox.pending import Call
+from inorder.outbox import request as call_module
+from inorder.outbox.request import PublishRequest
 
 
-def call_of(count: int) -> Call:
+def call_of(count: int) -> PublishRequest:
     messages = [Message("t", key="k", value=number) for number in range(count)]
-    return Call(messages, [encode(message, Limits()) for message in messages])
+    return PublishRequest(messages, [encode(message, Limits()) for message in messages])
 
 
-def failure_of(call: Call) -> PublishError:
+def failure_of(call: PublishRequest) -> PublishError:
     with pytest.raises(PublishError) as caught:
         call.wait(range(len(call.messages)), 0)
     return caught.value

@@ -37,8 +37,8 @@ from typing import NamedTuple, Protocol
 
 from inorder.model.errors import RejectedError, TopicUnavailableError, TransientError
 from inorder.model.outbox_row import OutboxRow
-from inorder.outbox.append import weight_of
-from inorder.outbox.pending import Errand
+from inorder.outbox.append import record_size
+from inorder.outbox.request import PendingMessage
 
 log = logging.getLogger("inorder.publisher")
 
@@ -65,7 +65,7 @@ class Log(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class QueueBounds:
     """How much may wait in a lane."""
 
     errands: int
@@ -76,7 +76,7 @@ class _Placed(NamedTuple):
     """An errand in its lane; the id is its place there."""
 
     id: int
-    errand: Errand
+    errand: PendingMessage
     size: int
 
     @property
@@ -92,10 +92,12 @@ class _Rest:
     waiting: list[_Placed] = field(default_factory=list)
 
 
-class Lane:
+class SendQueue:
     """Sends errands in order, on a thread of its own that begins with the first one."""
 
-    def __init__(self, log: Log, bounds: Bounds | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, log: Log, bounds: QueueBounds | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._log = log
         self._bounds = bounds
         self._clock = clock
@@ -108,13 +110,13 @@ class Lane:
         # Only the thread touches these while it runs.
         self._in_hand: list[_Placed] = []
         self._resting: dict[str, _Rest] = {}
-        self._left: list[Errand] = []
+        self._left: list[PendingMessage] = []
 
-    def put(self, errands: Sequence[Errand]) -> int:
+    def put(self, errands: Sequence[PendingMessage]) -> int:
         """Queues errands, waiting for room; returns how many, which is fewer than all only if the lane is closed."""
         with self._changed:
             for count, errand in enumerate(errands):
-                size = weight_of(errand.record)
+                size = record_size(errand.record)
                 self._await_room(size)
                 if self._end:
                     return count
@@ -132,7 +134,7 @@ class Lane:
                 self._changed.wait_for(lambda: not self._unsettled, max(0.0, seconds))
             return self._unsettled
 
-    def close(self) -> list[Errand]:
+    def close(self) -> list[PendingMessage]:
         """Ends the thread, within a few seconds; returns what was not sent, in order. Each errand has been told."""
         with self._changed:
             self._end = self._end or "The publisher was closed."

@@ -25,7 +25,7 @@ SETTLING_SECONDS = 15.0
 """How long what is in hand may take to be settled once the call is over: longer than a log needs to give a batch up."""
 
 
-class Call:
+class PublishRequest:
     """Messages by their position in the call. Those in hand of a sender are neither sent nor unsent yet.
 
     ```
@@ -141,7 +141,7 @@ TOPIC_SECONDS = 5.0
 OnDelivery = Callable[[Message, InorderError | None], None]
 
 
-class Errand(Protocol):
+class PendingMessage(Protocol):
     """One message in a lane. All of it is called from the lane's thread, without a lock being held."""
 
     @property
@@ -172,10 +172,10 @@ class Errand(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Waited:
+class Awaited:
     """A call waits for it, and ends with the first failure."""
 
-    call: Call
+    call: PublishRequest
     position: int
 
     @property
@@ -220,7 +220,7 @@ class Waited:
 
 
 @dataclass(frozen=True, slots=True)
-class Posted:
+class Queued:
     """Nobody waits for it; a callback is told, or the log where there is none."""
 
     message: Message
