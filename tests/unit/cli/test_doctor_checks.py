@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from inorder.database.database import open_database
-from inorder.embedded.process import free_port
+from inorder.embedded.server import free_port
 from inorder.kafka.admin import Cluster, ClusterInfo
 from inorder.model.errors import ConfigurationError, UnreachableError
 from inorder.operate import doctor as kafka_checks

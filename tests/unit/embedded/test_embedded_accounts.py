@@ -13,9 +13,15 @@ from pathlib import Path
 import pytest
 
 from inorder.embedded import folders
-from inorder.embedded.folders import DataFolder, remove_abandoned_lodgings
+from inorder.embedded.folders import (
+    DataFolder,
+    ServerAccount,
+    is_open_to_all,
+    reachable_copy,
+    remove_abandoned_data,
+    unprivileged_account,
+)
 from inorder.embedded.postgres import installation
-from inorder.embedded.process import ServerAccount, is_open_to_all, reachable_copy, unprivileged_account
 from inorder.model.errors import UnreachableError
 
 ME = ServerAccount(os.geteuid(), os.getegid())
@@ -77,17 +83,17 @@ def test_data_go_elsewhere_when_their_user_cannot_walk_to_the_folder(open_folder
 def test_data_elsewhere_are_removed_when_no_link_leads_to_them_any_more(
     open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folders, "LODGINGS", open_folder)
+    monkeypatch.setattr(folders, "EXTERNAL", open_folder)
     kept, abandoned = (closed_folder(open_folder, name) for name in ("kept", "abandoned"))
     for folder in (kept, abandoned):
         DataFolder(folder).make(ME)
     lost = DataFolder(abandoned).path
     shutil.rmtree(abandoned)
-    remove_abandoned_lodgings()
+    remove_abandoned_data()
     assert lost.exists(), "so young that its link may still come"
-    for door in open_folder.glob("inorder-data-*/door"):
-        os.utime(door, (1, 1))
-    remove_abandoned_lodgings()
+    for link in open_folder.glob("inorder-data-*/link"):
+        os.utime(link, (1, 1))
+    remove_abandoned_data()
     assert not lost.exists()
     assert DataFolder(kept).path.exists()
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from inorder.embedded.process import HOST, accepts_connections, ask, free_port, is_free, need_port
+from inorder.embedded.server import HOST, accepts_connections, ask, free_port, is_free, need_port
 from inorder.model.errors import UnreachableError
 
 
@@ -30,7 +30,7 @@ def test_free_ports_are_never_those_of_outgoing_connections() -> None:
 
 
 def test_a_busy_port_is_named_with_exit_code_4(busy_port: int) -> None:
-    with pytest.raises(UnreachableError, match=f"Apache Kafka: port {busy_port} is busy") as caught:
+    with pytest.raises(UnreachableError, match=f"Apache Kafka: port {busy_port} is already in use") as caught:
         need_port(busy_port, "Apache Kafka")
     assert caught.value.exit_code == 4
 
