@@ -5,6 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 WITH_SERVERS := tests/contract tests/integration tests/acceptance
 TOGETHER := -n 3 --dist loadfile --no-loadscope-reorder
+APART := -n 2 --dist loadfile --no-loadscope-reorder
 FAST := --hypothesis-profile=fast
 SHORT := "short or not (full or fault or soak or matrix)"
 REST := "(full or hypothesis) and not (fault or soak or matrix)"
@@ -19,15 +20,15 @@ demo: java $(READY) ## events from a transaction through Kafka and Spark into a 
 	@$(BIN)/inorder demo $(ARGS)
 
 # Tests with real servers mostly wait for them, so three at a time share two cores well. They share one server of each
-# kind; one worker has all that starts Spark.
+# kind; one worker has all that starts Spark. Those that kill run by themselves.
 test: java $(READY) ## unit tests, then those with real servers: every guarantee at least once
-	@$(BIN)/pytest tests/unit $(FAST) -n 2 --dist worksteal --durations=5 --durations-min=0.5
+	@$(BIN)/pytest tests/unit -m $(SHORT) $(FAST) -n 2 --dist worksteal --durations=5 --durations-min=0.5
 	@$(BIN)/python -m inorder.embedded
-	@$(BIN)/pytest $(WITH_SERVERS) tests/fault -m $(SHORT) $(FAST) $(TOGETHER) --durations=15 --durations-min=1
+	@$(BIN)/pytest $(WITH_SERVERS) -m $(SHORT) $(FAST) $(TOGETHER) --durations=15 --durations-min=1
+	@$(BIN)/pytest tests/fault -m $(SHORT) $(APART) --durations=15 --durations-min=1
 
-# Many of those that kill need both cores, so they run alone.
 test-all: java $(READY) ## the rest: all combinations, both engines, more kills, more examples
-	@$(BIN)/pytest tests/unit -m hypothesis -n 2 --dist worksteal --durations=5 --durations-min=0.5
+	@$(BIN)/pytest tests/unit -m $(REST) -n 2 --dist worksteal --durations=5 --durations-min=0.5
 	@$(BIN)/python -m inorder.embedded
 	@$(BIN)/pytest $(WITH_SERVERS) -m $(REST) $(TOGETHER) --durations=15 --durations-min=1
 	@$(BIN)/pytest tests/fault -m $(REST) --durations=15 --durations-min=1

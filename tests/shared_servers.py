@@ -25,6 +25,8 @@ from inorder.embedded.server import Server
 
 S = TypeVar("S", bound=Server)
 
+# A start that fails does so for every test of the session, so that even a very busy machine gets its time.
+_START_SECONDS = 180
 # Without fsync, since no test pulls the plug of the machine.
 KINDS: Mapping[type[Server], Mapping[str, Any]] = {
     Postgres: {"durable": False},
@@ -72,7 +74,7 @@ class OwnServers:
         return cast("S", found.server)
 
     def _start(self, kind: type[Server]) -> _Started:
-        server = kind(self.folder() / kind.name, **KINDS[kind])
+        server = kind(self.folder() / kind.name, start_seconds=_START_SECONDS, **KINDS[kind])
         try:
             server.start()
         except Exception as error:  # noqa: BLE001 - raised for each test that asks for the server

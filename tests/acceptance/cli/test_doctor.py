@@ -80,6 +80,7 @@ def test_nothing_fails_on_a_fresh_installation(examined: Examined) -> None:
     assert found["database"]["detail"].startswith("PostgreSQL ")
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("outbox")
 def test_redis_is_asked_where_the_lease_lives_there(examined: Examined, redis_url: str) -> None:
     code, found = examined(INORDER_RELAY__LEADERSHIP="redis", INORDER_REDIS__URL=redis_url)
@@ -93,6 +94,7 @@ def test_a_missing_outbox_is_a_matter_of_configuration(examined: Examined) -> No
     assert found["outbox table"]["hint"] == "Run `inorder schema install --layout native`."
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("outbox")
 @pytest.mark.parametrize(
     ("change", "name"),
@@ -110,6 +112,7 @@ def test_a_changed_outbox_is_found_and_the_remedy_told(examined: Examined, sql: 
     assert found[name]["hint"]
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("outbox")
 def test_autovacuum_that_is_off_is_a_warning(examined: Examined, sql: Sql) -> None:
     sql("ALTER TABLE outbox SET (autovacuum_enabled = false)")
@@ -117,6 +120,7 @@ def test_autovacuum_that_is_off_is_a_warning(examined: Examined, sql: Sql) -> No
     assert (code, found["outbox vacuum"]["status"]) == (0, "warn")
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("outbox")
 def test_missing_rights_are_named_with_the_grant(examined: Examined, sql: Sql, postgres_url: str, unique: str) -> None:
     role = f"{unique}_role"
@@ -136,6 +140,7 @@ def test_missing_rights_are_named_with_the_grant(examined: Examined, sql: Sql, p
         sql(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("outbox")
 def test_topics_are_judged_by_their_settings(examined: Examined, kafka_bootstrap: str, unique: str) -> None:
     marker = f"inorder.{unique}.marker"
@@ -155,18 +160,21 @@ def test_topics_are_judged_by_their_settings(examined: Examined, kafka_bootstrap
     assert found["message size"]["status"] == "warn"
 
 
+@pytest.mark.full
 def test_an_unreachable_kafka_ends_with_4(examined: Examined) -> None:
     code, found = examined(INORDER_KAFKA__BOOTSTRAP_SERVERS=f"127.0.0.1:{free_port()}")
     assert (code, found["kafka"]["unreachable"]) == (4, True)
     assert found["database"]["status"] == "ok"
 
 
+@pytest.mark.full
 def test_an_unreachable_database_ends_with_4(examined: Examined) -> None:
     code, found = examined(INORDER_DATABASE__URL=f"postgresql+psycopg://u:hunter2@127.0.0.1:{free_port()}/d")
     assert (code, found["database"]["unreachable"]) == (4, True)
     assert found["kafka"]["status"] == "ok"
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("outbox")
 def test_text_is_for_people_and_hints_go_to_stderr(
     inorder_command: Inorder, postgres_url: str, kafka_bootstrap: str

@@ -20,6 +20,7 @@ def variables(kafka_bootstrap: str, postgres_url: str) -> dict[str, str]:
     }
 
 
+@pytest.mark.full
 def test_a_journal_from_its_tables_to_its_purge(
     inorder_command: Inorder, variables: dict[str, str], kafka_bootstrap: str, unique: str
 ) -> None:

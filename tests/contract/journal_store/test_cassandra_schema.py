@@ -144,6 +144,7 @@ def test_one_that_is_as_new_or_newer_gets_our_own_tables_and_is_left_alone_then(
     assert (old.ran, old.version()) == (["setting"], version)
 
 
+@pytest.mark.full
 def test_two_installers_at_once_make_one_schema(url: str, session: Watched) -> None:
     with closing(CassandraJournal(url)) as first, closing(CassandraJournal(url)) as second:
         with ThreadPoolExecutor(2) as pool:

@@ -14,6 +14,7 @@ import pytest
 from inorder.relay.leadership.lease import Lease
 from tests.contract.lease.holder import HELD
 from tests.contract.lease.making import Kind, make_lease
+from tests.selection import few
 
 ROOT = Path(__file__).parents[3]
 ADDRESSES = {
@@ -56,13 +57,13 @@ def _leases(request: pytest.FixtureRequest, unique: str) -> Iterator[Leases]:
         lease.release()
 
 
-@pytest.fixture(params=list(ADDRESSES))
+@pytest.fixture(params=few(ADDRESSES, "postgres", "kafka"))
 def leases(request: pytest.FixtureRequest, unique: str) -> Iterator[Leases]:
     """Of every kind."""
     yield from _leases(request, unique)
 
 
-@pytest.fixture(params=[kind for kind in ADDRESSES if kind != "kafka"])
+@pytest.fixture(params=few((kind for kind in ADDRESSES if kind != "kafka"), "redis"))
 def timed_leases(request: pytest.FixtureRequest, unique: str) -> Iterator[Leases]:
     """Of the kinds that a holder loses by not asking for a while."""
     yield from _leases(request, unique)

@@ -26,6 +26,9 @@ from tests.contract.lease.making import QUICK_SESSION
 Join = Callable[..., KafkaLease]
 JoinAll = Callable[..., list[KafkaLease]]
 
+# Milliseconds; where a leader is to lead on, so that a busy machine does not end its session.
+LONG_SESSION = 30_000
+
 
 @dataclass
 class Clock:
@@ -126,7 +129,7 @@ def test_of_four_instances_never_two_lead_and_each_gets_its_turn(join: Join, eve
 def test_a_newcomer_does_not_take_the_partition_from_the_leader(
     join: Join, unique: str, kafka_bootstrap: str, eventually: Eventually, caplog: pytest.LogCaptureFixture
 ) -> None:
-    leader, newcomer = join("leader"), join("newcomer")
+    leader, newcomer = join("leader", session=LONG_SESSION), join("newcomer", session=LONG_SESSION)
     eventually(leader.acquire)
     with caplog.at_level("INFO", "inorder.leadership"):
         newcomer.acquire()
@@ -141,10 +144,10 @@ def test_the_election_of_a_shard_that_stays_goes_on_while_others_move(
     join_all: JoinAll, eventually: Eventually, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Told by the states themselves, of which there may be more than anybody asks for."""
-    first = join_all("first", shards=4)
+    first = join_all("first", shards=4, session=LONG_SESSION)
     eventually(lambda: all_lead(first))
     with caplog.at_level("INFO", "inorder.leadership"):
-        second = join_all("second", shards=4)
+        second = join_all("second", shards=4, session=LONG_SESSION)
         eventually(lambda: sum([leads(lease) for lease in [*second, *first]]) == 4 and any(map(leads, second)))
     moved = {shard for shard, lease in enumerate(second) if leads(lease)}
     ours = [vars(record) for record in caplog.records if record.name == "inorder.leadership"]

@@ -15,6 +15,7 @@ from tests.conftest import Eventually
 from tests.contract.lease.conftest import ADDRESSES, ROOT
 from tests.contract.lease.making import Kind
 from tests.contract.lease.sharing import ALL, Instance, make_leases
+from tests.selection import few
 
 SHARDS = 4
 
@@ -61,7 +62,7 @@ class Group:
                     self.doubled.append(other.leads & changed.leads)
 
 
-@pytest.fixture(params=list(ADDRESSES))
+@pytest.fixture(params=few(ADDRESSES, "redis"))
 def group(request: pytest.FixtureRequest, unique: str) -> Iterator[Group]:
     """Of every kind that can share."""
     found = Group(request.param, request.getfixturevalue(ADDRESSES[request.param]), unique)

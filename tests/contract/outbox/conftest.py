@@ -227,17 +227,14 @@ CLIENTS = [
 
 FEW_CLIENTS = [
     ("postgresql", "sqlalchemy_connection"),
-    ("postgresql", "sqlalchemy_async_session"),
-    ("postgresql", "psycopg_connection"),
     ("postgresql", "psycopg_async_connection"),
-    ("mysql", "sqlalchemy_session"),
     ("mysql", "pymysql_connection"),
     ("sqlite", "sqlalchemy_scoped_session"),
     ("sqlite", "sqlalchemy_async_connection"),
     ("sqlite", "sqlite_connection"),
     ("sqlite", "django"),
 ]
-"""Each kind once, and each database."""
+"""Each library once, and each database."""
 
 
 @pytest.fixture

@@ -47,21 +47,21 @@ def sql_place(request: pytest.FixtureRequest) -> Iterator[SqlPlace]:
         yield made(request, stack)
 
 
-@pytest.fixture(params=MAKERS)
+@pytest.fixture(params=few(MAKERS, "postgres", "sqlite"))
 def native(request: pytest.FixtureRequest) -> Iterator[SqlPlace]:
     """The native layout in each database."""
     with ExitStack() as stack:
         yield MAKERS[request.param](request, "native", stack)
 
 
-@pytest.fixture(params=MAKERS)
+@pytest.fixture(params=few(MAKERS, "postgres", "sqlite"))
 def goharvest(request: pytest.FixtureRequest) -> Iterator[SqlPlace]:
     """The goharvest layout in each database."""
     with ExitStack() as stack:
         yield MAKERS[request.param](request, "goharvest", stack)
 
 
-@pytest.fixture(params=MAKERS)
+@pytest.fixture(params=few(MAKERS, "postgres", "sqlite"))
 def trendyol(request: pytest.FixtureRequest) -> Iterator[SqlPlace]:
     """The trendyol layout in each database."""
     with ExitStack() as stack:

@@ -24,12 +24,13 @@ from inorder.relay.stores.mysql_outbox import MySQLOutboxStore
 from inorder.relay.stores.ports import Scan
 from tests.conftest import Eventually
 from tests.contract.outbox_store.making import MAKERS, SqlPlace
+from tests.selection import few
 
 ROWS = 12_000
 LEADER = uuid4()
 
 
-@pytest.fixture(params=["native", "debezium"])
+@pytest.fixture(params=few(["native", "debezium"], "native"))
 def any_place(request: pytest.FixtureRequest) -> Iterator[SqlPlace]:
     with ExitStack() as stack:
         yield MAKERS["mariadb"](request, request.param, stack)
@@ -246,6 +247,7 @@ def test_idle_connections_that_are_killed_cost_one_failed_call_each(place: SqlPl
         call()
 
 
+@pytest.mark.full
 def test_a_restarted_server_is_found_again_and_gives_no_id_twice(tmp_path: Path) -> None:
     with MariaDB(tmp_path) as server:
         url = server.create_database("shop")

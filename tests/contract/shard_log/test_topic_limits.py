@@ -179,6 +179,7 @@ def test_where_limits_may_not_be_read_the_guilty_one_is_found_by_sending_singly(
     log.close()
 
 
+@pytest.mark.full
 def test_where_limits_may_not_be_read_records_too_large_together_go_singly(
     strict_kafka: StrictKafka, secretive: str
 ) -> None:
@@ -190,6 +191,7 @@ def test_where_limits_may_not_be_read_records_too_large_together_go_singly(
     log.close()
 
 
+@pytest.mark.full
 def test_where_limits_may_not_be_read_a_transaction_is_refused_without_a_name(
     strict_kafka: StrictKafka, secretive: str
 ) -> None:

@@ -108,7 +108,7 @@ def sqlite_url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'test.db'}"
 
 
-@pytest.fixture(params=few(["postgres", "mariadb", "sqlite"], "postgres", "sqlite"))
+@pytest.fixture(params=few(["postgres", "mariadb", "sqlite"], "sqlite"))
 def job(request: pytest.FixtureRequest, kafka_bootstrap: str, unique: str) -> Job:
     """On each database in turn."""
     return Job(request.getfixturevalue(f"{request.param}_url"), kafka_bootstrap, unique)

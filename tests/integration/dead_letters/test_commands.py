@@ -14,6 +14,7 @@ from inorder.pipeline.dead_letters_admin import list_dead_letters
 from tests.integration.dead_letters.conftest import Job
 
 
+@pytest.mark.full
 def test_the_commands_list_show_retry_and_discard_letters(postgres_job: Job, tmp_path: Path) -> None:
     job = postgres_job
     config = tmp_path / "inorder.toml"

@@ -33,6 +33,7 @@ def insert(server: Postgres) -> None:
         connection.execute("INSERT INTO kept VALUES (1)")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", ["kill", "stop"])
 def test_postgres_keeps_committed_rows_and_its_url(own_postgres: Postgres, way: str) -> None:
     url = own_postgres.url
@@ -43,6 +44,7 @@ def test_postgres_keeps_committed_rows_and_its_url(own_postgres: Postgres, way: 
     assert count(own_postgres) == 1
 
 
+@pytest.mark.full
 def test_postgres_stops_although_clients_are_connected(own_postgres: Postgres) -> None:
     insert(own_postgres)
     connection = psycopg.connect(own_postgres.url.replace("+psycopg", ""))
@@ -54,6 +56,7 @@ def test_postgres_stops_although_clients_are_connected(own_postgres: Postgres) -
     assert count(own_postgres) == 1
 
 
+@pytest.mark.full
 def test_another_postgres_takes_the_folder_of_a_stopped_one(own_postgres: Postgres) -> None:
     insert(own_postgres)
     own_postgres.stop()
@@ -61,6 +64,7 @@ def test_another_postgres_takes_the_folder_of_a_stopped_one(own_postgres: Postgr
         assert count(other) == 1
 
 
+@pytest.mark.full
 def test_kafka_keeps_acknowledged_records_and_its_address_over_kill_and_stop(tmp_path: Path, unique: str) -> None:
     with Kafka(tmp_path) as server:
         bootstrap = server.bootstrap
@@ -88,6 +92,7 @@ def values(bootstrap: str, topic: str, wanted: int) -> list[bytes | None]:
     return found
 
 
+@pytest.mark.full
 def test_mariadb_keeps_committed_rows_when_killed(tmp_path: Path) -> None:
     with MariaDB(tmp_path) as server:
         server.create_database("kept")
@@ -102,6 +107,7 @@ def test_mariadb_keeps_committed_rows_when_killed(tmp_path: Path) -> None:
     server.discard()
 
 
+@pytest.mark.full
 def test_redis_keeps_its_keys_over_a_restart(tmp_path: Path) -> None:
     with Redis(tmp_path) as server:
         with redis.Redis.from_url(server.url) as client:

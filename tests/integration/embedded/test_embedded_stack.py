@@ -80,6 +80,7 @@ def dsn(address: str) -> str:
     return address.replace("+psycopg", "")
 
 
+@pytest.mark.full
 def test_kafka_and_postgres_start_together_on_loopback() -> None:
     with Stack(("postgres", "kafka")) as stack:
         assert list(stack.addresses()) == ["postgres", "kafka"]
@@ -97,6 +98,7 @@ def test_a_killed_parent_leaves_no_server_behind(eventually: Eventually) -> None
         eventually(holder.are_gone)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_parent_ended_by_a_signal_leaves_no_server_behind(number: signal.Signals, eventually: Eventually) -> None:
     with held("redis") as holder:
@@ -105,6 +107,7 @@ def test_a_parent_ended_by_a_signal_leaves_no_server_behind(number: signal.Signa
         eventually(holder.are_gone)
 
 
+@pytest.mark.full
 def test_a_parent_that_ends_by_itself_has_stopped_its_servers() -> None:
     with held("postgres,redis") as holder:
         holder.process.communicate("", timeout=120)
@@ -112,6 +115,7 @@ def test_a_parent_that_ends_by_itself_has_stopped_its_servers() -> None:
         assert holder.are_gone()
 
 
+@pytest.mark.full
 def test_ctrl_c_lets_the_parent_stop_its_servers_in_order() -> None:
     with held("postgres,redis") as holder:
         holder.process.send_signal(signal.SIGINT)
@@ -153,6 +157,7 @@ def test_ctrl_c_reaches_no_server_directly() -> None:
         assert all(os.getpgid(pid) != group and os.getsid(pid) != os.getsid(0) for pid in holder.pids)
 
 
+@pytest.mark.full
 def test_a_named_folder_is_reused_after_its_owner_was_killed(tmp_path: Path) -> None:
     with held("postgres", str(tmp_path)) as holder:
         with psycopg.connect(dsn(holder.addresses[0])) as connection:
@@ -207,6 +212,7 @@ def test_a_stack_has_no_folder_before_it_starts() -> None:
         _ = Stack().folder
 
 
+@pytest.mark.full
 def test_a_stopped_stack_starts_again_in_its_named_folder(tmp_path: Path) -> None:
     stack = Stack(("redis",), tmp_path)
     for _ in range(2):

@@ -34,6 +34,7 @@ from inorder.kafka.admin import Cluster, Place, ensure_topic
 from inorder.model.journal import Event, Key
 from tests.conftest import Eventually
 from tests.integration.journal.replicator import Replicator
+from tests.selection import few
 
 Change = Callable[[str], object]
 
@@ -105,7 +106,7 @@ class World:
                         yield Entry(Key((key or b"").decode(), self.topic), each.partition, record)
 
 
-@pytest.fixture(params=["postgres", "cassandra"])
+@pytest.fixture(params=few(["postgres", "cassandra"], "postgres"))
 def world(request: pytest.FixtureRequest, kafka_bootstrap: str, unique: str, eventually: Eventually) -> Iterator[World]:
     ensure_topic({"bootstrap.servers": kafka_bootstrap}, unique, 2)
     url, change, session = _store(request, unique)

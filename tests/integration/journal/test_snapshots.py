@@ -22,7 +22,7 @@ def topic(kafka_bootstrap: str, unique: str) -> str:
     return unique
 
 
-@pytest.fixture(params=["postgres", "cassandra"])
+@pytest.fixture(params=few(["postgres", "cassandra"], "postgres"))
 def store_url(request: pytest.FixtureRequest, unique: str) -> str:
     url = (
         request.getfixturevalue("postgres_url")

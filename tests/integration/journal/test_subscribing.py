@@ -17,11 +17,12 @@ from inorder.model.errors import DamagedRecordError
 from inorder.model.journal import Event, Key
 from tests.conftest import Eventually
 from tests.integration.journal.replicator import Replicator
+from tests.selection import few
 
 IDLE = 2.0
 
 
-@pytest.fixture(params=["postgres", "cassandra"])
+@pytest.fixture(params=few(["postgres", "cassandra"], "postgres"))
 def store_url(request: pytest.FixtureRequest) -> str:
     """A store with the journal's tables; on Cassandra tests share a keyspace, and keep apart by their topics."""
     if request.param == "postgres":

@@ -108,6 +108,7 @@ def shop(
     return Shop(spark, kafka_bootstrap, postgres_url, unique, tmp_path)
 
 
+@pytest.mark.full
 def test_filtered_records_reach_the_table_and_a_stream_that_brings_them_again_changes_nothing(
     shop: Shop, direct: Connection[Any]
 ) -> None:

@@ -20,7 +20,7 @@ from tests.integration.pipeline.engines import ENGINES, SPARK_WAIT, new_engine
 from tests.selection import few
 
 
-@pytest.mark.parametrize("kind", few(ENGINES, "resident"))
+@pytest.mark.parametrize("kind", few(ENGINES))
 def test_an_engine_announces_where_the_store_ends(
     kind: str,
     spark: SparkSession,

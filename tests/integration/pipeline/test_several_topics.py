@@ -46,7 +46,7 @@ def filled(direct: Connection[Any], table: str, column: str) -> list[tuple[objec
     return direct.execute(f"SELECT {column}, count(*)::int FROM {table} GROUP BY 1 ORDER BY 1").fetchall()
 
 
-@pytest.mark.parametrize("kind", few(ENGINES, "micro-batch"))
+@pytest.mark.parametrize("kind", few(ENGINES))
 def test_a_topic_that_comes_later_joins_those_that_are_read(
     kind: str,
     spark: SparkSession,

@@ -162,6 +162,7 @@ def test_a_callback_that_raises_or_publishes_harms_nobody(
     assert sum(len(values) for values in values_by_key(kafka_bootstrap, unique).values()) == 7
 
 
+@pytest.mark.full
 def test_an_outage_is_waited_out_and_everything_arrives_in_order(
     make: Make, own_broker: Kafka, unique: str, eventually: Eventually
 ) -> None:

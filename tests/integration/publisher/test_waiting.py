@@ -111,6 +111,7 @@ def test_what_the_client_itself_finds_too_large_is_refused_the_same_way(
     assert values_by_key(kafka_bootstrap, unique) == expected_by_key(messages[:10])
 
 
+@pytest.mark.full
 def test_with_the_broker_away_the_call_ends_in_time_and_the_unsent_arrive_once_when_it_is_back(
     make: Make, own_broker: Kafka, unique: str
 ) -> None:
@@ -130,6 +131,7 @@ def test_with_the_broker_away_the_call_ends_in_time_and_the_unsent_arrive_once_w
     assert values_by_key(own_broker.bootstrap, unique) == expected_by_key([*first, *second])
 
 
+@pytest.mark.full
 def test_a_broker_that_stops_answering_leaves_the_messages_in_doubt_and_sending_them_again_loses_none(
     make: Make, own_broker: Kafka, unique: str
 ) -> None:

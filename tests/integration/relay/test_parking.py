@@ -93,6 +93,7 @@ def test_many_small_records_that_are_too_large_only_together_all_go_through(
     assert exceeded_rows(settings) == []
 
 
+@pytest.mark.full
 def test_the_commands_list_show_and_settle_exceeded_records(
     bench: Bench, settings: inorder.Settings, unique: str, eventually: Eventually, tmp_path: Path
 ) -> None:

@@ -40,7 +40,7 @@ def sqlite_url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'test.db'}"
 
 
-@pytest.fixture(params=few(["postgres", "mariadb", "sqlite"], "postgres", "sqlite"))
+@pytest.fixture(params=few(["postgres", "mariadb", "sqlite"], "sqlite"))
 def depot(request: pytest.FixtureRequest, kafka_bootstrap: str, unique: str) -> Iterator[Depot]:
     """On each database."""
     yield from opened(request.getfixturevalue(f"{request.param}_url"), kafka_bootstrap, unique)
@@ -131,6 +131,7 @@ def test_a_row_that_commits_after_the_offset_has_passed_it_is_delivered(
     assert depot.state().exceeded == 0
 
 
+@pytest.mark.full
 def test_a_refused_record_holds_its_key_uses_up_its_attempts_and_is_released_by_a_person(
     postgres_depot: Depot, eventually: Eventually
 ) -> None:
@@ -153,6 +154,7 @@ def test_a_refused_record_holds_its_key_uses_up_its_attempts_and_is_released_by_
     assert depot.values(topic) == [b"1", TOO_LARGE.encode(), b"behind"]
 
 
+@pytest.mark.full
 def test_a_discarded_event_is_never_sent_and_its_key_goes_on(postgres_depot: Depot, eventually: Eventually) -> None:
     depot, topic = postgres_depot, postgres_depot.topic()
     alter_topic(depot.bootstrap, topic, SMALL)
@@ -207,6 +209,7 @@ def test_rows_far_above_the_offset_are_reached_without_recording_every_id(
     assert depot.state().missing == 0
 
 
+@pytest.mark.full
 def test_a_person_sets_the_offset_back_and_events_are_sent_again(postgres_depot: Depot, eventually: Eventually) -> None:
     """Below the last round, that is: what the last one published is known, and not sent again by a lower offset."""
     depot, topic = postgres_depot, postgres_depot.topic()
@@ -220,6 +223,7 @@ def test_a_person_sets_the_offset_back_and_events_are_sent_again(postgres_depot:
     eventually(lambda: [int(value or b"") for value in depot.values(topic)] == [0, 1, 2, 1, 2])
 
 
+@pytest.mark.full
 def test_another_group_goes_on_where_the_last_one_was_and_all_rows_stay(
     postgres_depot: Depot, eventually: Eventually
 ) -> None:
@@ -244,6 +248,7 @@ def test_tables_that_are_not_there_are_named_with_the_command_that_makes_them(po
         postgres_depot.relay().wait(30)
 
 
+@pytest.mark.full
 def test_status_tells_offset_missing_and_exceeded(
     postgres_depot: Depot, tmp_path: Path, eventually: Eventually
 ) -> None:
@@ -264,6 +269,7 @@ def test_status_tells_offset_missing_and_exceeded(
     assert wanted.items() <= json.loads(done.stdout).items()
 
 
+@pytest.mark.full
 def test_status_tells_the_breakers_where_the_relay_tells_its_health(
     postgres_depot: Depot, tmp_path: Path, eventually: Eventually
 ) -> None:

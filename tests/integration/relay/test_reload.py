@@ -103,6 +103,7 @@ def test_settings_change_under_load_and_nothing_is_lost_doubled_or_reordered(
     assert verdict.holds, verdict
 
 
+@pytest.mark.full
 def test_a_file_with_a_mistake_is_refused_and_the_relay_works_on(
     bench: Bench,
     commands: Commands,
@@ -126,6 +127,7 @@ def test_a_file_with_a_mistake_is_refused_and_the_relay_works_on(
     assert asked("/health") == (200, "Pong")
 
 
+@pytest.mark.full
 def test_health_is_503_with_the_reason_while_the_database_is_away(
     bench: Bench, asked: Asked, sections: dict[str, Any], eventually: Eventually, tmp_path: Path
 ) -> None:
@@ -141,6 +143,7 @@ def test_health_is_503_with_the_reason_while_the_database_is_away(
         assert asked.metric("inorder_relay_failing") == 1
 
 
+@pytest.mark.full
 def test_the_strategy_polling_reloads_its_waits_and_tells_offset_and_breakers(
     bench: Bench,
     commands: Commands,

@@ -20,6 +20,7 @@ from tests.conftest import Eventually
 from tests.integration.relay.commands import Commands
 from tests.integration.relay.conftest import Bench
 from tests.integration.relay.writing import Writers
+from tests.selection import few
 
 
 def assert_refused(relay: inorder.Relay, old: int, new: int) -> None:
@@ -33,7 +34,7 @@ def assert_refused(relay: inorder.Relay, old: int, new: int) -> None:
     assert "inorder relay reshard" in caught.value.hint
 
 
-@pytest.mark.parametrize("leadership", ["kafka", "database"])
+@pytest.mark.parametrize("leadership", few(["kafka", "database"], "database"))
 def test_the_number_of_shards_is_changed_there_and_back_under_load(
     bench: Bench, unique: str, eventually: Eventually, tmp_path: Path, leadership: str
 ) -> None:
@@ -63,6 +64,7 @@ def test_the_number_of_shards_is_changed_there_and_back_under_load(
     assert verdict.holds, verdict
 
 
+@pytest.mark.full
 def test_instances_that_no_fence_stops_notice_the_change_and_nothing_is_lost_or_reordered(
     bench: Bench, unique: str, eventually: Eventually
 ) -> None:
@@ -106,6 +108,7 @@ def test_an_instance_that_disagrees_is_refused_by_name_and_disturbs_nobody(
     assert [record.value for record in read_back(bench.properties, unique)] == [b"1"]
 
 
+@pytest.mark.full
 def test_a_restored_database_keeps_its_rows_though_old_markers_name_their_ids(
     bench: Bench, unique: str, eventually: Eventually, tmp_path: Path
 ) -> None:

@@ -63,6 +63,7 @@ def test_published_rows_are_kept_in_the_partition_of_today(bench: Bench, publish
     assert {name for name, _, _ in found} <= today
 
 
+@pytest.mark.full
 def test_a_replay_is_published_in_order_behind_what_waits(
     bench: Bench, published: str, eventually: Eventually, tmp_path: Path
 ) -> None:

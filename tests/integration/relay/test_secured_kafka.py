@@ -77,8 +77,8 @@ def wrong_authority(broker: SecuredKafka, folder: Path) -> dict[str, str]:
 
 REFUSED = [
     pytest.param(wrong_password, 'kafka."sasl.password"', id="wrong password"),
-    pytest.param(wrong_user, 'kafka."sasl.username"', id="unknown user"),
-    pytest.param(wrong_authority, 'kafka."ssl.ca.location"', id="wrong authority"),
+    pytest.param(wrong_user, 'kafka."sasl.username"', id="unknown user", marks=pytest.mark.full),
+    pytest.param(wrong_authority, 'kafka."ssl.ca.location"', id="wrong authority", marks=pytest.mark.full),
 ]
 
 
@@ -93,6 +93,7 @@ def test_the_right_password_and_authority_publish(
     assert values == [b"a", b"b"]
 
 
+@pytest.mark.full
 def test_the_doctor_finds_nothing_wrong_with_the_right_ones(bench: Bench, broker: SecuredKafka, tmp_path: Path) -> None:
     done = commands(bench, tmp_path, broker.client_properties).run("doctor", "--json")
     kafka = next(check for check in json.loads(done.stdout) if check["name"] == "kafka")

@@ -6,6 +6,8 @@ import re
 import signal
 from pathlib import Path
 
+import pytest
+
 import inorder
 from tests.conftest import Eventually
 from tests.integration.relay.commands import Commands, heard
@@ -35,6 +37,7 @@ def test_one_signal_under_load_finishes_the_batch_in_hand_and_prints_what_is_lef
     assert verdict.holds, verdict
 
 
+@pytest.mark.full
 def test_a_second_signal_ends_at_once_and_the_next_instance_loses_and_doubles_nothing(
     bench: Bench, unique: str, eventually: Eventually, tmp_path: Path
 ) -> None:

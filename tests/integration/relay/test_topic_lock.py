@@ -38,7 +38,7 @@ def opened(url: str, bootstrap: str, unique: str) -> Iterator[Office]:
         yield Office(url, bootstrap, unique, stack)
 
 
-@pytest.fixture(params=few(["postgres", "mariadb", "sqlite"], "postgres", "sqlite"))
+@pytest.fixture(params=few(["postgres", "mariadb", "sqlite"], "postgres"))
 def office(request: pytest.FixtureRequest, kafka_bootstrap: str, unique: str) -> Iterator[Office]:
     """On each database."""
     yield from opened(request.getfixturevalue(f"{request.param}_url"), kafka_bootstrap, unique)

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import inorder
 from inorder.journal.service import journal_store
 from inorder.kafka.admin import ensure_topic
@@ -41,6 +43,7 @@ def test_each_part_tells_what_waits_and_what_was_set_aside(
     assert told["topics"] == {"switched": 0, "behind": {}}
 
 
+@pytest.mark.full
 def test_a_part_that_is_away_says_so_and_the_others_are_told(
     postgres_url: str, kafka_bootstrap: str, unique: str, tmp_path: Path
 ) -> None:

@@ -59,6 +59,7 @@ def run(
     return command
 
 
+@pytest.mark.full
 def test_a_topic_is_planned_made_switched_and_copied_back(run: Run, unique: str, settings_of: SettingsOf) -> None:
     _, planned, _ = run("plan")
     assert [each["action"] for each in planned] == ["MakeIt"]

@@ -17,7 +17,13 @@ from tests.unit.journal.world import World
 every_way = pytest.mark.parametrize(
     ("regime", "cached", "doubled"),
     [
-        pytest.param(regime, cached, doubled, id=f"{regime.name}-{'cached' if cached else 'replayed'}-{doubled + 1}x")
+        pytest.param(
+            regime,
+            cached,
+            doubled,
+            id=f"{regime.name}-{'cached' if cached else 'replayed'}-{doubled + 1}x",
+            marks=() if cached != doubled else pytest.mark.full,
+        )
         for regime in REGIMES
         for cached in (False, True)
         for doubled in (False, True)
