@@ -56,7 +56,7 @@ def test_a_layout_that_others_write_is_refused_by_name() -> None:
 def test_what_a_layout_has_no_column_for_is_refused_and_never_dropped(message: Message, field: str) -> None:
     outbox = Outbox("messages", layout="deimos")
     with pytest.raises(
-        ValidationError, match="'deimos' of table 'messages' cannot keep it: it has no column"
+        ValidationError, match="'deimos' of table 'messages' cannot hold it: there is no column"
     ) as caught:
         outbox.publish(sqlite3.connect(":memory:"), message)
     assert caught.value.field == field
@@ -71,17 +71,17 @@ GOOD = Message("t", key="k" * 200, value="v", headers={"a": "b"})
 @pytest.mark.parametrize(
     ("message", "field", "reason"),
     [
-        (Message("t", value="v", partition=0), "partition", "it has no column for it"),
-        (Message("t", value="v", timestamp=1), "timestamp", "it has no column for it"),
+        (Message("t", value="v", partition=0), "partition", "there is no column for it"),
+        (Message("t", value="v", timestamp=1), "timestamp", "there is no column for it"),
         (Message("t", key="ü" * 201, value="v"), "key", "holds 200 characters"),
         (Message("t", key=b"\xff", value="v"), "key", "not UTF-8 (invalid start byte at byte 0)"),
-        (Message("t", key="a\0b", value="v"), "key", "no null characters"),
+        (Message("t", key="a\0b", value="v"), "key", "cannot contain null characters"),
         (Message("t"), "value", "no tombstones"),
         (Message("t", value=b"\xff"), "value", "not UTF-8"),
-        (Message("t", value="v\0"), "value", "no null characters"),
+        (Message("t", value="v\0"), "value", "cannot contain null characters"),
         (Message("t", value="v", headers={"a": None}), "headers", "'a' has no value"),
         (Message("t", value="v", headers={"a": b"\xff"}), "headers", "'a': its column holds text"),
-        (Message("t", value="v", headers=[("a", "1"), ("a", "2")]), "headers", "a name is there twice"),
+        (Message("t", value="v", headers=[("a", "1"), ("a", "2")]), "headers", "a name occurs twice"),
     ],
 )
 def test_what_the_trendyol_columns_cannot_hold_is_refused_before_anything_is_written(

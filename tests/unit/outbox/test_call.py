@@ -73,7 +73,7 @@ def test_when_the_time_is_over_the_error_says_what_it_waited_for() -> None:
     error = failure_of(call)
     assert isinstance(error, PublishUnfinishedError)
     assert isinstance(error, TransientError)
-    assert error.message.startswith("Not acknowledged within 0 s. The broker is away.")
+    assert error.message.startswith("Timed out: not acknowledged within 0 s. The broker is away.")
     assert values(error.unsent) == [0, 1]
     assert error.in_doubt == ()
 

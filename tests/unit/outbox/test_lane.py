@@ -11,8 +11,8 @@ import pytest
 from inorder.model.errors import InorderError, PublishError, RejectedError, TopicUnavailableError, TransientError
 from inorder.model.message import Limits, Message, encode
 from inorder.model.outbox_row import OutboxRow
-from inorder.outbox import request as errand_module
-from inorder.outbox import send_queue as lane_module
+from inorder.outbox import request as request_module
+from inorder.outbox import send_queue as send_queue_module
 from inorder.outbox.request import Awaited, PublishRequest, Queued
 from inorder.outbox.send_queue import QueueBounds, SendQueue
 from tests.conftest import Eventually
@@ -135,7 +135,7 @@ def test_what_comes_while_a_batch_is_sent_goes_together_in_the_next(
 ) -> None:
     log.open.clear()
     lane.put(posted("first"))
-    eventually(lambda: lane._in_hand)
+    eventually(lambda: lane._batch)
     for number in range(20):
         lane.put(posted(number))
     log.open.set()
@@ -144,8 +144,8 @@ def test_what_comes_while_a_batch_is_sent_goes_together_in_the_next(
 
 
 def test_a_batch_has_its_bounds(lane: SendQueue, log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lane_module, "BATCH_ERRANDS", 10)
-    monkeypatch.setattr(lane_module, "BATCH_BYTES", 1000)
+    monkeypatch.setattr(send_queue_module, "BATCH_MESSAGES", 10)
+    monkeypatch.setattr(send_queue_module, "BATCH_BYTES", 1000)
     lane.put([*posted(*range(25)), *posted("x" * 1000, "y" * 1000)])
     assert lane.flush(10) == 0
     assert log.batches[:2] == [10, 10]
@@ -169,7 +169,7 @@ def test_a_refused_errand_of_one_call_lets_others_go_on(
     log.refused = {b"bad"}
     log.open.clear()
     lane.put(posted("hold"))
-    eventually(lambda: lane._in_hand)
+    eventually(lambda: lane._batch)
     bad, bad_errands = call_of("bad", "after bad")
     good, good_errands = call_of("good")
     lane.put([*bad_errands, *good_errands])
@@ -191,7 +191,7 @@ def test_a_refused_posted_errand_is_told_and_the_next_go_on(lane: SendQueue, log
 def test_a_posted_errand_waits_for_its_topic_and_others_do_not(
     lane: SendQueue, log: MemoryLog, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane_module, "REST_SECONDS", 0.05)
+    monkeypatch.setattr(send_queue_module, "PAUSE_SECONDS", 0.05)
     log.missing = {"away"}
     lane.put([*posted(1, 2, topic="away"), *posted("here")])
     eventually(lambda: log.values == ["here"])
@@ -207,9 +207,9 @@ def test_a_posted_errand_waits_for_its_topic_and_others_do_not(
 def test_a_call_waits_a_moment_for_its_topic_and_then_fails(
     lane: SendQueue, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane_module, "REST_SECONDS", 0.01)
+    monkeypatch.setattr(send_queue_module, "PAUSE_SECONDS", 0.01)
     log.missing = {"away"}
-    monkeypatch.setattr(errand_module, "TOPIC_SECONDS", 0.1)
+    monkeypatch.setattr(request_module, "TOPIC_SECONDS", 0.1)
     call, errands = call_of(1, topic="away")
     lane.put(errands)
     assert "no such topic" in failure_of(call).message
@@ -219,7 +219,7 @@ def test_a_call_waits_a_moment_for_its_topic_and_then_fails(
 def test_a_call_whose_time_is_over_while_its_topic_rests_is_settled(
     lane: SendQueue, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane_module, "REST_SECONDS", 0.3)
+    monkeypatch.setattr(send_queue_module, "PAUSE_SECONDS", 0.3)
     log.missing = {"away"}
     call, errands = call_of(1, topic="away")
     lane.put(errands)
@@ -287,11 +287,11 @@ def test_an_errand_larger_than_all_room_goes_alone(log: MemoryLog) -> None:
 def test_closing_returns_what_is_left_in_order_and_tells_each(
     log: MemoryLog, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane_module, "REST_SECONDS", 60)
+    monkeypatch.setattr(send_queue_module, "PAUSE_SECONDS", 60)
     lane, told = SendQueue(log), Told()
     log.missing = {"away"}
     lane.put(posted("resting", topic="away", told=told))
-    eventually(lambda: lane._resting)
+    eventually(lambda: lane._paused)
     log.is_away = True
     lane.put(posted("in hand", told=told))
     eventually(lambda: log.under_way)

@@ -109,7 +109,7 @@ def test_a_range_has_at_least_one_id(text: str, url: str) -> None:
 
 @pytest.mark.usefixtures("empty_place")
 def test_another_schema_is_refused(url: str) -> None:
-    with pytest.raises(ConfigurationError, match="has a schema of its own"):
+    with pytest.raises(ConfigurationError, match="has a fixed schema"):
         OutboxSource({"url": url}).reader(StructType([StructField("id", LongType())]))
 
 
