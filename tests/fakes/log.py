@@ -6,7 +6,8 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from inorder.model.errors import FencedError, TopicUnavailableError, UnknownOutcomeError
+from inorder.kafka.shard_log import Delivered, Delivery, Incomplete
+from inorder.model.errors import FencedError, RejectedError, TopicUnavailableError, TransientError, UnknownOutcomeError
 from inorder.model.outbox_row import OutboxRow
 from inorder.topics.generations import Target, TopicGenerations, TopicState
 
@@ -21,21 +22,25 @@ class MemoryBroker:
     unavailable: set[str] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def commit(self, epoch: int, rows: Sequence[OutboxRow], marker: bytes) -> None:
+    def commit(self, epoch: int, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
         """Makes rows and marker visible together, unless a newer owner has fenced this one."""
         with self.lock:
             if epoch != self.epoch:
                 raise FencedError("A newer owner has taken the shard over.")
-            self._require([row.topic for row in rows])
+            if error := self._unavailable(rows):
+                return Incomplete(error)
             self.records.extend(rows)
             self.marker = marker
+        return Delivered()
 
-    def take(self, rows: Sequence[OutboxRow]) -> None:
+    def take(self, rows: Sequence[OutboxRow]) -> Delivery:
         """Makes rows visible, whoever sends them; those of an unavailable topic stay behind."""
         with self.lock:
             arrived = [row for row in rows if row.topic not in self.unavailable]
             self.records.extend(arrived)
-            self._require([row.topic for row in rows], frozenset(row.id for row in arrived))
+            if error := self._unavailable(rows):
+                return Incomplete(error, frozenset(row.id for row in arrived))
+        return Delivered()
 
     def fence(self) -> tuple[int, bytes | None]:
         """A new epoch, and the marker that was committed last."""
@@ -43,11 +48,16 @@ class MemoryBroker:
             self.epoch += 1
             return self.epoch, self.marker
 
-    def _require(self, topics: Sequence[str], arrived: frozenset[int] = frozenset()) -> None:
-        topic = next((topic for topic in topics if topic in self.unavailable), None)
-        if topic is not None:
-            text = f"Topic {topic!r} cannot be written to."
-            raise TopicUnavailableError(topic, text, delivered_ids=arrived)
+    def _unavailable(self, rows: Sequence[OutboxRow]) -> TopicUnavailableError | None:
+        topic = next((row.topic for row in rows if row.topic in self.unavailable), None)
+        return None if topic is None else TopicUnavailableError(topic, f"Topic {topic!r} cannot be written to.")
+
+
+def failed(error: Exception) -> Incomplete:
+    """How a log reports an error: most are returned, those that end a term are raised."""
+    if isinstance(error, FencedError | UnknownOutcomeError) or not isinstance(error, RejectedError | TransientError):
+        raise error
+    return Incomplete(error)
 
 
 class MemoryShardLog:
@@ -62,11 +72,11 @@ class MemoryShardLog:
         self._epoch, marker = self._broker.fence()
         return marker
 
-    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
+    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
         """Commits, or raises `FencedError`."""
         if not self._epoch:
             raise UnknownOutcomeError("The shard was not taken over.")
-        self._broker.commit(self._epoch, rows, marker)
+        return self._broker.commit(self._epoch, rows, marker)
 
     def close(self) -> None:
         """Must take over again before it can publish."""
@@ -85,11 +95,11 @@ class MemoryUnfencedLog:
         self._is_owner = True
         return None
 
-    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:  # noqa: ARG002 - the port's signature
+    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:  # noqa: ARG002 - the port's signature
         """Delivers all rows."""
         if not self._is_owner:
             raise UnknownOutcomeError("The shard was not taken over.")
-        self._broker.take(rows)
+        return self._broker.take(rows)
 
     def close(self) -> None:
         """Must take over again before it can publish."""

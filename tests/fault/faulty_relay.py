@@ -25,10 +25,11 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+import inorder.kafka.fenced_producer
 import inorder.kafka.idempotent_producer
-import inorder.relay.stores.kafka_log
 import inorder.relay.stores.opening
 from inorder.cli.main import main
+from inorder.kafka.shard_log import Delivery
 from inorder.model.outbox_row import OutboxRow
 from inorder.relay.stores.kafka_log import KafkaShardLog
 
@@ -91,15 +92,15 @@ class TaggedShardLog(KafkaShardLog):
         self._terms += 1
         return super().take_over()
 
-    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
+    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
         """With the header on each record."""
         tag = (TAG, f"{os.getpid()}/{self._terms}".encode())
-        super().publish([row._replace(headers=(*row.headers, tag)) for row in rows], marker)
+        return super().publish([row._replace(headers=(*row.headers, tag)) for row in rows], marker)
 
 
 if __name__ == "__main__":
     FaultyProducer.rate = float(sys.argv.pop(1))
-    for module in (inorder.relay.stores.kafka_log, inorder.kafka.idempotent_producer):
+    for module in (inorder.kafka.fenced_producer, inorder.kafka.idempotent_producer):
         module.Producer = FaultyProducer  # type: ignore[attr-defined]  # the one place where it is put in
     if sys.argv[1] == TAGGED:
         sys.argv.pop(1)

@@ -17,7 +17,7 @@ from inorder.bench.tables import LAYOUTS
 from inorder.bench.wake_up import publish_flat_out
 from inorder.database.postgres import connect
 from inorder.kafka.errors import CLIENT_LOG
-from inorder.kafka.fenced_producer import OURS
+from inorder.kafka.fenced_producer import REQUIRED
 from inorder.model.errors import TransientError
 
 WRITERS = 4
@@ -134,7 +134,7 @@ def _publish_share(
 def _producer(kafka: Mapping[str, Any], records: int, more: Mapping[str, Any]) -> Producer:
     # All records fit in the queue: a full one would make a sender wait, or change the order.
     queue = {"queue.buffering.max.messages": max(records, 1_000), "queue.buffering.max.kbytes": 2_000_000}
-    return Producer({**kafka, **OURS, **queue, **more}, logger=CLIENT_LOG)
+    return Producer({**kafka, **REQUIRED, **queue, **more}, logger=CLIENT_LOG)
 
 
 def _flush(producer: Producer) -> None:

@@ -10,7 +10,7 @@ from inorder.cli.output import AsJson, ConfigFile, load, say, show_fields, show_
 from inorder.cli.stopping import in_background, stop_on_signals
 
 if TYPE_CHECKING:
-    from inorder.topics.failover import Action
+    from inorder.topics.desired import TopicAction
     from inorder.topics.generations import TopicState
     from inorder.topics.switch import Step
 
@@ -119,13 +119,13 @@ def migrate(
 
 
 def _tell(step: Step) -> None:
-    from inorder.topics.switch import words
+    from inorder.topics.switch import describe
 
-    if text := words(step):
+    if text := describe(step):
         say(text)
 
 
-def _show_actions(found: list[Action], as_json: bool, nothing: str) -> None:
+def _show_actions(found: list[TopicAction], as_json: bool, nothing: str) -> None:
     if as_json:
         show_json([{"action": type(action).__name__, "text": str(action)} for action in found])
     elif found:

@@ -26,7 +26,7 @@ from confluent_kafka import (
 from inorder.engines.slice_work import PartitionReader, Reading, Slice
 from inorder.engines.survey import ACCEPT_LOSS
 from inorder.kafka.admin import Cluster, Extent, Place
-from inorder.kafka.errors import BEING_MADE, UNREACHABLE, error_of, meaning, words
+from inorder.kafka.errors import BEING_MADE, UNREACHABLE, describe, error_of, meaning
 from inorder.kafka.readers import committed_consumer
 from inorder.model.errors import GuaranteeError, InorderError, TransientError
 from inorder.model.message import RecordHeaders
@@ -147,11 +147,11 @@ def _fault(message: Message, error: KafkaError) -> InorderError:
     topic, partition = _place(message)
     if error.code() in _GONE:
         return GuaranteeError(
-            f"{topic}[{partition}] no longer holds offset {message.offset()}, which is due: {words(error)}",
+            f"{topic}[{partition}] no longer holds offset {message.offset()}, which is due: {describe(error)}",
             hint=ACCEPT_LOSS,
         )
     if error.code() in BEING_MADE:
-        return TransientError(f"{topic}[{partition}] is gone: {words(error)}", hint="It is waited for.")
+        return TransientError(f"{topic}[{partition}] is gone: {describe(error)}", hint="It is waited for.")
     return meaning(error, f"Reading {topic}[{partition}]")
 
 

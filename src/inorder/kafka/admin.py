@@ -1,4 +1,4 @@
-"""Questions to the cluster that change nothing: is it there, how are its topics set."""
+"""The admin client: looking at a cluster and its topics, and creating topics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs do not re-export all of them  # type: ignore[attr-defined]  # the stubs do not re-export all of them
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs do not re-export all of them
     AclOperation,
     AdminClient,
     ConfigResource,
@@ -18,12 +18,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs d
     ResourceType,
 )
 
-from inorder.kafka.errors import CLIENT_LOG, Door, error_of, meaning
+from inorder.kafka.errors import CLIENT_LOG, AuthWatch, error_of, meaning
 from inorder.model.errors import ConfigurationError, InorderError, UnreachableError
 
 SECONDS = 5.0
 
-# What the broker said no to, whoever asks again; all else is taken for an outage.
+# The broker refuses these whenever it is asked; every other error counts as an outage.
 _REFUSALS = frozenset(
     {
         KafkaError._INVALID_ARG,
@@ -37,11 +37,23 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:
-    """What a cluster tells about itself; it does not tell its version."""
+    """What a cluster reports about itself; Kafka does not report its version."""
 
     cluster_id: str
     brokers: tuple[str, ...]
     broker_ids: tuple[int, ...]
+
+
+Place: TypeAlias = tuple[str, int]
+"""A topic and the number of one of its partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The offsets that a partition holds: from `first` up to, not including, `end`; open transactions are beyond it."""
+
+    first: int
+    end: int
 
 
 def check_properties(properties: Mapping[str, Any]) -> None:
@@ -50,30 +62,30 @@ def check_properties(properties: Mapping[str, Any]) -> None:
 
 
 class Cluster:
-    """A cluster that is asked; every answer comes within some seconds or is an `UnreachableError`."""
+    """Read-only requests to a cluster; each is answered within seconds or raises `UnreachableError`."""
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
         self._servers = str(properties.get("bootstrap.servers", ""))
-        self._door = Door(self._servers)
-        self._client = _client({**properties, "error_cb": self._door.note})
+        self._auth = AuthWatch(self._servers)
+        self._client = _client({**properties, "error_cb": self._auth.note})
 
     def info(self) -> ClusterInfo:
-        """Who answers, if anyone does."""
+        """The id and the brokers of the cluster."""
         answer = self._answer(self._client.describe_cluster(request_timeout=SECONDS))
         nodes = sorted(answer.nodes, key=lambda node: node.id)
         brokers = tuple(f"{node.host}:{node.port}" for node in nodes)
         return ClusterInfo(answer.cluster_id or "", brokers, tuple(node.id for node in nodes))
 
     def topic_names(self) -> list[str]:
-        """The names of all topics but the cluster's own."""
+        """The names of all topics except internal ones."""
         try:
             found = self._client.list_topics(timeout=SECONDS).topics
         except KafkaException as exception:
-            raise _classified(exception, self._servers) from exception
+            raise _classify(exception, self._servers) from exception
         return sorted(name for name in found if not name.startswith("__"))
 
     def partitions(self, topic: str) -> int | None:
-        """How many partitions a topic has, or None where it does not exist; asking never makes it."""
+        """The number of partitions of a topic, or None where it does not exist; never creates it."""
         future = self._client.describe_topics(TopicCollection([topic]), request_timeout=SECONDS)[topic]
         try:
             return len(self._answer(future).partitions)
@@ -81,7 +93,7 @@ class Cluster:
             return None
 
     def extents(self, topic: str) -> dict[int, Extent] | None:
-        """What each partition of a topic holds for a reader of committed records, or None where it does not exist."""
+        """The committed offsets that each partition of a topic holds, or None where it does not exist."""
         partitions = self.partitions(topic)
         if partitions is None:
             return None
@@ -90,15 +102,15 @@ class Cluster:
         return {number: Extent(first[number], end[number]) for number in range(partitions)}
 
     def committed_ends(self, topic: str, partitions: int) -> dict[int, int]:
-        """The offset up to which each partition is read by those who want committed records only."""
+        """The last stable offset of each partition, up to which consumers of committed records read."""
         return self._offsets(topic, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]  # as above
 
     def written_ends(self, topic: str, partitions: int) -> dict[int, int]:
-        """The offset behind each partition's last record, be it of a transaction that is still open."""
+        """The high watermark of each partition, which includes records of open transactions."""
         return self._offsets(topic, partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]  # as above
 
     def is_writable(self, topic: str) -> bool:
-        """Whether we may write to a topic; where the cluster does not tell, it is taken for granted."""
+        """Whether we may write to a topic; True where the cluster does not say."""
         asked = TopicCollection([topic])
         future = self._client.describe_topics(asked, include_authorized_operations=True, request_timeout=SECONDS)[topic]
         operations = self._answer(future).authorized_operations
@@ -120,26 +132,26 @@ class Cluster:
         try:
             return {place.partition: self._answer(answer).offset for place, answer in answers.items()}
         except _UnknownTopicError as error:
-            # It was there a moment ago: it is being deleted, or its broker has just come back and does not know it yet.
-            raise _silent(self._servers, f"the ends of {topic!r} are not known: {error.message}") from error
+            # It existed a moment ago: it is being deleted, or its broker has just restarted and does not know it yet.
+            raise _unreachable(self._servers, f"the end offsets of {topic!r} are not known: {error.message}") from error
 
     def _settings(self, resource: ConfigResource) -> dict[str, str]:
         answers = self._client.describe_configs([resource], request_timeout=SECONDS)
         return {name: entry.value for name, entry in self._answer(answers[resource]).items()}
 
     def _answer(self, future: Future[T]) -> T:
-        self._door.watch(self._client, future)
+        self._auth.watch(self._client, future)
         try:
-            # The request ends by itself; the second on top is for the client's own thread.
+            # The request has its own timeout; the extra second is for the client's thread.
             return future.result(timeout=SECONDS + 1)
         except KafkaException as error:
-            raise _classified(error, self._servers) from error
+            raise _classify(error, self._servers) from error
         except TimeoutError as error:
-            raise _silent(self._servers, f"no answer within {SECONDS:g} s") from error
+            raise _unreachable(self._servers, f"no answer within {SECONDS:g} s") from error
 
 
 class _UnknownTopicError(InorderError):
-    """The topic does not exist."""
+    pass
 
 
 def _client(properties: Mapping[str, Any]) -> AdminClient:
@@ -158,37 +170,37 @@ def _misconfigured(detail: str) -> ConfigurationError:
     )
 
 
-def _classified(error: KafkaException, servers: str) -> InorderError:
+def _classify(error: KafkaException, servers: str) -> InorderError:
     reason: KafkaError = error.args[0]
     if reason.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
         return _UnknownTopicError(reason.str())
     if reason.code() in _REFUSALS:
         return ConfigurationError(
-            f"Kafka at {servers} refused us: {reason.str()}.",
-            hint="Check [kafka] and the rights of its user.",
+            f"Kafka at {servers} refused the request: {reason.str()}.",
+            hint="Check [kafka] and the permissions of its user.",
         )
     timed_out = reason.code() in (KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE)
-    return _silent(servers, f"no answer within {SECONDS:g} s" if timed_out else reason.str())
+    return _unreachable(servers, f"no answer within {SECONDS:g} s" if timed_out else reason.str())
 
 
-def _silent(servers: str, detail: str) -> UnreachableError:
+def _unreachable(servers: str, detail: str) -> UnreachableError:
     return UnreachableError(
         f"Kafka at {servers} cannot be reached: {detail}.",
         hint='Start it, or correct kafka."bootstrap.servers"; `inorder up` starts one here.',
     )
 
 
-# Making topics.
+# Creating topics.
 
 TIMEOUT_SECONDS = 15.0
-BROKERS_CHOICE = -1
-"""As many replicas as the broker gives a topic by itself."""
+BROKER_DEFAULT = -1
+"""The replication factor that the broker uses by default."""
 
 
 def ensure_compacted_topic(properties: Mapping[str, Any], name: str, partitions: int) -> None:
-    """Makes a topic whose last record per key is kept for ever; one that is there gets the partitions that it lacks."""
+    """Creates a compacted topic, or adds the missing partitions to an existing one."""
     ensure_topic(properties, name, partitions, {"cleanup.policy": "compact"})
-    # Asked first, since growing needs a right that nothing else of ours does.
+    # Looked up first, because adding partitions needs a permission that nothing else here does.
     if partitions > 1 and (Cluster(properties).partitions(name) or partitions) < partitions:
         ensure_partitions(properties, name, partitions)
 
@@ -199,29 +211,29 @@ def ensure_topic(
     partitions: int,
     config: Mapping[str, str] | None = None,
     *,
-    replicas: int = BROKERS_CHOICE,
+    replicas: int = BROKER_DEFAULT,
     seconds: float = TIMEOUT_SECONDS,
 ) -> None:
-    """Makes a topic unless it is there; one that is there is left as it is."""
+    """Creates a topic unless it exists; an existing one is left as it is."""
     topic = NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=dict(config or {}))
-    client = AdminClient(dict(properties), logger=CLIENT_LOG)  # kept by name: its answers die with it
+    client = AdminClient(dict(properties), logger=CLIENT_LOG)  # a name keeps it alive until its answers came
     created = client.create_topics([topic], request_timeout=seconds)
-    _await(created[name], f"Making the topic {name!r}", seconds, unless=KafkaError.TOPIC_ALREADY_EXISTS)
+    _await(created[name], f"Creating topic {name!r}", seconds, unless=KafkaError.TOPIC_ALREADY_EXISTS)
 
 
 def ensure_partitions(
     properties: Mapping[str, Any], name: str, partitions: int, *, seconds: float = TIMEOUT_SECONDS
 ) -> None:
-    """Gives a topic more partitions, unless it has so many; none is ever taken away."""
+    """Adds partitions to a topic up to the given number; never removes one."""
     client = AdminClient(dict(properties), logger=CLIENT_LOG)
     grown = client.create_partitions([NewPartitions(name, partitions)], request_timeout=seconds)
-    # What the broker answers where there are as many, or more.
-    _await(grown[name], f"Giving {name!r} {partitions} partitions", seconds, unless=KafkaError.INVALID_PARTITIONS)
+    # The broker answers INVALID_PARTITIONS where there are as many or more.
+    _await(grown[name], f"Adding partitions to {name!r}", seconds, unless=KafkaError.INVALID_PARTITIONS)
 
 
 def _await(answer: Future[None], doing: str, seconds: float, *, unless: int) -> None:
     try:
-        # The request ends by itself; the second on top is for the client's own thread.
+        # The request has its own timeout; the extra second is for the client's thread.
         answer.result(seconds + 1)
     except TimeoutError as exception:
         raise UnreachableError(f"{doing}: no answer within {seconds:g} s.") from exception
@@ -231,20 +243,18 @@ def _await(answer: Future[None], doing: str, seconds: float, *, unless: int) -> 
             raise meaning(error, doing) from exception
 
 
-# Who owns the partitions of a topic by which a group elects, as the broker tells anybody who asks.
-
 OWNERS_SECONDS = 3.0
 
 
 def partition_owners(properties: Mapping[str, Any], topic: str) -> dict[int, str]:
-    """The client id of the member that owns each partition, in the group that is named like the topic.
+    """The client id of the member that owns each partition, in the consumer group with the name of the topic.
 
-    Empty where the broker gives no answer in time, or does not let us ask: nobody needs to know it.
+    Empty where the broker does not answer in time or refuses the request: this is for display only.
     """
-    client = AdminClient(dict(properties), logger=CLIENT_LOG)  # kept by name: its answers die with it
+    client = AdminClient(dict(properties), logger=CLIENT_LOG)  # a name keeps it alive until its answers came
     try:
         answers = client.describe_consumer_groups([topic], request_timeout=OWNERS_SECONDS)
-        # The request ends by itself; the second on top is for the client's own thread.
+        # The request has its own timeout; the extra second is for the client's thread.
         group = answers[topic].result(OWNERS_SECONDS + 1)
     except (KafkaException, TimeoutError):
         return {}
@@ -255,17 +265,3 @@ def partition_owners(properties: Mapping[str, Any], topic: str) -> dict[int, str
         for place in member.assignment.topic_partitions
         if place.topic == topic
     }
-
-
-# Split from inorder.engines.slice_work.
-
-Place: TypeAlias = tuple[str, int]
-"""A topic and the number of one of its partitions."""
-
-
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """The offsets that a partition holds: from `first` up to, not including, `end`; open transactions are beyond it."""
-
-    first: int
-    end: int

@@ -1,7 +1,7 @@
-"""One shard's producer without transactions: every record at least once, and in order per key.
+"""The shard log of delivery `at-least-once`: every record at least once, and in order per key, without transactions.
 
 A batch is sent by an idempotent producer and is done when every record is acknowledged. Then its rows are purged. There
-is no fence and no marker, so nothing tells a new owner what its predecessor had published and not yet purged.
+is no fence and no marker, so a new owner does not know what its predecessor had published and not yet purged.
 
 What is authoritative
 
@@ -14,20 +14,20 @@ Invariants
 2. While a record is not acknowledged, no later one of its partition is taken. The broker checks sequence numbers, which
    also stops what was on the way behind a record that it refused; `enable.gapless.guarantee` ends the producer then,
    before it numbers the rest anew; and where the broker does not know the producer yet, one record goes alone first
-   (`kafka/first_contact.py`). So nothing overtakes, with any number in flight.
-3. The producer retries without end and never gives a record up by itself: one that timed out would let others pass.
-   Whoever publishes hears once a second that a batch is still under way, and goes on waiting for the same batch. An
-   outage of any length therefore repeats nothing.
-4. While a batch is under way the lease is looked at all the time, in memory. When it ends, which is before another
-   instance can have it (`leadership/hold.py`), what is still queued is dropped and nothing more is sent.
-5. After a refusal it is known which rows arrived: all that were taken, less all that were reported as failed. They are
+   (`FirstContact`). So nothing overtakes, with any number in flight.
+3. The producer retries without end and never gives a record up by itself: others would pass one that timed out.
+   `publish` returns once a second that a batch is still under way, and the caller continues to wait for the same batch.
+   An outage of any length therefore repeats nothing.
+4. While a batch is under way the lease is checked all the time, in memory. When it ends, which is before another
+   instance can have it (`relay/leadership/lease.py`), what is still queued is dropped and nothing more is sent.
+5. After a refusal it is known which rows arrived: all that were queued, less all that were reported as failed. They are
    purged, and only the others are sent again.
 
 When is something published twice?
 
 | the owner …                                | then                                                                    |
 |---|---|
-| dies, or is stopped while a batch is sent  | what had arrived and was not purged is sent again by the next owner     |
+| dies, or is stopped while a batch is sent  | the next owner sends again what had arrived and was not purged          |
 | loses its lease with a batch under way     | the same; it drops the rest of the batch at once                        |
 | meets a refusal while the broker is slow   | what was on the way for longer than `GRACE_SECONDS` is sent again       |
 | is paused and wakes up later               | see below                                                               |
@@ -40,9 +40,9 @@ another took over. When it wakes up, its producer sends what it had in its queue
 is gone. These are old records in their order, between those of the new owner: repeats, among which an older record may
 come after a newer one of its key. The same holds for a request that was in the network when its owner died.
 
-So the guarantee in this mode is about first copies: that of a record comes after those of all earlier records of its
-key, whoever sent them, since each owner sends in order and begins with what is in the table. A reader that knows which
-version of a key it has seen, and ignores older ones, sees every key in order. Readers who cannot tell use
+So the guarantee in this mode is about first copies: the first copy of a record comes after those of all earlier records
+of its key, from any owner, since each owner sends in order and begins with what is in the table. A reader that knows
+which version of a key it has seen, and ignores older ones, sees every key in order. Readers that cannot do that need
 `exactly-once`, where the broker's fence refuses all repeats.
 
 **Why an exceeded row needs no marker here.** With transactions, the decision to set a row aside is committed under the
@@ -51,14 +51,14 @@ the row is just moved, in one database transaction. At worst an owner that was p
 about to publish: the row is then both published and exceeded, and a retry of it is one more repeat.
 
 **Which record was it?** A broker refuses whole batches of the client. If they were too large, the limit of the topic
-is learnt, and the next producer packs less (`kafka/topic_limits.py`). If that cannot be learnt, their rows become
-suspects, and whatever holds a suspect is sent by a careful producer next, a batch a record: it finds the guilty one at
-once, and those that were too large only together go through. A new producer waits half a second for its id, so
-searching by halves would be slow.
+is learnt, and the next producer makes smaller batches (`TopicLimits`). If the limit cannot be read, the refused rows
+become suspects, and the next batch with a suspect is sent by a careful producer, one record per request: it finds the
+refused record at once, and records that were too large only together go through. A new producer waits half a second for
+its id, so searching by halves would be slow.
 
-**A topic that is gone** would be waited for without end. So the topics of a batch are looked at before it is sent
-(`kafka/known_topics.py`) and again whenever it is late. If one is missing, or refused to us, the producer is given up,
-and the error names the topic and the rows of others that have arrived.
+**A topic that was deleted** would be waited for without end. So the topics of a batch are looked up before it is sent
+(`KnownTopics`) and again whenever it is late. If one is missing, or we may not write to it, the producer is given up;
+the error names the topic, and the delivery the rows of others that have arrived.
 """
 
 from __future__ import annotations
@@ -69,38 +69,39 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from inorder.kafka.errors import CLIENT_LOG, IN_FLIGHT, OF_THE_RECORD, OF_THE_TOPIC, unavailable, words
-from inorder.kafka.fenced_producer import OURS
-from inorder.kafka.sender import Book, FirstContact, Sender
+from inorder.kafka.errors import CLIENT_LOG, RECORD_ERRORS, TOPIC_ERRORS, UNANSWERED_ERRORS, describe, topic_unavailable
+from inorder.kafka.fenced_producer import REQUIRED
+from inorder.kafka.sender import DeliveryTracker, FirstContact, RowSender
+from inorder.kafka.shard_log import Abandoned, Delivered, Delivery, Incomplete
 from inorder.kafka.topic_facts import KnownTopics, TopicLimits
-from inorder.model.errors import InorderError, RejectedError, TransientError, UnknownOutcomeError
+from inorder.model.errors import RejectedError, TransientError, UnknownOutcomeError
 from inorder.model.outbox_row import OutboxRow
 from inorder.model.partitioning import Partitioner
 
 PATIENCE_SECONDS = 1.0
-"""How long `publish` waits before it lets the caller look at its lease, which lasts three seconds at least."""
+"""How long `publish` waits before the caller can check its lease, which lasts three seconds at least."""
 GRACE_SECONDS = 0.2
-"""How long what else is on the way may take to be answered after a failure."""
+"""After a failure, how long to wait for the answers to other records that are on the way."""
 PURGE_SECONDS = 5.0
 STEP_SECONDS = 0.001
-"""Between looks at what is under way: the client reports failures only, so that success costs nothing."""
+"""Between two polls: the client reports failures only, so that success costs nothing."""
 LARGEST_RECORD = 1_000_000
 
 DEFAULTS: Mapping[str, object] = {
-    # Rows come in batches and we wait for each, so waiting for more is lost time.
+    # Rows come in batches, each of which is waited for, so lingering only costs time.
     "linger.ms": 0,
     "compression.type": "lz4",
     "queue.buffering.max.messages": 2_000_000,
 }
-"""What users may change."""
+"""Properties that users may change."""
 
-UNDYING: Mapping[str, object] = {
+UNBOUNDED_RETRIES: Mapping[str, object] = {
     "enable.gapless.guarantee": True,
     # Without end: a record that times out is no gap to the client, and would be overtaken.
     "message.timeout.ms": 0,
     "message.send.max.retries": 2_147_483_647,
 }
-"""What invariants 2 and 3 depend on."""
+"""Properties that invariants 2 and 3 depend on."""
 
 
 @dataclass(slots=True)
@@ -111,7 +112,7 @@ class _UnderWay:
     ids: list[int]
     waves: list[list[OutboxRow]]
     wave: list[OutboxRow] = field(default_factory=list)
-    book: Book = field(default_factory=Book)
+    tracker: DeliveryTracker = field(default_factory=DeliveryTracker)
     refusal: RejectedError | TransientError | None = None
     is_late: bool = False
     """Whether something may have been sent more than once already."""
@@ -129,7 +130,7 @@ class IdempotentShardLog:
         clock: Callable[[], float] = time.monotonic,
         grace_seconds: float = GRACE_SECONDS,
     ) -> None:
-        """`holds` says whether the shard may still be ours; it is asked all the while a batch is under way."""
+        """`holds` says whether this instance may still own the shard; it is called while a batch is under way."""
         self._properties = dict(properties)
         self._holds = holds
         self._clock = clock
@@ -137,56 +138,46 @@ class IdempotentShardLog:
         largest = int(str(properties.get("message.max.bytes", LARGEST_RECORD)))
         self._topics = KnownTopics(self._properties, answer_seconds=PATIENCE_SECONDS)
         self._limits = TopicLimits(self._properties)
-        self._sender = Sender(partitioners or {}, self._topics, together_bytes=largest // 2)
+        self._sender = RowSender(partitioners or {}, self._topics, together_bytes=largest // 2)
         self._contact = FirstContact(partitioners or {}, clock=clock)
         self._is_owner = False
         self._producer: Producer | None = None
         self._under_way: _UnderWay | None = None
         self._suspects: set[int] = set()
         self._is_careful = False
-        self.in_doubt: frozenset[int] = frozenset()
-        """Rows of the last failure that may have arrived although they are not in its `delivered_ids`."""
 
     def take_over(self) -> bytes | None:
-        """Begins with a fresh producer; there is no marker, and nobody is fenced."""
+        """Begins with a new producer; there is no marker, and no other owner is fenced."""
         self.close()
         self._is_owner = True
         return None
 
-    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:  # noqa: ARG002 - the port's signature
-        """Sends the rows, or goes on waiting for them; the marker is of no use here."""
+    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:  # noqa: ARG002 - there is no marker here
+        """Sends the rows, or continues to wait for them if they are under way."""
         if not self._is_owner:
             raise UnknownOutcomeError("The shard was not taken over.")
         if not rows:
-            return
+            return Delivered()
         ids = [row.id for row in rows]
         if self._under_way is not None and self._under_way.ids != ids:
             raise UnknownOutcomeError("Another batch is still under way.")
-        if self._under_way is None:
-            self.in_doubt = frozenset()
-            self._limits.require(rows)
-        producer = self._producer_for(ids)
-        under_way = self._under_way = self._under_way or self._begin(producer, rows)
-        self._finish(producer, under_way, self._clock() + PATIENCE_SECONDS)
-        self._under_way = None
-        self._suspects.difference_update(ids)
-        if under_way.refusal is not None:
-            under_way.refusal.delivered_ids = under_way.book.delivered()
-            raise under_way.refusal
+        try:
+            if self._under_way is None:
+                self._limits.require(rows)
+            producer = self._producer_for(ids)
+            under_way = self._under_way = self._under_way or self._begin(producer, rows)
+        except (RejectedError, TransientError) as error:
+            return Incomplete(error)
+        return self._finish(producer, under_way, self._clock() + PATIENCE_SECONDS)
 
-    @property
-    def is_under_way(self) -> bool:
-        """Whether the next `publish` goes on waiting for a batch that was sent."""
-        return self._under_way is not None
-
-    def give_up(self) -> frozenset[int]:
-        """Drops the batch that is under way, and returns the rows of it that have arrived; see also `in_doubt`."""
+    def give_up(self) -> Abandoned:
+        """Drops the batch that is under way, if there is one."""
         if self._producer is None or self._under_way is None:
-            return frozenset()
-        return self._arrived(self._producer, self._under_way)
+            return Abandoned()
+        return self._abandon(self._producer, self._under_way)
 
     def close(self) -> None:
-        """Forgets the producer and whatever it has not sent yet."""
+        """Drops the producer and everything that it has not sent yet."""
         self._is_owner = False
         if self._producer is not None:
             self._producer.purge()
@@ -200,7 +191,7 @@ class IdempotentShardLog:
         if self._producer is None:
             one_by_one = {"batch.num.messages": 1} if careful else {}
             packing = {"batch.size": self._limits.batch_size, **one_by_one}
-            settings = {**DEFAULTS, **self._properties, **OURS, **UNDYING, **packing}
+            settings = {**DEFAULTS, **self._properties, **REQUIRED, **UNBOUNDED_RETRIES, **packing}
             self._producer = Producer(settings, logger=CLIENT_LOG)
             self._is_careful = careful
         return self._producer
@@ -217,91 +208,95 @@ class IdempotentShardLog:
         waves = self._contact.waves(rows, self._topics.counts(topics))
         return _UnderWay(rows, [row.id for row in rows], waves)
 
-    def _finish(self, producer: Producer, under_way: _UnderWay, deadline: float) -> None:
+    def _finish(self, producer: Producer, under_way: _UnderWay, deadline: float) -> Delivery:
         """Sends wave after wave, each when the one before is acknowledged, until all are or one fails."""
         while True:
-            self._await(producer, under_way, deadline)
-            if under_way.book.failed:
-                raise self._failure(producer, under_way)
-            self._contact.acknowledged(under_way.wave)
+            if failure := self._await(producer, under_way, deadline):
+                return failure
+            self._contact.note_acknowledged(under_way.wave)
             if not under_way.waves or under_way.refusal is not None:
-                return
+                break
             if not self._holds():
-                raise self._lost_lease(producer, under_way)
+                return self._after_lost_lease(producer, under_way)
             under_way.wave = under_way.waves.pop(0)
             try:
-                self._sender.send(producer, under_way.wave, under_way.book)
+                self._sender.send(producer, under_way.wave, under_way.tracker)
             except (RejectedError, TransientError) as error:
                 # What was queued before it is on its way; nothing behind it is.
                 under_way.refusal, under_way.wave = error, []
+        self._under_way = None
+        self._suspects.difference_update(under_way.ids)
+        if under_way.refusal is not None:
+            return Incomplete(under_way.refusal, under_way.tracker.delivered())
+        return Delivered()
 
-    def _await(self, producer: Producer, under_way: _UnderWay, deadline: float) -> None:
-        """Returns when nothing is under way or something failed."""
-        while len(producer) and not under_way.book.failed:
+    def _await(self, producer: Producer, under_way: _UnderWay, deadline: float) -> Incomplete | None:
+        """Waits until nothing is under way; returns why it stopped waiting before."""
+        while len(producer) and not under_way.tracker.failed:
             _poll(producer)
             if not self._holds():
-                raise self._lost_lease(producer, under_way)
+                return self._after_lost_lease(producer, under_way)
             if self._clock() > deadline:
-                raise self._out_of_patience(producer, under_way)
+                return self._after_timeout(producer, under_way)
+        return self._after_failure(producer, under_way) if under_way.tracker.failed else None
 
-    def _lost_lease(self, producer: Producer, under_way: _UnderWay) -> InorderError:
-        """Nothing of the batch is sent any more: another instance may have begun, and no fence would stop us."""
-        arrived = self._arrived(producer, under_way)
-        left = len(under_way.ids) - len(arrived)
-        return TransientError(f"The lease is gone; {left} records of the batch are given up.", delivered_ids=arrived)
+    def _after_lost_lease(self, producer: Producer, under_way: _UnderWay) -> Incomplete:
+        """Sends nothing more of the batch: another instance may have begun, and no fence would stop us."""
+        known = self._abandon(producer, under_way)
+        left = len(under_way.ids) - len(known.delivered)
+        return Incomplete(TransientError(f"The lease is gone; {left} records of the batch are given up."), *known)
 
-    def _out_of_patience(self, producer: Producer, under_way: _UnderWay) -> InorderError:
-        """The batch goes on, unless a topic of it is gone: the client would wait for that without end."""
+    def _after_timeout(self, producer: Producer, under_way: _UnderWay) -> Incomplete:
+        """The batch stays under way, unless a topic of it is gone: the client would wait for that without end."""
         under_way.is_late = True
         lost = self._topics.blame(producer, under_way.rows)
         if lost is not None:
-            lost.delivered_ids = self._arrived(producer, under_way)
-            return lost
+            return Incomplete(lost, *self._abandon(producer, under_way))
         all_rows = len(under_way.ids)
-        left = min(len(producer), all_rows)  # which also counts what the client has to say
-        return TransientError(f"Of {all_rows} records {left} are not acknowledged yet.")
+        left = min(len(producer), all_rows)  # the length also counts events of the client
+        return Incomplete(TransientError(f"Of {all_rows} records {left} are not acknowledged yet."), is_under_way=True)
 
-    def _failure(self, producer: Producer, under_way: _UnderWay) -> InorderError:
+    def _after_failure(self, producer: Producer, under_way: _UnderWay) -> Incomplete:
         """What the failed records mean, and which others arrived. The next batch gets a producer of its own."""
-        failed = under_way.book.failed
-        arrived = self._arrived(producer, under_way)
-        refused = {id: error for id, error in failed.items() if error.code() in OF_THE_RECORD}
+        failed, rows = under_way.tracker.failed, under_way.rows
+        known = self._abandon(producer, under_way)
+        refused = {id: error for id, error in failed.items() if error.code() in RECORD_ERRORS}
         if refused:
-            return self._after_refusal(under_way.rows, refused, arrived)
-        first = next(iter(failed.values()))
-        row = next((row for row in under_way.rows if row.id in failed and failed[row.id].code() in OF_THE_TOPIC), None)
+            return Incomplete(self._after_refusal(rows, refused, known.delivered), *known)
+        row = next((row for row in rows if row.id in failed and failed[row.id].code() in TOPIC_ERRORS), None)
         if row is not None:
             self._topics.suspect([row.topic], failed[row.id])
-            return unavailable(row.topic, failed[row.id], arrived)
-        return TransientError(f"{len(failed)} records: {words(first)}", delivered_ids=arrived)
+            return Incomplete(topic_unavailable(row.topic, failed[row.id]), *known)
+        first = next(iter(failed.values()))
+        return Incomplete(TransientError(f"{len(failed)} records: {describe(first)}"), *known)
 
     def _after_refusal(
         self, rows: Sequence[OutboxRow], refused: Mapping[int, KafkaError], arrived: frozenset[int]
-    ) -> InorderError:
-        """Names the guilty one of the refused records if it is known, or sees to smaller batches."""
+    ) -> RejectedError | TransientError:
+        """Names the refused row if it is known which one it is, or makes the next batches smaller."""
         row_id, error = next(iter(refused.items()))
-        text = f"{len(refused)} records from outbox row {row_id} on were refused: {words(error)}"
+        text = f"{len(refused)} records from outbox row {row_id} on were refused: {describe(error)}"
         guilty, learnt = self._limits.judge([row for row in rows if row.id in refused], error)
         if guilty is None and learnt:
             text = f"{text} Batches have {self._limits.batch_size} bytes at most from now on."
-            return TransientError(text, delivered_ids=arrived)
+            return TransientError(text)
         self._suspects.update(refused if guilty is None else ())
         self._suspects -= arrived | ({guilty.id} if guilty else set())
-        return RejectedError(text, row_id=None if guilty is None else guilty.id, delivered_ids=arrived)
+        return RejectedError(text, row_id=None if guilty is None else guilty.id)
 
-    def _arrived(self, producer: Producer, under_way: _UnderWay) -> frozenset[int]:
-        """Gives the producer up, and says which rows it has delivered as far as that is known."""
-        book, is_accounted = under_way.book, self._abandon(producer)
-        arrived = book.delivered() if is_accounted else frozenset()
-        # What waits in the queue was never sent, unless the client has put it back there for another try.
-        unknown = IN_FLIGHT | ({KafkaError._PURGE_QUEUE} if under_way.is_late else set())
-        unanswered = [id for id, error in book.failed.items() if error.code() in unknown]
-        self.in_doubt = frozenset(unanswered if is_accounted else (row.id for row in book.queued))
+    def _abandon(self, producer: Producer, under_way: _UnderWay) -> Abandoned:
+        """Drops the producer, and says which rows it has delivered as far as that is known."""
+        tracker, is_accounted = under_way.tracker, self._purge(producer)
         self._drop()
-        return arrived
+        if not is_accounted:
+            return Abandoned(in_doubt=frozenset(row.id for row in tracker.queued))
+        # What waits in the queue was never sent, unless the client has put it back there for another try.
+        unknown = UNANSWERED_ERRORS | ({KafkaError._PURGE_QUEUE} if under_way.is_late else set())
+        unanswered = frozenset(id for id, error in tracker.failed.items() if error.code() in unknown)
+        return Abandoned(tracker.delivered(), unanswered)
 
-    def _abandon(self, producer: Producer) -> bool:
-        """Waits for what is about to be answered, gives the rest up, and says whether all is accounted for."""
+    def _purge(self, producer: Producer) -> bool:
+        """Waits for answers that are about to come, drops the rest, and says whether all records are accounted for."""
         producer.purge(in_flight=False)
         self._drain(producer, self._grace_seconds)
         producer.purge()

@@ -1,4 +1,4 @@
-"""A consumer that reads committed records up to a partition's end, and answers at once when it is there."""
+"""Reading committed records: a whole topic, the last record of a partition, the offsets of a group."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from typing import cast
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from inorder.kafka.errors import CLIENT_LOG, error_of, meaning
-from inorder.model.errors import UnreachableError
+from inorder.model.errors import TransientError, UnreachableError
 from inorder.model.message import RecordHeaders
 
-NOTHING_MORE: Mapping[str, object] = MappingProxyType({})
+NO_PROPERTIES: Mapping[str, object] = MappingProxyType({})
 
 
 def committed_consumer(
-    properties: Mapping[str, object], group: str, more: Mapping[str, object] = NOTHING_MORE
+    properties: Mapping[str, object], group: str, more: Mapping[str, object] = NO_PROPERTIES
 ) -> Consumer:
-    """To be assigned partitions by hand; it commits no offsets and tells the end of each partition."""
+    """Builds a consumer of committed records that is assigned partitions by hand and reports the end of each.
+
+    It commits no offsets, and answers at once when it has reached an end.
+    """
     return Consumer(
         {
             **properties,
@@ -37,8 +40,6 @@ def committed_consumer(
         logger=CLIENT_LOG,
     )
 
-
-# Reading a topic from its beginning to its present end, committed records only.
 
 TIMEOUT_SECONDS = 30.0
 CHUNK = 10_000
@@ -58,7 +59,7 @@ class ReadRecord:
 
 
 def read_back(properties: Mapping[str, object], topic: str) -> Iterator[ReadRecord]:
-    """Every committed record of the topic, in offset order within each partition."""
+    """Yields every committed record of the topic up to its present end, in offset order within each partition."""
     consumer = committed_consumer(properties, "inorder.read-back")
     try:
         yield from _read_to_the_end(consumer, topic, _partitions(consumer, topic))
@@ -97,17 +98,15 @@ def _record(topic: str, message: Message) -> ReadRecord:
     return ReadRecord(topic, partition, offset, message.key(), message.value(), headers, timestamp)
 
 
-# The last committed record of a partition: what stands behind it are aborted records and transaction markers.
-
 LAST_RECORD_SECONDS = 20.0
 FIRST_LOOK_BACK = 64
 
 
 def read_last_record(consumer: Consumer, topic: str, partition: int) -> Message | None:
-    """The newest committed record; None if there is none.
+    """Returns the newest committed record; None if there is none.
 
-    The consumer must read committed records and tell the end of a partition (`kafka/committed.py`). No transaction may
-    be open on the partition. Looks at the end first and farther back only if it finds no record there.
+    The consumer must be a `committed_consumer`, and no transaction may be open on the partition. Aborted records and
+    transaction markers may follow the record, so this looks at the end first and farther back if it finds none there.
     """
     low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=LAST_RECORD_SECONDS)
     look_back = FIRST_LOOK_BACK
@@ -138,3 +137,24 @@ def _last_from(consumer: Consumer, start: TopicPartition) -> Message | None:
         f"The end of {start.topic}/{start.partition} was not reached within {LAST_RECORD_SECONDS:.0f} s.",
         hint="Is the broker that leads this partition up?",
     )
+
+
+ANSWER_SECONDS = 30.0
+ASK_AGAIN_SECONDS = 0.05
+
+
+def read_committed_offsets(consumer: Consumer, places: list[TopicPartition]) -> list[TopicPartition]:
+    """The offsets that the consumer's group has committed; a negative offset means none.
+
+    The group coordinator moves when its broker stops, does not exist for a moment on a cluster that never had a group,
+    and gives no answer while the end of a transaction is being written. So the request is repeated.
+    """
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while True:
+        try:
+            return consumer.committed(places, timeout=ANSWER_SECONDS)
+        except KafkaException as exception:
+            is_passing = isinstance(meaning(error_of(exception), "Reading committed offsets"), TransientError)
+            if not is_passing or time.monotonic() > deadline:
+                raise
+            time.sleep(ASK_AGAIN_SECONDS)

@@ -1,12 +1,12 @@
 """Handing rows to the producer in order, by its batch call wherever that can carry them.
 
-The batch call makes the least of plain records. It carries neither headers nor timestamps, and it takes a partition for
+The batch call is the fastest for plain records. It carries neither headers nor timestamps, and it takes a partition for
 the whole batch only (one given with a message is ignored). So rows are cut into runs of one form, in their order, and a
 run with chosen partitions is split by partition, within which the order stays as it was.
 
-The batch call goes on behind a record that the client finds too large, and the single call does not. Within a
-transaction that is the same, since it is aborted. Elsewhere nothing may pass such a record, so rows that could be one
-are sent singly (`together_bytes`), and a `Book` tells which rows were handed over and which of them failed.
+The batch call continues after a record that the client finds too large; the single call does not. Within a transaction
+that makes no difference, since it is aborted. Elsewhere nothing may overtake such a record, so rows that could be one
+are sent singly (`together_bytes`), and a `DeliveryTracker` records which rows were queued and which of them failed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from inorder.kafka.errors import error_of, refusal
+from inorder.kafka.errors import error_of, row_error
 from inorder.kafka.topic_facts import KnownTopics
 from inorder.model.errors import TransientError
 from inorder.model.outbox_row import OutboxRow
@@ -29,29 +29,29 @@ from inorder.model.partitioning import Partitioner, partition_of
 Item = TypeVar("Item")
 Group = TypeVar("Group", bound=Hashable)
 
-BY_THE_CLIENT = -1
-"""The partition that lets the client choose one by the key."""
+CHOSEN_BY_CLIENT = -1
+"""The partition number with which the client chooses the partition by the key."""
 
 
 @dataclass(slots=True)
-class Book:
-    """Which rows the producer took, and which of them it could not deliver."""
+class DeliveryTracker:
+    """Records which rows the producer queued, and which of them it could not deliver."""
 
     queued: list[OutboxRow] = field(default_factory=list)
     failed: dict[int, KafkaError] = field(default_factory=dict)
 
     def delivered(self) -> frozenset[int]:
-        """What arrived; true only once the producer has nothing under way."""
+        """The rows that arrived; valid only once the producer has nothing under way."""
         return frozenset(row.id for row in self.queued if row.id not in self.failed)
 
     def note(self, id: int, error: KafkaError | None, _message: Message) -> None:
-        """The delivery report of a row."""
+        """Handles the delivery report of a row."""
         if error is not None:
             self.failed[id] = error
 
 
-class Sender:
-    """Sends rows with one producer. `partitioners` names the topics whose partitions we choose ourselves."""
+class RowSender:
+    """Sends rows. `partitioners` names the topics whose partitions we choose ourselves instead of the client."""
 
     def __init__(
         self,
@@ -61,83 +61,83 @@ class Sender:
         together_bytes: int | None = None,
         noun: str = "outbox row",
     ) -> None:
-        """`noun` is what errors call a row."""
+        """`noun` is what error texts call a row."""
         self._partitioners = partitioners
         self._topics = topics
         self._together_bytes = together_bytes
         self._noun = noun
 
-    def send(self, producer: Producer, rows: Sequence[OutboxRow], book: Book | None = None) -> None:
+    def send(self, producer: Producer, rows: Sequence[OutboxRow], tracker: DeliveryTracker | None = None) -> None:
         """Queues all rows, or none where a topic is unavailable.
 
         Any other `InorderError` names the row that could not be queued, and the rest must not be committed.
         """
-        topics = _grouped(rows, _topic)
+        topics = _group(rows, _topic)
         self._topics.require(producer, rows, topics)
         for topic, of_topic in topics.items():
             placed = [(row, self._partition(row)) for row in of_topic]
             for (is_plain, _), run in groupby(placed, key=self._form):
                 if is_plain:
-                    self._send_together(producer, topic, list(run), book)
+                    self._send_together(producer, topic, list(run), tracker)
                 else:
-                    self._send_each(producer, topic, run, book)
+                    self._send_each(producer, topic, run, tracker)
 
     def _send_together(
-        self, producer: Producer, topic: str, run: list[tuple[OutboxRow, int]], book: Book | None
+        self, producer: Producer, topic: str, run: list[tuple[OutboxRow, int]], tracker: DeliveryTracker | None
     ) -> None:
-        for partition, placed in _grouped(run, _place).items():
-            messages = [_message(row, book) for row, _ in placed]
+        for partition, placed in _group(run, _place).items():
+            messages = [_message(row, tracker) for row, _ in placed]
             queued = producer.produce_batch(topic, messages, partition=partition)
-            if book is not None:
-                book.queued += [row for (row, _), each in zip(placed, messages, strict=True) if "_error" not in each]
+            if tracker is not None:
+                tracker.queued += [row for (row, _), each in zip(placed, messages, strict=True) if "_error" not in each]
             if queued != len(messages):
                 answered = zip(placed, messages, strict=True)
                 row, error = next((row, each["_error"]) for (row, _), each in answered if "_error" in each)
-                raise refusal(row, error, self._noun)
+                raise row_error(row, error, self._noun)
 
     def _send_each(
-        self, producer: Producer, topic: str, run: Iterable[tuple[OutboxRow, int]], book: Book | None
+        self, producer: Producer, topic: str, run: Iterable[tuple[OutboxRow, int]], tracker: DeliveryTracker | None
     ) -> None:
         produce = producer.produce
         for row, partition in run:
-            report = None if book is None else partial(book.note, row.id)
+            report = None if tracker is None else partial(tracker.note, row.id)
             # The client takes 0 for "now". Names of arguments would cost it half of the call.
             at = row.timestamp_ms or 0
             try:
                 produce(topic, row.value, row.key, partition, report, None, at, list(row.headers))
             except KafkaException as exception:
-                raise refusal(row, error_of(exception), self._noun) from exception
+                raise row_error(row, error_of(exception), self._noun) from exception
             except BufferError as error:
                 raise TransientError(f"The producer's queue is full at {self._noun} {row.id}.") from error
-            if book is not None:
-                book.queued.append(row)
+            if tracker is not None:
+                tracker.queued.append(row)
 
     def _partition(self, row: OutboxRow) -> int:
         if row.partition is not None:
             return row.partition
         if row.topic not in self._partitioners and row.partition_key is None:
-            return BY_THE_CLIENT
+            return CHOSEN_BY_CLIENT
         partitioner = self._partitioners.get(row.topic, Partitioner.MURMUR2)
         chosen = partition_of(row.routed_by, self._topics.count(row.topic), partitioner)
-        return BY_THE_CLIENT if chosen is None else chosen
+        return CHOSEN_BY_CLIENT if chosen is None else chosen
 
     def _form(self, placed: tuple[OutboxRow, int]) -> tuple[bool, bool]:
-        """What keeps rows in one call: small, no headers or timestamp, and a partition chosen by us or the client."""
+        """What rows of one call have in common: whether they are plain, and whether the client partitions them."""
         row, partition = placed
         is_plain = not row.headers and row.timestamp_ms is None
         if self._together_bytes is not None:
             is_plain = is_plain and len(row.value or b"") + len(row.key or b"") <= self._together_bytes
-        return is_plain, partition == BY_THE_CLIENT
+        return is_plain, partition == CHOSEN_BY_CLIENT
 
 
-def _message(row: OutboxRow, book: Book | None) -> dict[str, object]:
+def _message(row: OutboxRow, tracker: DeliveryTracker | None) -> dict[str, object]:
     message: dict[str, object] = {"key": row.key, "value": row.value}
-    if book is not None:
-        message["callback"] = partial(book.note, row.id)
+    if tracker is not None:
+        message["callback"] = partial(tracker.note, row.id)
     return message
 
 
-def _grouped(items: Iterable[Item], key: Callable[[Item], Group]) -> dict[Group, list[Item]]:
+def _group(items: Iterable[Item], key: Callable[[Item], Group]) -> dict[Group, list[Item]]:
     groups: dict[Group, list[Item]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)
@@ -152,28 +152,28 @@ def _place(placed: tuple[OutboxRow, int]) -> int:
     return placed[1]
 
 
-# The first record of a producer in a partition travels alone.
-#
-# A broker refuses what does not follow the last sequence number that it has seen of a producer in a partition. So
-# behind a batch that it refused it refuses everything that was on the way already, and nothing overtakes. But of a
-# producer that is new to the partition it has seen nothing, and takes **any** number for the first: if the very first
-# batch is refused, the next ones pass. (Seen on Kafka 4.3, with `enable.gapless.guarantee` and even with one request
-# in flight: by then librdkafka has built the next one.)
-#
-# So rows go in two waves while a topic has partitions that are new to the producer: first the oldest row of each such
-# partition, and all others once those are acknowledged. From then on the broker keeps watch. It forgets a producer that
-# was silent in a partition for `producer.id.expiration.ms`, a day by default; we begin anew well before.
-#
-# A topic may get more partitions while it is in use. Their number is asked for once a minute (`kafka/known_topics.py`),
-# and from then on the first record in each new one goes alone as well. The client may learn of them earlier by itself;
-# what is left open is a record that is refused as the very first one of a new partition in that minute.
-
 TRUSTED_SECONDS = 3600.0
-"""How long a broker is trusted to remember a producer that may have been silent."""
+"""How long a broker is assumed to remember a producer that may have been silent."""
 
 
 class FirstContact:
-    """Which partitions know the producer."""
+    """Sends the first record of a producer in each partition alone, so that nothing can overtake it.
+
+    A broker refuses records that do not follow the last sequence number that it has seen of a producer in a partition.
+    So after a batch that it refused it refuses everything that was already on the way, and nothing overtakes. But it
+    has seen nothing of a producer that is new to the partition, and accepts **any** number as the first: if the very
+    first batch is refused, the next ones pass. (Observed on Kafka 4.3, with `enable.gapless.guarantee` and even with
+    one request in flight: by then librdkafka has built the next one.)
+
+    So rows go in two waves while a topic has partitions that are new to the producer: first the oldest row of each such
+    partition, and all others once those are acknowledged. From then on the broker checks the order. It forgets a
+    producer that was silent in a partition for `producer.id.expiration.ms`, a day by default; we start over long
+    before.
+
+    A topic may get more partitions while it is in use. `KnownTopics` asks for their number once a minute, and from then
+    on the first record in each new one goes alone as well. The client may learn of them earlier by itself; the
+    remaining gap is a record that is refused as the very first one of a new partition within that minute.
+    """
 
     def __init__(self, partitioners: Mapping[str, Partitioner], *, clock: Callable[[], float] = time.monotonic) -> None:
         self._partitioners = partitioners
@@ -182,9 +182,9 @@ class FirstContact:
         self._since = clock()
 
     def waves(self, rows: Sequence[OutboxRow], counts: Mapping[str, int]) -> list[list[OutboxRow]]:
-        """The rows in the waves in which they may go, each in order; rows of new topics with their partition chosen.
+        """Divides rows into waves, each in order; rows of new topics get their partition.
 
-        `counts` says how many partitions each of their topics has at the moment.
+        `counts` has the current number of partitions of each topic.
         """
         if self._clock() - self._since > TRUSTED_SECONDS:
             self.forget()
@@ -194,7 +194,7 @@ class FirstContact:
         first: dict[tuple[str, int | None], OutboxRow] = {}
         rest = []
         for row in rows:
-            placed = self._placed(row, counts[row.topic]) if row.topic in unknown else row
+            placed = self._with_partition(row, counts[row.topic]) if row.topic in unknown else row
             place = (placed.topic, placed.partition)
             if row.topic not in unknown or placed.partition in self._known.get(row.topic, ()) or place in first:
                 rest.append(placed)
@@ -202,18 +202,18 @@ class FirstContact:
                 first[place] = placed
         return [wave for wave in (list(first.values()), rest) if wave]
 
-    def acknowledged(self, rows: Sequence[OutboxRow]) -> None:
-        """The broker has taken these rows, so it knows the producer where they went."""
+    def note_acknowledged(self, rows: Sequence[OutboxRow]) -> None:
+        """The broker has accepted these rows, so it knows the producer in their partitions."""
         for row in rows:
             if row.partition is not None:
                 self._known.setdefault(row.topic, set()).add(row.partition)
 
     def forget(self) -> None:
-        """The producer is a new one, or the broker may have forgotten it."""
+        """Starts over: the producer is a new one, or the broker may have forgotten it."""
         self._known.clear()
         self._since = self._clock()
 
-    def _placed(self, row: OutboxRow, partitions: int) -> OutboxRow:
+    def _with_partition(self, row: OutboxRow, partitions: int) -> OutboxRow:
         if row.partition is not None:
             return row
         chosen = partition_of(row.routed_by, partitions, self._partitioners.get(row.topic, Partitioner.MURMUR2))

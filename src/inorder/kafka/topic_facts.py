@@ -1,15 +1,25 @@
-"""Which topics can be written to and how many partitions they have: asked once a minute, and after every error.
+"""What is known of the topics that rows go to: whether they can be written to, and how large a batch they accept.
 
-One topic that is deleted, or closed to us, must not hold the others up. The client is of little help: it waits half a
-minute for a topic that the broker does not know, in case it is about to appear, and a transaction that is refused for
-one of its topics takes the producer with it. So we look before the first use, which is one small request a topic, and
-nothing of a batch is sent while one of its topics is known to be unavailable.
+**Metadata** (`KnownTopics`) is requested once a minute, and after every error. One topic that is deleted, or that we
+may not write to, must not delay the others. The client does not help: it waits half a minute for a topic that the
+broker does not know, in case it is about to appear, and a transaction that is refused for one of its topics makes the
+producer unusable. So each topic is looked up before its first use, which is one small request per topic, and nothing of
+a batch is sent while one of its topics is known to be unavailable.
 
-Asking makes the topic, where the broker does that by itself. It says "unknown" meanwhile, as it does of a topic that
-will never be. So a topic gets a second to appear when it is first missed; later looks do not wait for it.
+The request creates the topic where the broker has auto-creation enabled. The broker answers "unknown" meanwhile, as it
+does for a topic that will never exist. So a topic gets a second to appear when it is first missing; later requests do
+not wait for it. Metadata does not show whether we may write to a topic that we may describe. That is requested only for
+the topics of a batch that was refused for lack of permission.
 
-The right to write shows in no metadata where there is a right to look. It is asked for only of topics of a batch that
-was refused for want of it.
+**Limits** (`TopicLimits`) are learnt when a topic first refuses a batch. A broker measures a batch of records as a
+whole. So many small records that the client has packed together can be too large for a topic whose `max.message.bytes`
+is low, and one large record is refused together with its neighbours. Once a limit is known, `batch.size` is kept below
+the smallest one. Then only a record that is too large by itself can be refused, and it is alone in its batch, so that
+it is known which one it was.
+
+Compression may make a record fit that looks too large. So where the client compresses, each such record is sent once;
+what the broker refused is refused here from then on. Before that the limit is read again, since it may have been
+raised. A client that may not read a topic's settings learns nothing, and continues as if there were no limit.
 """
 
 from __future__ import annotations
@@ -20,21 +30,21 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from inorder.kafka.admin import Cluster
-from inorder.kafka.errors import BEING_MADE, FOR_SIZE, error_of, refusal
+from inorder.kafka.errors import BEING_MADE, SIZE_ERRORS, error_of, row_error
 from inorder.model.errors import ConfigurationError, InorderError, RejectedError, TopicUnavailableError
 from inorder.model.outbox_row import OutboxRow
 
 TRUSTED_SECONDS = 60.0
 UNANSWERED_SECONDS = 1.0
-"""How long the last answer is kept when there is no new one, before we ask again."""
+"""How long the last answer stays valid when the broker does not answer a new request."""
 BLAME_SECONDS = 0.5
-"""How long we wait for an answer when something has failed already, and more likely for want of a broker."""
+"""How long to wait for an answer after a failure, which more likely means that the broker is away."""
 MAKING_SECONDS = 1.0
 MAKING_STEP_SECONDS = 0.02
 
 
 class KnownTopics:
-    """What is known of the topics that one shard log writes to."""
+    """The metadata of the topics that one shard log writes to."""
 
     def __init__(
         self,
@@ -47,7 +57,7 @@ class KnownTopics:
         self._answer_seconds = answer_seconds
         self._clock = clock
         self._counts: dict[str, int] = {}
-        # Each client has a memory of its own, and does not send to a topic that it remembers as missing.
+        # Each client caches metadata by itself, and does not send to a topic that it remembers as missing.
         self._trusted_until: dict[Producer, dict[str, float]] = {}
         self._missing: set[str] = set()
         self._perhaps_closed: set[str] = set()
@@ -58,7 +68,7 @@ class KnownTopics:
         """Raises `TopicUnavailableError` for the first of the rows' topics that cannot be written to.
 
         Costs nothing while all are trusted. An invalid name is a `RejectedError` of the first row that has it. A broker
-        that does not answer is an error only for topics that it never told us about.
+        that does not answer is an error only for topics that were never found before.
         """
         asked = self._untrusted(client, topics)
         deadline = self._clock() + MAKING_SECONDS
@@ -73,21 +83,20 @@ class KnownTopics:
             for topic, error in errors.items():
                 if error.code() not in BEING_MADE or topic in late:
                     self._missing.update(late)
-                    raise refusal(_first_of(rows, topic), error)
+                    raise row_error(_first_of(rows, topic), error)
             time.sleep(MAKING_STEP_SECONDS if asked else 0)
 
     def count(self, topic: str) -> int:
-        """How many partitions a topic has that was required before."""
+        """The number of partitions of a topic that was required before."""
         return self._counts[topic]
 
     def counts(self, topics: Collection[str]) -> dict[str, int]:
-        """The same for several topics."""
         return {topic: self._counts[topic] for topic in topics}
 
     def blame(
         self, client: Producer, rows: Sequence[OutboxRow], error: KafkaError | None = None
     ) -> TopicUnavailableError | None:
-        """Which topic of the rows explains that they could not be sent, if one does; `error` is what was said of it."""
+        """Returns the error of the topic that explains why the rows could not be sent, if one does."""
         topics = {row.topic for row in rows}
         self.suspect(topics, error)
         try:
@@ -99,13 +108,13 @@ class KnownTopics:
         return None
 
     def suspect(self, topics: Collection[str], error: KafkaError | None) -> None:
-        """Something went wrong with these: looks at all topics again, and at the rights on these if they may lack."""
+        """Looks all topics up again, and the permissions on these if `error` says that they may be missing."""
         self.doubt()
         if error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             self._perhaps_closed.update(topics)
 
     def doubt(self) -> None:
-        """Looks at every topic before it is used again."""
+        """Looks every topic up again before its next use."""
         self._trusted_until.clear()
 
     def _untrusted(self, client: Producer, topics: Collection[str]) -> list[str]:
@@ -138,14 +147,14 @@ class KnownTopics:
         except ConfigurationError:
             return False
         except InorderError:
-            return True  # nobody could tell; the next refusal will
+            return True  # unknown; the next refusal shows it
 
     def _without_answer(
         self, client: Producer, rows: Sequence[OutboxRow], asked: Sequence[str], error: KafkaError
     ) -> None:
         new = next((topic for topic in asked if topic not in self._counts), None)
         if new is not None:
-            raise refusal(_first_of(rows, new), error)
+            raise row_error(_first_of(rows, new), error)
         for topic in asked:
             self._trust(client, topic, UNANSWERED_SECONDS)
 
@@ -154,27 +163,14 @@ def _first_of(rows: Sequence[OutboxRow], topic: str) -> OutboxRow:
     return next(row for row in rows if row.topic == topic)
 
 
-# How large a request each topic takes, learnt when a topic first refuses one.
-#
-# A broker measures a batch of records as a whole. So many small records that the client has packed together can be too
-# large for a topic whose `max.message.bytes` is low, and one large record takes its neighbours with it. Once a limit is
-# known, `batch.size` is kept below the smallest one. Then only a record that is too large by itself can be refused, and
-# it is alone in its batch, so that it is known which one it was.
-#
-# Compression may make a record fit that looks too large. So where the client compresses, the broker is asked once
-# about each such record; what it refused is refused here from then on. Before that the limit is read again, since
-# somebody may have raised it.
-#
-# A client without the right to read a topic's settings learns nothing, and goes on as if there were no limit.
-
 BATCH_OVERHEAD_BYTES = 61
 FIXED_FIELDS_BYTES = 3
-"""Attributes, and differences of time and offset that are zero in the first record of a batch."""
+"""Attributes, and the deltas of time and offset, which are zero in the first record of a batch."""
 DEFAULT_BATCH_SIZE = 1_000_000
 
 
 class TopicLimits:
-    """What is known of the limits of the topics that one shard log writes to; it outlives its producers."""
+    """The batch limits of the topics that one shard log writes to; it outlives its producers."""
 
     def __init__(self, properties: Mapping[str, object]) -> None:
         self._properties = properties
@@ -185,7 +181,7 @@ class TopicLimits:
         self._refused: set[tuple[int, int]] = set()
 
     def learn(self, topics: Collection[str]) -> bool:
-        """Reads the limits of topics; True if producers must pack less into a batch than before."""
+        """Reads the limits of topics; returns True if producers must make smaller batches than before."""
         before = self.batch_size
         for topic in topics:
             try:
@@ -196,16 +192,16 @@ class TopicLimits:
 
     @property
     def batch_size(self) -> int:
-        """What producers may pack into a batch."""
+        """The largest batch that producers may make, in bytes."""
         return min([self._batch_size, *self._limits.values()])
 
     def judge(self, refused: Sequence[OutboxRow], error: KafkaError) -> tuple[OutboxRow | None, bool]:
-        """Which of the refused rows is guilty, if that is clear, and whether batches must be smaller from now on."""
-        is_for_size = error.code() in FOR_SIZE
+        """Returns which of the refused rows is to blame, if that is clear, and whether batches must become smaller."""
+        is_for_size = error.code() in SIZE_ERRORS
         learnt = is_for_size and self.learn({row.topic for row in refused})
         guilty = refused[0] if len(refused) == 1 else None
         if guilty is None and not learnt:
-            # The limit was kept, so each of these was alone in its batch.
+            # Batches kept the limit, so each of these was alone in its batch.
             guilty = next((row for row in refused if self._is_above(row)), None)
         if guilty is not None and is_for_size:
             self._refused.add((guilty.id, size_of(guilty)))
@@ -235,18 +231,18 @@ class TopicLimits:
 
 
 def size_of(row: OutboxRow) -> int:
-    """How many bytes a batch has that carries nothing but this row, uncompressed: the measure of the broker."""
+    """The size in bytes of an uncompressed batch with this row alone, which is what the broker measures."""
     fields = [row.key, row.value, *(part for name, value in row.headers for part in (name.encode(), value))]
     record = FIXED_FIELDS_BYTES + sum(_field(field) for field in fields) + _varint(len(row.headers))
     return BATCH_OVERHEAD_BYTES + _varint(record) + record
 
 
 def _field(content: bytes | None) -> int:
-    """A length and the content; the length of nothing is -1."""
+    """The size of a length and the content; the length of null is -1."""
     return _varint(-1) if content is None else _varint(len(content)) + len(content)
 
 
 def _varint(number: int) -> int:
-    """How many bytes a number takes in Kafka's records: seven bits in each, small negative numbers small too."""
+    """The size of a number in Kafka's records: zigzag encoding, seven bits per byte."""
     folded = 2 * number if number >= 0 else -2 * number - 1
     return max(1, (folded.bit_length() + 6) // 7)

@@ -86,13 +86,9 @@ class ValidationError(ConfigurationError):
 
 
 class TransientError(InorderError):
-    """The environment failed; the same operation may succeed later. `delivered_ids` are rows that were delivered."""
+    """The environment failed; the same operation may succeed later."""
 
     code = "TRANSIENT-001"
-
-    def __init__(self, message: str, *, hint: str = "", delivered_ids: frozenset[int] = frozenset()) -> None:
-        super().__init__(message, hint=hint)
-        self.delivered_ids = delivered_ids
 
 
 class UnreachableError(TransientError):
@@ -114,10 +110,8 @@ class TopicUnavailableError(TransientError):
 
     code = "RELAY-003"
 
-    def __init__(
-        self, topic: str, message: str, *, hint: str = "", delivered_ids: frozenset[int] = frozenset()
-    ) -> None:
-        super().__init__(message, hint=hint, delivered_ids=delivered_ids)
+    def __init__(self, topic: str, message: str, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
         self.topic = topic
 
 
@@ -146,24 +140,13 @@ class PermanentError(InorderError):
 
 
 class RejectedError(PermanentError):
-    """The broker or the store refused one record for its content; `row_id` names its outbox row where it is known.
-
-    `delivered_ids` are the rows of the same batch that were delivered; none where all are in one transaction.
-    """
+    """The broker or the store refused one record for its content; `row_id` names its outbox row where it is known."""
 
     code = "RECORD-001"
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        hint: str = "",
-        row_id: int | None = None,
-        delivered_ids: frozenset[int] = frozenset(),
-    ) -> None:
+    def __init__(self, message: str, *, hint: str = "", row_id: int | None = None) -> None:
         super().__init__(message, hint=hint)
         self.row_id = row_id
-        self.delivered_ids = delivered_ids
 
 
 class GuaranteeError(PermanentError):

@@ -16,11 +16,12 @@ from inorder.relay.stores.ports import Registration
 from inorder.relay.stores.registry import SqlRegistry
 from inorder.settings import Settings
 from inorder.settings.outbox import TopicSettings
-from inorder.topics.failover import Action, Desired, Failover, Found, MakeIt, OnStep, SetIt, actions
+from inorder.topics.desired import ChangeSettings, CreateTopic, DesiredTopic, FoundTopic, TopicAction, plan_actions
+from inorder.topics.failover import Failover, OnStep
 from inorder.topics.generations import Generation, Pointers, TopicState
 from inorder.topics.stores.generations import NAME, SqlPointers, SqlTopicGenerations, open_generations
 from inorder.topics.stores.kafka_topics import KafkaTopicCluster, KafkaTopicMirror, MirrorReader
-from inorder.topics.switch import Insight, Step, Wanted, behind, next_act
+from inorder.topics.switch import Insight, Step, Wanted, behind, next_action
 
 
 def _ignore(_step: Step) -> None:
@@ -73,7 +74,7 @@ def _is_fenced(settings: Settings, found: Registration) -> bool:
     return found.strategy != "topic-lock" and not (is_ours and settings.relay.delivery == "at-least-once")
 
 
-def plan_topics(settings: Settings) -> list[Action]:
+def plan_topics(settings: Settings) -> list[TopicAction]:
     """What `[topics.NAME]` wants and the cluster does not have."""
     cluster = KafkaTopicCluster(settings.kafka.properties)
     with closing(open_generations(settings)) as authority:
@@ -82,35 +83,35 @@ def plan_topics(settings: Settings) -> list[Action]:
     return [action for each in wanted for action in _plan(cluster, each, current.get(each.topic))]
 
 
-def apply_topics(settings: Settings) -> list[Action]:
+def apply_topics(settings: Settings) -> list[TopicAction]:
     """Makes missing topics and sets what differs; returns all actions, also those that only a person may take."""
     cluster = KafkaTopicCluster(settings.kafka.properties)
     planned = plan_topics(settings)
     for action in planned:
         match action:
-            case MakeIt(target, replication, config):
+            case CreateTopic(target, replication, config):
                 cluster.make_topic(target, config, replication)
-            case SetIt(name, config):
+            case ChangeSettings(name, config):
                 cluster.change_settings(name, config)
             case _:
                 pass
     return planned
 
 
-def _plan(cluster: KafkaTopicCluster, desired: Desired, current: Generation | None) -> Iterator[Action]:
+def _plan(cluster: KafkaTopicCluster, desired: DesiredTopic, current: Generation | None) -> Iterator[TopicAction]:
     name = desired.topic if current is None else current.topic
     partitions = cluster.partitions(name)
-    found = None if partitions is None else Found(name, partitions, cluster.topic_settings(name))
-    return actions(desired, found, name)
+    found = None if partitions is None else FoundTopic(name, partitions, cluster.topic_settings(name))
+    return plan_actions(desired, found, name)
 
 
 def _is_described(topic: TopicSettings) -> bool:
     return topic.partitions is not None or topic.replication is not None or bool(topic.config)
 
 
-def _desired(name: str, topic: TopicSettings) -> Desired:
+def _desired(name: str, topic: TopicSettings) -> DesiredTopic:
     config = {key: _spelt(value) for key, value in topic.config.items()}
-    return Desired(name, topic.partitions, topic.replication, config)
+    return DesiredTopic(name, topic.partitions, topic.replication, config)
 
 
 def _spelt(value: str | int | bool) -> str:
@@ -162,7 +163,7 @@ def _shown(state: TopicState, insight: Insight) -> dict[str, Any]:
         "epoch": state.epoch,
         "mirrored_epoch": insight.mirrored_epoch,
         "behind": behind(state, insight),
-        "next": next_act(state, insight),
+        "next": next_action(state, insight),
         "generations": [_generation(each, insight) for each in state.generations],
     }
 

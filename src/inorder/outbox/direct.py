@@ -27,12 +27,13 @@ from typing import Any, Final, Protocol
 
 from inorder.kafka.admin import check_properties
 from inorder.kafka.idempotent_producer import IdempotentShardLog
+from inorder.kafka.shard_log import UnfencedLog
 from inorder.model.errors import ConfigurationError, TransientError
 from inorder.model.message import Message
 from inorder.model.names import BackendName
 from inorder.model.partitioning import Partitioner
 from inorder.outbox.request import Awaited, OnDelivery, PendingMessage, PublishRequest, Queued
-from inorder.outbox.send_queue import Log, QueueBounds, SendQueue
+from inorder.outbox.send_queue import QueueBounds, SendQueue
 from inorder.topics.routes import RoutedUnfencedLog, Routes
 
 PropertiesOf = Callable[[str], Mapping[str, Any]]
@@ -111,7 +112,7 @@ class SendQueues:
                 self._by_properties[same] = SendQueue(self._log(properties), self._bounds)
             return self._by_topic.setdefault(topic, self._by_properties[same])
 
-    def _log(self, properties: Mapping[str, Any]) -> Log:
+    def _log(self, properties: Mapping[str, Any]) -> UnfencedLog:
         log = IdempotentShardLog(properties, partitioners=self._partitioners, grace_seconds=GRACE_SECONDS)
         return log if self._routes is None else RoutedUnfencedLog(log, self._routes, self._partitioners)
 

@@ -33,8 +33,9 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from inorder.kafka.shard_log import Delivered, Incomplete, UnfencedLog
 from inorder.model.errors import RejectedError, TopicUnavailableError, TransientError
 from inorder.model.outbox_row import OutboxRow
 from inorder.outbox.append import record_size
@@ -48,20 +49,6 @@ PAUSE_SECONDS = 0.5
 """How long a topic pauses after it could not be written to."""
 BACK_OFF_SECONDS = 0.05
 """Between attempts: the log itself waits about a second before it reports a batch as late."""
-
-
-class Log(Protocol):
-    """What the queue needs of a producer; `kafka/idempotent_producer.py` describes the methods."""
-
-    in_doubt: frozenset[int]
-
-    def take_over(self) -> bytes | None: ...
-
-    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None: ...
-
-    def give_up(self) -> frozenset[int]: ...
-
-    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +83,7 @@ class SendQueue:
     """Sends messages in order, on its own thread, which starts with the first one."""
 
     def __init__(
-        self, log: Log, bounds: QueueBounds | None = None, *, clock: Callable[[], float] = time.monotonic
+        self, log: UnfencedLog, bounds: QueueBounds | None = None, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._log = log
         self._bounds = bounds
@@ -109,6 +96,8 @@ class SendQueue:
         self._end = ""
         # Only the thread touches these while it runs.
         self._batch: list[_Entry] = []
+        self._in_doubt: frozenset[int] = frozenset()
+        """Those of the batch that may have arrived."""
         self._paused: dict[str, _Pause] = {}
         self._left: list[PendingMessage] = []
 
@@ -214,25 +203,31 @@ class SendQueue:
 
     def _attempt(self) -> None:
         """Sends the batch, or continues to wait for it; what is settled leaves the batch."""
-        try:
-            self._log.publish([_row(entry) for entry in self._batch], b"")
-        except (RejectedError, TransientError) as error:
-            self._settle(error.delivered_ids, error)
-            self._drop_cancelled(error)
-            if isinstance(error, TransientError):
-                self._back_off(error.message)
-        else:
-            self._settle({entry.id for entry in self._batch}, None)
+        match self._log.publish([_row(entry) for entry in self._batch], b""):
+            case Delivered():
+                self._settle({entry.id for entry in self._batch}, None)
+            case Incomplete(error, delivered, in_doubt):
+                self._in_doubt |= in_doubt
+                self._settle(delivered, error)
+                self._drop_cancelled(error)
+                if isinstance(error, TransientError):
+                    self._back_off(error.message)
 
     def _drop_cancelled(self, error: RejectedError | TransientError) -> None:
         if not any(entry.pending.is_over for entry in self._batch):
             return
         # A batch under way cannot be sent in part, so it is given up first.
-        self._settle(self._log.give_up(), error)
+        self._settle(self._give_up(), error)
         over = [entry for entry in self._batch if entry.pending.is_over]
         self._release(over)
         for entry in over:
             entry.pending.left(error.message, in_doubt=False)
+
+    def _give_up(self) -> frozenset[int]:
+        """Drops the batch that is under way; returns what arrived of it."""
+        abandoned = self._log.give_up()
+        self._in_doubt |= abandoned.in_doubt
+        return abandoned.delivered
 
     def _back_off(self, reason: str) -> None:
         for entry in self._batch:
@@ -258,7 +253,7 @@ class SendQueue:
         if isinstance(error, RejectedError) and error.row_id == entry.id:
             entry.pending.refused(error)
             return False
-        in_doubt = entry.id in self._log.in_doubt
+        in_doubt = entry.id in self._in_doubt
         is_unavailable = isinstance(error, TopicUnavailableError) and error.topic == entry.topic
         if in_doubt or is_unavailable:
             return entry.pending.delayed(error, in_doubt=in_doubt)
@@ -273,6 +268,7 @@ class SendQueue:
     def _release(self, done: Sequence[_Entry]) -> None:
         """Removes messages from the batch, and frees their room."""
         released = {entry.id for entry in done}
+        self._in_doubt -= released
         self._batch = [entry for entry in self._batch if entry.id not in released]
         with self._changed:
             self._free(done)
@@ -285,14 +281,14 @@ class SendQueue:
 
     def _finish(self) -> None:
         """Gives up what is under way and notifies everything that is left."""
-        self._settle(self._log.give_up(), None)
+        self._settle(self._give_up(), None)
         with self._changed:
             paused = [entry for pause in self._paused.values() for entry in pause.waiting]
             left = sorted([*self._batch, *self._queue, *paused])
             self._queue.clear()
             self._free(left)
         for entry in left:
-            entry.pending.left(self._end, in_doubt=entry.id in self._log.in_doubt)
+            entry.pending.left(self._end, in_doubt=entry.id in self._in_doubt)
         self._left = [entry.pending for entry in left]
         self._log.close()
 

@@ -21,7 +21,7 @@ from inorder.pipeline.stores.ports import TableStore, TableStores
 from inorder.pipeline.stores.table import table_stores
 from inorder.settings import Settings
 from inorder.settings.pipeline import UpsertSettings
-from inorder.topics.gate import EndedWork, may_apply
+from inorder.topics.gate import BoundedWork, may_apply
 from inorder.topics.generations import Generation, Pointers, TopicState
 from inorder.topics.stores.generations import SqlPointers, SqlTopicGenerations
 
@@ -165,7 +165,7 @@ class GenerationGate:
         targets = tuple(map(_reading, work.targets, found))
         ends = tuple((each.topic, each.ends) for each in found if each is not None and each.ends is not None)
         reading = replace(work, targets=targets)
-        return EndedWork(reading, ends) if ends else reading
+        return BoundedWork(reading, ends) if ends else reading
 
     def close(self) -> None:
         """Gives the connection back; may be called twice."""

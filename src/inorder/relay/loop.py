@@ -11,14 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypedDict, TypeVar, Unpack
 from uuid import UUID, uuid4
 
-from inorder.kafka.shard_log_port import ShardLog
+from inorder.kafka.shard_log import Delivered, Incomplete, ShardLog
 from inorder.model.errors import (
     FencedError,
     RejectedError,
     TopicSwitchingError,
     TopicUnavailableError,
     TransientError,
-    UnknownOutcomeError,
 )
 from inorder.model.outbox_row import OutboxRow
 from inorder.relay.batch import Batch, Pace
@@ -359,24 +358,21 @@ class Sending:
             if flawed := next((row for row in rows if row.flaw), None):
                 parts += self._refusals.flawed(term, rows, flawed)
                 continue
-            try:
-                term.publish(replace(batch, rows=rows))
-            except (FencedError, UnknownOutcomeError):
-                raise
-            except RejectedError as error:
-                parts += self._refusals.refused(term, self._undelivered(term, rows, error.delivered_ids), error)
-            except TopicUnavailableError as error:
-                parts.append(self._undelivered(term, rows, error.delivered_ids))
-                self._let_topic_wait(term, error)
-            except TransientError as error:
-                parts.append(self._undelivered(term, rows, error.delivered_ids))
-                tries += 1
-                self._wait_out(error)
-                if tries > self._most_tries or not self._leads() or self._clock() > give_up_at:
-                    raise  # another may own the shard by now, and not every log would stop us
-            else:
-                self._progress.published += len(rows)
-                self._progress.last_error = ""
+            match term.publish(replace(batch, rows=rows)):
+                case Delivered():
+                    self._progress.published += len(rows)
+                    self._progress.last_error = ""
+                case Incomplete(RejectedError() as error, delivered):
+                    parts += self._refusals.refused(term, self._undelivered(term, rows, delivered), error)
+                case Incomplete(TopicUnavailableError() as error, delivered):
+                    parts.append(self._undelivered(term, rows, delivered))
+                    self._let_topic_wait(term, error)
+                case Incomplete(TransientError() as error, delivered):
+                    parts.append(self._undelivered(term, rows, delivered))
+                    tries += 1
+                    self._wait_out(error)
+                    if tries > self._most_tries or not self._leads() or self._clock() > give_up_at:
+                        raise error  # another may own the shard by now, and not every log would stop us
         return not parts
 
     def _undelivered(self, term: Sender, rows: list[OutboxRow], delivered: frozenset[int]) -> list[OutboxRow]:

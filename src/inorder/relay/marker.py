@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 
-from inorder.kafka.shard_log_port import ShardLog
+from inorder.kafka.shard_log import Delivery, ShardLog, require_delivered
 from inorder.model.errors import ConfigurationError, FencedError, PermanentError
 from inorder.model.outbox_row import OutboxRow
 from inorder.relay.stores.ports import Exceeding
@@ -119,9 +119,9 @@ class SigningShardLog:
             )
         return unsigned
 
-    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
+    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
         """Publishes, the marker signed."""
-        self._log.publish(rows, self._signature + marker[1:])
+        return self._log.publish(rows, self._signature + marker[1:])
 
     def close(self) -> None:
         """Drops the producer; `take_over` may follow."""
@@ -156,7 +156,7 @@ def end_term(open_log: Callable[[], ShardLog]) -> None:
     def end() -> None:
         with closing(open_log()) as shard:
             marker = shard.take_over()
-            shard.publish((), Marker().encode() if marker is None else marker)
+            require_delivered(shard.publish((), Marker().encode() if marker is None else marker))
 
     insist(end)
 

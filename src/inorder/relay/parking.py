@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from inorder.kafka.shard_log import Delivery
 from inorder.model.errors import RejectedError
 from inorder.model.outbox_row import OutboxRow
 from inorder.relay.batch import Batch, Pace
@@ -180,7 +181,7 @@ class Sender(Protocol):
     def sift(self, rows: Sequence[OutboxRow], /) -> list[OutboxRow]:
         """The rows that may go now; those of held keys and topics wait."""
 
-    def publish(self, batch: Batch, /) -> None:
+    def publish(self, batch: Batch, /) -> Delivery:
         """Sends the batch with a marker, as `ShardLog.publish`."""
 
     def settle_delivered(self, ids: Sequence[int], /) -> None:

@@ -77,7 +77,7 @@ from operator import attrgetter
 from typing import Unpack
 from uuid import UUID, uuid4
 
-from inorder.kafka.shard_log_port import ShardLog
+from inorder.kafka.shard_log import Delivered, Delivery, ShardLog
 from inorder.model.errors import FencedError, TransientError, UnknownOutcomeError
 from inorder.model.outbox_row import OutboxRow
 from inorder.relay.batch import FIRST_ROWS, Batch, next_limit
@@ -218,15 +218,17 @@ class PollingTerm:
         """The rows that may go now; those of held keys and topics wait."""
         return self._parking.sift(rows)
 
-    def publish(self, batch: Batch, /) -> None:
+    def publish(self, batch: Batch, /) -> Delivery:
         """Sends rows; the marker names all that this round has published, and the offset that it began at."""
         ids = sorted([*self._round.delivered, *batch.ids])
         self._in_flight = batch.rows
         try:
-            self._shard.publish(batch.rows, Marker(ranges(ids), self._round.from_offset).encode())
+            delivery = self._shard.publish(batch.rows, Marker(ranges(ids), self._round.from_offset).encode())
         finally:
             self._in_flight = ()
-        self.settle_delivered(batch.ids)
+        if isinstance(delivery, Delivered):
+            self.settle_delivered(batch.ids)
+        return delivery
 
     def settle_delivered(self, ids: Sequence[int], /) -> None:
         """These arrived."""

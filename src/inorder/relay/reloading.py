@@ -236,7 +236,7 @@ class RelayService:
 
 
 def check_admission(settings: Settings) -> None:
-    """Raises `NotAdmittedError` if the broker does not let us in; one that is away is waited for later."""
+    """Raises `AuthenticationError` if the broker refuses the login; one that is away is waited for later."""
     try:
         _knock(settings)
     except AuthenticationError:

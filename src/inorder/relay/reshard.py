@@ -37,7 +37,7 @@ from contextlib import closing
 from functools import partial
 
 from inorder.database.database import open_database
-from inorder.kafka.shard_log_port import ShardLog
+from inorder.kafka.shard_log import ShardLog, require_delivered
 from inorder.model.errors import ConfigurationError
 from inorder.model.partitioning import Shard
 from inorder.relay.marker import Marker, insist, ranges
@@ -113,7 +113,7 @@ class Resharding:
             marker = Marker.decode(shard_log.take_over())
             if not restored:
                 self._carry_out(marker)
-            shard_log.publish((), Marker().encode())
+            require_delivered(shard_log.publish((), Marker().encode()))
         finally:
             shard_log.close()
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from inorder.database.database import dialect_of, open_database
-from inorder.kafka.shard_log_port import ShardLog
+from inorder.kafka.shard_log import Delivered, Delivery, ShardLog
 from inorder.model.errors import ConfigurationError
 from inorder.model.outbox_row import OutboxRow
 from inorder.model.partitioning import Shard
@@ -194,9 +194,10 @@ class Unsent:
         """Says so, loudly, in each term."""
         log.warning("relay.publishing_is_off: events are passed over and not published; relay.polling.is_publishing_on")
 
-    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:  # noqa: ARG002 - the port's signature
+    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:  # noqa: ARG002 - the port's signature
         """Drops the rows."""
         log.warning("relay.not_published", extra={"rows": len(rows)})
+        return Delivered()
 
     def close(self) -> None:
         """Nothing to close."""

@@ -16,7 +16,8 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Protocol
 from uuid import UUID
 
-from inorder.kafka.shard_log_port import ShardLog
+from inorder.kafka.shard_log import Delivered, Delivery, Incomplete, ShardLog, require_delivered
+from inorder.model.errors import TransientError
 from inorder.model.outbox_row import OutboxRow
 from inorder.relay.batch import Batch
 from inorder.relay.marker import Marker, ranges
@@ -120,23 +121,28 @@ class Term:
         """The rows that may go now; those of held keys and topics wait."""
         return self._parking.sift(rows)
 
-    def publish(self, batch: Batch) -> None:
+    def publish(self, batch: Batch) -> Delivery:
         """Publishes the batch and hands it over to be purged; the next one is read meanwhile if it waits already.
 
         Without a backlog the next read is better made afterwards: it finds what is committed in the meantime.
         """
-        self._settlement.wait_below(MAX_BATCHES, MAX_UNPURGED * self._batch_size)
+        try:
+            self._settlement.wait_below(MAX_BATCHES, MAX_UNPURGED * self._batch_size)
+        except TransientError as error:
+            return Incomplete(error)
         if self._ahead is None and batch.is_full:
             self._ahead = self._reader.submit(self._claim)
         ids = batch.ids
         marker = Marker((*self._settlement.unpurged(), *ranges(ids)), batch.floor)
         self._in_flight = batch.rows
         try:
-            self._shard.publish(batch.rows, marker.encode())
+            delivery = self._shard.publish(batch.rows, marker.encode())
         finally:
             self._in_flight = ()
-        self.settle_delivered(ids)
-        self._floor = batch.floor
+        if isinstance(delivery, Delivered):
+            self.settle_delivered(ids)
+            self._floor = batch.floor
+        return delivery
 
     def in_flight(self) -> Sequence[OutboxRow]:
         """The rows that are on their way to the broker at the moment; any thread may ask."""
@@ -162,7 +168,8 @@ class Term:
     def exceed(self, row: OutboxRow, exceeding: Exceeding) -> None:
         """Moves a row out of the outbox: the decision is committed under the fence first, then carried out."""
         self._settlement.wait_below(MAX_BATCHES, MAX_UNPURGED * self._batch_size)
-        self._shard.publish((), Marker(self._settlement.unpurged(), self._floor, exceeding).encode())
+        marker = Marker(self._settlement.unpurged(), self._floor, exceeding)
+        require_delivered(self._shard.publish((), marker.encode()))
         self._carry_out(exceeding)
         self._settlement.forget([row.id])
         self._parking.exceed(row, parks=exceeding.parks, now=self._clock())
@@ -209,7 +216,8 @@ class Term:
     def _carry_out(self, exceeding: Exceeding) -> None:
         """Moves the row, and takes the decision out of the marker: a person may put the row back from now on."""
         self._exceeded.exceed(exceeding)
-        self._shard.publish((), Marker(self._settlement.unpurged(), self._floor).encode())
+        marker = Marker(self._settlement.unpurged(), self._floor)
+        require_delivered(self._shard.publish((), marker.encode()))
 
     def _claim(self) -> Batch:
         batch = self._claims.claim(self._settlement.in_hand)

@@ -12,7 +12,7 @@ What is authoritative
 - **Who works on a topic: its lock row.** The row names a worker and the time at which that worker last renewed it, by
   the clock of the database. A lock that was not renewed for `lock_seconds` is stale, and anybody may take it.
 - **What is still to be sent: the table of messages.** A message that is there may have been sent already.
-- **What was delivered: the broker's acknowledgements**, for as long as the producer lives (`kafka/idempotent_log.py`).
+- **What was delivered: the broker's acknowledgements**, for as long as the producer lives (`kafka/idempotent_producer.py`).
 - `session_id` is a hint: it says which batch a message was last part of. Deleting by it keeps a batch from deleting
   what a later one has in hand.
 
@@ -63,7 +63,7 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import UUID, uuid4
 
-from inorder.kafka.shard_log_port import ShardLog
+from inorder.kafka.shard_log import ShardLog
 from inorder.model.errors import ConfigurationError, FencedError, InorderError, TransientError
 from inorder.model.outbox_row import OutboxRow
 from inorder.relay.batch import Pace

@@ -26,14 +26,13 @@ from datetime import UTC, datetime
 from typing import Literal
 from uuid import UUID
 
-from inorder.kafka.shard_log_port import ShardLog
+from inorder.kafka.shard_log import Delivered, Incomplete, ShardLog
 from inorder.model.errors import (
     FencedError,
     RejectedError,
     TopicSwitchingError,
     TopicUnavailableError,
     TransientError,
-    UnknownOutcomeError,
 )
 from inorder.model.outbox_row import OutboxRow
 from inorder.relay.batch import Pace
@@ -200,28 +199,25 @@ class Sending:
 
     def _send(self, rows: list[OutboxRow], give_up_at: float) -> None:
         if flawed := next((row for row in rows if row.flaw), None):
-            error = RejectedError(f"Message {flawed.id} is malformed: {flawed.flaw}", row_id=flawed.id)
             self._attempts[flawed.id] = self.means.max_attempts
-            self._refused(rows, error)
+            self._refused(rows, RejectedError(f"Message {flawed.id} is malformed: {flawed.flaw}", row_id=flawed.id))
             return
         self.hold.require()
-        try:
-            with self.means.heart.beating(self.hold):
-                self.log.publish(rows, b"")
-        except (FencedError, UnknownOutcomeError):
-            raise
-        except RejectedError as error:
-            self._refused(self._undelivered(rows, error.delivered_ids), error)
-        except TransientError as error:
-            left = self._undelivered(rows, error.delivered_ids)
-            self.hold.require()  # after a long pause this is the reason, and not the broker
-            if _is_long_away(error) or self.means.clock() > give_up_at:
-                raise
-            self._wait_out(error)
-            self._parts.append(left)
-        else:
-            self._settle(rows)
-            self.progress.last_error = ""
+        with self.means.heart.beating(self.hold):
+            delivery = self.log.publish(rows, b"")
+        match delivery:
+            case Delivered():
+                self._settle(rows)
+                self.progress.last_error = ""
+            case Incomplete(RejectedError() as error, delivered):
+                self._refused(self._undelivered(rows, delivered), error)
+            case Incomplete(TransientError() as error, delivered):
+                left = self._undelivered(rows, delivered)
+                self.hold.require()  # after a long pause this is the reason, and not the broker
+                if _is_long_away(error) or self.means.clock() > give_up_at:
+                    raise error
+                self._wait_out(error)
+                self._parts.append(left)
 
     def _sifted(self, rows: Iterable[OutboxRow]) -> list[OutboxRow]:
         """The rows that may go; those behind a refused one of their key wait with it, or are left to a later batch."""

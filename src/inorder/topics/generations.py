@@ -12,7 +12,7 @@ from inorder.model.errors import PermanentError
 
 
 class Phase(StrEnum):
-    """Where a switch stands; `topics/switch.py` tells what each phase means."""
+    """The phases of a switch; `topics/switch.py` explains them."""
 
     STEADY = "steady"
     PREPARING = "preparing"
@@ -29,17 +29,17 @@ class Generation:
     """The Kafka topic that holds the records of this generation, and of no other."""
     partitions: int
     ends: tuple[int, ...] | None = None
-    """For each partition the offset behind its last record, once nothing more is written; None while it is open."""
+    """For each partition the offset after its last record, once nothing more is written; None while it is open."""
 
     @property
     def is_closed(self) -> bool:
-        """Whether it holds all that it will ever hold."""
+        """Whether nothing more will be written to it."""
         return self.ends is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The Kafka topic that the next generation is to have."""
+    """The Kafka topic of the next generation."""
 
     topic: str
     partitions: int
@@ -50,7 +50,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """All that is known of a topic's generations. All but the last one are closed."""
+    """The generations of a topic, and the switch that is under way. All generations but the last are closed."""
 
     topic: str
     generations: tuple[Generation, ...]
@@ -62,7 +62,7 @@ class TopicState:
 
     @property
     def current(self) -> Generation:
-        """The generation that is written to, unless it is just being closed."""
+        """The generation that publishers write to, unless it is just being closed."""
         return self.generations[-1]
 
     @property
@@ -83,57 +83,54 @@ class TopicGenerations(Protocol):
     def replace(self, state: TopicState) -> bool:
         """Writes a state if the one before it, by its epoch, is there (or none, for epoch 1).
 
-        False where another one is there: somebody else was faster, or we were, and the answer was lost. Read again.
+        Returns False where another state is there: another operator was faster, or the answer to our own write was
+        lost. Read again.
         """
 
 
 class TopicMirror(Protocol):
-    """A copy of all states in a compacted topic, for publishers that cannot ask the database."""
+    """A copy of all states in a compacted topic, for publishers that cannot read the database."""
 
     def epoch(self, topic: str) -> int:
-        """The epoch that everybody can read; 0 if the topic is not there."""
+        """The epoch that all readers can see; 0 if the topic is not there."""
 
     def write(self, authority: TopicGenerations, topic: str) -> None:
-        """Copies what the authority says *now*. Of several writers at once the last one copies the newest state."""
+        """Copies the *present* state of the authority. Of concurrent writers the last one copies the newest state."""
 
 
 class TopicCluster(Protocol):
     """What a switch needs of the Kafka cluster."""
 
     def partitions(self, topic: str) -> int | None:
-        """How many partitions a Kafka topic has; None where there is none of that name."""
+        """The number of partitions of a Kafka topic; None where it does not exist."""
 
     def is_empty(self, topic: str) -> bool:
         """Whether it never held a record."""
 
     def make(self, target: Target, like: str) -> None:
-        """Makes a topic with the settings of another one, unless it is there."""
+        """Creates a topic with the settings of another one, unless it exists."""
 
     def ends(self, topic: str, partitions: int) -> tuple[int, ...] | None:
-        """For each partition the offset behind its last committed record; None while a transaction is open in one."""
+        """For each partition the offset after its last committed record; None while a transaction is open in one."""
 
 
 class Fences(Protocol):
-    """Stops whoever still writes by what was true before."""
+    """Stops writers that still use an earlier state."""
 
     def __call__(self) -> object:
-        """Ends the term of every relay shard of the database; a new term asks for the routes behind its own fence."""
+        """Ends the term of every relay shard of the database; a new term reads the routes behind its own fence."""
 
 
 Pointers = Mapping[int, int]
-"""How far each partition is applied: all records below."""
-
-
-# A topic's state as text: the same in the database and in the mirror.
+"""The offset by partition below which all records are applied."""
 
 
 def encode(state: TopicState) -> str:
-    """JSON, for people too."""
+    """Renders a state as JSON, the same in the database and in the mirror."""
     return json.dumps(asdict(state))
 
 
 def decode(text: str | bytes) -> TopicState:
-    """The state that was encoded."""
     try:
         found = json.loads(text)
         generations = tuple(_generation(**each) for each in found["generations"])
@@ -141,7 +138,8 @@ def decode(text: str | bytes) -> TopicState:
         return TopicState(found["topic"], generations, Phase(found["phase"]), target, found["epoch"])
     except (ValueError, TypeError, KeyError) as error:
         raise PermanentError(
-            f"A topic's generations cannot be read: {text!r}.", hint="Was it written by a newer version of inorder?"
+            f"The generations of a topic cannot be decoded: {text!r}.",
+            hint="Was it written by a newer version of inorder?",
         ) from error
 
 

@@ -1,7 +1,7 @@
 """The job `migrate`: later generations of a topic, copied into one Kafka topic for readers that know no generations.
 
-A generation is copied when the one before is, in every partition: the gate of the pipeline (`topics/gate.py`), with the
-offsets of the copy as pointers. The current generation is copied as far as it goes, or followed.
+A generation is copied once the previous one is copied in every partition: the gate of the pipeline (`topics/gate.py`),
+with the offsets of the copy as pointers. The current generation is copied up to its end, or continuously.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from inorder.kafka.admin import Place
 from inorder.model.errors import ConfigurationError, TransientError
 from inorder.model.partitioning import Partitioner
 from inorder.settings import Settings
-from inorder.topics.gate import EndedWork, is_drained, may_apply
+from inorder.topics.gate import BoundedWork, is_drained, may_apply
 from inorder.topics.generations import Generation, Pointers, Target, TopicState
 from inorder.topics.stores.generations import NAME, SqlPointers, open_generations
 from inorder.topics.stores.kafka_copy import CopyWork
@@ -88,7 +88,7 @@ class Migration:
         self._authority.close()
 
     def prepare(self) -> None:
-        """Makes the destination where it is missing; raises where copying into it would harm somebody."""
+        """Creates the destination if it is missing; raises if copying into it would harm a reader."""
         state = self._state()
         sources = sources_of(state, self.destination)
         self._require_drained(state)
@@ -107,7 +107,7 @@ class Migration:
         wanted = replace(state, generations=tuple(sources.values()))
         generation = may_apply(wanted, lambda topic: self._pointers(sources[topic]))
         work = self._work(generation.topic)
-        return work if generation.ends is None else EndedWork(work, ((generation.topic, generation.ends),))
+        return work if generation.ends is None else BoundedWork(work, ((generation.topic, generation.ends),))
 
     def behind(self) -> dict[Place, int]:
         """How many offsets of each partition wait to be copied."""
@@ -125,7 +125,7 @@ class Migration:
         return CopyWork(properties, topic, self.destination, self._partitioner)
 
     def _pointers(self, generation: Generation) -> Pointers:
-        """How far a generation is copied; one that is copied to its ends stays so, and is not asked for again."""
+        """How far a generation is copied; one that is copied to its ends stays so, and is not read again."""
         topic = generation.topic
         if not is_drained(generation, self._copied.get(topic, {})):
             with closing(self._work(topic).open()) as worker:
@@ -137,12 +137,13 @@ class Migration:
         state = self._authority.read(self._topic)
         if state is None:
             raise ConfigurationError(
-                f"Topic {self._topic!r} has one generation only.", hint="`inorder topics failover` makes the next one."
+                f"Topic {self._topic!r} has only one generation.",
+                hint="`inorder topics failover` adds the next one.",
             )
         return state
 
     def _require_drained(self, state: TopicState) -> None:
-        """A pipeline that reads the destination as a generation must be through with it: it would read the copies."""
+        """A pipeline that reads the destination as a generation must have finished it: it would read the copies."""
         closed = next((each for each in state.generations if each.topic == self.destination), None)
         if closed is None:
             return
@@ -167,7 +168,7 @@ class _Copied:
         self.records[outcome.topic] += outcome.applied
 
     def spent(self, phases: Mapping[str, float]) -> None:
-        """Nobody asks."""
+        """Not counted."""
 
 
 def sources_of(state: TopicState, destination: str) -> Sequence[Generation]:

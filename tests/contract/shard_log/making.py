@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from inorder.kafka.idempotent_producer import IdempotentShardLog
 from inorder.kafka.readers import read_back
-from inorder.kafka.shard_log_port import ShardLog
-from inorder.model.errors import TransientError
+from inorder.kafka.shard_log import Delivery, Incomplete, ShardLog, require_delivered
 from inorder.model.message import RecordHeaders
 from inorder.model.outbox_row import OutboxRow
 from inorder.model.partitioning import Partitioner
@@ -53,14 +52,16 @@ def open_log(
 
 
 def publish(log: ShardLog, rows: Sequence[OutboxRow], marker: bytes) -> None:
-    """As the relay does: goes on with a batch that a busy broker has not acknowledged yet."""
+    """Publishes all rows, or raises the error."""
+    require_delivered(publish_patiently(log, rows, marker))
+
+
+def publish_patiently(log: ShardLog, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
+    """As the relay does: continues with a batch that a busy broker has not acknowledged yet."""
     while True:
-        try:
-            log.publish(rows, marker)
-            return
-        except TransientError as error:
-            if "not acknowledged yet" not in error.message:
-                raise
+        delivery = log.publish(rows, marker)
+        if not isinstance(delivery, Incomplete) or not delivery.is_under_way:
+            return delivery
 
 
 def row(

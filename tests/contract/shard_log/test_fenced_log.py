@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from inorder.kafka.readers import read_back
+from inorder.kafka.shard_log import require_delivered
 from inorder.model.errors import FencedError, RejectedError
 from inorder.relay.stores.kafka_log import KafkaShardLog
 from tests.contract.shard_log.making import FENCED, Case, row
@@ -16,8 +17,8 @@ every_fenced_log = pytest.mark.parametrize("case", FENCED, indirect=True)
 def test_the_next_owner_finds_the_last_committed_marker(case: Case, unique: str) -> None:
     first = case.open()
     first.take_over()
-    first.publish([row(unique, 1)], b"one")
-    first.publish([row(unique, 2)], b"two")
+    require_delivered(first.publish([row(unique, 1)], b"one"))
+    require_delivered(first.publish([row(unique, 2)], b"two"))
     assert case.open().take_over() == b"two"
     assert case.delivered() == [(b"k", b"1"), (b"k", b"2")]
 
@@ -26,11 +27,11 @@ def test_the_next_owner_finds_the_last_committed_marker(case: Case, unique: str)
 def test_an_owner_that_was_taken_over_commits_nothing_more(case: Case, unique: str) -> None:
     first, second = case.open(), case.open()
     first.take_over()
-    first.publish([row(unique, 1)], b"one")
+    require_delivered(first.publish([row(unique, 1)], b"one"))
     assert second.take_over() == b"one"
     with pytest.raises(FencedError):
-        first.publish([row(unique, 2)], b"stale")
-    second.publish([row(unique, 3)], b"three")
+        require_delivered(first.publish([row(unique, 2)], b"stale"))
+    require_delivered(second.publish([row(unique, 3)], b"three"))
     assert case.delivered() == [(b"k", b"1"), (b"k", b"3")]
     assert case.open().take_over() == b"three"
 
@@ -41,9 +42,9 @@ def test_a_fenced_owner_may_take_over_again(case: Case, unique: str) -> None:
     first.take_over()
     second.take_over()
     with pytest.raises(FencedError):
-        first.publish([row(unique, 1)], b"stale")
+        require_delivered(first.publish([row(unique, 1)], b"stale"))
     first.take_over()
-    first.publish([row(unique, 2)], b"two")
+    require_delivered(first.publish([row(unique, 2)], b"two"))
     assert case.delivered() == [(b"k", b"2")]
 
 
@@ -54,8 +55,8 @@ def test_a_refused_record_aborts_its_transaction_and_the_rest_can_go_again(
     log.take_over()
     rows = [row(unique, 1), row(unique, 2, value=b"x" * 2_000_000), row(unique, 3)]
     with pytest.raises(RejectedError, match=r"row 2 to topic .*MSG_SIZE_TOO_LARGE"):
-        log.publish(rows, b"all")
-    log.publish([rows[0], rows[2]], b"rest")
+        require_delivered(log.publish(rows, b"all"))
+    require_delivered(log.publish([rows[0], rows[2]], b"rest"))
     assert [record.value for record in read_back(properties, unique)] == [b"1", b"3"]
     assert KafkaShardLog(properties, group=unique).take_over() == b"rest"
 
@@ -63,8 +64,8 @@ def test_a_refused_record_aborts_its_transaction_and_the_rest_can_go_again(
 def test_the_marker_is_found_behind_many_aborted_transactions(properties: dict[str, object], unique: str) -> None:
     log = KafkaShardLog(properties, group=unique)
     log.take_over()
-    log.publish([row(unique, 1)], b"kept")
+    require_delivered(log.publish([row(unique, 1)], b"kept"))
     for _ in range(40):
         with pytest.raises(RejectedError):
-            log.publish([row(unique, 2, value=b"x" * 2_000_000)], b"aborted")
+            require_delivered(log.publish([row(unique, 2, value=b"x" * 2_000_000)], b"aborted"))
     assert KafkaShardLog(properties, group=unique).take_over() == b"kept"

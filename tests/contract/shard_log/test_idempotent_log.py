@@ -14,6 +14,7 @@ from inorder.kafka import idempotent_producer
 from inorder.kafka.admin import ensure_topic
 from inorder.kafka.idempotent_producer import IdempotentShardLog
 from inorder.kafka.readers import read_back
+from inorder.kafka.shard_log import Delivered, Incomplete, require_delivered
 from inorder.model.errors import RejectedError, TransientError, UnknownOutcomeError
 from inorder.model.outbox_row import OutboxRow
 from tests.conftest import Eventually
@@ -40,6 +41,12 @@ def numbered(topic: str, bad: int) -> list[OutboxRow]:
     return [row(topic, id, value=LARGE if id == bad else b"%d " % id + b"x" * 200) for id in range(1, MANY + 1)]
 
 
+def incomplete(log: IdempotentShardLog, rows: list[OutboxRow]) -> Incomplete:
+    delivery = log.publish(rows, b"")
+    assert isinstance(delivery, Incomplete)
+    return delivery
+
+
 def numbers(properties: dict[str, object], topic: str) -> list[int]:
     return [int((record.value or b"").split()[0]) for record in read_back(properties, topic)]
 
@@ -51,15 +58,16 @@ def test_none_of_many_records_in_flight_overtakes_a_refused_one(
 ) -> None:
     """A broker takes any record of a producer that is new to a partition, also one behind a record that it refused."""
     if is_known:
-        log.publish([row(unique, 0)], b"")
+        require_delivered(log.publish([row(unique, 0)], b""))
     before = numbers(properties, unique) if is_known else []
     rows = numbered(unique, bad)
+    delivery = incomplete(log, rows)
     with pytest.raises(RejectedError, match="MSG_SIZE_TOO_LARGE") as caught:
-        log.publish(rows, b"")
+        raise delivery.error
     assert caught.value.row_id == bad
     assert numbers(properties, unique) == before + list(range(1, bad))
-    assert caught.value.delivered_ids == set(range(1, bad)), "what arrived is known"
-    log.publish([each for each in rows if each.id > bad], b"")
+    assert delivery.delivered == set(range(1, bad)), "what arrived is known"
+    require_delivered(log.publish([each for each in rows if each.id > bad], b""))
     assert numbers(properties, unique) == before + [id for id in range(1, MANY + 1) if id != bad]
 
 
@@ -68,14 +76,13 @@ def test_rows_of_other_partitions_may_arrive_and_are_named(properties: dict[str,
     log = IdempotentShardLog(properties, grace_seconds=30)  # so that every answer is waited for
     log.take_over()
     rows = [row(unique, id, value=LARGE if id == 4 else None)._replace(partition=id % 2) for id in range(1, 9)]
-    try:
-        log.publish(rows, b"")
-    except (RejectedError, TransientError) as error:  # one or the other, as the client happened to pack them
-        delivered = error.delivered_ids
+    delivery = incomplete(log, rows)
+    # One or the other, as the client happened to pack them.
+    assert isinstance(delivery.error, RejectedError | TransientError)
     found = {int(record.value or b"") for record in read_back(properties, unique)}
-    assert delivered == found
+    assert delivery.delivered == found
     assert not found & {4, 6, 8}
-    log.publish([each for each in rows if each.id not in found | {4}], b"")
+    require_delivered(log.publish([each for each in rows if each.id not in found | {4}], b""))
     assert sorted(int(record.value or b"") for record in read_back(properties, unique)) == [1, 2, 3, 5, 6, 7, 8]
 
 
@@ -83,16 +90,17 @@ def test_a_record_that_the_client_finds_too_large_stops_all_behind_it(
     log: IdempotentShardLog, properties: dict[str, object], unique: str
 ) -> None:
     rows = [row(unique, id, value=b"x" * 2_000_000 if id == 3 else None) for id in range(1, 6)]
+    delivery = incomplete(log, rows)
     with pytest.raises(RejectedError, match=r"row 3 to topic .*MSG_SIZE_TOO_LARGE") as caught:
-        log.publish(rows, b"")
+        raise delivery.error
     assert caught.value.row_id == 3
-    assert caught.value.delivered_ids == {1, 2}
+    assert delivery.delivered == {1, 2}
     assert numbers(properties, unique) == [1, 2]
 
 
 def test_an_invalid_topic_is_an_error_of_its_row(log: IdempotentShardLog, unique: str) -> None:
     with pytest.raises(RejectedError) as caught:
-        log.publish([row(unique, 1), row("not/a/topic", 2)], b"")
+        require_delivered(log.publish([row(unique, 1), row("not/a/topic", 2)], b""))
     assert caught.value.row_id == 2
 
 
@@ -103,17 +111,17 @@ def fragile(own_broker: Kafka, unique: str) -> Iterator[IdempotentShardLog]:
     ensure_topic(properties, unique, 1)
     log = IdempotentShardLog(properties)
     log.take_over()
-    log.publish([row(unique, 0)], b"")
+    require_delivered(log.publish([row(unique, 0)], b""))
     yield log
     log.close()
 
 
 def arrives(log: IdempotentShardLog, rows: list[OutboxRow]) -> bool:
-    try:
-        log.publish(rows, b"")
-    except TransientError:
-        return False
-    return True
+    match log.publish(rows, b""):
+        case Incomplete(TransientError()):
+            return False
+        case delivery:
+            return delivery == Delivered()
 
 
 @pytest.mark.full
@@ -128,11 +136,12 @@ def test_an_outage_is_waited_out_without_repeating_anything(
     monkeypatch.setattr(idempotent_producer, "PATIENCE_SECONDS", 1.0)
     os.kill(own_broker.pids[0], signal.SIGSTOP)
     try:
-        with pytest.raises(TransientError, match="Of 99 records 99 are not acknowledged yet") as caught:
-            fragile.publish(rows, b"")
-        assert caught.value.delivered_ids == frozenset()
+        delivery = incomplete(fragile, rows)
+        with pytest.raises(TransientError, match="Of 99 records 99 are not acknowledged yet"):
+            raise delivery.error
+        assert (delivery.delivered, delivery.is_under_way) == (frozenset(), True)
         with pytest.raises(UnknownOutcomeError, match="under way"):
-            fragile.publish(rows[1:], b"")
+            require_delivered(fragile.publish(rows[1:], b""))
     finally:
         os.kill(own_broker.pids[0], signal.SIGCONT)
     eventually(lambda: arrives(fragile, rows))
@@ -150,7 +159,7 @@ def test_a_closed_log_sends_nothing_of_what_it_had_in_its_queue(
     monkeypatch.setattr(idempotent_producer, "PATIENCE_SECONDS", 1.0)
     own_broker.kill()
     with pytest.raises(TransientError):
-        fragile.publish([row(unique, 1)], b"")
+        require_delivered(fragile.publish([row(unique, 1)], b""))
     fragile.close()
     own_broker.start()
     fragile.take_over()
@@ -177,13 +186,14 @@ def test_when_the_lease_ends_the_rest_of_the_batch_is_never_sent(
     assert arrives(log, [row(unique, 0)])
     own_broker.kill()
     looks = 0
-    with pytest.raises(TransientError, match="The lease is gone; 99 records of the batch are given up") as caught:
-        log.publish([row(unique, id) for id in range(1, 100)], b"")
-    assert caught.value.delivered_ids == frozenset()
+    delivery = incomplete(log, [row(unique, id) for id in range(1, 100)])
+    with pytest.raises(TransientError, match="The lease is gone; 99 records of the batch are given up"):
+        raise delivery.error
+    assert (delivery.delivered, delivery.is_under_way) == (frozenset(), False)
     own_broker.start()
     is_ours = False
     with pytest.raises(TransientError, match="The lease is gone; 1 records"):
-        log.publish([row(unique, 100)], b"")
+        require_delivered(log.publish([row(unique, 100)], b""))
     is_ours, looks = True, -100_000
     eventually(lambda: arrives(log, [row(unique, 200)]))
     log.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from inorder.kafka.admin import Cluster, ensure_compacted_topic
+from inorder.kafka.shard_log import require_delivered
 from inorder.relay.stores.kafka_log import KafkaShardLog, marker_topic
 from tests.contract.shard_log.making import row
 
@@ -12,12 +13,12 @@ from tests.contract.shard_log.making import row
 def test_more_shards_give_the_marker_topic_more_partitions(properties: dict[str, object], unique: str) -> None:
     first = KafkaShardLog(properties, group=unique)
     first.take_over()
-    first.publish([row(unique, 1)], b"shard 0 of 1")
+    require_delivered(first.publish([row(unique, 1)], b"shard 0 of 1"))
     logs = [KafkaShardLog(properties, group=unique, shard=shard, shards=3) for shard in range(3)]
     assert [log.take_over() for log in logs] == [b"shard 0 of 1", None, None], "no marker is lost by it"
     assert Cluster(properties).partitions(marker_topic(unique)) == 3
     for id, log in enumerate(logs, start=2):
-        log.publish([row(unique, id)], b"shard %d of 3" % (id - 2))
+        require_delivered(log.publish([row(unique, id)], b"shard %d of 3" % (id - 2)))
     fresh = [KafkaShardLog(properties, group=unique, shard=shard, shards=3) for shard in range(3)]
     assert [log.take_over() for log in fresh] == [b"shard 0 of 3", b"shard 1 of 3", b"shard 2 of 3"]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from inorder.kafka.admin import ensure_topic
 from inorder.kafka.idempotent_producer import IdempotentShardLog
 from inorder.kafka.readers import read_back
+from inorder.kafka.shard_log import require_delivered
 from tests.conftest import Eventually
 from tests.contract.shard_log.making import row
 
@@ -20,19 +21,15 @@ PAUSED, LATER = 100, 120
 OLD_OWNER = """
 import sys
 from inorder.kafka.idempotent_producer import IdempotentShardLog
-from inorder.model.errors import TransientError
+from inorder.kafka.shard_log import Delivered
 from tests.contract.shard_log.making import row
 
 servers, topic, count = sys.argv[1:]
 # So long between the first record, which goes alone, and the others.
 log = IdempotentShardLog({"bootstrap.servers": servers, "linger.ms": 4000})
 log.take_over()
-while True:
-    try:
-        log.publish([row(topic, id) for id in range(1, int(count) + 1)], b"")
-        break
-    except TransientError:
-        continue
+while log.publish([row(topic, id) for id in range(1, int(count) + 1)], b"") != Delivered():
+    continue
 """
 
 
@@ -50,7 +47,7 @@ def test_a_paused_owner_repeats_old_records_and_first_copies_stay_in_order(
             os.kill(old.pid, signal.SIGSTOP)
             new = IdempotentShardLog(properties)
             new.take_over()
-            new.publish([row(unique, id) for id in range(1, LATER + 1)], b"")
+            require_delivered(new.publish([row(unique, id) for id in range(1, LATER + 1)], b""))
             new.close()
             before = numbers()
             os.kill(old.pid, signal.SIGCONT)

@@ -6,6 +6,7 @@ import pytest
 
 from inorder.kafka.admin import ensure_topic
 from inorder.kafka.readers import read_back
+from inorder.kafka.shard_log import require_delivered
 from inorder.model.errors import UnknownOutcomeError
 from inorder.model.outbox_row import OutboxRow
 from inorder.model.partitioning import Partitioner
@@ -23,20 +24,20 @@ def test_a_shard_that_was_never_owned_has_no_marker(case: Case) -> None:
 @every_log
 def test_nothing_can_be_published_before_taking_over(case: Case, unique: str) -> None:
     with pytest.raises(UnknownOutcomeError):
-        case.open().publish([row(unique, 1)], b"one")
+        require_delivered(case.open().publish([row(unique, 1)], b"one"))
 
 
 @every_log
 def test_nothing_can_be_published_after_closing_until_it_takes_over_again(case: Case, unique: str) -> None:
     log = case.open()
     log.take_over()
-    log.publish([row(unique, 1)], b"one")
+    require_delivered(log.publish([row(unique, 1)], b"one"))
     log.close()
     log.close()
     with pytest.raises(UnknownOutcomeError):
-        log.publish([row(unique, 2)], b"two")
+        require_delivered(log.publish([row(unique, 2)], b"two"))
     log.take_over()
-    log.publish([row(unique, 2)], b"two")
+    require_delivered(log.publish([row(unique, 2)], b"two"))
     assert case.delivered() == [(b"k", b"1"), (b"k", b"2")]
 
 
@@ -45,8 +46,8 @@ def test_batches_arrive_whole_and_one_after_the_other(case: Case, unique: str) -
     log = case.open()
     log.take_over()
     for start in range(0, 60, 20):
-        log.publish([row(unique, id) for id in range(start, start + 20)], b"")
-    log.publish((), b"a marker alone")
+        require_delivered(log.publish([row(unique, id) for id in range(start, start + 20)], b""))
+    require_delivered(log.publish((), b"a marker alone"))
     assert case.delivered() == [(b"k", str(id).encode()) for id in range(60)]
 
 
@@ -57,7 +58,7 @@ def test_rows_with_and_without_headers_keep_their_order(
     log = open_log(properties, unique, fenced=fenced)
     log.take_over()
     rows = [row(unique, id, headers=(("h", b"v"),) if id % 3 == 0 else ()) for id in range(1, 100)]
-    log.publish(rows, b"")
+    require_delivered(log.publish(rows, b""))
     assert [record.value for record in read_back(properties, unique)] == [str(id).encode() for id in range(1, 100)]
 
 
@@ -78,7 +79,7 @@ def test_rows_of_every_form_arrive_as_they_are_and_in_order(
     ]
     log = open_log(properties, unique, fenced=fenced)
     log.take_over()
-    log.publish(rows, b"")
+    require_delivered(log.publish(rows, b""))
     found = sorted(read_back(properties, unique), key=lambda record: (-record.partition, record.offset))
     assert [record.value for record in found] == [b"1", None, b"", b"4", b"5", b"7", b"6"]
     assert found[3].headers == (("h", None),)
@@ -93,7 +94,7 @@ def test_whole_number_keys_go_by_modulo_where_the_topic_says_so(
     ensure_topic(properties, unique, 3)
     log = open_log(properties, unique, fenced=fenced, partitioners={unique: Partitioner.ID_MODULO})
     log.take_over()
-    log.publish([row(unique, id, key=str(id).encode()) for id in range(40)], b"")
+    require_delivered(log.publish([row(unique, id, key=str(id).encode()) for id in range(40)], b""))
     found = list(read_back(properties, unique))
     assert [int(record.key or b"") % 3 for record in found] == [record.partition for record in found]
     assert len(found) == 40

@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs d
 
 from inorder.kafka.admin import ensure_topic
 from inorder.kafka.readers import read_back
-from inorder.kafka.shard_log_port import ShardLog
+from inorder.kafka.shard_log import Delivered, Incomplete, ShardLog, require_delivered
 from inorder.kafka.topic_facts import size_of
 from inorder.model.errors import FencedError, RejectedError, TransientError, UnknownOutcomeError
 from inorder.model.outbox_row import OutboxRow
@@ -57,15 +57,13 @@ def publish_all(log: ShardLog, rows: Sequence[OutboxRow]) -> list[TransientError
     errors: list[TransientError | RejectedError] = []
     left = list(rows)
     for _ in range(30):
-        try:
-            log.publish(left, b"")
-            break
-        except (TransientError, RejectedError) as error:
-            if "not acknowledged yet" in error.message:
-                continue  # under way
-            errors.append(error)
-            guilty = error.row_id if isinstance(error, RejectedError) else None
-            left = [each for each in left if each.id not in error.delivered_ids and each.id != guilty]
+        match log.publish(left, b""):
+            case Delivered():
+                break
+            case Incomplete(error, delivered, is_under_way=False):
+                errors.append(error)
+                guilty = error.row_id if isinstance(error, RejectedError) else None
+                left = [each for each in left if each.id not in delivered and each.id != guilty]
     return errors
 
 
@@ -99,7 +97,7 @@ def test_a_record_above_the_limit_is_named_without_a_search(
     assert second.row_id == 100
     assert numbers(properties, small) == [id for id in range(400) if id != 100]
     with pytest.raises(RejectedError, match=f"row 100 has {size_of(rows[100])} bytes; topic '{small}' takes 20000"):
-        log.publish([rows[100]], b"")
+        require_delivered(log.publish([rows[100]], b""))
     log.close()
 
 
@@ -110,7 +108,7 @@ def test_a_large_record_passes_where_the_chosen_compression_makes_it_small(
 ) -> None:
     log = opened({**properties, **chosen}, small, fenced=fenced)
     publish_all(log, [noise(small, id) for id in range(400)])
-    log.publish([row(small, 400, value=b"400 " + b"x" * 2 * LIMIT)], b"")
+    require_delivered(log.publish([row(small, 400, value=b"400 " + b"x" * 2 * LIMIT)], b""))
     assert numbers(properties, small) == list(range(401))
     log.close()
 
@@ -121,10 +119,10 @@ def test_a_limit_that_was_raised_lets_the_record_pass(properties: dict[str, obje
     large = noise(small, 0, size=2 * LIMIT)
     for _ in range(2):
         with pytest.raises(RejectedError) as caught:
-            log.publish([large], b"")
+            require_delivered(log.publish([large], b""))
         assert caught.value.row_id == 0
     set_limit(properties, small, 10 * LIMIT)
-    log.publish([large], b"")
+    require_delivered(log.publish([large], b""))
     assert numbers(properties, small) == [0]
     log.close()
 
@@ -150,9 +148,9 @@ def test_the_broker_measures_a_record_as_we_do(properties: dict[str, object], sm
     almost = FORMS[form]._replace(topic=small, value=b"x" * (LIMIT - 1000))
     fitting = almost._replace(value=b"x" * (LIMIT - 1000 + LIMIT - size_of(almost)))
     assert size_of(fitting) == LIMIT
-    log.publish([fitting], b"")
+    require_delivered(log.publish([fitting], b""))
     with pytest.raises(RejectedError, match="MSG_SIZE_TOO_LARGE"):
-        log.publish([fitting._replace(id=2, value=b"x" + (fitting.value or b""))], b"")
+        require_delivered(log.publish([fitting._replace(id=2, value=b"x" + (fitting.value or b""))], b""))
     log.close()
 
 
@@ -200,7 +198,7 @@ def test_where_limits_may_not_be_read_a_transaction_is_refused_without_a_name(
     rows = [noise(secretive, id) for id in range(400)]
     for _ in range(2):
         with pytest.raises(RejectedError) as caught:
-            log.publish(rows, b"")
+            require_delivered(log.publish(rows, b""))
         assert caught.value.row_id is None
     publish_all(log, rows[:100])
     assert numbers(strict_kafka.as_nobody, secretive) == list(range(100))
@@ -212,11 +210,11 @@ def test_an_owner_overtaken_before_it_packs_smaller_commits_nothing_more(
     log = opened(properties, small, fenced=True)
     rows = [noise(small, id) for id in range(400)]
     with pytest.raises(TransientError):
-        log.publish(rows, b"")
+        require_delivered(log.publish(rows, b""))
     successor = opened(properties, small, fenced=True)
-    successor.publish(rows[:1], b"successor")
+    require_delivered(successor.publish(rows[:1], b"successor"))
     with pytest.raises(FencedError, match="another owner has committed since"):
-        log.publish(rows, b"stale")
+        require_delivered(log.publish(rows, b"stale"))
     assert numbers(properties, small) == [0]
     assert open_log(properties, small, fenced=True).take_over() == b"successor"
 
@@ -226,13 +224,13 @@ def test_an_owner_whose_marker_vanished_before_it_packs_smaller_has_to_take_over
 ) -> None:
     """Nobody can tell then whether its last batch was the last one."""
     log = opened(properties, small, fenced=True)
-    log.publish([noise(small, 0)], b"")
+    require_delivered(log.publish([noise(small, 0)], b""))
     with pytest.raises(TransientError):
-        log.publish([noise(small, id) for id in range(1, 401)], b"")
+        require_delivered(log.publish([noise(small, id) for id in range(1, 401)], b""))
     admin = AdminClient({"bootstrap.servers": str(properties["bootstrap.servers"])})
     admin.delete_topics([marker_topic(small)])[marker_topic(small)].result(60)
     with pytest.raises(UnknownOutcomeError):
-        log.publish([noise(small, 1)], b"")
+        require_delivered(log.publish([noise(small, 1)], b""))
     assert log.take_over() is None
-    log.publish([noise(small, 1)], b"")
+    require_delivered(log.publish([noise(small, 1)], b""))
     assert numbers(properties, small) == [0, 1]

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs d
 import inorder
 from inorder.database.database import open_database
 from inorder.database.postgres import connect
-from inorder.kafka.shard_log_port import ShardLog
+from inorder.kafka.shard_log import ShardLog
 from inorder.model.message import Message
 from inorder.outbox import Outbox
 from inorder.outbox.layouts import install_statements

@@ -7,6 +7,7 @@ from collections import defaultdict
 import pytest
 
 from inorder.kafka.readers import ReadRecord, read_back
+from inorder.kafka.shard_log import require_delivered
 from inorder.model.errors import FencedError
 from inorder.model.message import Message
 from inorder.outbox import Outbox
@@ -108,7 +109,7 @@ def test_a_new_owner_purges_what_the_marker_names_and_sends_nothing_twice(
     shard.take_over()
     rows = store.read(Scan(above=0), 10).rows
     if published_before_death:
-        shard.publish(rows, Marker(ranges([row.id for row in rows])).encode())
+        require_delivered(shard.publish(rows, Marker(ranges([row.id for row in rows])).encode()))
     shard.close()
     store.close()
     bench.relay()

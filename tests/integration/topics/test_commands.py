@@ -90,14 +90,14 @@ def test_a_topic_is_planned_made_switched_and_copied_back(run: Run, unique: str,
     stray.flush(60)
     _, [status], _ = run("status")
     assert status["generations"][0]["late"] > 0
-    assert "find who writes there" in status["next"]
+    assert "find the producer that does not follow" in status["next"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (("failover", "NAME", "--partitions", "8"), "There is no topic"),
-        (("migrate", "NAME"), "has one generation only"),
+        (("migrate", "NAME"), "has only one generation"),
     ],
 )
 def test_what_cannot_be_done_is_refused_by_name(run: Run, unique: str, arguments: tuple[str, ...], words: str) -> None:

@@ -22,9 +22,9 @@ from inorder.kafka.readers import ReadRecord, read_back
 from inorder.model.errors import ConfigurationError, GuaranteeError, RejectedError
 from inorder.model.partitioning import Partitioner, partition_of
 from inorder.testing.checker import check_delivery, check_placement
-from inorder.topics.gate import EndedWork
+from inorder.topics.gate import BoundedWork
 from inorder.topics.generations import Target
-from inorder.topics.stores.kafka_copy import ORIGIN, CopyWork, Lane
+from inorder.topics.stores.kafka_copy import ORIGIN, CopyWork, PartitionCopier
 from inorder.topics.stores.kafka_topics import KafkaTopicCluster
 from tests.conftest import Eventually
 
@@ -111,7 +111,7 @@ class Copying:
         counting, stop = Progress(), threading.Event()
         stopping = _StopsAfter(most_slices, stop)
         work = copy_of(self.properties, self.source)
-        wanted = work if ends is None else EndedWork(work, ((self.source, ends),))
+        wanted = work if ends is None else BoundedWork(work, ((self.source, ends),))
         InProcess(wanted, KafkaSource(self.properties)).run(stop, once=True, listener=Several(counting, stopping))
         copied: int = counting.totals()["applied"]
         self.copied += copied
@@ -191,13 +191,11 @@ def test_a_copier_that_died_or_slept_in_a_transaction_copies_nothing_twice(
     properties: dict[str, object], source: str, copying: Copying, all_copied: AllCopied, eventually: Eventually
 ) -> None:
     for number, batch in slices_of(properties, source, eventually).items():
-        asleep = Lane(
-            properties, copy_of(properties, source).name, (source, number), f"{source}.copy", Partitioner.MURMUR2
-        )
-        asleep._producer.begin_transaction()
+        asleep = PartitionCopier(copy_of(properties, source), number)
+        asleep._producer.begin()
         for index in range(len(batch) // 2):
             asleep._send(batch, index)
-        asleep._producer.flush(10)
+        asleep._producer.client.flush(10)
     assert copying.run() == KEYS * ROUNDS
     all_copied()
 

@@ -49,7 +49,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 
 def test_ends_that_are_not_known_although_the_topic_is_there_end_no_pipeline(cluster: Cluster) -> None:
-    with pytest.raises(UnreachableError, match=r"kafka:9092.*the ends of 'orders' are not known"):
+    with pytest.raises(UnreachableError, match=r"kafka:9092.*the end offsets of 'orders' are not known"):
         cluster.extents("orders")
     with pytest.raises(UnreachableError):
         cluster.written_ends("orders", 2)

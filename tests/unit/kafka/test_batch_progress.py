@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from inorder.model.errors import GuaranteeError
 from inorder.model.outbox_row import OutboxRow
-from inorder.pipeline.stores.batch_log import BatchId, Digest, Progress, is_done, progress_of, require_same
+from inorder.pipeline.stores.batch_log import BatchId, BatchProgress, Digest, is_done, progress_of, require_same
 
 LANE = "inorder.spark.orders.0"
 
 
-def progress(number: int, query: str = "q", *keys: bytes | None) -> Progress:
-    return Progress(BatchId(query, number), digest(*keys))
+def progress(number: int, query: str = "q", *keys: bytes | None) -> BatchProgress:
+    return BatchProgress(BatchId(query, number), digest(*keys))
 
 
 def digest(*keys: bytes | None) -> Digest:
@@ -71,7 +71,7 @@ def test_rows_without_keys_are_known_by_their_values() -> None:
     before.add([one])
     after.add([other])
     with pytest.raises(GuaranteeError, match="other keys"):
-        require_same(LANE, Progress(BatchId("q", 7), before), after)
+        require_same(LANE, BatchProgress(BatchId("q", 7), before), after)
 
 
 def test_other_rows_are_refused() -> None:

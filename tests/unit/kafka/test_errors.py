@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError
 
-from inorder.kafka.errors import meaning, refusal, unavailable
+from inorder.kafka.errors import meaning, row_error, topic_unavailable
 from inorder.model.errors import (
     FencedError,
     InorderError,
@@ -36,21 +36,20 @@ ROW = OutboxRow(7, "orders", b"k", b"v", (), None, None)
 def test_a_row_that_was_not_taken_has_its_topic_its_content_or_the_environment_to_blame(
     code: int, kind: type[InorderError]
 ) -> None:
-    found = refusal(ROW, KafkaError(code))
+    found = row_error(ROW, KafkaError(code))
     assert type(found) is kind
     assert "'orders'" in found.message
     if isinstance(found, RejectedError):
         assert found.row_id == 7
     if isinstance(found, TopicUnavailableError):
-        assert (found.topic, found.delivered_ids) == ("orders", frozenset())
+        assert found.topic == "orders"
 
 
-def test_an_unavailable_topic_says_what_to_do_and_what_arrived() -> None:
-    missing = unavailable("orders", KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), frozenset({1, 2}))
-    closed = unavailable("orders", KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
-    assert missing.delivered_ids == {1, 2}
+def test_an_unavailable_topic_says_what_to_do() -> None:
+    missing = topic_unavailable("orders", KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+    closed = topic_unavailable("orders", KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
     assert "Create it" in missing.hint
-    assert "right to write" in closed.hint
+    assert "permission to write" in closed.hint
     assert "TOPIC_AUTHORIZATION_FAILED" in closed.message
 
 
@@ -70,4 +69,4 @@ def test_what_an_error_means_is_decided_by_its_code(code: int, kind: type[Inorde
 
 
 def test_what_is_no_error_of_the_client_is_waited_out() -> None:
-    assert type(refusal(ROW, "queue full")) is TransientError
+    assert type(row_error(ROW, "queue full")) is TransientError

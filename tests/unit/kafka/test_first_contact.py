@@ -22,7 +22,7 @@ def test_a_silent_hour_makes_the_first_record_travel_alone_again() -> None:
     first, rest = contact.waves(rows, {"t": 1})
     assert ids([first, rest]) == [[0], [1, 2, 3]]
     assert len(contact.waves(rows, {"t": 1})) == 2, "not yet acknowledged"
-    contact.acknowledged(first)
+    contact.note_acknowledged(first)
     assert contact.waves(rows, {"t": 1}) == [rows]
     now[0] = 3601.0
     assert len(contact.waves(rows, {"t": 1})) == 2
@@ -31,8 +31,8 @@ def test_a_silent_hour_makes_the_first_record_travel_alone_again() -> None:
 def test_partitions_added_to_a_topic_in_use_get_a_first_record_of_their_own() -> None:
     contact = FirstContact({})
     first, _ = contact.waves([row(1, partition=0), row(2, partition=0)], {"t": 1})
-    contact.acknowledged(first)
+    contact.note_acknowledged(first)
     grown = [row(3, partition=0), row(4, partition=1), row(5, partition=1)]
     assert ids(contact.waves(grown, {"t": 2})) == [[4], [3, 5]]
-    contact.acknowledged([grown[1]])
+    contact.note_acknowledged([grown[1]])
     assert contact.waves(grown, {"t": 2}) == [grown]

@@ -12,11 +12,12 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from inorder.kafka import fenced_producer
-from inorder.kafka.fenced_producer import MOST_FAILURES
+from inorder.kafka.fenced_producer import Timeouts
+from inorder.kafka.shard_log import require_delivered
 from inorder.model.errors import FencedError, TopicUnavailableError, TransientError, UnknownOutcomeError
 from inorder.model.outbox_row import OutboxRow
 from inorder.relay.stores import kafka_log
-from inorder.relay.stores.kafka_log import BATCH_NAME, LETTERS, KafkaShardLog, Marker
+from inorder.relay.stores.kafka_log import BATCH_NAME, LETTERS, MOST_FAILURES, KafkaShardLog, MarkerRecord
 
 TOPIC = "orders"
 LONGEST_SECONDS = 30.0
@@ -32,7 +33,7 @@ OVERTAKEN = KafkaError(KafkaError._FENCED, "another one", True, False, False)
 class Broker:
     """What lasts when clients come and go: the last committed marker, and the time."""
 
-    committed: Marker = field(default_factory=Marker)
+    committed: MarkerRecord = field(default_factory=MarkerRecord)
     clients: list[Client] = field(default_factory=list)
     now: float = 0.0
     missing: KafkaError | None = None
@@ -54,7 +55,7 @@ class Client:
     def __init__(self, broker: Broker, wrong: tuple[KafkaError, str] | None) -> None:
         self._broker = broker
         self.wrong = wrong
-        self._marker = Marker()
+        self._marker = MarkerRecord()
 
     def init_transactions(self, _seconds: float) -> None: ...
 
@@ -71,7 +72,7 @@ class Client:
     def produce(self, topic: str, value: bytes, *_: object, **options: Any) -> None:
         if topic != TOPIC:
             self._fail_at("marker")
-            self._marker = Marker(value, dict(options["headers"])[BATCH_NAME])
+            self._marker = MarkerRecord(value, dict(options["headers"])[BATCH_NAME])
 
     def produce_batch(self, topic: str, messages: list[dict[str, object]], partition: int) -> int:
         assert (topic, partition) == (TOPIC, -1)
@@ -91,7 +92,7 @@ class Client:
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     made = Broker()
-    monkeypatch.setattr(kafka_log, "Producer", made.made)
+    monkeypatch.setattr(fenced_producer, "Producer", made.made)
     monkeypatch.setattr(fenced_producer, "time", made)
     monkeypatch.setattr(kafka_log, "ensure_compacted_topic", lambda *_: None)
     monkeypatch.setattr(kafka_log, "read_last_marker", lambda *_: made.committed)
@@ -121,14 +122,14 @@ def be_wrong(broker: Broker, error: KafkaError, step: str) -> None:
 def test_a_client_that_was_misled_while_the_broker_was_away_is_replaced_after_two_failures(
     broker: Broker, log: KafkaShardLog, rows: Iterator[list[OutboxRow]], error: KafkaError, step: str
 ) -> None:
-    log.publish(next(rows), b"first")
+    require_delivered(log.publish(next(rows), b"first"))
     be_wrong(broker, error, step)
     batch = next(rows)
     for _ in range(MOST_FAILURES):
         with pytest.raises(TransientError):
-            log.publish(batch, b"second")
+            require_delivered(log.publish(batch, b"second"))
     assert len(broker.clients) == len(LETTERS), "one failure may be the broker's"
-    log.publish(batch, b"second")
+    require_delivered(log.publish(batch, b"second"))
     assert broker.committed.value == b"second"
     assert len(broker.clients) == 2 * len(LETTERS)
 
@@ -139,10 +140,10 @@ def test_failures_that_are_not_in_a_row_replace_nothing(
     for _ in range(3 * MOST_FAILURES):
         be_wrong(broker, UNDELIVERED, "commit")
         with pytest.raises(TransientError):
-            log.publish(next(rows), b"m")
+            require_delivered(log.publish(next(rows), b"m"))
         for client in broker.clients:
             client.wrong = None
-        log.publish(next(rows), b"m")
+        require_delivered(log.publish(next(rows), b"m"))
     assert len(broker.clients) == len(LETTERS)
 
 
@@ -152,9 +153,9 @@ def test_a_topic_that_is_missing_is_no_fault_of_the_client(
     broker.missing = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
     for _ in range(3 * MOST_FAILURES):
         with pytest.raises(TopicUnavailableError):
-            log.publish(next(rows), b"m")
+            require_delivered(log.publish(next(rows), b"m"))
     broker.missing = None
-    log.publish(next(rows), b"m")
+    require_delivered(log.publish(next(rows), b"m"))
     assert len(broker.clients) == len(LETTERS)
 
 
@@ -164,7 +165,7 @@ def test_an_owner_that_was_overtaken_does_not_fence_the_next_one_however_often_i
     be_wrong(broker, OVERTAKEN, "commit")
     for _ in range(3 * MOST_FAILURES):
         with pytest.raises(FencedError):
-            log.publish(next(rows), b"m")
+            require_delivered(log.publish(next(rows), b"m"))
     assert len(broker.clients) == len(LETTERS)
 
 
@@ -174,10 +175,10 @@ def test_a_replaced_client_does_not_go_on_behind_an_owner_who_committed_in_betwe
     be_wrong(broker, UNDELIVERED, "commit")
     for _ in range(MOST_FAILURES):
         with pytest.raises(TransientError):
-            log.publish(next(rows), b"m")
-    broker.committed = Marker(b"theirs", b"other.1")
+            require_delivered(log.publish(next(rows), b"m"))
+    broker.committed = MarkerRecord(b"theirs", b"other.1")
     with pytest.raises(FencedError):
-        log.publish(next(rows), b"m")
+        require_delivered(log.publish(next(rows), b"m"))
     assert broker.committed.value == b"theirs"
 
 
@@ -186,8 +187,8 @@ def test_a_commit_that_is_never_answered_does_not_hold_the_shard_for_half_a_minu
 ) -> None:
     be_wrong(broker, UNSETTLED, "commit")
     with pytest.raises(UnknownOutcomeError):
-        log.publish(next(rows), b"m")
-    assert fenced_producer.COMMIT_SECONDS <= broker.now < LONGEST_SECONDS
+        require_delivered(log.publish(next(rows), b"m"))
+    assert Timeouts().commit <= broker.now < LONGEST_SECONDS
     log.take_over()
-    log.publish(next(rows), b"after")
+    require_delivered(log.publish(next(rows), b"after"))
     assert broker.committed.value == b"after"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from inorder.kafka.shard_log import Abandoned, Delivered, Delivery, Incomplete
 from inorder.model.errors import InorderError, PublishError, RejectedError, TopicUnavailableError, TransientError
 from inorder.model.message import Limits, Message, encode
 from inorder.model.outbox_row import OutboxRow
@@ -31,45 +32,45 @@ class MemoryLog:
     is_broken: bool = False
     is_closed: bool = False
     given_up: int = 0
-    in_doubt: frozenset[int] = frozenset()
     under_way: list[int] | None = None
     open: threading.Event = field(default_factory=threading.Event)
 
     def take_over(self) -> bytes | None:
         return None
 
-    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
+    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
         assert marker == b""
         ids = [row.id for row in rows]
         assert self.under_way in (None, ids), "a batch under way was changed"
         self.open.wait()
-        self.in_doubt = frozenset()
         if self.is_broken:
             raise RuntimeError("broken")
         if self.is_away:
             self.under_way = ids
-            raise TransientError("The broker is away.")
+            return Incomplete(TransientError("The broker is away."), is_under_way=True)
         self.under_way = None
         self.batches.append(len(rows))
         for position, row in enumerate(rows):
-            self._send(row, rows[:position])
+            if failure := self._send(row, rows[:position]):
+                return failure
+        return Delivered()
 
-    def _send(self, row: OutboxRow, before: Sequence[OutboxRow]) -> None:
+    def _send(self, row: OutboxRow, before: Sequence[OutboxRow]) -> Incomplete | None:
         arrived = frozenset(one.id for one in before)
         if row.value in self.refused:
-            raise RejectedError("too large", row_id=row.id, delivered_ids=arrived)
+            return Incomplete(RejectedError("too large", row_id=row.id), arrived)
         if row.topic in self.missing:
-            raise TopicUnavailableError(row.topic, "no such topic", delivered_ids=arrived)
+            return Incomplete(TopicUnavailableError(row.topic, "no such topic"), arrived)
         if row.value in self.doubtful:
             self.doubtful.discard(row.value)
-            self.in_doubt = frozenset({row.id})
-            raise TransientError("no answer", delivered_ids=arrived)
+            return Incomplete(TransientError("no answer"), arrived, in_doubt=frozenset({row.id}))
         self.sent.append(row)
+        return None
 
-    def give_up(self) -> frozenset[int]:
+    def give_up(self) -> Abandoned:
         self.given_up += self.under_way is not None
         self.under_way = None
-        return frozenset()
+        return Abandoned()
 
     def close(self) -> None:
         self.is_closed = True

@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from inorder.kafka.shard_log_port import ShardLog
-from inorder.model.errors import RejectedError
+from inorder.kafka.shard_log import Delivery, Incomplete, ShardLog
+from inorder.model.errors import InorderError, RejectedError
 from inorder.model.outbox_row import OutboxRow
 from inorder.relay.batch import Pace
 from inorder.relay.events import RelayEvent
 from inorder.relay.leadership.lease import Lease, NoLease
 from inorder.relay.polling import PollingLoop, PollingOptions, PollingTables
 from inorder.relay.stores.ports import Key, MissingEvent, Page, PollingState, Scan, Settlement
-from tests.fakes.log import MemoryBroker, MemoryShardLog, MemoryUnfencedLog
+from tests.fakes.log import MemoryBroker, MemoryShardLog, MemoryUnfencedLog, failed
 from tests.fakes.outbox import MemoryOutbox
 from tests.fakes.polling import MemoryPollingStore, MemoryPollingTables
 
@@ -164,18 +164,21 @@ class _Log:
     def take_over(self) -> bytes | None:
         return self._world.carry_out("take_over", self._log.take_over)
 
-    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
-        self._world.carry_out("publish", lambda: self._publish(rows, marker))
+    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
+        try:
+            return self._world.carry_out("publish", lambda: self._publish(rows, marker))
+        except InorderError as error:
+            return failed(error)
 
     def close(self) -> None:
         self._log.close()
 
-    def _publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
+    def _publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
         bad = next((row for row in rows if self._world.refuses(row)), None)
         if bad is not None:
             known = bad.id if self._world.names_refused else None
-            raise RejectedError(f"Row {bad.id} is too large.", row_id=known)
-        self._log.publish(rows, marker)
+            return Incomplete(RejectedError(f"Row {bad.id} is too large.", row_id=known))
+        return self._log.publish(rows, marker)
 
 
 def deaths(plan: Mapping[int, bool]) -> Effect:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from inorder.kafka.shard_log_port import ShardLog
+from inorder.kafka.shard_log import ShardLog
 from inorder.model.outbox_row import OutboxRow
 from inorder.relay.drain import DrainStrategy
 from inorder.relay.events import RelayEvent

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from inorder.kafka.shard_log import Delivery
 from inorder.model.errors import FencedError, UnknownOutcomeError
 from inorder.model.outbox_row import OutboxRow
 from inorder.relay.events import (
@@ -20,7 +21,7 @@ from inorder.relay.events import (
 )
 from inorder.relay.leadership.lease import NoLease
 from tests.conftest import Eventually
-from tests.fakes.log import MemoryShardLog
+from tests.fakes.log import MemoryShardLog, failed
 from tests.unit.relay.running import World, running
 
 
@@ -45,11 +46,11 @@ class Troubled(MemoryShardLog):
 
     trouble: Exception | None = None
 
-    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
+    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
         trouble, self.trouble = self.trouble, None
         if trouble is not None:
-            raise trouble
-        super().publish(rows, marker)
+            return failed(trouble)
+        return super().publish(rows, marker)
 
 
 def changes(world: World) -> list[type[RelayEvent]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from inorder.kafka.shard_log import require_delivered
 from inorder.model.errors import FencedError, UnreachableError
 from inorder.model.outbox_row import OutboxRow
 from inorder.relay.marker import TRIES, Marker, end_term, insist
@@ -16,10 +17,10 @@ def test_an_owner_whose_term_was_ended_can_commit_nothing_more() -> None:
     broker = MemoryBroker()
     owner = MemoryShardLog(broker)
     owner.take_over()
-    owner.publish([ROW], b"mine")
+    require_delivered(owner.publish([ROW], b"mine"))
     end_term(lambda: MemoryShardLog(broker))
     with pytest.raises(FencedError):
-        owner.publish([ROW], b"mine again")
+        require_delivered(owner.publish([ROW], b"mine again"))
     assert owner.take_over() == b"mine"
 
 
@@ -45,7 +46,7 @@ def test_an_owner_that_fences_back_is_fenced_again() -> None:
 
     end_term(lambda: Overtaken(broker))
     with pytest.raises(FencedError):
-        owner.publish([ROW], b"")
+        require_delivered(owner.publish([ROW], b""))
 
 
 def test_somebody_who_never_lets_go_and_other_troubles_are_told() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from inorder.kafka.shard_log import Delivered, Delivery, require_delivered
 from inorder.model.errors import ConfigurationError
 from inorder.model.outbox_row import OutboxRow
 from inorder.relay.marker import Marker, SigningShardLog
@@ -24,9 +25,10 @@ class Topic:
     def take_over(self) -> bytes | None:
         return self.marker
 
-    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
+    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
         assert not rows
         self.marker = marker
+        return Delivered()
 
     def close(self) -> None:
         self.closed += 1
@@ -41,7 +43,7 @@ def test_the_next_owner_of_the_same_outbox_finds_the_marker_as_it_was() -> None:
     log = signing(topic, "a")
     assert log.take_over() is None
     for marker in (MARKER, Marker()):
-        log.publish((), marker.encode())
+        require_delivered(log.publish((), marker.encode()))
         assert Marker.decode(signing(topic, "a").take_over()) == marker
 
 
@@ -49,7 +51,7 @@ def test_another_outbox_is_refused_before_anything_is_purged_and_the_marker_stay
     topic = Topic()
     owner = signing(topic, "a")
     owner.take_over()
-    owner.publish((), MARKER.encode())
+    require_delivered(owner.publish((), MARKER.encode()))
     with pytest.raises(ConfigurationError, match="'orders' are those of another outbox") as caught:
         signing(topic, "b").take_over()
     assert "inorder relay reshard --restored" in (caught.value.hint or "")
@@ -60,10 +62,10 @@ def test_one_that_is_said_to_be_restored_goes_on_and_signs_anew() -> None:
     topic = Topic()
     owner = signing(topic, "a")
     owner.take_over()
-    owner.publish((), MARKER.encode())
+    require_delivered(owner.publish((), MARKER.encode()))
     restored = signing(topic, "b", is_restored=True)
     restored.take_over()
-    restored.publish((), Marker().encode())
+    require_delivered(restored.publish((), Marker().encode()))
     assert Marker.decode(signing(topic, "b").take_over()) == Marker()
     with pytest.raises(ConfigurationError):
         owner.take_over()
@@ -82,9 +84,9 @@ def test_a_marker_that_is_taken_over_and_published_again_is_signed_once() -> Non
     topic = Topic()
     log = signing(topic, "a")
     log.take_over()
-    log.publish((), MARKER.encode())
+    require_delivered(log.publish((), MARKER.encode()))
     for _ in range(3):
-        log.publish((), log.take_over() or b"")
+        require_delivered(log.publish((), log.take_over() or b""))
     assert topic.marker is not None
     assert topic.marker.count(b'"outbox"') == 1
     assert Marker.decode(topic.marker) == MARKER

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 from uuid import UUID
 
+from inorder.kafka.shard_log import Delivery, Incomplete
 from inorder.model.errors import RejectedError, TransientError
 from inorder.model.outbox_row import OutboxRow
 from inorder.relay.mark_purge import MarkPurge, MarkPurgeStrategy
@@ -147,9 +148,9 @@ def test_what_is_in_flight_can_be_seen_while_it_is(eventually: Eventually) -> No
     world, arrives = World(), threading.Event()
 
     class Slow(MemoryShardLog):
-        def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
+        def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
             arrives.wait(30)
-            super().publish(rows, marker)
+            return super().publish(rows, marker)
 
     world.commit(("t", b"a", b"1"), ("t", b"b", b"2"))
     with running(world, strategy="mark-purge", log=Slow(world.broker)) as loop:
@@ -164,11 +165,11 @@ def test_a_retried_row_goes_before_what_waited_for_it(eventually: Eventually) ->
     world, relents = World(), threading.Event()
 
     class Strict(MemoryShardLog):
-        def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
+        def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
             bad = next((row for row in rows if row.value == b"bad" and not relents.is_set()), None)
             if bad is not None:
-                raise RejectedError("No.", row_id=bad.id)
-            super().publish(rows, marker)
+                return Incomplete(RejectedError("No.", row_id=bad.id))
+            return super().publish(rows, marker)
 
     world.commit(("t", b"k", b"bad"), ("t", b"k", b"behind"))
     with running(world, strategy="mark-purge", log=Strict(world.broker)):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from inorder.kafka.shard_log import Delivery, Incomplete, require_delivered
 from inorder.model.errors import RejectedError
 from inorder.model.outbox_row import OutboxRow
 from inorder.relay.drain import DrainStrategy
@@ -32,12 +33,12 @@ class Strict(MemoryShardLog):
         self.refusals = 0
         self._tells = tells
 
-    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
+    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
         bad = next((row for row in rows if row.value == b"bad"), None)
         if bad is not None and not self.relents.is_set():
             self.refusals += 1
-            raise RejectedError("The value is refused.", row_id=bad.id if self._tells else None)
-        super().publish(rows, marker)
+            return Incomplete(RejectedError("The value is refused.", row_id=bad.id if self._tells else None))
+        return super().publish(rows, marker)
 
 
 @dataclass
@@ -146,7 +147,8 @@ def test_an_owner_that_dies_after_deciding_leaves_the_move_to_its_successor(even
     outbox.end("t")
     dead = MemoryShardLog(broker)
     dead.take_over()
-    dead.publish((), Marker((), 0, Exceeding(id, 5, "RECORD-001", "too large", parks=True)).encode())
+    marker = Marker((), 0, Exceeding(id, 5, "RECORD-001", "too large", parks=True))
+    require_delivered(dead.publish((), marker.encode()))
     stop = threading.Event()
     loop = RelayLoop(
         DrainStrategy(outbox, batch_size=5), exceeded, MemoryShardLog(broker), NoLease(), stop=stop, pace=HASTE

@@ -14,7 +14,7 @@ from uuid import UUID
 
 import pytest
 
-from inorder.kafka.shard_log_port import ShardLog
+from inorder.kafka.shard_log import Delivery, Incomplete, ShardLog
 from inorder.model.errors import FencedError, RejectedError, TransientError, UnknownOutcomeError, UnreachableError
 from inorder.model.outbox_row import OutboxRow
 from inorder.model.partitioning import Shard
@@ -112,15 +112,16 @@ class FaultyLog(Shaky):
     def __init__(self, broker: MemoryBroker, chance: random.Random) -> None:
         super().__init__(MemoryShardLog(broker), chance)
 
-    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
+    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
         fate = self._chance.random()
         if fate < FAULT_RATE:
-            raise TransientError("The transaction was aborted.")
+            return Incomplete(TransientError("The transaction was aborted."))
         if fate < 1.5 * FAULT_RATE:
             raise UnknownOutcomeError("No answer, and not committed.")
-        self._log.publish(rows, marker)
+        delivery = self._log.publish(rows, marker)
         if fate < 2 * FAULT_RATE:
             raise UnknownOutcomeError("No answer, but committed.")
+        return delivery
 
 
 class Partial(Shaky):
@@ -129,16 +130,17 @@ class Partial(Shaky):
     def __init__(self, broker: MemoryBroker, chance: random.Random) -> None:
         super().__init__(MemoryUnfencedLog(broker), chance)
 
-    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
+    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
         fate = self._chance.random()
         arrived = list(self._part(rows)) if fate < 2 * FAULT_RATE else list(rows)
-        self._log.publish(arrived, marker)
+        delivery = self._log.publish(arrived, marker)
         if fate < FAULT_RATE:
-            raise TransientError("Not all arrived.", delivered_ids=frozenset(row.id for row in arrived))
+            return Incomplete(TransientError("Not all arrived."), frozenset(row.id for row in arrived))
         if fate < 1.5 * FAULT_RATE:
-            raise TransientError("Nobody knows what arrived.")
+            return Incomplete(TransientError("Nobody knows what arrived."))
         if fate < 2 * FAULT_RATE:
             raise UnknownOutcomeError("No answer.")
+        return delivery
 
     def _part(self, rows: Sequence[OutboxRow]) -> Iterator[OutboxRow]:
         """The rows of each key up to some point."""
@@ -296,12 +298,13 @@ def test_what_arrived_of_a_refused_batch_is_settled_and_not_sent_again(eventuall
     outbox, broker, stop = MemoryOutbox(), MemoryBroker(), threading.Event()
 
     class Refusing(MemoryUnfencedLog):
-        def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
+        def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
             good = [row for row in rows if row.key != b"k"]
-            super().publish(good if len(good) < len(rows) else rows, marker)
+            delivery = super().publish(good if len(good) < len(rows) else rows, marker)
             if len(good) < len(rows):
                 bad = next(row for row in rows if row.key == b"k")
-                raise RejectedError("No.", row_id=bad.id, delivered_ids=frozenset(row.id for row in good))
+                return Incomplete(RejectedError("No.", row_id=bad.id), frozenset(row.id for row in good))
+            return delivery
 
     for key in (b"a", b"k", b"b", b"k"):
         outbox.insert("t", "t", key, b"v")
@@ -336,9 +339,9 @@ def test_an_owner_whose_batch_is_stuck_gives_it_up_when_its_lease_is_gone(eventu
             return not lost.is_set()
 
     class Stuck(MemoryUnfencedLog):
-        def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:  # noqa: ARG002 - the port's signature
+        def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:  # noqa: ARG002 - the port's signature
             lost.set()
-            raise TransientError("Still under way.")
+            return Incomplete(TransientError("Still under way."))
 
         def close(self) -> None:
             if lost.is_set():

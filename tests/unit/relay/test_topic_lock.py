@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from inorder.kafka.shard_log import Delivery, Incomplete
 from inorder.model.errors import (
     ConfigurationError,
     FencedError,
@@ -20,7 +21,7 @@ from inorder.model.errors import (
 from inorder.model.outbox_row import OutboxRow
 from inorder.relay.topic_lock import TopicRelay, TopicWorker
 from tests.conftest import Eventually
-from tests.fakes.log import MemoryUnfencedLog
+from tests.fakes.log import MemoryUnfencedLog, failed
 from tests.fakes.topics import MemoryTopicStore, MemoryTopicTables
 from tests.unit.relay.topics import Post, working
 
@@ -66,11 +67,11 @@ class Failing(MemoryUnfencedLog):
 
     errors: Sequence[Exception] = ()
 
-    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
+    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
         if self.errors:
             error, *self.errors = self.errors
-            raise error
-        super().publish(rows, marker)
+            return failed(error)
+        return super().publish(rows, marker)
 
 
 def messages(count: int, topic: str = "t") -> list[tuple[str, bytes, bytes]]:
@@ -264,12 +265,12 @@ class Paused(MemoryUnfencedLog):
         self.now[0] += 70
         assert self.post.store().lock("t", OTHER)
 
-    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
+    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
         self.sends += 1
         if self.when == "while sending":
             self.pause()
-            raise TransientError("Not acknowledged yet.")
-        super().publish(rows, marker)
+            return Incomplete(TransientError("Not acknowledged yet."))
+        return super().publish(rows, marker)
 
 
 def stolen(when: str) -> tuple[Post, Paused]:
@@ -311,10 +312,10 @@ def test_a_slow_batch_keeps_its_lock(eventually: Eventually) -> None:
     held, done = threading.Event(), threading.Event()
 
     class Slow(MemoryUnfencedLog):
-        def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
+        def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
             held.set()
             done.wait(10)
-            super().publish(rows, marker)
+            return super().publish(rows, marker)
 
     with working(post.worker(log=Slow(post.broker), lock_seconds=0.2), stop=post.stop):
         held.wait(10)
@@ -334,9 +335,9 @@ def test_a_worker_that_is_told_to_stop_finishes_its_batch_and_unlocks() -> None:
     post.write(*messages(6))
 
     class Stopping(MemoryUnfencedLog):
-        def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
+        def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
             post.stop.set()
-            super().publish(rows, marker)
+            return super().publish(rows, marker)
 
     post.round(log=Stopping(post.broker), batch_size=2)
     assert (post.sent(), len(post.left())) == ([b"0", b"1"], 4)
@@ -349,9 +350,9 @@ def test_a_batch_in_trouble_is_dropped_at_the_stop() -> None:
     post.write(*messages(2))
 
     class Stopping(MemoryUnfencedLog):
-        def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:  # noqa: ARG002 - the port's signature
+        def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:  # noqa: ARG002 - the port's signature
             post.stop.set()
-            raise TransientError("Not acknowledged yet.")
+            return Incomplete(TransientError("Not acknowledged yet."))
 
     post.round(log=Stopping(post.broker))
     assert len(post.left()) == 2

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from inorder.kafka.shard_log import Delivery, Incomplete
 from inorder.model.errors import TopicSwitchingError, TopicUnavailableError
 from inorder.model.outbox_row import OutboxRow
 from tests.conftest import Eventually
@@ -24,12 +25,12 @@ class Closed(MemoryShardLog):
         self._error = error
         self.tries: list[int] = []
 
-    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
+    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
         for row in rows:
             if row.topic in self.closed:
                 self.tries.append(len(rows))
-                raise self._error(row.topic, f"The topic {row.topic!r} cannot be written to.")
-        super().publish(rows, marker)
+                return Incomplete(self._error(row.topic, f"The topic {row.topic!r} cannot be written to."))
+        return super().publish(rows, marker)
 
 
 @pytest.mark.parametrize("strategy", ["drain", "mark-purge"])

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from inorder.kafka.shard_log_port import ShardLog
+from inorder.kafka.shard_log import Delivery, Incomplete, ShardLog
 from inorder.model.errors import RejectedError
 from inorder.model.outbox_row import OutboxRow
 from inorder.relay.batch import Pace
@@ -92,16 +92,12 @@ class Refusing(MemoryUnfencedLog):
         self.bad = bad
         self._tells = tells
 
-    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:
+    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
         guilty = next((row for row in rows if row.value in self.bad), None)
         if guilty is None:
-            super().publish(rows, marker)
-            return
+            return super().publish(rows, marker)
         before = rows[: rows.index(guilty)]
         arrived = before if self._tells else []
         super().publish(arrived, marker)
-        raise RejectedError(
-            "Too large.",
-            row_id=guilty.id if self._tells else None,
-            delivered_ids=frozenset(row.id for row in arrived),
-        )
+        error = RejectedError("Too large.", row_id=guilty.id if self._tells else None)
+        return Incomplete(error, frozenset(row.id for row in arrived))

@@ -14,7 +14,7 @@ from inorder.testing.checker import check_delivery
 from inorder.topics.failover import GRACE_SECONDS, RETRY_SECONDS, TRIES, Failover
 from inorder.topics.gate import may_apply
 from inorder.topics.generations import Phase, TopicState
-from inorder.topics.routes import TRUSTED_SECONDS, RouteTable, routes_of
+from inorder.topics.routes import TRUSTED_SECONDS, RouteTable, build_routes
 from inorder.topics.switch import EndWriters, Step, Wanted
 from tests.fakes.log import MemoryGenerations, MemoryMirror, MemoryTopics
 from tests.selection import examples
@@ -61,17 +61,17 @@ class World:
         if relay.term != self.fences[relay.shard]:  # fenced: it takes over, and then looks
             self.fences[relay.shard] += 1
             relay.term = self.fences[relay.shard]
-            relay.table = routes_of(self.authority.read_all())
+            relay.table = build_routes(self.authority.read_all())
         elif self.draw.draw(st.booleans()):
             self._send(f"relay-{relay.shard}", relay.table)
         else:
-            relay.table = routes_of(self.authority.read_all())
+            relay.table = build_routes(self.authority.read_all())
 
     def _publish(self, number: int) -> None:
         if self.draw.draw(st.booleans()):
             self._send(f"direct-{number}", self.direct[number])
         else:
-            self.direct[number] = routes_of(self.mirror.read_all())
+            self.direct[number] = build_routes(self.mirror.read_all())
 
     def _send(self, key: str, table: RouteTable) -> None:
         target = table.of(TOPIC)
@@ -90,7 +90,7 @@ class World:
         """Time passes: whoever follows the rules has looked again in it."""
         self.move()
         if seconds >= GRACE_SECONDS > TRUSTED_SECONDS:
-            self.direct = [routes_of(self.mirror.read_all()) for _ in self.direct]
+            self.direct = [build_routes(self.mirror.read_all()) for _ in self.direct]
         self.move()
 
     def operator(self, lives: int, second: Failover | None = None) -> Failover:
@@ -188,7 +188,7 @@ def test_a_switch_that_was_broken_off_may_be_given_up_and_the_topic_opens_again(
     assert state is not None
     assert state.takes_records
     assert len(state.generations) == len(before.generations)
-    assert routes_of(world.mirror.read_all()).of(TOPIC) == state.current.topic
+    assert build_routes(world.mirror.read_all()).of(TOPIC) == state.current.topic
 
 
 def test_an_operator_that_measured_and_slept_cannot_commit_after_the_switch_was_given_up() -> None:

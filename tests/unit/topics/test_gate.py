@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.engines.slice_work import Pointer, Slice, SliceOutcome, SliceWorker
-from inorder.topics.gate import EndedWork, cut, is_drained, left, may_apply
+from inorder.topics.gate import BoundedWork, count_left, cut, is_drained, may_apply
 from inorder.topics.generations import Generation, Pointers, TopicState
 
 ZERO = Generation(0, "orders", 2, ends=(3, 0))
@@ -44,7 +44,7 @@ def test_an_open_generation_is_never_drained() -> None:
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=5), st.dictionaries(st.integers(0, 5), st.integers(0, 12)))
 def test_nothing_is_left_if_and_only_if_it_is_drained(ends: list[int], pointers: dict[int, int]) -> None:
     generation = replace(ZERO, partitions=len(ends), ends=tuple(ends))
-    assert is_drained(generation, pointers) == (left(generation, pointers) == 0)
+    assert is_drained(generation, pointers) == (count_left(generation, pointers) == 0)
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 6)), max_size=30))
@@ -96,7 +96,7 @@ def batch_of(topic: str, partition: int, *offsets: int) -> Slice:
 
 def test_records_behind_an_end_are_shown_to_nobody() -> None:
     noting = Noting()
-    work = EndedWork(Work(noting), (("orders", (5, 2)),))
+    work = BoundedWork(Work(noting), (("orders", (5, 2)),))
     assert (work.name, work.topics, work.needs_headers) == ("upsert:messages", ("orders", "payments"), True)
     worker = work.open()
     worker.apply(batch_of("orders", 0, 3, 4), 0)

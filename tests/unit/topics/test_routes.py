@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from inorder.kafka.shard_log import Abandoned, Delivered, Delivery, Incomplete, require_delivered
 from inorder.model.errors import (
     FencedError,
     TopicSwitchingError,
@@ -18,7 +19,8 @@ from inorder.model.outbox_row import OutboxRow
 from inorder.model.partitioning import Partitioner
 from inorder.topics.failover import GRACE_SECONDS
 from inorder.topics.generations import Generation, Phase, Target, TopicState
-from inorder.topics.routes import TRUSTED_SECONDS, RoutedShardLog, RoutedUnfencedLog, Routes, RouteTable, routes_of
+from inorder.topics.routes import TRUSTED_SECONDS, RoutedShardLog, RoutedUnfencedLog, Routes, RouteTable, build_routes
+from tests.fakes.log import failed
 
 FIRST = TopicState("orders", (Generation(0, "orders", 4),), Phase.PREPARING, Target("orders.g1", 8))
 CLOSED = replace(FIRST, phase=Phase.CLOSING)
@@ -51,24 +53,22 @@ class Log:
     """A log that notes where rows went."""
 
     sent: list[tuple[str, int]] = field(default_factory=list)
-    raises: list[Exception] = field(default_factory=list)
+    fails: list[TransientError] = field(default_factory=list)
     in_doubt: frozenset[int] = frozenset()
     given_up: int = 0
-    is_under_way: bool = False
 
     def take_over(self) -> bytes | None:
         return b"marker"
 
-    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> None:  # noqa: ARG002 - the port's signature
-        self.is_under_way = bool(self.raises)
-        if self.raises:
-            raise self.raises.pop(0)
+    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:  # noqa: ARG002 - the port's signature
+        if self.fails:
+            return replace(failed(self.fails.pop(0)), in_doubt=self.in_doubt, is_under_way=True)
         self.sent += [(row.topic, row.id) for row in rows]
+        return Delivered()
 
-    def give_up(self) -> frozenset[int]:
+    def give_up(self) -> Abandoned:
         self.given_up += 1
-        self.is_under_way = False
-        return frozenset({1})
+        return Abandoned(frozenset({1}), self.in_doubt)
 
     def close(self) -> None: ...
 
@@ -83,8 +83,8 @@ def row(number: int, topic: str = "orders") -> OutboxRow:
 def test_a_topic_goes_by_its_name_until_it_is_closed_and_to_its_generation_afterwards(
     states: list[TopicState], target: str | None
 ) -> None:
-    assert routes_of(states).of("orders") == target
-    assert routes_of(states).of("payments") == "payments"
+    assert build_routes(states).of("orders") == target
+    assert build_routes(states).of("payments") == "payments"
 
 
 def test_routes_are_read_again_when_they_are_too_old_and_not_before() -> None:
@@ -122,7 +122,7 @@ def test_a_new_term_reads_the_routes_behind_its_fence() -> None:
 def test_rows_go_to_the_generation_of_their_topic_and_keep_their_partitioner() -> None:
     inner, partitioners = Log(), {"orders": Partitioner.ID_MODULO}
     log = RoutedShardLog(inner, Told([MOVED]).routes(), partitioners)
-    log.publish([row(1), row(2, "payments")], b"")
+    require_delivered(log.publish([row(1), row(2, "payments")], b""))
     assert inner.sent == [("orders.g1", 1), ("payments", 2)]
     assert partitioners["orders.g1"] is Partitioner.ID_MODULO
 
@@ -131,11 +131,11 @@ def test_rows_of_a_closed_topic_wait_and_nothing_of_the_batch_is_sent() -> None:
     inner = Log()
     log = RoutedShardLog(inner, Told([CLOSED]).routes(), {})
     with pytest.raises(TopicSwitchingError, match="its messages wait") as refused:
-        log.publish([row(1, "payments"), row(2)], b"")
+        require_delivered(log.publish([row(1, "payments"), row(2)], b""))
     assert refused.value.topic == "orders"
     assert "inorder topics status orders" in refused.value.hint
     assert inner.sent == []
-    log.publish([row(1, "payments")], b"")
+    require_delivered(log.publish([row(1, "payments")], b""))
     assert inner.sent == [("payments", 1)]
 
 
@@ -143,11 +143,11 @@ def test_a_closed_topic_is_asked_for_at_each_try_and_followed_at_once() -> None:
     told, inner = Told([CLOSED]), Log()
     log = RoutedShardLog(inner, told.routes(), {})
     with pytest.raises(TopicSwitchingError):
-        log.publish([row(1)], b"")
+        require_delivered(log.publish([row(1)], b""))
     told.states = [MOVED]
-    log.publish([row(1)], b"")
+    require_delivered(log.publish([row(1)], b""))
     assert inner.sent == [("orders.g1", 1)], "however young the answer is that it was closed"
-    log.publish([row(2)], b"")
+    require_delivered(log.publish([row(2)], b""))
     assert told.asked == 3, "an open topic is not asked for"
 
 
@@ -158,60 +158,63 @@ def test_a_closed_topic_stays_closed_where_nobody_answers_and_others_go_on() -> 
     told.is_away = True
     log = RoutedShardLog(inner, routes, {})
     with pytest.raises(TopicSwitchingError):
-        log.publish([row(1)], b"")
-    log.publish([row(2, "payments")], b"")
+        require_delivered(log.publish([row(1)], b""))
+    require_delivered(log.publish([row(2, "payments")], b""))
     assert inner.sent == [("payments", 2)]
 
 
 def test_callers_hear_of_topics_by_the_names_they_know() -> None:
     away = TopicUnavailableError("orders.g1", "It is gone.")
-    log = RoutedShardLog(Log(raises=[away]), Told([MOVED]).routes(), {})
+    log = RoutedShardLog(Log(fails=[away]), Told([MOVED]).routes(), {})
     with pytest.raises(TopicUnavailableError) as refused:
-        log.publish([row(1)], b"")
+        require_delivered(log.publish([row(1)], b""))
     assert refused.value.topic == "orders"
 
 
 def test_other_errors_pass_as_they_are() -> None:
-    log = RoutedShardLog(Log(raises=[FencedError("Overtaken.")]), Told([MOVED]).routes(), {})
+    log = RoutedShardLog(Log(fails=[FencedError("Overtaken.")]), Told([MOVED]).routes(), {})
     with pytest.raises(FencedError):
-        log.publish([row(1)], b"")
+        require_delivered(log.publish([row(1)], b""))
     log.close()
 
 
 def test_a_batch_under_way_is_given_up_when_its_topic_is_closed() -> None:
-    told, inner = Told([FIRST]), Log(raises=[TransientError("Not acknowledged yet.")])
+    told, inner = Told([FIRST]), Log(fails=[TransientError("Not acknowledged yet.")])
     log = RoutedUnfencedLog(inner, told.routes(), {})
     with pytest.raises(TransientError, match="Not acknowledged"):
-        log.publish([row(1), row(2)], b"")
+        require_delivered(log.publish([row(1), row(2)], b""))
     told.states, told.now = [CLOSED], 1.0
-    with pytest.raises(TransientError, match="switched meanwhile") as moved:
-        log.publish([row(1), row(2)], b"")
-    assert (moved.value.delivered_ids, inner.given_up, inner.sent) == (frozenset({1}), 1, [])
+    moved = log.publish([row(1), row(2)], b"")
+    with pytest.raises(TransientError, match="switched meanwhile"):
+        require_delivered(moved)
+    assert isinstance(moved, Incomplete)
+    assert (moved.delivered, inner.given_up, inner.sent) == (frozenset({1}), 1, [])
     with pytest.raises(TopicUnavailableError):
-        log.publish([row(2)], b"")
+        require_delivered(log.publish([row(2)], b""))
     told.states, told.now = [MOVED], 2.0
-    log.publish([row(2)], b"")
+    require_delivered(log.publish([row(2)], b""))
     assert inner.sent == [("orders.g1", 2)]
 
 
 def test_a_batch_under_way_is_waited_for_while_only_other_topics_move() -> None:
-    told, inner = Told([FIRST]), Log(raises=[TransientError("Not acknowledged yet.")], in_doubt=frozenset({7}))
+    told, inner = Told([FIRST]), Log(fails=[TransientError("Not acknowledged yet.")], in_doubt=frozenset({7}))
     log = RoutedUnfencedLog(inner, told.routes(), {})
-    with pytest.raises(TransientError):
-        log.publish([row(1, "payments")], b"")
+    late = log.publish([row(1, "payments")], b"")
+    assert isinstance(late, Incomplete)
+    assert isinstance(late.error, TransientError)
     told.states, told.now = [MOVED], 1.0
-    log.publish([row(1, "payments")], b"")
-    assert (inner.sent, inner.given_up, log.in_doubt) == ([("payments", 1)], 0, frozenset({7}))
+    require_delivered(log.publish([row(1, "payments")], b""))
+    assert (inner.sent, inner.given_up, late.in_doubt) == ([("payments", 1)], 0, frozenset({7}))
 
 
 def test_without_routes_nothing_new_is_sent_but_what_was_sent_is_waited_for() -> None:
-    told, inner = Told([FIRST]), Log(raises=[TransientError("Not acknowledged yet.")])
+    told, inner = Told([FIRST]), Log(fails=[TransientError("Not acknowledged yet.")])
     log = RoutedUnfencedLog(inner, told.routes(), {})
     with pytest.raises(TransientError, match="Not acknowledged"):
-        log.publish([row(1)], b"")
+        require_delivered(log.publish([row(1)], b""))
     told.is_away, told.now = True, 1.0
-    log.publish([row(1)], b"")
+    require_delivered(log.publish([row(1)], b""))
     assert inner.sent == [("orders", 1)]
-    with pytest.raises(TransientError, match="Where messages of topic 'orders' go is not known: No answer"):
-        log.publish([row(2)], b"")
+    with pytest.raises(TransientError, match="The Kafka topic for messages of 'orders' is not known: No answer"):
+        require_delivered(log.publish([row(2)], b""))
     assert inner.sent == [("orders", 1)]

@@ -19,11 +19,11 @@ from inorder.topics.switch import (
     Wanted,
     WriteMirror,
     begin,
-    cancelled,
+    cancel,
+    complete,
+    describe,
     next_step,
-    switched,
     target_of,
-    words,
 )
 
 FIRST = Generation(0, "orders", 4)
@@ -99,7 +99,7 @@ def test_a_switch_that_is_under_way_is_resumed(wanted: Wanted) -> None:
 
 @pytest.mark.parametrize("wanted", [Wanted(16), Wanted(topic="orders.backup"), Wanted(8, "orders.backup")])
 def test_another_switch_meanwhile_is_refused_and_names_both(wanted: Wanted) -> None:
-    with pytest.raises(ConfigurationError, match=r"to 'orders.g1' with 8 partitions; asked for was") as refused:
+    with pytest.raises(ConfigurationError, match=r"switched to 'orders.g1' with 8 partitions, not to") as refused:
         begin("orders", CLOSING, 4, wanted)
     assert "--cancel" in refused.value.hint
 
@@ -112,11 +112,11 @@ def test_a_kafka_topic_serves_one_generation_only(name: str) -> None:
 
 @pytest.mark.parametrize("state", [PREPARING, CLOSING, MEASURING])
 def test_a_switch_may_be_given_up_until_its_last_commit(state: TopicState) -> None:
-    assert cancelled(state) == TopicState("orders", (FIRST,), epoch=state.epoch + 1)
+    assert cancel(state) == TopicState("orders", (FIRST,), epoch=state.epoch + 1)
 
 
 def test_nothing_is_given_up_behind_the_last_commit() -> None:
-    assert cancelled(SWITCHED) is None
+    assert cancel(SWITCHED) is None
     with pytest.raises(ConfigurationError, match="not being switched"):
         target_of(SWITCHED)
 
@@ -129,18 +129,18 @@ def test_a_topic_takes_records_but_between_closing_and_the_last_commit(state: To
 
 
 def test_the_last_commit_closes_one_generation_and_opens_the_next() -> None:
-    assert switched(MEASURING, ENDS) == SWITCHED
+    assert complete(MEASURING, ENDS) == SWITCHED
     assert [generation.is_closed for generation in SWITCHED.generations] == [True, False]
 
 
 @pytest.mark.parametrize(
     ("step", "text"),
     [
-        (MakeTopic(TARGET, "orders"), "Making topic 'orders.g1' with 8 partitions."),
+        (MakeTopic(TARGET, "orders"), "Creating topic 'orders.g1' with 8 partitions."),
         (Commit(CLOSING), "Now closing."),
         (Commit(SWITCHED), "Now generation 1."),
         (WriteMirror(), ""),
     ],
 )
 def test_steps_are_told_to_whoever_waits(step: Step, text: str) -> None:
-    assert words(step) == text
+    assert describe(step) == text

@@ -15,7 +15,7 @@ from inorder.database.pool import OnLent, Pool, ignore_loan
 from inorder.journal.stores.kafka_producer import JournalProducer
 from inorder.journal.stores.ports import LogRecord, TopicTail, Window
 from inorder.kafka.admin import Cluster, check_properties
-from inorder.kafka.errors import BEING_MADE, error_of, meaning, unavailable, words
+from inorder.kafka.errors import BEING_MADE, describe, error_of, meaning, topic_unavailable
 from inorder.kafka.readers import committed_consumer
 from inorder.model.deadline import Deadline
 from inorder.model.errors import InorderError, RecordsLostError, TopicUnavailableError, TransientError
@@ -88,7 +88,7 @@ def continue_or_raise(consumer: Consumer, error: KafkaError, topic: str, partiti
     if error.code() in GONE:
         raise lost(consumer, topic, partition, wanted)
     if error.code() in BEING_MADE:
-        raise unavailable(topic, error)
+        raise topic_unavailable(topic, error)
     if error.retriable() or error.code() in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE):
         return
     raise meaning(error, f"Reading {topic}[{partition}]")
@@ -99,7 +99,7 @@ def lost(consumer: Consumer, topic: str, partition: int, wanted: int) -> Inorder
     try:
         first, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=5)
     except KafkaException as exception:
-        return TransientError(f"Reading {topic}[{partition}]: {words(error_of(exception))}")
+        return TransientError(f"Reading {topic}[{partition}]: {describe(error_of(exception))}")
     return RecordsLostError(
         f"{topic}[{partition}] holds offsets {first} to {end}; {wanted} is not there, and it was not replicated.",
         hint="Retention removed records before the replicator read them. `inorder journal lag` shows how far it is.",

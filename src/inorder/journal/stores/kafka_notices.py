@@ -25,7 +25,7 @@ from inorder.journal.stores.kafka_log import PROPERTIES, KafkaTail
 from inorder.journal.stores.opening import JournalStore
 from inorder.journal.stores.ports import EventualJournal
 from inorder.kafka.admin import Cluster, Place, ensure_compacted_topic
-from inorder.kafka.errors import CLIENT_LOG, words
+from inorder.kafka.errors import CLIENT_LOG, describe
 from inorder.model.errors import InorderError, TopicUnavailableError
 from inorder.settings import Settings
 
@@ -141,7 +141,7 @@ class OffsetAnnouncer:
             if error is None:
                 del left[place]
             else:
-                reasons.append(words(error))
+                reasons.append(describe(error))
 
         for place, offset in due.items():
             notice = Notice(self._store, place, offset)

@@ -20,7 +20,15 @@ from typing import Any, cast
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from inorder.kafka.admin import Cluster
-from inorder.kafka.errors import CLIENT_LOG, IN_FLIGHT, OF_THE_TOPIC, error_of, meaning, unavailable, words
+from inorder.kafka.errors import (
+    CLIENT_LOG,
+    TOPIC_ERRORS,
+    UNANSWERED_ERRORS,
+    describe,
+    error_of,
+    meaning,
+    topic_unavailable,
+)
 from inorder.kafka.topic_facts import DEFAULT_BATCH_SIZE, size_of
 from inorder.model.errors import InorderError, RejectedError, TopicUnavailableError, TransientError, UnknownOutcomeError
 from inorder.model.journal import PartitionOffset
@@ -165,11 +173,11 @@ class _Polled:
     def _meaning(self, topic: str, error: KafkaError) -> InorderError:
         if error.fatal():
             self.is_broken = True
-        if error.code() in OF_THE_TOPIC:
-            return unavailable(topic, error)
-        if error.fatal() or error.code() in IN_FLIGHT:
+        if error.code() in TOPIC_ERRORS:
+            return topic_unavailable(topic, error)
+        if error.fatal() or error.code() in UNANSWERED_ERRORS:
             return UnknownOutcomeError(
-                f"Sending to {topic!r}: {words(error)} Nobody knows whether it arrived.",
+                f"Sending to {topic!r}: {describe(error)} Nobody knows whether it arrived.",
                 hint="Look at the journal's pointer before you send it again.",
             )
         return meaning(error, f"Sending to {topic!r}")

@@ -1,12 +1,12 @@
-"""A write that Kafka does not have: a record is sent if nothing that stands before it speaks against it.
+"""A write that Kafka does not have: a record is sent unless something before it in its partition speaks against it.
 
 The record is sent in a transaction. That gives it its offset, and readers of committed records stop in front of it
-until the transaction ends. Once every earlier transaction of the partition has ended, all before the record is decided
-and can be read; whoever asked looks at it and objects or not; then the transaction is aborted or committed. A record
-that is sent by others meanwhile stands behind ours.
+until the transaction ends. Once every earlier transaction of the partition has ended, everything before the record is
+final and can be read. The caller reads it and objects or not; then the transaction is aborted or committed. A record
+that another producer sends meanwhile comes after this one.
 
-The transactional id is one for each pipeline, so a retry that begins while another one runs, or after a killed one,
-ends the other's transaction first.
+There is one transactional id per pipeline (`kafka/fenced_producer.py`), so a retry that begins while another one runs,
+or after one that was killed, ends the other's transaction first.
 """
 
 from __future__ import annotations
@@ -16,21 +16,27 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from inorder.engines.slice_work import TopicSource
-from inorder.kafka.errors import CLIENT_LOG, FENCED, error_of, meaning, words
-from inorder.kafka.fenced_producer import ABORT_SECONDS, ANSWER_SECONDS, COMMIT_SECONDS, INIT_SECONDS, OURS, commit
-from inorder.model.errors import TransientError, UnreachableError
+from inorder.kafka.errors import FENCED, describe, error_of, meaning
+from inorder.kafka.fenced_producer import NO_PROPERTIES, FencedProducer
+from inorder.model.errors import FencedError, TransientError, UnknownOutcomeError, UnreachableError
 from inorder.pipeline.stores.ports import Objection, StoredLetter
 
 RETRY_HEADER = "inorder.retry"
-"""Names the dead letter that the record was; for people, nobody decides by it."""
+"""Names the dead letter that the record was; for people, no program depends on it."""
 
 TURN_SECONDS = 15.0
-"""How long the transactions of others may take that began before ours."""
+"""How long transactions of other producers that began before ours may take."""
 
 _POLL_SECONDS = 0.02
+
+_OVERRIDES = {
+    "delivery.report.only.error": False,
+    # If this process is killed in mid-transaction, readers of the partition wait that long.
+    "transaction.timeout.ms": 30_000,
+}
 
 
 class KafkaConditionalLog:
@@ -40,16 +46,18 @@ class KafkaConditionalLog:
         self._properties = properties
         self._source = source
         self._transactional_id = f"inorder.dead-letters.{pipeline}"
-        self._producer: Producer | None = None
+        self._producer: FencedProducer | None = None
 
     def send_unless(self, letter: StoredLetter, objection: Callable[[int], Objection | None]) -> Objection | int:
-        """Sends the letter, asks, and commits or aborts."""
+        """Sends the letter, calls `objection` with its offset, and commits unless it objects; else aborts."""
         with self._our_errors(letter):
-            producer = self._producer or self._made()
-            producer.begin_transaction()
+            producer = self._producer = self._producer or FencedProducer(
+                self._properties, self._transactional_id, defaults=NO_PROPERTIES, overrides=_OVERRIDES
+            )
+            producer.begin()
         try:
             with self._our_errors(letter):
-                offset = self._offset_of(producer, letter)
+                offset = self._send(producer, letter)
                 self._await_turn(letter, offset)
             objected = objection(offset)
         except BaseException:
@@ -62,29 +70,12 @@ class KafkaConditionalLog:
         return offset
 
     def close(self) -> None:
-        """Forgets the producer."""
         self._producer = None
 
-    def _made(self) -> Producer:
-        producer = Producer(
-            {
-                **self._properties,
-                **OURS,
-                "delivery.report.only.error": False,
-                "transactional.id": self._transactional_id,
-                # Readers of the partition wait as long where we are killed in the middle.
-                "transaction.timeout.ms": 30_000,
-            },
-            logger=CLIENT_LOG,
-        )
-        producer.init_transactions(INIT_SECONDS)
-        self._producer = producer
-        return producer
-
-    def _offset_of(self, producer: Producer, letter: StoredLetter) -> int:
-        """Sends the record; returns the offset that it was given."""
+    def _send(self, producer: FencedProducer, letter: StoredLetter) -> int:
+        """Sends the record; returns its offset."""
         answers: list[tuple[KafkaError | None, Message]] = []
-        producer.produce(
+        producer.client.produce(
             letter.topic,
             letter.value,
             letter.key,
@@ -92,52 +83,52 @@ class KafkaConditionalLog:
             headers=[(RETRY_HEADER, letter.id.encode())],
             on_delivery=lambda error, message: answers.append((error, message)),
         )
-        producer.flush(TURN_SECONDS)
+        producer.client.flush(TURN_SECONDS)
         if not answers:
-            raise UnreachableError(f"{letter.id} was not taken by the broker within {TURN_SECONDS:.0f} s.")
+            raise UnreachableError(f"The broker did not acknowledge {letter.id} within {TURN_SECONDS:.0f} s.")
         error, message = answers[0]
         if error is not None:
             raise KafkaException(error)
         return message.offset() or 0
 
     def _await_turn(self, letter: StoredLetter, offset: int) -> None:
-        """Waits until everything before the record is decided: then readers stand right in front of it."""
+        """Waits until everything before the record is final: readers of committed records then stop right before it."""
         deadline = time.monotonic() + TURN_SECONDS
         while (self._source.extents(letter.topic) or {})[letter.partition].end < offset:
             if time.monotonic() > deadline:
                 raise TransientError(
-                    f"{letter.topic}[{letter.partition}] has a transaction of somebody else that does not end.",
+                    f"{letter.topic}[{letter.partition}] has a transaction of another producer that does not end.",
                     hint="Retry once it has; the letter is as it was.",
                 )
             time.sleep(_POLL_SECONDS)
 
-    def _commit(self, producer: Producer, letter: StoredLetter) -> None:
+    def _commit(self, producer: FencedProducer, letter: StoredLetter) -> None:
         try:
-            commit(producer, COMMIT_SECONDS, ANSWER_SECONDS)
+            producer.commit()
         except KafkaException as exception:
             self._producer = None
-            raise self._unsure(letter, error_of(exception)) from exception
+            raise _unknown_outcome(letter, describe(error_of(exception))) from exception
 
-    def _abort(self, producer: Producer) -> None:
-        try:
-            producer.abort_transaction(ABORT_SECONDS)
-        except KafkaException:
-            # The broker does it after the time-out of the transaction, or as soon as the id is used again.
+    def _abort(self, producer: FencedProducer) -> None:
+        if not producer.try_abort():
             self._producer = None
 
     @contextmanager
     def _our_errors(self, letter: StoredLetter) -> Iterator[None]:
         try:
             yield
+        except (FencedError, UnknownOutcomeError) as lost:
+            raise _unknown_outcome(letter, lost.message) from lost
         except KafkaException as exception:
             self._producer = None
             error = error_of(exception)
             if error.code() in FENCED or error.fatal():
-                raise self._unsure(letter, error) from exception
+                raise _unknown_outcome(letter, describe(error)) from exception
             raise meaning(error, f"Sending {letter.id}") from exception
 
-    def _unsure(self, letter: StoredLetter, error: KafkaError) -> TransientError:
-        return TransientError(
-            f"Whether {letter.id} was sent to the topic is not known: {words(error)}",
-            hint="Retry it again: if it is in the topic, the letter is found stale.",
-        )
+
+def _unknown_outcome(letter: StoredLetter, reason: str) -> TransientError:
+    return TransientError(
+        f"Whether {letter.id} was sent to the topic is not known: {reason}",
+        hint="Retry it again: if it is in the topic, the letter is found stale.",
+    )

@@ -13,7 +13,7 @@ from uuid import uuid4
 from inorder.database.database import dialect_of, open_database
 from inorder.kafka.admin import partition_owners
 from inorder.kafka.idempotent_producer import IdempotentShardLog
-from inorder.kafka.shard_log_port import ShardLog
+from inorder.kafka.shard_log import ShardLog
 from inorder.model.errors import ConfigurationError
 from inorder.model.partitioning import Partitioner, Shard
 from inorder.outbox.layouts import layout

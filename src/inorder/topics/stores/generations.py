@@ -1,4 +1,4 @@
-"""The states of all topics with generations, in the database: the authority on where messages go."""
+"""The database's part of a switch: the states of all topics, which are authoritative, and the pointers of pipelines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from inorder.topics.generations import Generation, Pointers, TopicState, decode,
 
 
 class SqlTopicGenerations:
-    """A row a topic, changed by compare-and-set on its epoch; makes its table at the first call."""
+    """One row per topic, changed by compare-and-set on its epoch; creates its table at the first call."""
 
     def __init__(self, database: Database) -> None:
         self._database = Installed(database, generation_tables(database.dialect))
@@ -28,7 +28,7 @@ class SqlTopicGenerations:
         return sorted(found, key=lambda state: state.topic)
 
     def replace(self, state: TopicState) -> bool:
-        """Writes the state if the one before it is there."""
+        """Writes the state if the previous one is there."""
         values = {
             "topic": state.topic,
             "epoch": state.epoch,
@@ -40,20 +40,16 @@ class SqlTopicGenerations:
         return self._database.execute(statement, values).count == 1
 
     def close(self) -> None:
-        """Gives the connection back; may be called twice."""
+        """Closes the connection; may be called twice."""
         self._database.close()
 
 
 def generation_tables(dialect: Dialect) -> list[str]:
-    """The DDL of the table."""
     return statements_of("inorder.topics", dialect, "topic_generations.sql").starting_with("install")
 
 
-# The pointers of all pipelines: read for the gate of generations, and begun with a generation's number.
-
-
 class SqlPointers:
-    """The pointer rows of one database; there may be none, nor a table of them."""
+    """The pointer rows of all pipelines in one database; the table may be missing."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -71,18 +67,16 @@ class SqlPointers:
         return dict(found)
 
     def begin(self, pipeline: str, generation: Generation) -> None:
-        """Makes the pointer rows of a generation, at its beginning, unless they are there; the table must be."""
+        """Creates the pointer rows of a generation, at its beginning, unless they exist; the table must exist."""
         values = {"pipeline": pipeline, "topic": generation.topic, "generation": generation.number}
         with self._database.transaction() as transaction:
             for partition in range(generation.partitions):
                 transaction.execute(self._statements["begin"], {**values, "partition": partition})
 
     def close(self) -> None:
-        """Gives the connection back; may be called twice."""
+        """Closes the connection; may be called twice."""
         self._database.close()
 
-
-# Split from inorder.operate.topics.
 
 NAME = "inorder topics"
 

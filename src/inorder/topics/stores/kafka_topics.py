@@ -1,4 +1,15 @@
-"""What a switch of generations, and `inorder topics apply`, ask of the cluster."""
+"""Kafka's part of a switch: the topics themselves, and the mirror of all states.
+
+**The mirror** is the compacted topic `inorder.topics`: a copy of all topics' states for publishers that cannot read the
+database. It has one record per topic, whose key is the name and whose value is the state. The fence serialises writers:
+a writer takes the one transactional id over (`kafka/fenced_producer.py`) and only then reads the database. So every
+state that is written was read after all earlier writers were stopped, and the last record of a key is never older than
+an earlier one. Each change of the database is followed by a write of the mirror, so in the end the mirror has the
+newest state.
+
+A reader asks for the end of the topic, and reads on if it is farther than it has read: one small request where nothing
+has changed.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs do not re-export all of them
     AlterConfigOpType,
     ConfigEntry,
@@ -16,9 +27,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs d
     ResourceType,
 )
 
-from inorder.kafka.admin import BROKERS_CHOICE, SECONDS, Cluster, ensure_compacted_topic, ensure_topic
-from inorder.kafka.errors import BEING_MADE, CLIENT_LOG, error_of, meaning
-from inorder.kafka.fenced_producer import OURS
+from inorder.kafka.admin import BROKER_DEFAULT, SECONDS, Cluster, ensure_compacted_topic, ensure_topic
+from inorder.kafka.errors import BEING_MADE, error_of, meaning
+from inorder.kafka.fenced_producer import NO_PROPERTIES, FencedProducer, Timeouts
 from inorder.kafka.readers import committed_consumer, read_last_record
 from inorder.model.errors import TransientError, UnreachableError
 from inorder.topics.generations import Target, TopicGenerations, TopicState, decode, encode
@@ -26,37 +37,37 @@ from inorder.topics.stores.kafka_copy import ORIGIN
 
 
 class KafkaTopicCluster(Cluster):
-    """The topics of a cluster, as a `TopicCluster`."""
+    """The `TopicCluster` of a Kafka cluster."""
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
         super().__init__(properties)
         self._properties = dict(properties)
 
     def is_empty(self, topic: str) -> bool:
-        """Whether no partition ever got anything."""
+        """Whether nothing was ever written to any partition."""
         partitions = self.partitions(topic) or 0
         return not any(self.written_ends(topic, partitions).values())
 
     def make(self, target: Target, like: str) -> None:
-        """Makes a topic with the settings that somebody gave another one, and as many replicas."""
+        """Creates a topic with the settings that were set on another one, and as many replicas."""
         self.make_topic(target, self.given_settings(like), self.replicas(like))
 
     def make_topic(self, target: Target, config: Mapping[str, str], replicas: int | None) -> None:
-        """Makes a topic unless it is there."""
-        ensure_topic(self._properties, target.topic, target.partitions, config, replicas=replicas or BROKERS_CHOICE)
+        """Creates a topic unless it exists."""
+        ensure_topic(self._properties, target.topic, target.partitions, config, replicas=replicas or BROKER_DEFAULT)
 
     def ends(self, topic: str, partitions: int) -> tuple[int, ...] | None:
-        """The offset behind each partition's last committed record; None while a transaction is open."""
+        """The offset after each partition's last committed record; None while a transaction is open."""
         written = self.written_ends(topic, partitions)
-        # What is behind the last stable offset belongs to a transaction that is open, or follows one.
+        # Records beyond the last stable offset belong to an open transaction, or follow one.
         if written != self.committed_ends(topic, partitions):
             return None
-        return tuple(map(_end, self._last_records(topic, partitions)))
+        return tuple(_end_after(last) for last in self._last_records(topic, partitions))
 
     def late(self, topic: str, ends: Sequence[int]) -> int:
-        """How many offsets stand behind the ends, but for partitions that end with a copy (`kafka/copying.py`)."""
+        """Counts the offsets after the ends, except in partitions that end with a copy (`kafka_copy.py`)."""
         found = self._last_records(topic, len(ends))
-        behind = [max(0, _end(last) - end) for last, end in zip(found, ends, strict=True)]
+        behind = [max(0, _end_after(last) - end) for last, end in zip(found, ends, strict=True)]
         return sum(0 if _is_copy(last) else count for last, count in zip(found, behind, strict=True))
 
     def _last_records(self, topic: str, partitions: int) -> list[Message | None]:
@@ -64,17 +75,17 @@ class KafkaTopicCluster(Cluster):
         try:
             return [read_last_record(consumer, topic, partition) for partition in range(partitions)]
         except KafkaException as exception:
-            raise meaning(error_of(exception), f"Looking for the ends of {topic!r}") from exception
+            raise meaning(error_of(exception), f"Reading the ends of {topic!r}") from exception
         finally:
             consumer.close()
 
     def replicas(self, topic: str) -> int:
-        """How many replicas the topic's first partition has."""
+        """The number of replicas of the topic's first partition."""
         future = self._client.describe_topics(TopicCollection([topic]), request_timeout=SECONDS)[topic]
         return len(self._answer(future).partitions[0].replicas)
 
     def given_settings(self, topic: str) -> dict[str, str]:
-        """The settings that somebody gave the topic, without what the broker does by itself."""
+        """The settings that were set on the topic, without the broker's defaults."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
         answers = self._client.describe_configs([resource], request_timeout=SECONDS)
         found = self._answer(answers[resource])
@@ -82,7 +93,7 @@ class KafkaTopicCluster(Cluster):
         return {name: entry.value for name, entry in found.items() if entry.source == given}
 
     def change_settings(self, topic: str, config: Mapping[str, str]) -> None:
-        """Sets some of the topic's settings; the others stay."""
+        """Changes some of the topic's settings; the others stay."""
         changes = [
             ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in config.items()
         ]
@@ -91,7 +102,7 @@ class KafkaTopicCluster(Cluster):
         self._answer(answers[resource])
 
 
-def _end(last: Message | None) -> int:
+def _end_after(last: Message | None) -> int:
     return 0 if last is None else (last.offset() or 0) + 1
 
 
@@ -99,26 +110,18 @@ def _is_copy(message: Message | None) -> bool:
     return message is not None and ORIGIN in dict(message.headers() or ())
 
 
-# The compacted topic `inorder.topics`: a copy of all topics' states for those who cannot ask the database.
-#
-# A record a topic, its key the name, its value the state. Writers take turns by the broker's fence: whoever writes
-# first initialises the one transactional id and only then asks the database. So a state that is written was read
-# after every earlier writer was stopped, and the last record of a key is never older than one before it. Whoever
-# changes the database writes the copy afterwards, so in the end it is the newest.
-#
-# A reader asks how far the topic goes, and reads on if it goes farther than it has read: one small request where
-# nothing has changed.
-
 TOPIC = "inorder.topics"
 MIRROR_SECONDS = 10.0
+MIRROR_TIMEOUTS = Timeouts(init=MIRROR_SECONDS, commit=0.0, answer=MIRROR_SECONDS)
+"""The commit is tried once: the operator repeats the whole write."""
 STEP_SECONDS = 0.2
 VISIBLE_SECONDS = 0.01
 QUICK_SECONDS = 1.0
-"""How long a publisher waits for an answer: its callers may have little time, and hear meanwhile that they wait."""
+"""How long a publisher waits for an answer: its callers may have little time."""
 
 
 class KafkaTopicMirror:
-    """Writes the copy, and tells how far it is."""
+    """Writes the mirror, and reads its epochs."""
 
     def __init__(self, properties: Mapping[str, object], topic: str = TOPIC) -> None:
         self._properties = dict(properties)
@@ -126,44 +129,48 @@ class KafkaTopicMirror:
         self._reader = MirrorReader(properties, topic)
 
     def epoch(self, topic: str) -> int:
-        """The epoch of a topic that readers find."""
+        """The epoch of a topic that readers see."""
         return next((state.epoch for state in self._reader.read_all() if state.topic == topic), 0)
 
     def write(self, authority: TopicGenerations, topic: str) -> None:
-        """Stops every other writer, asks the authority, and copies what it says; returns when everybody can read it."""
+        """Fences every other writer and copies the present state; returns when all readers can see it."""
         ensure_compacted_topic(self._properties, self._topic, 1)
         try:
             written = self._write(authority, topic)
         except KafkaException as exception:
             raise meaning(error_of(exception), f"Writing {topic!r} to {self._topic!r}") from exception
         deadline = time.monotonic() + MIRROR_SECONDS
-        # The broker shows a transaction a moment after it has answered the commit.
+        # A transaction becomes visible a moment after the broker has answered the commit.
         while self.epoch(topic) < written:
             if time.monotonic() > deadline:
                 raise UnreachableError(
-                    f"What was written to {self._topic!r} does not appear within {MIRROR_SECONDS:.0f} s."
+                    f"What was written to {self._topic!r} did not become visible within {MIRROR_SECONDS:.0f} s."
                 )
             time.sleep(VISIBLE_SECONDS)
 
     def _write(self, authority: TopicGenerations, topic: str) -> int:
-        name = {"transactional.id": f"{self._topic}.mirror", "transaction.timeout.ms": 10_000}
-        producer = Producer({**self._properties, **OURS, **name}, logger=CLIENT_LOG)
-        producer.init_transactions(MIRROR_SECONDS)
+        producer = FencedProducer(
+            self._properties,
+            f"{self._topic}.mirror",
+            defaults=NO_PROPERTIES,
+            overrides={"transaction.timeout.ms": 10_000},
+            timeouts=MIRROR_TIMEOUTS,
+        )
         state = authority.read(topic)
         if state is None:
             return 0
-        producer.begin_transaction()
-        producer.produce(self._topic, encode(state), topic, partition=0)
-        producer.commit_transaction(MIRROR_SECONDS)
+        producer.begin()
+        producer.client.produce(self._topic, encode(state), topic, partition=0)
+        producer.commit()
         return state.epoch
 
     def close(self) -> None:
-        """Ends the reader; may be called twice."""
+        """Closes the reader; may be called twice."""
         self._reader.close()
 
 
 class MirrorReader:
-    """What the mirror says. Nothing is connected before the first question; any thread may ask."""
+    """Reads the mirror; thread-safe. Connects with the first read."""
 
     def __init__(
         self, properties: Mapping[str, object], topic: str = TOPIC, *, answer_seconds: float = MIRROR_SECONDS
@@ -177,7 +184,7 @@ class MirrorReader:
         self._next_offset = 0
 
     def read_all(self) -> Sequence[TopicState]:
-        """All states, none where no topic was ever switched. Raises `TransientError` without an answer."""
+        """All states; none if no topic was ever switched. Raises `TransientError` if there is no answer."""
         with self._lock:
             try:
                 self._read_on()
@@ -186,7 +193,7 @@ class MirrorReader:
             return list(self._states.values())
 
     def close(self) -> None:
-        """Ends the connection; may be called twice."""
+        """Closes the connection; may be called twice."""
         with self._lock:
             if self._consumer is not None:
                 self._consumer.close()
@@ -202,7 +209,7 @@ class MirrorReader:
         if end <= self._next_offset:
             return
         self._consumer.assign([TopicPartition(self._topic, 0, self._next_offset)])
-        for message in self._until_the_end(self._consumer):
+        for message in self._read_to_end(self._consumer):
             self._note(message)
         self._next_offset = end
 
@@ -214,7 +221,7 @@ class MirrorReader:
             raise KafkaException(found.error)
         return False
 
-    def _until_the_end(self, consumer: Consumer) -> Sequence[Message]:
+    def _read_to_end(self, consumer: Consumer) -> Sequence[Message]:
         messages: list[Message] = []
         for _ in range(round(self._answer_seconds / STEP_SECONDS)):
             for message in consumer.consume(1000, STEP_SECONDS):

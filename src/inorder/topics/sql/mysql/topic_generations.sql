@@ -9,6 +9,6 @@ CREATE TABLE IF NOT EXISTS inorder_topic (
 ) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- name: insert
--- The first switch of a topic; whoever comes second changes nothing.
+-- The first switch of a topic; a second one changes nothing.
 INSERT IGNORE INTO inorder_topic (topic, epoch, phase, generation, state)
 VALUES (%(topic)s, %(epoch)s, %(phase)s, %(generation)s, %(state)s);

@@ -9,7 +9,7 @@ CREATE TABLE IF NOT EXISTS inorder_topic (
 );
 
 -- name: insert
--- The first switch of a topic; whoever comes second changes nothing.
+-- The first switch of a topic; a second one changes nothing.
 INSERT INTO inorder_topic (topic, epoch, phase, generation, state)
 VALUES (%(topic)s, %(epoch)s, %(phase)s, %(generation)s, %(state)s)
 ON CONFLICT (topic) DO NOTHING;
