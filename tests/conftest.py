@@ -1,6 +1,6 @@
-"""The servers of the test session, each started when a test first asks for it and stopped at the end.
+"""Fixtures for the whole session: servers start when a test first requests them and stop at the end.
 
-A server that cannot start is an error of the test that needs it, never a skip.
+A server that cannot start is an error of each test that needs it, never a skip.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]  
 
 from inorder.embedded import Cassandra, Kafka, MariaDB, Postgres, Redis
 from inorder.embedded.folders import RunFolder
-from tests import selection as selection  # it registers the profile of Hypothesis, which is looked up next
+from tests import selection as selection  # registers the Hypothesis profile, which pytest looks up next
 from tests.shared_servers import LentServers, OwnServers, Servers
 
 T = TypeVar("T")
@@ -29,26 +29,25 @@ ROOT = Path(__file__).parent.parent
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A worker borrows its servers from the process that was started."""
+    """A worker of xdist uses the servers of the main process."""
     address = getattr(config, "workerinput", {}).get("servers")
     config.stash[SERVERS] = LentServers(address) if address else OwnServers()
 
 
 def pytest_configure_node(node: Any) -> None:
-    """Tells a worker of xdist where the servers are."""
+    """Passes the address of the servers to a worker of xdist."""
     node.workerinput["servers"] = node.config.stash[SERVERS].serve()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """The end of the session is the end of its servers."""
     if isinstance(servers := config.stash.get(SERVERS, None), OwnServers):
         servers.close()
 
 
 class SparkTogether(LoadFileScheduling):  # type: ignore[misc]  # and so has none
-    """Gives every file to one worker, and all that starts Spark to the same one.
+    """Runs each file on one worker, and all files that start Spark on the same one.
 
-    A JVM, its Python workers and the planning of a first batch want both cores; two at once take minutes each.
+    A JVM, its Python workers and the planning of the first batch need both cores; two at once take minutes each.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -63,27 +62,27 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SparkTogethe
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
-    """Puts what starts Spark first, behind whoever shuffles: it takes the longest."""
+    """Sorts files that start Spark to the front, after the random shuffle: they take the longest."""
     yield
     items.sort(key=lambda item: starts_spark(item.nodeid.partition("::")[0]), reverse=True)
 
 
 @cache
 def starts_spark(file: str) -> bool:
-    """Whether tests of a file have a Spark of their own, or run a command that has one: it asks for it or is marked."""
+    """Whether tests of a file start Spark, or run a command that does: they use the fixture or have the marker."""
     text = (ROOT / file).read_text("utf-8")
     return "pytest.mark.spark" in text or "spark: SparkSession" in text
 
 
 class Eventually(Protocol):
-    """Polls a condition until it is truthy and returns its value; fails the test when the time is over."""
+    """Polls a condition until it is truthy and returns its value; fails the test after the timeout."""
 
     def __call__(self, condition: Callable[[], T], timeout: float = 60) -> T: ...
 
 
 @pytest.fixture(scope="session")
 def eventually() -> Eventually:
-    """The one waiting function of our tests."""
+    """The only way in which tests wait."""
 
     def wait_until(condition: Callable[[], T], timeout: float = 60) -> T:
         deadline = time.monotonic() + timeout
@@ -100,13 +99,13 @@ def eventually() -> Eventually:
 
 @pytest.fixture
 def unique() -> str:
-    """A short lowercase name nobody else uses, for topics, groups and databases."""
+    """A short lowercase name that is unique, for topics, groups and databases."""
     return f"t{uuid.uuid4().hex[:10]}"
 
 
 @pytest.fixture(scope="session")
 def servers_folder() -> Iterator[Path]:
-    """Where servers of one worker alone keep data and logs; what a killed session leaves, the next one removes."""
+    """The folder for servers of a single worker; the next session removes what a killed one leaves."""
     run = RunFolder.fresh()
     yield run.path
     run.close()
@@ -150,7 +149,7 @@ def cassandra(servers: Servers) -> Cassandra:
 
 @pytest.fixture
 def postgres_url(postgres: Postgres, unique: str) -> Iterator[str]:
-    """A fresh, empty PostgreSQL database, dropped after the test with whoever is still connected."""
+    """A fresh, empty PostgreSQL database, dropped after the test together with its open connections."""
     yield postgres.create_database(unique)
     postgres.drop_database(unique)
 

@@ -1,7 +1,7 @@
-"""Which of many cases run with `make test`, and which only with `make test-all`.
+"""Selects which of many similar cases run with `make test`, and which only with `make test-all`.
 
-A suite that holds for every database and every layout shows with a few combinations that it holds at all, and needs
-the rest to find the one that differs. `make test` runs the few, `make test-all` the rest: the marker `full`.
+For a suite over every database and every layout, a few combinations show that a guarantee holds; the rest find the
+combination that differs. `make test` runs the few, `make test-all` the rest, which have the marker `full`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ settings.register_profile(FAST, max_examples=FEW_EXAMPLES)
 
 
 def few(cases: Iterable[Any], *kept: object) -> list[Any]:
-    """Parameters for a fixture or a test: those named run with `make test`, the others only with `make test-all`."""
+    """Parameters for a fixture or a test: those in `kept` run with `make test`, others only with `make test-all`."""
     found = list(cases)
     if unknown := [case for case in kept if case not in found]:
         raise ValueError(f"There are no such cases: {unknown}. There are: {found}.")
@@ -27,6 +27,6 @@ def few(cases: Iterable[Any], *kept: object) -> list[Any]:
 
 
 def examples(count: int) -> settings:
-    """So many examples of a property, or the few of the profile `fast`, which `make test` runs with."""
+    """Settings with `count` examples of a property, or the few of the profile `fast`, which `make test` uses."""
     is_fast = settings.get_current_profile_name() == FAST
     return settings(max_examples=min(count, FEW_EXAMPLES) if is_fast else count, deadline=None)

@@ -1,13 +1,13 @@
 """One server of each kind for all workers of a test session.
 
-The process that was started as `pytest` has the servers: it starts each when it is first asked for one, and stops all
-when it ends. Workers of xdist ask it over a socket and get the port.
+The main pytest process owns the servers: it starts each on the first request and stops all when it ends. Workers of
+xdist request a server over a socket and get its port.
 
-- Authoritative: the process that was started. It outlives every worker, so a worker that ends early or crashes takes
-  no server away from the others; and when it is killed itself, the guardians stop the servers.
-- A server object of a worker only knows where the server is. It cannot stop or kill it: a test that does so, or that
-  changes settings of a whole server or counts what all its clients do, has a server of its own.
-- A server that cannot start is an error of every test that asks for it.
+- Authority: the main process. It outlives every worker, so a worker that ends early or crashes stops no server of the
+  others; when the main process is killed itself, the guardians stop the servers.
+- A server object of a worker only knows the address of the server. It cannot stop or kill it: a test that does so, or
+  that changes settings of a whole server or counts requests of all clients, starts its own server.
+- A server that cannot start is an error of every test that requests it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from inorder.embedded.server import Server
 
 S = TypeVar("S", bound=Server)
 
-# A start that fails does so for every test of the session, so that even a very busy machine gets its time.
+# A failed start fails every test of the session that needs the server, so even a very busy machine gets enough time.
 _START_SECONDS = 180
-# Without fsync, since no test pulls the plug of the machine.
+# Without fsync, since no test simulates a power failure.
 KINDS: Mapping[type[Server], Mapping[str, Any]] = {
     Postgres: {"durable": False},
     Kafka: {},
@@ -47,14 +47,14 @@ class Servers(Protocol):
 
 @dataclass
 class _Started:
-    """One server, and what came of starting it."""
+    """One server, or the error of its start."""
 
     server: Server | None = None
     error: Exception | None = None
 
 
 class OwnServers:
-    """The servers of this process; `serve` lends them to others."""
+    """The servers of this process; `serve` makes them available to workers."""
 
     def __init__(self) -> None:
         self._run: RunFolder | None = None
@@ -64,7 +64,7 @@ class OwnServers:
         self._started: dict[str, _Started] = {}
 
     def get(self, kind: type[S]) -> S:
-        """Starts it when it is asked for the first time; a start that failed is not tried again."""
+        """Starts it on the first request; a failed start is not retried."""
         with self._locks[kind.name]:
             if kind.name not in self._started:
                 self._started[kind.name] = self._start(kind)
@@ -77,19 +77,19 @@ class OwnServers:
         server = kind(self.folder() / kind.name, start_seconds=_START_SECONDS, **KINDS[kind])
         try:
             server.start()
-        except Exception as error:  # noqa: BLE001 - raised for each test that asks for the server
+        except Exception as error:  # noqa: BLE001 - raised for each test that requests the server
             return _Started(error=error)
         return _Started(server)
 
     def folder(self) -> Path:
-        """Where data and logs are; what a killed session leaves, the next one removes."""
+        """The folder of data and logs; the next session removes what a killed one leaves."""
         with self._guard:
             if self._run is None:
                 self._run = RunFolder.fresh()
             return self._run.path
 
     def serve(self) -> str:
-        """The address under which workers reach this process."""
+        """Listens for workers and returns the address."""
         with self._guard:
             if self._listener is None:
                 self._listener = Listener(family="AF_UNIX", backlog=16)
@@ -109,11 +109,11 @@ class OwnServers:
             try:
                 server = self.get(_BY_NAME[connection.recv()])
                 connection.send((str(server.folder), server.port))
-            except Exception as error:  # noqa: BLE001 - told to the worker that asked
+            except Exception as error:  # noqa: BLE001 - sent to the worker that requested it
                 connection.send(f"{type(error).__name__}: {error}")
 
     def close(self) -> None:
-        """Stops all servers at once and gives the folder back."""
+        """Stops all servers at once and removes the folder."""
         if self._listener is not None:
             self._listener.close()
         stopping = [threading.Thread(target=found.server.stop) for found in self._started.values() if found.server]
@@ -132,12 +132,12 @@ class LentServers:
         self._address = address
 
     def get(self, kind: type[S]) -> S:
-        """Asks for it and waits until it runs."""
+        """Requests it and waits until it runs."""
         with Client(self._address, family="AF_UNIX") as connection:
             connection.send(kind.name)
             answer = connection.recv()
         if isinstance(answer, str):
-            raise RuntimeError(f"{kind.title} is not there: {answer}")
+            raise RuntimeError(f"{kind.title} did not start: {answer}")
         folder, port = answer
         server = kind(folder, **KINDS[kind])
         server._port = port  # as if it had been started here

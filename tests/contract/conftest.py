@@ -1,4 +1,4 @@
-"""The databases that every contract holds for."""
+"""Databases for the contract suites, one of each dialect."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def database_of() -> Iterator[DatabaseOf]:
 
 @pytest.fixture
 def databases(database_url: str, database_of: DatabaseOf) -> Databases:
-    """Opens the database as often as a test has instances."""
+    """Opens one connection for each instance in a test."""
     return lambda: database_of(database_url)
 
 
 @pytest.fixture
 def database(databases: Databases) -> Database:
-    """One instance's view of it."""
+    """The connection of one instance."""
     return databases()

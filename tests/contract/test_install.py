@@ -11,7 +11,7 @@ import pytest
 import inorder
 from inorder.database.database import open_database
 from inorder.operate.schema import install_schema
-from inorder.relay.stores.exceeded import Filter, SqlExceededStore
+from inorder.relay.stores.exceeded import ExceededFilter, SqlExceededStore
 from inorder.relay.stores.ports import Setup
 from inorder.relay.stores.registry import SqlRegistry
 from inorder.relay.stores.sql_lease import SqlLease
@@ -28,7 +28,7 @@ def lease(url: str, number: int) -> None:
 def exceeded(url: str, number: int) -> None:
     store = SqlExceededStore(open_database(url, "test"), "outbox")
     assert store.parked() == {}
-    assert store.rows(Filter()) == []
+    assert store.rows(ExceededFilter()) == []
     store.close()
 
 

@@ -14,7 +14,7 @@ from inorder.topics.generations import Target, TopicGenerations, TopicState
 
 @dataclass
 class MemoryBroker:
-    """What is committed, the newest epoch of the one shard that writes, and the topics that nobody can write to."""
+    """What is committed, the newest epoch of the one shard that writes, and the unavailable topics."""
 
     records: list[OutboxRow] = field(default_factory=list)
     marker: bytes | None = None
@@ -34,7 +34,7 @@ class MemoryBroker:
         return Delivered()
 
     def take(self, rows: Sequence[OutboxRow]) -> Delivery:
-        """Makes rows visible, whoever sends them; those of an unavailable topic stay behind."""
+        """Makes rows visible for any sender, except those of an unavailable topic."""
         with self.lock:
             arrived = [row for row in rows if row.topic not in self.unavailable]
             self.records.extend(arrived)
@@ -68,7 +68,7 @@ class MemoryShardLog:
         self._epoch = 0
 
     def take_over(self) -> bytes | None:
-        """Fences whoever was there."""
+        """Fences the earlier owner."""
         self._epoch, marker = self._broker.fence()
         return marker
 
@@ -84,14 +84,14 @@ class MemoryShardLog:
 
 
 class MemoryUnfencedLog:
-    """One of perhaps many producers that nobody stops; it keeps no marker."""
+    """One of perhaps many producers without a fence; it keeps no marker."""
 
     def __init__(self, broker: MemoryBroker) -> None:
         self._broker = broker
         self._is_owner = False
 
     def take_over(self) -> bytes | None:
-        """Stops nobody."""
+        """Fences nothing."""
         self._is_owner = True
         return None
 

@@ -1,4 +1,4 @@
-"""An outbox table in memory, for simulations; the same contract suite checks it and the databases' stores."""
+"""The relay's stores in memory: outbox, exceeded rows, registry, membership; they pass the contract suites."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from uuid import UUID
 from inorder.model.errors import ConfigurationError
 from inorder.model.outbox_row import OutboxRow
 from inorder.model.partitioning import Shard, shard_of
-from inorder.relay.leadership.share import Standing
+from inorder.relay.leadership.share import MemberRank
 from inorder.relay.stores.ports import LAST_ID, OTHERS_WINDOW, Exceeding, Key, Page, Registration, Scan, Setup
 
 _WHOLE = Shard()
@@ -35,7 +35,7 @@ class _Table:
 
 
 class MemoryOutbox:
-    """Rows that appear when their transaction ends, with ids that were given out before."""
+    """Rows that appear when their transaction ends, with ids that were assigned before."""
 
     def __init__(self, shard: Shard = _WHOLE, *, beside: MemoryOutbox | None = None) -> None:
         """A store of a new table, or of the one that `beside` has."""
@@ -52,7 +52,7 @@ class MemoryOutbox:
             return row.id
 
     def end(self, transaction: str, *, commit: bool = True) -> None:
-        """Shows the rows of a transaction to everybody, or drops them."""
+        """Commits a transaction, or rolls it back."""
         with self._changed:
             rows = self._table.open.pop(transaction, [])
             if commit:
@@ -60,7 +60,6 @@ class MemoryOutbox:
             self._changed.notify_all()
 
     def count(self) -> int:
-        """How many rows are visible."""
         with self._changed:
             return len(self._table.rows)
 
@@ -75,31 +74,26 @@ class MemoryOutbox:
             return self._walk(scan, limit) if scan.walk else self._read_on(scan, limit)
 
     def holders(self) -> frozenset[str]:
-        """The open transactions."""
         with self._changed:
             return frozenset(self._table.open)
 
     def purge(self, ids: Sequence[int]) -> int:
-        """Deletes by id."""
         with self._changed:
             found = [id for id in ids if self._table.remove(id) is not None]
             self._changed.notify_all()
             return len(found)
 
     def mark(self, leader_id: UUID, limit: int, *, above: int = 0) -> list[OutboxRow]:
-        """Claims what is not ours yet."""
         with self._changed:
             ids = sorted(id for id in self._table.rows if id > above)
             free = (id for id in ids if self._table.marks.get(id) != leader_id)
             return self._marked(leader_id, [id for id in free if self._is_mine(id)][:limit])
 
     def mark_again(self, leader_id: UUID, ids: Sequence[int]) -> list[OutboxRow]:
-        """Claims by id."""
         with self._changed:
             return self._marked(leader_id, sorted(id for id in ids if id in self._table.rows))
 
     def reset(self, leader_id: UUID) -> int:
-        """Takes a leader's mark off."""
         with self._changed:
             found = [id for id, mark in self._table.marks.items() if mark == leader_id]
             for id in found:
@@ -118,11 +112,9 @@ class MemoryOutbox:
             self._changed.notify_all()
 
     def begin_sleep(self) -> bool:
-        """Always possible."""
         return True
 
     def wait(self, seconds: float) -> bool:
-        """Until a transaction ends."""
         with self._changed:
             return self._changed.wait(seconds)
 
@@ -161,9 +153,6 @@ class MemoryOutbox:
         return [self._table.rows[id] for id in ids]
 
 
-# The exceeded store in memory, beside an outbox in memory; those of the databases pass the same contract suite.
-
-
 class MemoryExceeded:
     """Rows that left the outbox, and the keys that wait for them."""
 
@@ -178,7 +167,6 @@ class MemoryExceeded:
             self.rows[row.id] = (row, exceeding)
 
     def parked(self) -> dict[Key, tuple[int, ...]]:
-        """Keys of the rows that park."""
         found: dict[Key, tuple[int, ...]] = {}
         for id, (row, exceeding) in sorted(self.rows.items()):
             if exceeding.parks and row.key is not None:
@@ -187,18 +175,13 @@ class MemoryExceeded:
         return found
 
     def retry(self, id: int) -> None:
-        """Puts a row back in its old place."""
         self._outbox.put_back(self.rows.pop(id)[0])
 
     def discard(self, id: int) -> None:
-        """Gives a row up."""
         del self.rows[id]
 
     def close(self) -> None:
         """Nothing to close."""
-
-
-# The registration of a relay in memory, for simulations; the databases' pass the same contract suite.
 
 
 class MemoryRegistry:
@@ -210,18 +193,15 @@ class MemoryRegistry:
         self._found: Registration | None = None
 
     def register(self, wanted: Setup) -> Registration:
-        """Registers the first that asks."""
         with self._lock:
             if self._found is None:
                 self._found = Registration(self._outbox, wanted.group, wanted.strategy, wanted.shards, 1)
             return self._found
 
     def read(self) -> Registration | None:
-        """What is registered."""
         return self._found
 
     def begin_change(self, wanted: Setup) -> Registration:
-        """Notes the target."""
         with self._lock:
             found = self._required()
             if found.target is None:
@@ -250,9 +230,6 @@ class MemoryRegistry:
         return self._found
 
 
-# Memberships of one process, held to what those of the databases do.
-
-
 @dataclass
 class MemoryGroup:
     """Who is alive until when, by one clock."""
@@ -270,15 +247,13 @@ class MemoryMembership:
         self._instance = instance
         self._seconds = seconds
 
-    def beat(self) -> Standing:
-        """Known for `seconds` from now."""
+    def beat(self) -> MemberRank:
         with self._group.lock:
             now = self._group.clock()
             self._group.known_until[self._instance] = now + self._seconds
             alive = [name for name, until in self._group.known_until.items() if until > now]
-        return Standing(len(alive), sum(name < self._instance for name in alive))
+        return MemberRank(len(alive), sum(name < self._instance for name in alive))
 
     def leave(self) -> None:
-        """Forgotten at once."""
         with self._group.lock:
             self._group.known_until.pop(self._instance, None)

@@ -31,18 +31,17 @@ class MemoryPollingTables:
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def retry(self, id: int) -> None:
-        """As a person does: the event is missing again, as if it had never been tried."""
+        """As an operator does: the event is missing again, as if it had never been tried."""
         with self.lock:
             del self.exceeded[id]
             self.missing[id] = MissingEvent(id, missed_at=self.now())
 
     def discard(self, id: int) -> None:
-        """As a person does: the event is given up."""
+        """As an operator does: the event is given up."""
         with self.lock:
             del self.exceeded[id]
 
     def rows(self, above: int = -LAST_ID) -> list[OutboxRow]:
-        """Visible rows by id."""
         return self.outbox.read(Scan(above=above), LAST_ID).rows
 
 
@@ -56,16 +55,13 @@ class MemoryPollingStore:
         """All columns are there."""
 
     def offset(self) -> int:
-        """The one row."""
         return self._tables.offset
 
     def missing(self, above: int, limit: int) -> list[MissingEvent]:
-        """By id."""
         with self._tables.lock:
             return [event for id, event in sorted(self._tables.missing.items()) if id > above][:limit]
 
     def parked(self) -> dict[Key, tuple[int, ...]]:
-        """Joined with the rows."""
         with self._tables.lock:
             found: dict[Key, tuple[int, ...]] = {}
             for row in self._tables.rows():
@@ -74,10 +70,7 @@ class MemoryPollingStore:
             return found
 
     def settle(self, settlement: Settlement) -> None:
-        """All under the lock, or nothing."""
         with self._tables.lock:
-            if self._tables.offset == settlement.to_offset != settlement.from_offset:
-                return
             if self._tables.offset == settlement.to_offset != settlement.from_offset:
                 return
             if self._tables.offset != settlement.from_offset:
@@ -93,7 +86,6 @@ class MemoryPollingStore:
                     self._tables.exceeded[id] = (event, reason)
 
     def state(self) -> PollingState:
-        """Counted."""
         with self._tables.lock:
             rows, missing = self._tables.rows(), self._tables.missing
             return PollingState(

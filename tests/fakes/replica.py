@@ -232,7 +232,7 @@ Change = Callable[[list[StoredRow]], list[StoredRow]]
 
 
 class MemoryJournalRows:
-    """A `JournalRows`; `heads` and `changes` are what somebody has done to the store by hand."""
+    """A `JournalRows`; `heads` and `changes` are changes of the store by hand."""
 
     def __init__(self, store: MemoryReplica) -> None:
         self.heads: dict[Key, JournalHead | None] = {}

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from inorder.model.errors import FencedError
 from inorder.model.outbox_row import OutboxRow
-from inorder.relay.stores.ports import Exceeding, Key, TopicState
+from inorder.relay.stores.ports import Exceeding, Key, TopicBacklog
 
 
 @dataclass
@@ -22,13 +22,12 @@ class MemoryTopicTables:
     rows: dict[int, OutboxRow] = field(default_factory=dict)
     written: dict[int, float] = field(default_factory=dict)
     sessions: dict[int, UUID] = field(default_factory=dict)
-    locks: dict[str, TopicState] = field(default_factory=dict)
+    locks: dict[str, TopicBacklog] = field(default_factory=dict)
     exceeded: dict[int, tuple[OutboxRow, Exceeding]] = field(default_factory=dict)
     changed: threading.Condition = field(default_factory=threading.Condition)
     last_id: int = 0
 
     def insert(self, topic: str, key: bytes | None, value: bytes | None, *, flaw: str = "") -> int:
-        """Commits one message."""
         with self.changed:
             self.last_id += 1
             self.rows[self.last_id] = OutboxRow(self.last_id, topic, key, value, (), None, None, flaw)
@@ -58,11 +57,9 @@ class MemoryTopicTables:
             self.rows[id] = self.exceeded.pop(id)[0]
 
     def begin_sleep(self) -> bool:
-        """Always possible."""
         return True
 
     def wait(self, seconds: float) -> bool:
-        """Until a message comes."""
         with self.changed:
             return self.changed.wait(seconds)
 
@@ -73,7 +70,6 @@ class MemoryTopicTables:
         """Nothing to close."""
 
     def moment(self) -> datetime:
-        """Now, by the clock of the database."""
         return datetime.fromtimestamp(self.clock(), UTC)
 
 
@@ -88,14 +84,13 @@ class MemoryTopicStore:
         """All columns are there."""
 
     def topics(self) -> list[str]:
-        """By name."""
         with self._tables.changed:
             return sorted({row.topic for row in self._tables.rows.values()})
 
     def lock(self, topic: str, worker: UUID) -> bool:
         """One look and one write under the lock."""
         with self._tables.changed:
-            row = self._tables.locks.setdefault(topic, TopicState(topic))
+            row = self._tables.locks.setdefault(topic, TopicBacklog(topic))
             is_free = row.locked_by is None and not row.error
             if not (is_free or row.locked_by == str(worker) or self._is_stale(row)):
                 return False
@@ -103,14 +98,12 @@ class MemoryTopicStore:
             return True
 
     def read(self, topic: str, limit: int) -> list[OutboxRow]:
-        """By id."""
         with self._tables.changed:
             parked = self._tables.parked()
             found = (row for _, row in sorted(self._tables.rows.items()) if row.topic == topic)
             return [row for row in found if row.key is None or (topic, row.key) not in parked][:limit]
 
     def stamp(self, topic: str, worker: UUID, session: UUID, ids: Sequence[int]) -> int:
-        """All at once."""
         with self._tables.changed:
             self._require(topic, worker)
             found = [id for id in ids if id in self._tables.rows and self._tables.rows[id].topic == topic]
@@ -118,14 +111,12 @@ class MemoryTopicStore:
             return len(found)
 
     def delete(self, topic: str, worker: UUID, session: UUID, ids: Sequence[int], group_size: int) -> int:
-        """Group by group."""
         return sum(
             self._delete(topic, worker, session, ids[start : start + group_size])
             for start in range(0, len(ids), group_size)
         )
 
     def heartbeat(self, topic: str, worker: UUID) -> bool:
-        """Only while the row names us."""
         with self._tables.changed:
             row = self._ours(topic, worker)
             if row is not None:
@@ -133,7 +124,6 @@ class MemoryTopicStore:
             return row is not None
 
     def unlock(self, topic: str, worker: UUID) -> None:
-        """Sent to the end."""
         with self._tables.changed:
             row = self._ours(topic, worker)
             if row is not None:
@@ -141,7 +131,6 @@ class MemoryTopicStore:
                 self._write(row, locked_by=None, locked_at=None, error=False, retries=0, last_processed_at=done)
 
     def fail(self, topic: str, worker: UUID) -> None:
-        """It rests."""
         with self._tables.changed:
             row = self._ours(topic, worker)
             if row is not None:
@@ -149,17 +138,15 @@ class MemoryTopicStore:
                 self._write(row, locked_by=None, locked_at=now, error=True, retries=row.retries + 1)
 
     def touch_empty(self, except_topics: Collection[str]) -> None:
-        """Those that nobody has."""
         with self._tables.changed:
             for row in list(self._tables.locks.values()):
                 if row.locked_by is None and row.topic not in except_topics:
                     self._write(row, last_processed_at=self._tables.moment())
 
-    def pending(self) -> list[TopicState]:
-        """By name."""
+    def pending(self) -> list[TopicBacklog]:
         with self._tables.changed:
             names = sorted({*self.topics(), *self._tables.locks})
-            return [self._pending(self._tables.locks.get(name, TopicState(name))) for name in names]
+            return [self._pending(self._tables.locks.get(name, TopicBacklog(name))) for name in names]
 
     def close(self) -> None:
         """Nothing to close."""
@@ -172,13 +159,13 @@ class MemoryTopicStore:
                 del self._tables.rows[id]
             return len(found)
 
-    def _pending(self, row: TopicState) -> TopicState:
+    def _pending(self, row: TopicBacklog) -> TopicBacklog:
         ids = [id for id, found in self._tables.rows.items() if found.topic == row.topic]
         times = [self._tables.written[id] for id in ids]
         oldest = datetime.fromtimestamp(min(times), UTC) if times else None
         return replace(row, messages=len(ids), oldest=oldest)
 
-    def _ours(self, topic: str, worker: UUID) -> TopicState | None:
+    def _ours(self, topic: str, worker: UUID) -> TopicBacklog | None:
         row = self._tables.locks.get(topic)
         return row if row is not None and row.locked_by == str(worker) else None
 
@@ -186,10 +173,10 @@ class MemoryTopicStore:
         if not self.heartbeat(topic, worker):
             raise FencedError(f"The lock of topic {topic!r} was taken from worker {worker}.")
 
-    def _is_stale(self, row: TopicState) -> bool:
+    def _is_stale(self, row: TopicBacklog) -> bool:
         if row.locked_at is None:
             return False
         return row.locked_at.timestamp() < self._tables.clock() - self._stale_seconds
 
-    def _write(self, row: TopicState, **changes: object) -> None:
+    def _write(self, row: TopicBacklog, **changes: object) -> None:
         self._tables.locks[row.topic] = replace(row, **changes)  # type: ignore[arg-type]  # fields of TopicState

@@ -1,6 +1,6 @@
-"""A topic of journals that nobody has replicated for a day, and what it says about each of them.
+"""A topic of journals without a day of replication, and the expected state of each journal.
 
-The model keeps a few numbers a journal, so that a million actions fit into a test.
+The model keeps a few numbers per journal, so that a million actions fit into a test.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PAYLOAD = "x" * 60
 
 @dataclass(slots=True)
 class Told:
-    """What the topic tells of one journal; places are (seq_nr, offset), one after the other in one array."""
+    """The state of one journal by the topic; places are (seq_nr, offset), consecutive in one array."""
 
     pointer: int | None = None
     is_begun: bool = False
@@ -68,7 +68,7 @@ class Told:
 
 @dataclass(slots=True)
 class Backlog:
-    """Writes so many actions to a topic, and knows what they come to."""
+    """Writes actions to a topic and models their result."""
 
     properties: Mapping[str, Any]
     topic: str
@@ -76,12 +76,12 @@ class Backlog:
     seed: int = 1
     told: dict[str, Told] = field(default_factory=dict)
     ever: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
-    """Of the sampled journals: the events that ever counted."""
+    """Of the sampled journals: all events that were ever valid."""
     sampled: tuple[str, ...] = ()
     _ends: Counter[int] = field(default_factory=Counter)
 
     def write(self, sample: int) -> None:
-        """Fills the topic; of some journals, and of all hot ones, everything is remembered."""
+        """Fills the topic; records everything for some journals, and for all hot ones."""
         ensure_topic(self.properties, self.topic, PARTITIONS)
         chance, journals = Random(self.seed), max(1, self.actions // ACTIONS_A_JOURNAL)
         self.sampled = (*HOT, *(f"id-{number}" for number in chance.sample(range(journals), min(sample, journals))))
@@ -92,7 +92,7 @@ class Backlog:
         assert producer.flush(60) == 0
 
     def expectations(self) -> dict[str, Any]:
-        """Of each sampled journal where it ends, its events, and those that it ever had."""
+        """For each sampled journal its end, its events, and all events that it ever had."""
         return {
             id: {"pointer": self.of(id).pointer, "events": self.of(id).events(), "ever": self.ever[id]}
             for id in self.sampled
@@ -117,7 +117,7 @@ class Backlog:
             case dice if dice < 0.85:
                 return self._append(chance, told, key, offset, now)
             case dice if dice < 0.93:
-                # Hot journals stay long; others may be told to delete more than there is.
+                # Hot journals stay long; others may delete more than they have.
                 to = chance.randint(1, max(1, told.end // 10) if id in HOT else told.end + 2)
                 told.delete(to)
                 action = Delete(to, *SENDER)

@@ -1,6 +1,6 @@
-"""A process that reads a backlog, compares it with what it should be, and prints what that took.
+"""A process that reads a backlog, compares it with the model, and prints time and memory.
 
-`read` asks for pointer and events of some journals, `subscribe` follows the whole topic.
+`read` reads pointer and events of some journals, `subscribe` follows the whole topic.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Expected = dict[str, Any]
 
 
 def memory(name: str, process: int | str = "self") -> int:
-    """`VmRSS`: what a process has now; `VmHWM`: the most that it ever had; in bytes."""
+    """`VmRSS`: current memory of a process; `VmHWM`: its peak; in bytes."""
     for line in Path(f"/proc/{process}/status").read_text().splitlines():
         if line.startswith(name):
             return int(line.split()[1]) * KILOBYTE
@@ -31,7 +31,7 @@ def memory(name: str, process: int | str = "self") -> int:
 
 
 def read(journals: inorder.Journals, topic: str, expected: Expected) -> dict[str, float]:
-    """Every journal is as it should be; how long the reads took."""
+    """Checks that every journal equals the model; returns how long the reads took."""
     took: list[float] = []
     for id, model in expected.items():
         journal, began = journals.journal(Key(id, topic)), time.monotonic()
@@ -46,7 +46,7 @@ def read(journals: inorder.Journals, topic: str, expected: Expected) -> dict[str
 
 
 def subscribe(journals: inorder.Journals, topic: str, expected: Expected) -> dict[str, float]:
-    """All that is left comes, nothing that never counted, each event once and in order."""
+    """Checks that all remaining events arrive, no invalid one, each once and in order."""
     seen: dict[str, list[list[int]]] = {id: [] for id in expected}
     events, began, last = 0, time.monotonic(), 0.0
     for each in journals.subscribe(topic, idle_seconds=IDLE_SECONDS):
@@ -71,7 +71,7 @@ ORDERS: dict[str, Callable[[inorder.Journals, str, Expected], dict[str, float]]]
 def main(order: str, settings: dict[str, dict[str, object]], topic: str, small: str, expectations: str) -> None:
     expected = json.loads(Path(expectations).read_text())
     with inorder.Journals(inorder.Settings.load(None, **settings)) as journals:
-        # What the code itself takes is paid for by a topic of one record.
+        # A topic of one record measures the memory of the code itself.
         list(journals.journal(Key("small", small)).read())
         gc.collect()
         before = memory("VmRSS")

@@ -1,4 +1,4 @@
-"""A process that brings the store up to the end of a topic as a resident task does, and prints what that took."""
+"""A process that replicates a topic to its end as a resident task does, and prints time and memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def main(bootstrap: str, url: str, topic: str) -> None:
                 for outcome in caught_up(source, worker, topic):
                     read += outcome.read - outcome.replayed
             except TransientError:
-                continue  # as the engine does: again from the pointers
+                continue  # as the engine does: restart from the pointers
             break
     took = {"records": read, "seconds": time.monotonic() - began, "grown": memory("VmHWM") - before}
     sys.stdout.write(json.dumps(took))
@@ -38,7 +38,7 @@ def caught_up(source: KafkaSource, worker: SliceWorker, topic: str) -> Iterator[
     places = [(topic, number) for number in range(source.partitions(topic) or 0)]
     starts = {place: pointers[place[1]].next_offset if place[1] in pointers else None for place in places}
     left = set(places)
-    with closing(source.open(starts, headers=True, tells_ends=True)) as reader:
+    with closing(source.open(starts, headers=True, reports_ends=True)) as reader:
         while left:
             slices, ended = reader.read(SLICE_RECORDS, 1.0)
             for batch in slices:

@@ -1,4 +1,4 @@
-"""The whole path under a load that goes on while its parts are killed."""
+"""The whole path under continuous load while its processes are killed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ QUIET_SECONDS = 0.5
 
 @dataclass
 class Ordeal:
-    """One path, its writers' ledger, and a history of what was done to it."""
+    """One path, its writers' ledger, and the history of faults."""
 
     path: DemoPath
     seed: int
@@ -43,7 +43,7 @@ class Ordeal:
 
     @contextmanager
     def load(self) -> Iterator[None]:
-        """Writers at work for as long as the block lasts."""
+        """Runs the writers for the duration of the block."""
         stop = threading.Event()
         with ThreadPoolExecutor(1) as pool:
             writing = pool.submit(self._write_rounds, stop)
@@ -54,11 +54,11 @@ class Ordeal:
             writing.result()
 
     def kill_at_random(self, times: int) -> None:
-        """Kills relay and pipeline in turn at moments that the seed decides, and starts each again at once."""
+        """Kills relay and pipeline in turn at moments chosen by the seed, and restarts each at once."""
         chance = random.Random(self.seed)
         for number in range(times):
             service = self.path.pipeline if number % 2 else self.path.relay
-            # A pipeline needs seconds to start: most kills wait until it works, some hit it while it starts.
+            # A pipeline needs seconds to start: most kills wait until it applies records, some hit it while it starts.
             if service is self.path.pipeline and chance.random() < 0.8:
                 self.wait_for_progress()
             threading.Event().wait(chance.uniform(0.1, 3.0))
@@ -67,7 +67,7 @@ class Ordeal:
             service.start()
 
     def wait_for_published(self) -> None:
-        """Returns when the relay has published something that was committed after now."""
+        """Waits until the relay has published something that was committed after the call."""
         committed = len(self.ledger.entries)
 
         def is_ahead() -> bool:
@@ -77,7 +77,7 @@ class Ordeal:
         self.eventually(is_ahead, 90)
 
     def wait_for_progress(self) -> None:
-        """Returns when the pipeline has applied something since now."""
+        """Waits until the pipeline has applied something since the call."""
         before = self.path.position().processed
         self.eventually(lambda: self.path.position().processed > before, 90)
 
@@ -102,7 +102,7 @@ class Ordeal:
 
 @pytest.fixture
 def ordeal(request: pytest.FixtureRequest, eventually: Eventually) -> Iterator[Ordeal]:
-    """A path of its own, with relay and pipeline running; takes its seed from the test's parameter."""
+    """A path for this test, with relay and pipeline running; the test's parameter is the seed."""
     with DemoPath(Stack(("postgres", "kafka"), durable=False)) as path:
         path.pipeline.start()
         path.relay.start()
@@ -118,7 +118,7 @@ def ordeal(request: pytest.FixtureRequest, eventually: Eventually) -> Iterator[O
 def new_fleet(
     postgres_url: str, kafka_bootstrap: str, unique: str, tmp_path: Path, eventually: Eventually
 ) -> Iterator[NewFleet]:
-    """Sets a fleet up on the session's servers, or on those that the test names; stops what still runs."""
+    """Creates a fleet on the session's servers, or on the given ones; stops it after the test."""
     fleets: list[Fleet] = []
 
     def set_up(way: Way, *, seed: int = 1, url: str = "", relay_url: str = "", bootstrap: str = "") -> Fleet:
@@ -134,14 +134,14 @@ def new_fleet(
 
 @pytest.fixture
 def stage(kafka_bootstrap: str, postgres_url: str, unique: str, eventually: Eventually) -> Stage:
-    """A topic and a database of the test's own."""
+    """A topic and a database for this test."""
     ensure_topic({"bootstrap.servers": kafka_bootstrap}, unique, PARTITIONS)
     return Stage(kafka_bootstrap, unique, postgres_url, eventually)
 
 
 @pytest.fixture
 def spark_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Spark as installed, in a folder of the test's own: a cluster on this machine keeps its work beside its jars."""
+    """A copy of the Spark installation for this test: a local cluster writes its work files beside its jars."""
     home = tmp_path / "spark"
     home.mkdir()
     for entry in Path(pyspark.__file__).parent.iterdir():

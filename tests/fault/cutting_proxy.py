@@ -1,8 +1,8 @@
-"""A proxy before PostgreSQL that loses the answer to a commit: the server has carried it out, the client never hears.
+"""A proxy in front of PostgreSQL that drops the answer to a commit: the server has committed, the client does not know.
 
 It reads the server's side of the protocol message by message: a byte for the kind, four for the length, the rest. A
 statement has been committed when `CommandComplete` (C, with its tag, as `DELETE 20`) is followed by `ReadyForQuery` (Z)
-outside of a transaction block. Clients must come without encryption.
+outside of a transaction block. Clients must connect without encryption.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HEAD = 5
 
 
 class CuttingProxy:
-    """Passes everything on, until it is told which commit is to be the last word of its connection."""
+    """Forwards everything, until it is set to cut the connection after a commit."""
 
     def __init__(self, url: str) -> None:
         self._url = make_url(url)
@@ -35,18 +35,18 @@ class CuttingProxy:
 
     @property
     def url(self) -> str:
-        """The database through this proxy."""
+        """The URL of the database through this proxy."""
         port = self._listener.getsockname()[1]
         plain = self._url.set(host=HOST, port=port).update_query_dict({"sslmode": "disable", "gssencmode": "disable"})
         return plain.render_as_string(hide_password=False)
 
     def cut_after(self, command: str) -> None:
-        """Swallows the answer to the next commit of such a command that changed a row, and ends its connection."""
+        """Drops the answer to the next commit of this command that changed a row, and closes its connection."""
         with self._lock:
             self._wanted = command
 
     def has_cut(self, before: int) -> bool:
-        """Whether there were more cuts than so many."""
+        """Whether there were more cuts than the given number."""
         return self.cuts > before
 
     def __enter__(self) -> Self:
@@ -61,7 +61,7 @@ class CuttingProxy:
             thread.join()
 
     def _accept(self) -> None:
-        with suppress(OSError):  # closed: that is how it ends
+        with suppress(OSError):  # closed
             while True:
                 client, _ = self._listener.accept()
                 server = socket.create_connection((self._url.host or HOST, self._url.port or 5432))
@@ -105,7 +105,7 @@ class CuttingProxy:
 
 
 def _messages(server: socket.socket) -> Iterator[bytes]:
-    """The server's messages, each whole."""
+    """The server's messages, one by one."""
     waiting = b""
     while chunk := server.recv(CHUNK):
         waiting += chunk
@@ -116,6 +116,6 @@ def _messages(server: socket.socket) -> Iterator[bytes]:
 
 def _end(*ends: socket.socket) -> None:
     for each in ends:
-        with suppress(OSError):  # not connected any more
+        with suppress(OSError):  # already disconnected
             each.shutdown(socket.SHUT_RDWR)
         each.close()

@@ -1,7 +1,7 @@
 """`inorder` whose driver dies around a micro-batch: `python dying_driver.py MOMENT pipeline run upsert …`.
 
-Spark plans what a batch will hold and runs it. MOMENT is `planned`, when only the first has happened, or `applied`,
-when all slices of the batch are committed too. The second batch is the one: Spark writes down the first and, for an
+Spark plans a batch and then runs it. MOMENT is `planned`, when only the plan exists, or `applied`,
+when all slices of the batch are committed too. The driver dies in the second batch: Spark logs the first and, for an
 hour, no other.
 """
 
@@ -21,7 +21,7 @@ MOMENTS = ("planned", "applied")
 
 
 class DyingAttempt(_Attempt):
-    """Dies of its second batch."""
+    """Kills the process in its second batch."""
 
     moment: str
 
@@ -37,5 +37,5 @@ class DyingAttempt(_Attempt):
 
 if __name__ == "__main__":
     DyingAttempt.moment = sys.argv.pop(1)
-    inorder.engines.micro_batch._Attempt = DyingAttempt  # type: ignore[misc]  # the one place where it is put in
+    inorder.engines.micro_batch._Attempt = DyingAttempt  # type: ignore[misc]  # replaced only here
     sys.exit(main())

@@ -1,7 +1,7 @@
-"""`inorder` whose switches die: `python dying_operator.py FILE topics failover …`.
+"""`inorder` that dies during a switch: `python dying_operator.py FILE topics failover …`.
 
-Right after each effect the process is killed, once for each kind of effect in each phase; FILE remembers which. So the
-same command, run again and again, dies once at every step and then ends.
+The process kills itself right after each effect, once for each kind of effect in each phase; FILE records which. So the
+same command, run repeatedly, dies once at every step and then succeeds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from inorder.topics.switch import Step
 
 
 class DyingFailover(Failover):
-    """Takes a step, and dies of it if it is the first of its kind."""
+    """Takes a step, and dies after it if it is the first of its kind."""
 
     deaths: Path
 
@@ -35,5 +35,5 @@ if __name__ == "__main__":
     import inorder.operate.topics
 
     DyingFailover.deaths = Path(sys.argv.pop(1))
-    inorder.operate.topics.Failover = DyingFailover  # type: ignore[attr-defined]  # the one place where it is put in
+    inorder.operate.topics.Failover = DyingFailover  # type: ignore[attr-defined]  # replaced only here
     sys.exit(main())

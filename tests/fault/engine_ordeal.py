@@ -1,8 +1,9 @@
-"""A topic under load, engines at work on it, and a witness who compares table and pointers in one snapshot.
+"""A topic under load, engines that apply it, and a witness that compares table and pointers in one snapshot.
 
 Every round sends one record of each key, every value new, keys of a partition always in the same order. So the offset
-of a record says which it is, and for any pointer it is known which version each row must have: that of the last record
-of its key below the pointer. A row behind that was passed by the pointer; a row ahead of it was written without it.
+of a record identifies it, and a pointer determines which version each row must have: that of the last record
+of its key below the pointer. An older version means that the pointer passed a record; a newer one, that a row was
+written without its pointer.
 """
 
 from __future__ import annotations
@@ -64,14 +65,14 @@ class Stage:
     looks: int = 0
 
     def settings(self, folder: Path, engine: str = "micro-batch", master: str = "local[2,4]") -> Path:
-        """A file with the settings of a service that fills the table."""
+        """Writes the settings file of a service that fills the table."""
         config = folder / "inorder.toml"
         words = {"bootstrap": self.bootstrap, "url": self.url, "topic": self.topic}
         config.write_text(_SETTINGS.format(engine=engine, master=master, **words))
         return config
 
     def send(self, rounds: int, producer: Producer | None = None) -> None:
-        """Sends so many records of each key."""
+        """Sends the given number of records of each key."""
         producer, lost = producer or self._producer(), list[str]()
 
         def report(error: KafkaError | None, _record: Message) -> None:
@@ -88,7 +89,7 @@ class Stage:
 
     @contextmanager
     def load(self) -> Iterator[None]:
-        """Rounds follow each other, with a breath in between, for as long as the block lasts."""
+        """Sends rounds with short pauses for the duration of the block."""
         stop, producer = threading.Event(), self._producer()
 
         def send_rounds() -> None:
@@ -105,7 +106,7 @@ class Stage:
 
     @contextmanager
     def witness(self) -> Iterator[None]:
-        """Looks at the table for as long as the block lasts; what it found wrong fails the test."""
+        """Checks the table for the duration of the block; a difference fails the test."""
         stop = threading.Event()
         with ThreadPoolExecutor(1) as pool:
             looking = pool.submit(self._look_on, stop)
@@ -118,27 +119,27 @@ class Stage:
         assert self.looks > 0
 
     def connect(self) -> Connection[Any]:
-        """A session beside those of the engines."""
+        """A database session for the test itself."""
         url = make_url(self.url).set(drivername="postgresql").render_as_string(hide_password=False)
         return psycopg.connect(url, autocommit=True)
 
     def applied(self) -> tuple[int, int]:
-        """Records applied, and those that were anything else, by the counters that move with the pointers."""
+        """Records applied, and records with any other outcome, by the counters in the pointer rows."""
         with self.connect() as connection:
             row = connection.execute(_FIGURES).fetchone()
         return (row[0], row[1]) if row else (0, 0)
 
     def pointers(self) -> dict[int, int]:
-        """Where each partition is."""
+        """The pointer of each partition."""
         with self.connect() as connection:
             return dict(connection.execute(_POINTERS).fetchall())
 
     def wait_for_beginning(self) -> None:
-        """Returns when something has been applied, perhaps before the call already."""
+        """Waits until something has been applied, perhaps before the call."""
         self.eventually(lambda: self.applied()[0] > 0, SPARK_WAIT)
 
     def wait_for_progress(self, records: int = 1) -> None:
-        """Returns when so many more have been applied; under a load that goes on, or it may have been the last."""
+        """Waits until the given number more have been applied; needs a running load."""
         before = self.applied()[0]
         self.eventually(lambda: self.applied()[0] >= before + records, SPARK_WAIT)
 
@@ -151,7 +152,7 @@ class Stage:
         assert rows == [(key, f"{self.rounds - 1}") for key in range(KEYS)]
 
     def end_sessions(self) -> None:
-        """Ends every database session of the pipeline's, in the middle of whatever it does."""
+        """Terminates every database session of the pipeline, in the middle of its work."""
         with self.connect() as connection:
             connection.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -182,7 +183,7 @@ class Stage:
 
 
 def disagreements(pointers: dict[int, int], rows: Sequence[tuple[int, int, str]]) -> list[str]:
-    """Where rows are not the fold of the records below the pointers."""
+    """The rows that differ from the fold of the records below the pointers."""
     found = {key: (offset, data) for key, offset, data in rows}
     wrong = []
     for key in range(KEYS):
@@ -197,7 +198,7 @@ def disagreements(pointers: dict[int, int], rows: Sequence[tuple[int, int, str]]
 
 @contextmanager
 def running(*engines: Engine) -> Iterator[list[Future[None]]]:
-    """Engines at work for as long as the block lasts; how each ended is in its future."""
+    """Runs engines for the duration of the block; the future of each has its result."""
     stop = threading.Event()
     with ThreadPoolExecutor(len(engines)) as pool:
         futures = [pool.submit(engine.run, stop) for engine in engines]
@@ -208,7 +209,7 @@ def running(*engines: Engine) -> Iterator[list[Future[None]]]:
 
 
 def kill_worker(jvm: int, number: int) -> bool:
-    """Ends one of Spark's Python workers as `kill -9` does; whether there was one."""
+    """Kills one of Spark's Python workers with SIGKILL; returns whether there was one."""
     workers = python_workers(jvm)
     if workers:
         kill(workers[number % len(workers)])

@@ -1,7 +1,7 @@
-"""`inorder` with a Kafka client that fails now and then: `python faulty_relay.py RATE relay run --config …`.
+"""`inorder` with a Kafka client that sometimes fails: `python faulty_relay.py RATE relay run --config …`.
 
-The client is replaced by one that says of some calls what a real one says when the network or the broker is in trouble,
-each at the given rate:
+The client is replaced by one that returns, for some calls, the errors of a real client when the network or the broker
+fails, each at the given rate:
 
 | where it fails                      | what happened to the records                      | what is said              |
 |---|---|---|
@@ -10,8 +10,8 @@ each at the given rate:
 |                                     | all are visible                                   | timed out, and not again  |
 | while records are delivered         | they may arrive or not                            | timed out, in their order |
 
-Everything behind the client is the program as it is. With the word `tagged` after the rate, records carry the header
-`instance` beside their own.
+Everything else is the unchanged program. With the argument `tagged` after the rate, records carry the header
+`instance` in addition to their own.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ log = logging.getLogger("inorder.faulty")
 INJECTED = "faulty.injected"
 
 TAGGED = "tagged"
-"""The word after the rate with which records get the header `TAG`."""
+"""The argument after the rate with which records get the header `TAG`."""
 TAG = "instance"
 
 
 class FaultyProducer(Producer):
-    """A producer with bad luck."""
+    """A producer that fails at the given rate."""
 
     rate = 0.0
 
     def produce_batch(self, topic: str, messages: list[dict[str, Any]], *args: Any, **options: Any) -> int:
-        """Takes all, or only the first of them; and may report some as failed that it has taken."""
+        """Accepts all, or only the first of them; and may report some as failed that it accepted."""
         taken = random.randrange(len(messages)) if self._fails("produce") else len(messages)
         queued = super().produce_batch(topic, messages[:taken], *args, **options)
         for message in messages[taken:]:
@@ -59,7 +59,7 @@ class FaultyProducer(Producer):
         return queued
 
     def commit_transaction(self, *timeout: float) -> None:
-        """Commits, or fails before or after it has."""
+        """Commits, or fails before or after the commit."""
         if self._fails("deliver"):
             raise KafkaException(KafkaError(KafkaError._MSG_TIMED_OUT, "injected", txn_requires_abort=True))
         super().commit_transaction(*timeout)
@@ -74,26 +74,26 @@ class FaultyProducer(Producer):
 
 
 def _report(callbacks: list[Callable[[KafkaError, None], None]]) -> None:
-    """Fails all from one on, as a producer without gaps does."""
+    """Fails all from one record on, as a producer without gaps does."""
     for callback in callbacks:
         callback(KafkaError(KafkaError._MSG_TIMED_OUT, "injected"), None)
 
 
 class TaggedShardLog(KafkaShardLog):
-    """A log whose records say which instance sent them, and in which of its terms.
+    """A log that tags records with the instance and the term that sent them.
 
-    Only here: a relay that tagged what it carries would change what its users wrote.
+    For tests only: in production this would change the users' records.
     """
 
     _terms = 0
 
     def take_over(self) -> bytes | None:
-        """One term more."""
+        """Counts the term."""
         self._terms += 1
         return super().take_over()
 
     def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
-        """With the header on each record."""
+        """Publishes each record with the header."""
         tag = (TAG, f"{os.getpid()}/{self._terms}".encode())
         return super().publish([row._replace(headers=(*row.headers, tag)) for row in rows], marker)
 
@@ -101,8 +101,8 @@ class TaggedShardLog(KafkaShardLog):
 if __name__ == "__main__":
     FaultyProducer.rate = float(sys.argv.pop(1))
     for module in (inorder.kafka.fenced_producer, inorder.kafka.idempotent_producer):
-        module.Producer = FaultyProducer  # type: ignore[attr-defined]  # the one place where it is put in
+        module.Producer = FaultyProducer  # type: ignore[attr-defined]  # replaced only here
     if sys.argv[1] == TAGGED:
         sys.argv.pop(1)
-        inorder.relay.stores.opening.KafkaShardLog = TaggedShardLog  # type: ignore[attr-defined]  # and this one
+        inorder.relay.stores.opening.KafkaShardLog = TaggedShardLog  # type: ignore[attr-defined]  # and here
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""The job `upsert` as a service, in a process of its own, on a stage."""
+"""The job `upsert` as a service in a separate process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.fault.engine_ordeal import PARTITIONS, Stage
 from tests.integration.pipeline.engines import upsert_work
 
 WAIT_SECONDS = 180.0
-"""For a start or a step of it; clusters are slow on two cores."""
+"""Timeout of a start or a step; clusters are slow on two cores."""
 INORDER = (sys.executable, "-m", "inorder.cli")
 
 
@@ -22,7 +22,7 @@ INORDER = (sys.executable, "-m", "inorder.cli")
 def filling(
     stage: Stage, folder: Path, engine: str, *, master: str = "local[2,4]", program: Sequence[str] = INORDER
 ) -> Iterator[Program]:
-    """A service that fills the table; it has applied something of every partition when the block begins."""
+    """Runs a service that fills the table; when the block begins it has applied something of every partition."""
     own = TableMapping("upsert:messages", stage.topic, "messages")
     upsert_work(PostgresTableStores(stage.url, own), own)
     config = stage.settings(folder, engine, master)
@@ -35,4 +35,4 @@ def filling(
         yield service
     finally:
         service.stop()
-        print(service.log_path.read_text(errors="replace"))  # noqa: T201 what it had to say, if the test fails
+        print(service.log_path.read_text(errors="replace"))  # noqa: T201 its log, if the test fails

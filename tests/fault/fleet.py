@@ -1,4 +1,4 @@
-"""Several instances of one relay, each in a process of its own, and everything that may be done to them."""
+"""Several instances of one relay in separate processes, and the faults that tests inject into them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _UNPUBLISHED = """\
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How the relay is set up; the defaults are its own."""
+    """The settings of the relay; the defaults are those of the program."""
 
     strategy: str = "drain"
     layout: str = "native"
@@ -60,9 +60,9 @@ class Way:
     session_ms: int = 6000
     error_rate: float = 0.0
     more: str = ""
-    """Settings besides these, as they stand in the file."""
+    """More settings, as TOML."""
     is_tagged: bool = False
-    """Whether records carry the instance and the term that sent them."""
+    """Whether records carry a header with the instance and the term that sent them."""
 
     def __str__(self) -> str:
         words = [self.strategy, self.layout, self.delivery, self.leadership, f"{self.shards} shards"]
@@ -71,7 +71,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The servers of a fleet; `relay_url` is the database as the relay reaches it, and `url` as we do."""
+    """The servers of a fleet; the relay connects to `relay_url`, the test to `url`."""
 
     url: str
     bootstrap: str
@@ -82,7 +82,7 @@ class Place:
 
 @dataclass
 class Fleet:
-    """Instances by number, the load they carry, and a history of what was done."""
+    """Instances by number, their load, and the history of faults."""
 
     place: Place
     way: Way
@@ -107,7 +107,7 @@ class Fleet:
         self.load = Load(self.place.url, self.topics, self.way.layout, self.seed)
 
     def start_one(self) -> Program:
-        """One instance more."""
+        """Starts one more instance."""
         command = ["relay", "run", "--config", str(self.config)]
         tags = [faulty_relay.TAGGED] if self.way.is_tagged else []
         argv = [sys.executable, faulty_relay.__file__, str(self.way.error_rate), *tags, *command]
@@ -123,27 +123,27 @@ class Fleet:
             instance.stop()
 
     def start_staggered(self, count: int, seconds: float) -> None:
-        """Starts so many, each that much later than the one before."""
+        """Starts the given number of instances with a pause between them."""
         for _ in range(count):
             self.start_one()
             threading.Event().wait(seconds)
 
     def stop_in_order(self) -> None:
-        """Stops all but the last in the order in which they were started; the others carry on each time."""
+        """Stops all but the last in the order of their starts; the others must continue each time."""
         for instance in self.instances[:-1]:
             instance.stop()
             self.wait_for_progress()
 
     def leader(self) -> Program:
-        """The instance that took a shard over last, of those that run."""
+        """The running instance that took over a shard last."""
         return max(self.running(), key=_taken_over_at)
 
     def running(self) -> list[Program]:
-        """Those that were started and not stopped, and have not ended."""
+        """The instances that run."""
         return [each for each in self.instances if not each.has_ended()]
 
     def kill_leader(self) -> None:
-        """Ends the leader as `kill -9` does, and starts it again when others have carried on, or at once."""
+        """Kills the leader with SIGKILL, and restarts it after others have published, or at once."""
         leader = self._chosen("killed")
         leader.kill()
         if self.running():
@@ -152,7 +152,7 @@ class Fleet:
         self.wait_for_progress()
 
     def freeze_leader(self, seconds: float) -> None:
-        """Freezes the leader for longer than its session or lease, and lets it go on beside its successor."""
+        """Stops the leader with SIGSTOP for longer than its session or lease, and resumes it beside its successor."""
         leader = self._chosen(f"frozen for {seconds} s")
         leader.pause()
         threading.Event().wait(seconds)
@@ -162,12 +162,12 @@ class Fleet:
         self.wait_for_progress()
 
     def wait_for_progress(self, which: str = "true", seconds: float = PROGRESS_SECONDS) -> None:
-        """Returns when everything that was in the outbox is out of it; `which` is a condition for some of it."""
+        """Waits until all rows that are in the outbox now are published; `which` selects some of them."""
         newest = self._ask(f"SELECT coalesce(max(id), 0) FROM {self.settings.relay.table}")
         self.eventually(lambda: not self.waiting(f"id <= {newest} AND {which}"), seconds)
 
     def verdict(self) -> Verdict:
-        """Waits until the outbox is empty, stops the rest, and compares; repeats count unless they are allowed."""
+        """Waits until the outbox is empty, stops all instances, and compares; repeats are errors unless allowed."""
         self.eventually(lambda: not self.waiting(), PROGRESS_SECONDS)
         self.stop_all()
         records = self.records()
@@ -190,11 +190,11 @@ class Fleet:
         return [record for topic in self.topics for record in read_back(self.settings.kafka.properties, topic)]
 
     def injected(self) -> int:
-        """How many errors the instances' clients were given."""
+        """How many errors the instances' clients injected."""
         return self.said(faulty_relay.INJECTED)
 
     def said(self, words: str) -> int:
-        """How often the instances' logs have these words."""
+        """How often the instances' logs contain this text."""
         return sum(instance.log_path.read_text().count(words) for instance in self.instances)
 
     def _chosen(self, fate: str) -> Program:
@@ -215,7 +215,7 @@ def _taken_over_at(instance: Program) -> str:
 
 
 class NewFleet(Protocol):
-    """Sets a fleet up; what is not named of its place is the session's."""
+    """Creates a fleet; servers that are not given are the session's."""
 
     def __call__(
         self, way: Way, *, seed: int = 1, url: str = "", relay_url: str = "", bootstrap: str = ""

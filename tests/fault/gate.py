@@ -1,4 +1,4 @@
-"""A gate before a server: open it passes everything on, shut it turns everybody away at the door, and counts them."""
+"""A gate in front of a server: open, it forwards everything; shut, it refuses and counts connections."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHUNK = 65_536
 
 
 class Gate:
-    """A server's address that can be shut without touching the server."""
+    """An address of a server that can be closed without touching the server."""
 
     def __init__(self, url: str) -> None:
         self._url = make_url(url)
@@ -28,19 +28,19 @@ class Gate:
 
     @property
     def url(self) -> str:
-        """The server through this gate."""
+        """The URL of the server through this gate."""
         port = self._listener.getsockname()[1]
         return self._url.set(host=HOST, port=port).render_as_string(hide_password=False)
 
     def shut(self) -> None:
-        """Ends what passes, and lets nobody in any more."""
+        """Closes all connections and refuses new ones."""
         with self._lock:
             self._is_open = False
             _end(*self._passing)
             self._passing.clear()
 
     def open(self) -> None:
-        """Lets everybody in again."""
+        """Accepts connections again."""
         with self._lock:
             self._is_open = True
 
@@ -57,7 +57,7 @@ class Gate:
             thread.join()
 
     def _accept(self) -> None:
-        with suppress(OSError):  # closed: that is how it ends
+        with suppress(OSError):  # closed
             while True:
                 client, _ = self._listener.accept()
                 self._let_in(client)
@@ -85,6 +85,6 @@ def _pass(source: socket.socket, target: socket.socket) -> None:
 
 def _end(*ends: socket.socket) -> None:
     for each in ends:
-        with suppress(OSError):  # not connected any more
+        with suppress(OSError):  # already disconnected
             each.shutdown(socket.SHUT_RDWR)
         each.close()

@@ -1,4 +1,4 @@
-"""A reader that follows the generations of a topic through the gate, and notes in which order it saw every key."""
+"""A reader that follows the generations of a topic through the gate, and records the order of every key."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PARTITIONS = 4
 
 
 class GatedReader:
-    """Reads for as long as the block lasts; pointers are kept in memory, as an engine keeps them in the table."""
+    """Reads for the duration of the block; keeps pointers in memory, as an engine keeps them in the table."""
 
     def __init__(self, settings: Settings, topic: str) -> None:
         self._settings = settings
@@ -32,7 +32,7 @@ class GatedReader:
         self._reading: Future[None] | None = None
         self.seen: list[Event] = []
         self.places: dict[str, list[tuple[bytes | None, int]]] = defaultdict(list)
-        """By generation's topic, the keys with the partitions they were seen in."""
+        """For each generation's topic, the keys with the partitions in which they were seen."""
 
     def __enter__(self) -> Self:
         pool = ThreadPoolExecutor(1, thread_name_prefix="reader")
@@ -55,7 +55,7 @@ class GatedReader:
                 self._read(may_apply(state, lambda topic: self._pointers[topic]))
 
     def _read(self, generation: Generation) -> None:
-        """All partitions from the pointers on, for a moment; then the gate is asked again."""
+        """Reads all partitions from the pointers for a moment, before the gate is checked again."""
         pointers = self._pointers[generation.topic]
         consumer = committed_consumer(self._settings.kafka.properties, "reader")
         with closing(consumer):

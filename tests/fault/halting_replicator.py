@@ -1,13 +1,13 @@
-"""`inorder` whose replicator halts where it is told to: `python halting_replicator.py FOLDER pipeline run replicate …`.
+"""`inorder` whose replicator halts at a given step: `python halting_replicator.py FOLDER pipeline run replicate …`.
 
-A file in FOLDER with the name of a step is a wish: whichever worker process comes to that step first takes it, leaves
-a file with its process id instead and stops itself, as SIGSTOP does, on the spot. Whoever waits for that file then
-knows exactly where the worker is, and kills it, or its driver, or a server, or lets others go on and wakes it.
+A file in FOLDER with the name of a step is a request: the first worker process that reaches that step takes it, leaves
+a file with its process id instead and stops itself with SIGSTOP. A test that waits for that file then
+knows exactly where the worker is, and kills it, or its driver, or a server, or lets others continue and resumes it.
 
 With `plain CONFIG` in place of a command there is no Spark: one process reads and replicates, as a task of the engine
-`resident` does, and ends when it is killed. It starts in a second, so that many can be.
+`resident` does, until it is killed. It starts in a second, so that tests can start many.
 
-Everything else is the program as it is. Spark's workers get what is in this file by value, because it is their
+Everything else is the unchanged program. Spark pickles the contents of this file by value, because it is the
 driver's `__main__`; so it imports nothing of the tests.
 """
 
@@ -37,15 +37,15 @@ from inorder.model.errors import TransientError
 from inorder.settings import Settings
 
 STEPS = ("before-events", "after-events", "after-head", "before-pointer", "after-pointer", "after-commit")
-"""Of a slice that changes something; a store with transactions makes nothing visible before the last."""
+"""The steps of a slice that changes something; a store with transactions makes nothing visible before the last."""
 
 BETWEEN_HEADS = "between-heads"
-"""A step where heads are written one by one, of a slice with several journals."""
+"""A step of a slice with several journals, in stores that write heads one by one."""
 
 
 @dataclass(frozen=True)
 class HaltingReplicas:
-    """Opens replicas that halt, in whichever process calls it."""
+    """Opens replicas that halt, in the process that calls it."""
 
     url: str
     folder: str
@@ -57,7 +57,7 @@ class HaltingReplicas:
 
 
 class _Halts:
-    """The wishes of a folder."""
+    """The requests in a folder."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -67,12 +67,12 @@ class _Halts:
             Path(self._folder, step).rename(Path(self._folder, f"halted.{os.getpid()}"))
         except FileNotFoundError:
             return
-        # At this thread, or another one would take the signal, and this one would still do something.
+        # To this thread: another one could take the signal, and this one would continue for a moment.
         signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
 
 class _Statements:
-    """Knows from the words that go to the store how far a slice is."""
+    """Derives from the statements sent to the store how far a slice is."""
 
     def __init__(self, halts: Callable[[str], None]) -> None:
         self.halts = halts
@@ -143,24 +143,24 @@ class _Slice:
 
 
 def _listen_to_drivers(url: str, statements: _Statements) -> None:
-    """Lets every statement of this process be heard before it is sent."""
+    """Observes every statement of this process before it is sent."""
     driver, name = _driver(url)
     plain = getattr(driver, name)
     if (listeners := getattr(plain, "listeners", None)) is not None:
-        listeners.append(statements)  # another replica of this process was here before
+        listeners.append(statements)  # another replica of this process has done it
         return
 
     def heard(self: Any, statement: Any, *given: Any, **named: Any) -> Any:
-        for each in heard.listeners:  # type: ignore[attr-defined]  # put there below
+        for each in heard.listeners:  # type: ignore[attr-defined]  # set below
             each.hear(_text(self, statement))
         return plain(self, statement, *given, **named)
 
-    heard.listeners = [statements]  # type: ignore[attr-defined]  # a function has room for it
+    heard.listeners = [statements]  # type: ignore[attr-defined]  # an attribute of the function
     setattr(driver, name, heard)
 
 
 def _text(session: Any, statement: Any) -> str:
-    """The words of a statement, or of all that share a request."""
+    """The text of a statement, or of all statements in a request."""
     if isinstance(statement, str):
         return statement
     if (together := getattr(statement, "_statements_and_parameters", None)) is not None:
@@ -171,7 +171,7 @@ def _text(session: Any, statement: Any) -> str:
 
 
 def _driver(url: str) -> tuple[type, str]:
-    """The class and the verb by which statements of a store are sent."""
+    """The class and the method that send statements of a store."""
     if url.startswith("cassandra"):
         from cassandra.cluster import Session
 
@@ -182,7 +182,7 @@ def _driver(url: str) -> tuple[type, str]:
 
 
 def replicate_plainly(settings: Settings, replicas: HaltingReplicas) -> None:
-    """Replicates what there is and what comes, for ever; failures of the environment are waited out."""
+    """Replicates existing and new records without end; waits out failures of the environment."""
     work = ReplicateWork(journal_topics(settings), replicas, settings.journal.segment_size)
     source, pause = KafkaSource(dict(settings.kafka.properties)), threading.Event()
     while True:
@@ -211,6 +211,6 @@ if __name__ == "__main__":
         loaded = Settings.load(Path(sys.argv[2]))
         replicate_plainly(loaded, HaltingReplicas(loaded.journal.store_url(loaded.database), given))
     else:
-        # The one place where it is put in.
+        # Replaced only here.
         setattr(inorder.journal.jobs, "JournalReplicas", partial(HaltingReplicas, folder=given))  # noqa: B010
         sys.exit(main())

@@ -1,4 +1,4 @@
-"""What a topic says against what a store holds, journal by journal and row by row."""
+"""Compares a topic with a store, journal by journal and row by row."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.fault.journal_writing import DAMAGED, WATCHED, shown
 
 _TABLES = {
     "journal": "SELECT * FROM journal ORDER BY topic, id, segment, seq_nr",
-    # All but `created`: it is the time of the newest append of the slice that began the journal.
+    # All columns but `created`: it depends on the slice that began the journal.
     "metajournal": 'SELECT topic, segment, id, "partition", "offset", segment_size, seq_nr, delete_to, updated,'
     " created <= updated, expire_after, expire_on, record_id, origin, properties, metadata FROM metajournal"
     " ORDER BY topic, id",
@@ -39,7 +39,7 @@ Held: TypeAlias = tuple[JournalHead | str | None, list[EventRecord]]
 
 
 def verify(stage: JournalStage) -> None:
-    """Waits for the rest, and compares: what readers saw, and what the store holds in the end."""
+    """Waits for replication to finish, then checks what readers saw and what the store holds."""
     stage.wait_for_all()
     verdict = stage.ledger.verdict()
     stage.history.append(f"{sum(map(len, stage.ledger.written.values()))} actions, {verdict.reads} reads")
@@ -61,7 +61,7 @@ def verify(stage: JournalStage) -> None:
 
 
 def verify_rows(stage: JournalStage, fresh_url: str) -> None:
-    """Compares all rows in PostgreSQL with those of a fresh database that was filled without any trouble."""
+    """Compares all rows in PostgreSQL with those of a fresh database that was filled without faults."""
     with closing(PostgresJournal(fresh_url)) as store, closing(PostgresReplica(fresh_url)) as replica:
         store.install()
         replicate_one_by_one(stage, replica)
@@ -82,7 +82,7 @@ def _difference(found: Held, wanted: Held) -> str:
 
 
 def held(store: EventualJournal, key: Key) -> Held:
-    """A journal as the store has it: its head, and the events that it shows."""
+    """A journal in the store: its head, and its visible events."""
     try:
         head = store.pointer(key)
     except DamagedRecordError as error:
@@ -91,7 +91,7 @@ def held(store: EventualJournal, key: Key) -> Held:
 
 
 def replicate_one_by_one(stage: JournalStage, replica: JournalReplica) -> None:
-    """Fills a store from the topic, a record at a time."""
+    """Fills a store from the topic, one record at a time."""
     worker = ReplicateWorker(replica, SEGMENT_SIZE)
     for batch in _slices(stage):
         worker.apply(batch, expected=0)

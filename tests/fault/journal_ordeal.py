@@ -1,4 +1,4 @@
-"""Journals that are written, read and replicated while replicators and servers die; and what the store must be then."""
+"""Journals that are written, read and replicated while replicators and servers are killed."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from tests.fault.processes import executor_of, executors, is_alive, is_stopped, 
 PARTITIONS = 2
 SEGMENT_SIZE = 3
 WAIT_SECONDS = 240.0
-"""For a step: drivers of Spark start beside a writer and readers, and some machines have two cores."""
+"""Timeout of a step: Spark drivers start beside a writer and readers, perhaps on two cores."""
 PLAIN = "plain"
-"""The engine that is none: a process without Spark."""
+"""Instead of an engine: a process without Spark."""
 
 _SETTINGS = """\
 [kafka]
@@ -45,7 +45,7 @@ master = "{master}"
 
 
 class Replicator(Program):
-    """The job `replicate` in a process of its own, with workers that halt where they are told to."""
+    """The job `replicate` in a separate process, with workers that halt at given steps."""
 
     def __init__(self, name: str, config: Path, engine: str, eventually: Eventually) -> None:
         self._halts = config.parent / f"{name}.halts"
@@ -58,7 +58,7 @@ class Replicator(Program):
         super().__init__(name, argv, config.parent)
 
     def kill_worker(self, worker: int) -> None:
-        """Ends a worker as `kill -9` does; Spark begins another one, and without Spark the test does."""
+        """Kills a worker with SIGKILL; Spark starts another one, and without Spark the test does."""
         kill(worker)
         if self._is_alone:
             self._eventually(self.has_ended)
@@ -66,7 +66,7 @@ class Replicator(Program):
             self.start()
 
     def halt_at(self, step: str) -> int:
-        """Waits until a worker has come to the step and stands still; returns its process."""
+        """Waits until a worker has stopped at the step; returns its process."""
         (self._halts / step).touch()
         self._eventually(lambda: self.has_ended() or self._halted(), WAIT_SECONDS)
         self.check()
@@ -81,14 +81,14 @@ class Replicator(Program):
 
 
 def wake(process: int) -> None:
-    """Lets it go on as if nothing had happened."""
-    with suppress(ProcessLookupError):  # its driver was killed, and the kernel has woken it to its end
+    """Resumes it."""
+    with suppress(ProcessLookupError):  # its driver was killed, and the worker ended with it
         os.kill(process, signal.SIGCONT)
 
 
 @dataclass
 class JournalStage:
-    """One topic, one store, and whoever works on them."""
+    """One topic, one store, and the processes that use them."""
 
     bootstrap: str
     topic: str
@@ -111,15 +111,15 @@ class JournalStage:
 
     @property
     def kafka(self) -> Mapping[str, Any]:
-        """How Kafka is reached."""
+        """Properties of Kafka clients."""
         return {"bootstrap.servers": self.bootstrap}
 
     def settings(self, *, head_cache: bool) -> Settings:
-        """Those of a reader."""
+        """The settings of a reader."""
         return Settings.load(self.config, journal={"head_cache": head_cache})
 
     def start(self, engine: str = PLAIN) -> Replicator:
-        """One replicator more, without Spark where no engine is named."""
+        """Starts one more replicator, without Spark if no engine is given."""
         found = Replicator(f"replicator-{len(self.replicators)}", self.config, engine, self.eventually)
         found.start()
         self.replicators.append(found)
@@ -127,7 +127,7 @@ class JournalStage:
 
     @contextmanager
     def load(self, *puts_up_with: type[InorderError]) -> Iterator[Writer]:
-        """A writer at work, and readers with and without a head cache, for as long as the block lasts."""
+        """Runs a writer, and readers with and without a head cache, for the duration of the block."""
         with ExitStack() as stack:
             opened = [stack.enter_context(inorder.Journals(self.settings(head_cache=on))) for on in (True, False)]
             writer = Writer(opened[1], self._producer(), self.topic, random.Random(self.seed), self.ledger)
@@ -154,20 +154,20 @@ class JournalStage:
         return [0 if offset is None else offset + 1 for offset in offsets]
 
     def wait_for_others(self, records: int) -> None:
-        """Returns when so many more of every partition are in the store, whoever holds which."""
+        """Waits until the given number more of every partition are in the store."""
         before = self.pointers()
         self.eventually(
             lambda: all(new >= old + records for new, old in zip(self.pointers(), before, strict=True)), WAIT_SECONDS
         )
 
     def wait_for_progress(self, records: int = 1) -> None:
-        """Returns when so many more are in the store; fails when a replicator has ended."""
+        """Waits until the given number more are in the store; fails if a replicator has ended."""
         before = self.replicated()
         self.eventually(lambda: self._is_beyond(before + records), WAIT_SECONDS)
         self.check()
 
     def wait_for_start(self) -> None:
-        """Returns when a record that is nobody's has passed through every partition."""
+        """Waits until a record without a journal has passed through every partition."""
         producer = self._producer()
         for partition in range(PARTITIONS):
             producer.produce(self.topic, b"nothing", partition=partition)
@@ -175,7 +175,7 @@ class JournalStage:
         self.wait_for_all()
 
     def wait_for_all(self) -> None:
-        """Returns when everything that is in the topic is in the store."""
+        """Waits until everything that is in the topic is in the store."""
         extents = Cluster(self.kafka).extents(self.topic) or {}
         assert len(extents) == PARTITIONS
         self.eventually(lambda: self._is_beyond(sum(extent.end for extent in extents.values())), WAIT_SECONDS)
@@ -187,7 +187,7 @@ class JournalStage:
             each.check()
 
     def _producer(self) -> Producer:
-        """For records that no journal writes; where a journal's would be."""
+        """A producer for records that belong to no journal, with the partitioner of journals."""
         return Producer({**self.kafka, "partitioner": "murmur2_random"})
 
     def _is_beyond(self, records: int) -> bool:
@@ -204,7 +204,7 @@ class JournalStage:
 def journal_stage(
     bootstrap: str, topic: str, store_url: str, folder: Path, eventually: Eventually, **more: Any
 ) -> Iterator[JournalStage]:
-    """A stage that is cleared afterwards, and tells what happened on it."""
+    """A stage that is removed afterwards and prints its history."""
     stage = JournalStage(bootstrap, topic, store_url, folder, eventually, **more)
     with closing(stage):
         yield stage
@@ -212,7 +212,7 @@ def journal_stage(
 
 
 def kill_workers(stage: JournalStage, replicator: Replicator, steps: Sequence[str]) -> None:
-    """Kills the worker that comes to each step, there."""
+    """Kills at each step the worker that reaches it."""
     for step in steps:
         replicator.kill_worker(replicator.halt_at(step))
         stage.history.append(f"worker killed {step} with {stage.replicated()} replicated")
@@ -220,7 +220,7 @@ def kill_workers(stage: JournalStage, replicator: Replicator, steps: Sequence[st
 
 
 def kill_driver(stage: JournalStage, replicator: Replicator, step: str) -> None:
-    """Kills the driver while a worker of it stands at a step, and starts it again."""
+    """Kills the driver while one of its workers halts at a step, and restarts it."""
     replicator.halt_at(step)
     replicator.kill()
     stage.history.append(f"driver killed {step} with {stage.replicated()} replicated")
@@ -229,7 +229,7 @@ def kill_driver(stage: JournalStage, replicator: Replicator, step: str) -> None:
 
 
 def kill_executors(stage: JournalStage, replicator: Replicator, steps: Sequence[str]) -> None:
-    """Kills the JVM above the worker that comes to each step; the worker must go with it."""
+    """Kills at each step the JVM of the worker that reaches it; the worker must end with it."""
     for step in steps:
         worker = replicator.halt_at(step)
         executor = executor_of(worker)
@@ -242,7 +242,7 @@ def kill_executors(stage: JournalStage, replicator: Replicator, steps: Sequence[
 
 
 def pause_workers(stage: JournalStage, paused: Replicator, steps: Sequence[str]) -> None:
-    """Lets the worker that comes to each step stand there until the other replicators have gone on."""
+    """Pauses at each step the worker that reaches it until the other replicators have made progress."""
     for step in steps:
         worker = paused.halt_at(step)
         stage.wait_for_others(20)

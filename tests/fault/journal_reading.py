@@ -1,4 +1,4 @@
-"""A process that reads a small journal, then a large one, and prints by how much the second made it grow."""
+"""A process that reads a small journal, then a large one, and prints how much memory the second one added."""
 
 from __future__ import annotations
 

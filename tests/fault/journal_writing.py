@@ -1,4 +1,4 @@
-"""A writer of journals under a seed, and readers who look at them all the while; each notes what it did and when."""
+"""A seeded writer of journals, and readers that read them meanwhile; each records what it did and when."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from inorder.testing.journal_checker import Read, ReadVerdict, Shown, Written, c
 WATCHED = tuple(f"journal-{number}" for number in range(6))
 DAMAGED = "damaged"
 PAUSE_SECONDS = 0.01
-"""After each action, and twice as long after each read: replicators want a share of the machine."""
+"""Pause after each action, and twice as long after each read: replicators need a share of the machine."""
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Ledger:
         return moments(self.written[id])[-1]
 
     def verdict(self) -> ReadVerdict:
-        """What is to be said of all reads."""
+        """The findings of the checker for all reads."""
         return check_journals(self.written, self.reads)
 
 
@@ -57,7 +57,7 @@ class Writer:
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """Writes for as long as the block lasts, with a breath in between."""
+        """Writes with short pauses for the duration of the block."""
         stop = threading.Event()
 
         def go_on() -> None:
@@ -73,14 +73,14 @@ class Writer:
             working.result()
 
     def write(self, actions: int) -> None:
-        """So many actions, as chance will have it."""
+        """Writes the given number of random actions."""
         kinds = [self._append, self._delete, self._purge, self._mark, self._foreign, self._damage]
         for _ in range(actions):
             self.chance.choices(kinds, [70, 14, 9, 2, 4, 1])[0](self.chance.choice(WATCHED))
 
     def _append(self, id: str) -> None:
         # Gaps only within appends. Before one, the gap counts as deleted if the journal begins in a slice in which a
-        # delete covers all earlier appends: `delete_to` then depends on the slice, though no reader can tell.
+        # delete covers all earlier appends: `delete_to` then depends on the slice, though no reader sees it.
         numbers = [self.ends[id] + 1]
         for _ in range(self.chance.randrange(4)):
             numbers.append(numbers[-1] + self.chance.choice((1, 1, 1, 3)))
@@ -109,7 +109,7 @@ class Writer:
         assert self.producer.flush(60) == 0
 
     def _damage(self, _: str) -> None:
-        """A journal of its own: damaged, appended to, or purged and so freed."""
+        """A separate journal: damaged, appended to, or purged and so released."""
         match self.chance.randrange(4):
             case 0:
                 self._send(DAMAGED, Purge("host"))
@@ -120,7 +120,7 @@ class Writer:
                 self._journal(DAMAGED).append([Event(self._next())])
 
     def _noted(self, id: str, note: Written, act: object) -> None:
-        """Known before it is sent: a reader may see it before the writer hears of it."""
+        """Recorded before it is sent: a reader may see it before the writer gets the acknowledgement."""
         assert callable(act)
         notes = self.ledger.written[id]
         notes.append(note)
@@ -140,7 +140,7 @@ class Writer:
 
 @dataclass
 class Watcher:
-    """Reads all journals, round after round; errors other than those it puts up with are the test's."""
+    """Reads all journals, round after round; unexpected errors fail the test."""
 
     journals: inorder.Journals
     topic: str
@@ -150,7 +150,7 @@ class Watcher:
     failed: int = 0
 
     def watch(self, stop: threading.Event) -> None:
-        """Until it is told to stop."""
+        """Runs until `stop` is set."""
         while not stop.is_set():
             for id in WATCHED:
                 stop.wait(2 * PAUSE_SECONDS)
@@ -165,7 +165,7 @@ class Watcher:
 
 @contextmanager
 def watching(watchers: Sequence[Watcher]) -> Iterator[None]:
-    """Watchers at work for as long as the block lasts."""
+    """Runs watchers for the duration of the block."""
     stop = threading.Event()
     with ThreadPoolExecutor(len(watchers), "watcher") as pool:
         futures = [pool.submit(watcher.watch, stop) for watcher in watchers]
@@ -178,5 +178,5 @@ def watching(watchers: Sequence[Watcher]) -> Iterator[None]:
 
 
 def shown(events: Iterator[EventRecord]) -> Shown:
-    """Events as the checker knows them."""
+    """Events in the checker's form."""
     return tuple((event.seq_nr, str(event.event.payload)) for event in events)

@@ -1,7 +1,7 @@
-"""Writers that go on whatever happens, and know afterwards what was committed.
+"""Writers that continue through all faults and know afterwards what was committed.
 
-Each writer has keys of its own. A transaction adds the next event of each of them to the outbox and counts itself in a
-table beside it. So that count is what was committed, even where the answer to a COMMIT was lost: nobody else is asked.
+Each writer has its own keys. A transaction adds the next event of each of them to the outbox and increments a counter
+in a table beside it. So the counter says what was committed, even if the answer to a COMMIT was lost.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Connection = psycopg.Connection[Any]
 
 
 class Load:
-    """Several writers, at work for as long as the block lasts; it may be entered again."""
+    """Several writers that run for the duration of the block; it may be entered again."""
 
     def __init__(self, url: str, topics: Sequence[str], layout: str, seed: int) -> None:
         self._url = url
@@ -115,7 +115,7 @@ def _as_trendyol(connection: Connection, messages: Sequence[Message]) -> None:
 
 
 def _as_goharvest(connection: Connection, messages: Sequence[Message]) -> None:
-    """As its own writers do, which know nothing of us."""
+    """Writes as a table's own writers do, without our library."""
     rows = [
         (each.topic, each.key, each.value, list(headers), list(headers.values()))
         for each in messages

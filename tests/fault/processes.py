@@ -1,4 +1,4 @@
-"""Processes that Spark has started, found by their command line and by whose children they are."""
+"""Processes that Spark has started, found by command line and parent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 EXECUTOR = b"CoarseGrainedExecutorBackend"
-"""What the command line of an executor's JVM says; those of `local[N]` are threads and have none."""
+"""Part of the command line of an executor's JVM; executors of `local[N]` are threads and have none."""
 _DAEMON = b"pyspark.daemon"
 _DRIVER = b"org.apache.spark.deploy.SparkSubmit"
 
@@ -37,18 +37,18 @@ def executor_of(worker: int) -> int:
 
 
 def kill(process: int) -> None:
-    """Ends it as `kill -9` does, if it is still there."""
+    """Kills it with SIGKILL, if it still exists."""
     with suppress(ProcessLookupError):
         os.kill(process, signal.SIGKILL)
 
 
 def is_alive(process: int) -> bool:
-    """Whether it is there, and not only waiting to be buried."""
+    """Whether it exists and is not a zombie process."""
     return _state(process) not in (None, "Z")
 
 
 def is_stopped(process: int) -> bool:
-    """Whether it stands still."""
+    """Whether it is stopped."""
     return _state(process) == "T"
 
 

@@ -19,15 +19,15 @@ STORES = ("postgres", "cassandra")
 
 SOME = "some steps"
 EVERY = "every step"
-"""How a test that goes through steps is named in its short form and in its long one."""
+"""The parameters of a test through steps: a short form and a long one."""
 
 NewStage = Callable[..., JournalStage]
-"""Sets a stage up on the session's server of a kind, or at a URL."""
+"""Creates a stage on the session's server of a kind, or at a URL."""
 
 
 @pytest.fixture
 def fresh_url(postgres: Postgres, unique: str) -> Iterator[str]:
-    """A second database, for what the store should be."""
+    """A second database, for the expected content of the store."""
     yield postgres.create_database(f"{unique}x")
     postgres.drop_database(f"{unique}x")
 
@@ -36,7 +36,7 @@ def fresh_url(postgres: Postgres, unique: str) -> Iterator[str]:
 def new_stage(
     request: pytest.FixtureRequest, kafka_bootstrap: str, unique: str, tmp_path: Path, eventually: Eventually
 ) -> Iterator[NewStage]:
-    """Makes stages, and clears them."""
+    """Creates stages, and removes them after the test."""
     with ExitStack() as stack:
 
         def make(store: str, **more: Any) -> JournalStage:

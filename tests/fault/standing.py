@@ -1,4 +1,4 @@
-"""Where a path stands still: what each hop knows, and what Spark's threads wait for; printed when a test gives up."""
+"""Diagnosis of a path without progress: the state of each hop and the stacks of Spark's threads."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from inorder.kafka.admin import Cluster
 from inorder.model.errors import InorderError
 
 DUMP_SECONDS = 2.0
-"""How long a JVM may take to write down what its threads do."""
+"""How long a JVM may take to write its thread dump."""
 
 
 @contextmanager
 def told_where_it_stands(path: DemoPath) -> Iterator[None]:
-    """Prints it where the block fails. Records without an end to their transaction show as written, not committed."""
+    """Prints the diagnosis if the block fails. Records of an open transaction show as written, not committed."""
     try:
         yield
     except BaseException:
@@ -60,6 +60,6 @@ def _descendants(pid: int | None) -> Iterator[int]:
 
 def _parent(process: Path) -> int | None:
     with suppress(OSError):
-        # Behind the name of the program, which may contain anything, come its state and its parent.
+        # State and parent follow the name of the program, which may contain anything.
         return int((process / "stat").read_text().rpartition(")")[2].split()[1])
     return None

@@ -1,7 +1,7 @@
-"""`inorder` whose Spark can be stopped: `python stopped_spark.py FILE pipeline run …`, and it is once FILE exists.
+"""`inorder` whose Spark can be stopped: `python stopped_spark.py FILE pipeline run …` stops it once FILE exists.
 
-So a cluster ends an application that it gives up: the context is stopped in its JVM, and the Python that made it is
-told by nobody.
+A cluster ends an application in this way: it stops the context in the JVM, and the Python process that created it gets
+no notification.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from inorder.engines.micro_batch import remove_left_behind
+from inorder.engines.micro_batch import remove_abandoned
 from inorder.engines.running import Engine
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.stores.postgres_table import PostgresTableStores
@@ -27,18 +27,18 @@ from tests.integration.pipeline.engines import SPARK_WAIT, new_engine, upsert_wo
 
 LOGS = ("offsets", "commits")
 OWN = "upsert:messages"
-"""What the pipeline of a settings file without a name is called."""
+"""The default name of a pipeline."""
 
 
 @dataclass(frozen=True)
 class Logs:
-    """What Spark has written down about its batches."""
+    """Spark's logs of its batches."""
 
     folder: Path
 
     @classmethod
     def under(cls, parent: Path) -> Logs:
-        """Those of the one query that has its folder there."""
+        """The logs of the one query in the folder."""
         [folder] = parent.glob("inorder-checkpoint-*")
         return cls(folder / "checkpoint")
 
@@ -47,11 +47,11 @@ class Logs:
         return sorted(int(entry.name) for entry in (self.folder / log).glob("[0-9]*"))
 
     def last(self) -> list[Path]:
-        """The newest entry of each; a driver may die before its first commit is written down."""
+        """The newest entry of each; a driver may die before its first commit is logged."""
         return [self.folder / log / str(max(found)) for log in LOGS if (found := self.batches(log))]
 
     def ends(self, batch: int) -> dict[int, int]:
-        """Where each partition is after a batch, by the offset log."""
+        """The offset of each partition after a batch, by the offset log."""
         entry = (self.folder / "offsets" / str(batch)).read_text().splitlines()[-1]
         [found] = json.loads(entry).values()
         return {int(partition): offset for partition, offset in found.items()}
@@ -81,7 +81,7 @@ DAMAGES: list[Callable[[Logs], None]] = [lose, roll_back, truncate, corrupt]
 
 @pytest.fixture
 def parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where checkpoint folders are made, for this test alone."""
+    """The folder for checkpoints, for this test only."""
     folder = tmp_path / "checkpoints"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
@@ -90,14 +90,14 @@ def parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def engine(spark: SparkSession, stage: Stage) -> Engine:
-    """A micro-batch engine, under the name that a settings file gives it."""
+    """A micro-batch engine with the default name."""
     mapping = TableMapping(OWN, stage.topic, "messages")
     work = upsert_work(PostgresTableStores(stage.url, mapping), mapping)
     return new_engine("micro-batch", spark, work, stage.bootstrap)
 
 
 def die(moment: str, stage: Stage, folder: Path, parent: Path) -> None:
-    """Runs a driver until it kills itself at the moment; returns when its sessions are gone as well."""
+    """Runs a driver until it kills itself at the moment; waits until its sessions are closed as well."""
     config = stage.settings(folder)
     line = [sys.executable, dying_driver.__file__, moment, "pipeline", "run", "upsert", "--config", str(config)]
     environment = {**os.environ, "TMPDIR": str(parent)}
@@ -151,6 +151,6 @@ def test_whatever_a_dead_driver_left_the_next_ones_die_too_and_the_last_goes_on(
         for moment in dying_driver.MOMENTS * 2:
             die(moment, stage, tmp_path, parent)
             damage(Logs.under(parent))
-    remove_left_behind(parent)
+    remove_abandoned(parent)
     engine.run(threading.Event(), once=True)
     stage.verify()

@@ -1,4 +1,4 @@
-"""The resident engine on executors of their own: tasks in other processes find the driver, and leave with it."""
+"""The resident engine on separate executors: tasks in other processes find the driver, and end with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The relay loses its database in the worst moments, and nothing is lost, doubled or reordered by it."""
+"""The relay loses its database at the worst moments, and nothing is lost, duplicated or reordered."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ def test_sessions_ended_at_random_moments_cost_nothing(new_fleet: NewFleet, way:
 
 @pytest.fixture(scope="module")
 def durable_postgres(servers_folder: Path) -> Iterator[Postgres]:
-    """A server that keeps what it has said to be committed, even when it is killed."""
+    """A durable server: it keeps what it has committed, even when it is killed."""
     with Postgres(servers_folder / "durable-postgres") as server:
         yield server
 
 
 def lose(server: Postgres, fleet: Fleet, *, crash: bool) -> None:
-    """The database goes away for a moment, by a crash or by a restart."""
+    """Takes the database down for a moment, by a crash or by a restart."""
     fleet.history.append(f"{'crash' if crash else 'restart'} of the database with {fleet.waiting()} rows waiting")
     if crash:
         server.kill()

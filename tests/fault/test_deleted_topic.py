@@ -1,4 +1,4 @@
-"""A topic is deleted while the relay publishes to it: its rows wait, all others do not notice."""
+"""A topic is deleted while the relay publishes to it: its rows wait, all others continue."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tests.fault.fleet import PARTITIONS, Fleet, NewFleet, Way
 
 LOOKS = 12
 BETWEEN_SECONDS = 0.4
-"""Between looks: long enough in all for the deleted topic to be tried again, twice."""
+"""The interval of the checks: long enough in total for two retries of the deleted topic."""
 
 
 @pytest.fixture(scope="module")
 def strict_kafka(servers_folder: Path) -> Iterator[StrictKafka]:
-    """A broker that makes no topics by itself."""
+    """A broker without automatic creation of topics."""
     with StrictKafka(servers_folder / "fault-strict-kafka") as broker:
         yield broker
 
@@ -40,7 +40,7 @@ def first_waiting(fleet: Fleet, topic: str) -> dict[bytes, int]:
 
 
 def seconds_to_get_through(fleet: Fleet, topic: str) -> float:
-    """How long everything of a topic that waits now takes to go out."""
+    """How long it takes to publish all rows of a topic that wait now."""
     threading.Event().wait(BETWEEN_SECONDS)
     began = time.monotonic()
     fleet.wait_for_progress(f"topic = '{topic}'")
@@ -73,7 +73,7 @@ def test_a_deleted_topic_waits_alone_and_its_rows_follow_in_order_when_it_is_bac
 
 
 def check_steady(fleet: Fleet, topic: str, others: set[bytes], delivery: str) -> None:
-    """The other topic keeps every promise."""
+    """Checks every guarantee for the other topic."""
     committed = [event for event in fleet.load.committed() if event[0] not in others]
     records = read_back(fleet.settings.kafka.properties, topic)
     verdict = check_delivery(committed, [(record.key, int(record.value or b"0")) for record in records])
@@ -83,7 +83,7 @@ def check_steady(fleet: Fleet, topic: str, others: set[bytes], delivery: str) ->
 
 
 def check_restored(fleet: Fleet, topic: str, expected: dict[bytes, int]) -> None:
-    """What waited is in the new topic, first copies in order and without a hole."""
+    """Checks that the waiting rows are in the new topic, first copies in order and without a gap."""
     committed = dict(max_places(fleet))
     found: dict[bytes, list[int]] = defaultdict(list)
     for record in read_back(fleet.settings.kafka.properties, topic):

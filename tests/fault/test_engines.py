@@ -1,4 +1,4 @@
-"""Both engines under the same faults: killed workers and drivers, rivals, lost answers, broker and database gone."""
+"""Both engines under the same faults: kills of workers and drivers, rivals, lost answers, outages."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def mapping(unique: str) -> TableMapping:
 
 @pytest.fixture
 def new(spark: SparkSession, stage: Stage, mapping: TableMapping) -> NewEngine:
-    """Makes engines of a kind on the stage; small micro-batches, so that many boundaries are met."""
+    """Creates engines of a kind; micro-batches are small, so that there are many boundaries."""
 
     def make(kind: str, stores: TableStores | None = None, bootstrap: str = "") -> Engine:
         work = upsert_work(stores or PostgresTableStores(stage.url, mapping), mapping)
@@ -146,7 +146,7 @@ def test_an_answer_to_commit_that_is_lost_is_settled_by_the_pointer(
 
 
 class TerminatedStore(PostgresTableStore):
-    """Has its session ended by the server at the moment before COMMIT, once per marker file."""
+    """Its session is terminated by the server right before COMMIT, once per marker file."""
 
     def __init__(self, url: str, mapping: TableMapping, marker: str) -> None:
         super().__init__(url, mapping)
@@ -183,7 +183,7 @@ class TerminatedStores:
 def test_a_session_that_the_server_ends_at_commit_costs_a_second_try(
     stage: Stage, new: NewEngine, mapping: TableMapping, tmp_path: Path, kind: str
 ) -> None:
-    # Workers cannot import test modules, so the classes of this one travel whole.
+    # Workers cannot import test modules, so the classes of this one are pickled by value.
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]  # Spark ships it untyped
     marker = tmp_path / "ended"
     stage.send(30)

@@ -1,4 +1,4 @@
-"""Executors killed in mid-slice on a cluster of two: their tasks run again, and nothing is lost or doubled."""
+"""Executors killed in mid-slice on a cluster of two: their tasks run again, and nothing is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.fault, pytest.mark.spark, pytest.mark.timeout(900), py
 CLUSTER = "local-cluster[2,1,1024]"
 EXECUTORS = 2
 KILLS = 10
-"""Five a seat: more failures of one task than Spark has patience with, so that its job is given up and begun anew."""
+"""Five per executor: more failures of one task than Spark tolerates, so that its job fails and is restarted."""
 FEW_KILLS = 1
 """Before both at once, for `make test`."""
 _WAITING = """
@@ -33,7 +33,7 @@ WHERE application_name = 'inorder pipeline' AND datname = current_database() AND
 
 @contextmanager
 def in_mid_slice(stage: Stage) -> Iterator[None]:
-    """Within the block a slice of each partition stands in its transaction, at a row that we have locked."""
+    """During the block a slice of each partition waits in its transaction for a row that the test has locked."""
     with stage.connect() as connection, stage.connect() as looking, connection.transaction():
         # The first key of each partition.
         found = connection.execute("SELECT id FROM messages WHERE id < %s FOR UPDATE", (PARTITIONS,)).fetchall()
@@ -43,13 +43,13 @@ def in_mid_slice(stage: Stage) -> Iterator[None]:
 
 
 def kill_in_mid_slice(stage: Stage, service: Program, seats: Sequence[int]) -> None:
-    """Kills the executors with these numbers at once; returns when every partition has gone on without them."""
+    """Kills the executors with these numbers at once; waits until every partition has continued without them."""
     assert service.pid is not None
     with in_mid_slice(stage):
         found = executors(service.pid)
         assert len(found) == EXECUTORS
         before = stage.pointers()
-        # Workers go with their executor, a moment later; one that got its row meanwhile would still commit its slice.
+        # Workers end with their executor, a moment later; one that got its row meanwhile would still commit its slice.
         ending = [pid for seat in seats for pid in (found[seat], *python_workers(found[seat]))]
         assert len(ending) > len(seats)
         for seat in seats:

@@ -1,4 +1,4 @@
-"""A topic is switched from 4 to 8 partitions under load while the operator dies at every step."""
+"""A topic is switched from 4 to 8 partitions under load while the command is killed at every step."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Move:
 
     @contextmanager
     def under_load(self, eventually: Eventually) -> Iterator[None]:
-        """Everything runs; at the end all that was committed is read."""
+        """Runs everything; at the end the reader has read all that was committed."""
         with self.reader, self.relay:
             with self.load:
                 eventually(lambda: len(self.reader.seen) > 200)
@@ -67,17 +67,17 @@ class Move:
             eventually(lambda: len(set(self.reader.seen)) >= committed, 60)
 
     def operator(self, *arguments: str, deaths: Path | None = None) -> subprocess.CompletedProcess[str]:
-        """`inorder topics …` to its end, which may be a violent one."""
+        """Runs `inorder topics …` until it ends or is killed."""
         program = ["-m", "inorder.cli"] if deaths is None else [dying_operator.__file__, str(deaths)]
         line = [sys.executable, *program, "topics", *arguments, "--config", str(self.config)]
         return subprocess.run(line, capture_output=True, text=True, timeout=90, check=False)
 
     def status(self) -> dict[str, Any]:
-        """What `inorder topics status` tells of the topic."""
+        """The topic in `inorder topics status`."""
         return generations_status(self.settings, self.topic)[0]
 
     def verdict(self) -> Verdict:
-        """What the reader saw, in its order, against what was committed; and where each key lived."""
+        """Compares what the reader saw, in its order, with what was committed; and the partitions of each key."""
         found = check_delivery(self.load.committed(), self.reader.seen)
         for places in self.reader.places.values():
             found += check_placement(places)
@@ -90,7 +90,7 @@ def move(postgres_url: str, kafka_bootstrap: str, unique: str, tmp_path: Path) -
 
 
 def die_at_every_step(move: Move, *arguments: str) -> int:
-    """Runs the same command until it lives; returns how often it died."""
+    """Runs the same command until it succeeds; returns how often it died."""
     deaths = move.folder / "deaths"
     deaths.write_text("")
     while True:

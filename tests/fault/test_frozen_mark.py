@@ -1,4 +1,4 @@
-"""A leader that is paused while it reads what it has marked keeps nobody from the rows."""
+"""A leader that is paused while it reads what it has marked does not block other leaders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.conftest import Eventually
 
 ROWS = 200
 KILOBYTES = 64
-"""In all more than the buffers between server and client hold, so that the statement cannot end unread."""
+"""In total more than the buffers between server and client hold, so that the statement cannot finish unread."""
 
 _FILL = f"""
 INSERT INTO outbox (topic, key, value)
@@ -31,7 +31,7 @@ def test_rows_that_a_paused_leader_was_about_to_read_are_free_for_the_next_one(
         for statement in (*install_statements("native", "postgresql", "outbox"), _FILL):
             connection.execute(statement)
         paused = PostgresReconnecting(postgres_url, unique)
-        paused.get()[0].pgconn.send_query(_MARK.encode())  # and nobody reads what it returns
+        paused.get()[0].pgconn.send_query(_MARK.encode())  # and its result is not read
         eventually(lambda: connection.execute(_IS_STUCK, [unique]).fetchone() == (1,))
         successor = PostgresOutboxStore(postgres_url, "outbox")
         assert len(successor.mark(uuid4(), ROWS)) == ROWS

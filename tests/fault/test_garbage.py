@@ -1,4 +1,4 @@
-"""Bad input in any amount: it lands in the dead letters, exactly it, and nothing good waits behind it."""
+"""Invalid input in any amount: exactly the invalid records become dead letters, and valid ones are not delayed."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ FROM inorder_dead_letter WHERE topic = %s AND "partition" = 0 AND code = 'not-js
 
 
 def garbage(number: int) -> bytes:
-    """What nobody can read."""
+    """Invalid records."""
     return b"garbage %d" % number
 
 
 def good(number: int) -> bytes:
-    """What everybody can, always new."""
+    """Valid records, always with new values."""
     return message(number % KEYS, enabled=True, data=f"{number}")
 
 
@@ -79,7 +79,7 @@ def test_garbage_in_a_row_is_buried_exactly_and_the_good_records_around_it_are_a
 
 @dataclass
 class StopWatch:
-    """A listener that knows when each partition was through."""
+    """A listener that records when each partition was finished."""
 
     end: int
     began: float = field(default_factory=time.monotonic)
@@ -100,7 +100,7 @@ def test_garbage_slows_the_good_records_beside_it_and_behind_it_by_less_than_two
     spark: SparkSession, stage: Stage, kind: str
 ) -> None:
     def drained(name: str, value: Callable[[int], bytes], records: int) -> dict[int, float]:
-        """Seconds until each partition was applied; the first one held these values, the second good ones."""
+        """Seconds until each partition was applied; the first one holds these values, the second valid ones."""
         topic = f"{stage.topic}.{name}"
         ensure_topic({"bootstrap.servers": stage.bootstrap}, topic, PARTITIONS)
         for partition, values in enumerate((value, good)):

@@ -1,7 +1,7 @@
-"""goharvest's tests with several instances, and kills and freezes on top of them.
+"""goharvest's tests with several instances, with kills and freezes added.
 
 Instances start one after the other and stop in the order in which they started, while their Kafka clients fail in two
-of a hundred calls; the leader is killed, and another is frozen until it was replaced. Whatever happens, each key's
+of a hundred calls; the leader is killed, and another is frozen until it is replaced. Through all of this each key's
 events arrive in order and completely; in `exactly-once` once, and in `at-least-once` with repeats behind the first
 copies.
 """

@@ -1,4 +1,4 @@
-"""A journal is streamed: reading a large one takes hardly more memory than reading a small one."""
+"""Reads stream: reading a large journal takes hardly more memory than reading a small one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ReadLarge = Callable[[int, bool], dict[str, int]]
 
 @pytest.fixture
 def read_large(kafka_bootstrap: str, postgres_url: str, unique: str) -> ReadLarge:
-    """Appends so many events to one journal, replicates them or not, and reads them in a process of its own."""
+    """Appends so many events to one journal, replicates them or not, and reads them in a separate process."""
     settings: dict[str, Any] = {
         "kafka": {"bootstrap.servers": kafka_bootstrap},
         "database": {"url": postgres_url},

@@ -1,4 +1,4 @@
-"""Relay and Spark driver die by SIGKILL at any moment, and nothing is lost, doubled or reordered."""
+"""Relay and Spark driver die by SIGKILL at any moment, and nothing is lost, duplicated or reordered."""
 
 from __future__ import annotations
 

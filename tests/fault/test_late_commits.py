@@ -28,7 +28,7 @@ def depot(request: pytest.FixtureRequest, kafka_bootstrap: str, unique: str) -> 
 
 
 def test_a_row_that_commits_after_ten_seconds_is_delivered(depot: Depot, eventually: Eventually) -> None:
-    """With the budget of the defaults, which is much longer; ids that were rolled back meanwhile are told apart."""
+    """With the default budget, which is much longer; ids that were rolled back meanwhile are distinguished."""
     topic = depot.topic()
     depot.relay(polling={"missing_wait_ms": 20_000, "missing_max_retries": 5})
     with depot.transaction() as late:
@@ -46,7 +46,7 @@ def test_a_row_that_commits_after_ten_seconds_is_delivered(depot: Depot, eventua
 def test_a_row_that_commits_long_after_the_missing_budget_is_delivered(depot: Depot, eventually: Eventually) -> None:
     """A refused record shows that the budget has run out; the open transaction outlasts it three times more.
 
-    Half of that time belongs to a second owner, who knows of the row only by the table of missing events.
+    For half of that time a second owner runs, which knows the row only from the table of missing events.
     """
     topic, small = depot.topic(), depot.topic("small")
     alter_topic(depot.bootstrap, small, {"max.message.bytes": "2000"})

@@ -1,4 +1,4 @@
-"""Replication was away for a day: reads stay right, and neither they nor catching up take more memory for it."""
+"""Replication was down for a day: reads stay correct, and neither they nor catching up need more memory."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Place:
         return backlog
 
     def read(self, order: str, backlog: Backlog, *, head_cache: bool) -> dict[str, Any]:
-        """What a process finds that does nothing else."""
+        """The result of a process that does nothing else."""
         settings, expectations = json.dumps(self.settings(head_cache=head_cache)), str(self.folder / backlog.topic)
         found = run("backlog_reading", order, settings, backlog.topic, f"{self.topic}.small", expectations)
         return told(f"{order}, head cache {head_cache}", found)
@@ -107,7 +107,7 @@ def store(postgres_url: str) -> Iterator[JournalStore]:
 
 
 def check_store(store: JournalStore, backlog: Backlog) -> None:
-    """Every journal of the topic is in the store as the topic tells it, and no other."""
+    """Checks that the store has every journal of the topic, equal to the topic, and no other."""
     assert set(store.ids(backlog.topic)) == {id for id, told in backlog.told.items() if told.pointer is not None}
     for id, model in backlog.told.items():
         key = Key(id, backlog.topic)
@@ -121,7 +121,7 @@ def check_store(store: JournalStore, backlog: Backlog) -> None:
 
 
 def read_meanwhile(place: Place, backlog: Backlog, over: threading.Event) -> dict[str, int]:
-    """Reads journal after journal, until it is told to stop; a read that finds its journal truncated is done again."""
+    """Reads journal after journal until it is stopped; repeats a read whose journal was truncated."""
     reads = again = 0
     with inorder.Journals(inorder.Settings.load(None, **place.settings(head_cache=True))) as journals:
         for id in cycle(backlog.sampled):
@@ -140,7 +140,7 @@ def read_meanwhile(place: Place, backlog: Backlog, over: threading.Event) -> dic
 
 
 def catch_up(place: Place, backlog: Backlog) -> dict[str, Any]:
-    """Replicates the backlog while others read it; what the replicator took."""
+    """Replicates the backlog while others read it; returns the replicator's time and memory."""
     over = threading.Event()
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(read_meanwhile, place, backlog, over)

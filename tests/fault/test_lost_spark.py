@@ -1,4 +1,4 @@
-"""Spark stopped or killed under a service: the service says so and ends, and the next start goes on."""
+"""Spark stopped or killed under a service: the service reports it and ends, and the next start continues."""
 
 from __future__ import annotations
 

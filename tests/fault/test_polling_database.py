@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pytest
 
 from inorder.model.message import Message
 from inorder.model.partitioning import Shard
-from inorder.relay.batch import Pace
 from inorder.relay.leadership.lease import NoLease
+from inorder.relay.options import Pace
 from inorder.relay.polling import PollingLoop, PollingTables
 from inorder.relay.runners import polling_options
 from inorder.relay.stores.opening import outbox_store, polling_store, scanned_store, setup_of, shard_log
@@ -46,10 +47,8 @@ class Watched:
         for part in (log, tables.reader, tables.primary, tables.store):
             stack.callback(part.close)
         pace = Pace(back_off=0.02, check=0.02, lease=0.02)
-        options = polling_options(settings)
-        self.loop = PollingLoop(
-            tables, log, NoLease(), stop=self._stop, options=options, pace=pace, clock=lambda: self.now
-        )
+        options = replace(polling_options(settings), stop=self._stop, pace=pace, clock=lambda: self.now)
+        self.loop = PollingLoop(tables, log, NoLease(), options)
         self._thread = threading.Thread(target=self.loop.run)
         stack.callback(self._thread.join)
         stack.callback(self._stop.set)
@@ -63,7 +62,7 @@ class Watched:
 def test_a_database_that_is_away_for_five_minutes_is_left_alone_and_found_again(
     depot: Depot, eventually: Eventually
 ) -> None:
-    """By the relay's clock: three questions, then none at all, and it goes on by itself when the breaker lets it."""
+    """By the relay's clock: three queries, then none at all, and it continues by itself when the breaker closes."""
     topic = depot.topic()
     with Gate(depot.url) as gate, ExitStack() as stack:
         relay = Watched(depot.settings().model_copy(update={"database": through(depot, gate)}), stack)
@@ -86,7 +85,7 @@ def test_a_database_that_is_away_for_five_minutes_is_left_alone_and_found_again(
 
 
 def through(depot: Depot, gate: Gate) -> object:
-    """The database section of an instance that is behind the gate."""
+    """The database section of an instance behind the gate."""
     return Settings.load(database={"url": gate.url}, relay={"group": depot.group}).database
 
 

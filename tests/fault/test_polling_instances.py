@@ -1,6 +1,6 @@
 """Several instances of a polling relay, of which one is master by a key in Redis, while masters are killed and frozen.
 
-Each record carries the instance and the term that sent it, so the topics themselves tell who published when.
+Each record carries the instance and the term that sent it, so the topics themselves show which instance published when.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.fault.fleet import Fleet, NewFleet, Way
 
 LIFETIME_MS, RACE_MS = 1500, 300
 SLACK_MS = 20_000
-"""For a new master to fence the old one and to read, on a machine that is busy with something else."""
+"""Time for a new master to fence the old one and to read, on a busy machine."""
 FREEZE_SECONDS = 3.0
 
 _MORE = """\
@@ -46,7 +46,7 @@ def way(redis_url: str, delivery: str = "exactly-once", error_rate: float = 0.0)
 
 
 def terms(records: Iterable[ReadRecord]) -> list[bytes | None]:
-    """Who published a partition, term after term."""
+    """The instances that published a partition, term after term."""
     return [tag for tag, _ in groupby(dict(record.headers)[TAG] for record in records)]
 
 
@@ -56,7 +56,7 @@ def partitions(records: Sequence[ReadRecord]) -> list[list[ReadRecord]]:
 
 
 def assert_one_publishes_at_a_time(records: Sequence[ReadRecord]) -> None:
-    """Within each partition a term that is over never comes back, and all partitions saw the terms in one order."""
+    """Checks that no partition returns to a past term, and that all partitions have the terms in one order."""
     followed: dict[bytes | None, set[bytes | None]] = {}
     for partition in partitions(records):
         found = terms(partition)
@@ -92,7 +92,7 @@ def test_three_instances_one_master_and_nothing_lost_doubled_or_overtaken(new_fl
     assert verdict.holds, verdict
     records = fleet.records()
     assert_one_publishes_at_a_time(records)
-    # One was killed and the next one frozen, so a third has published; who comes after it may find nothing left.
+    # One was killed and the next one frozen, so a third has published; a later one may find nothing left.
     assert len({tag for each in partitions(records) for tag in terms(each)}) >= 3, "was one killed, and one frozen?"
     assert max(hand_overs(records)) <= LIFETIME_MS + RACE_MS + SLACK_MS, hand_overs(records)
     assert not fleet.said("Traceback")

@@ -1,4 +1,4 @@
-"""The job `replicate` killed at every step of a slice: the store equals the topic, and no reader saw it otherwise."""
+"""The job `replicate` killed at every step of a slice: the store equals the topic, and every read was correct."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store goes away in the middle of a slice and comes back: the job waits, goes on, and nothing is missing."""
+"""The store fails in the middle of a slice and returns: the job waits, continues, and nothing is missing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def own_cassandra(tmp_path: Path) -> Iterator[Cassandra]:
 def restart_in_mid_slice(
     stage: JournalStage, server: Postgres | Cassandra, replicator: Replicator, steps: tuple[str, ...]
 ) -> None:
-    """Kills the server while a worker stands at each step; the worker finds that out for itself."""
+    """Kills the server while a worker halts at each step; the worker detects it by itself."""
     server.start_seconds = WAIT_SECONDS
     for step in steps:
         worker = replicator.halt_at(step)

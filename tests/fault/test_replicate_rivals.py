@@ -1,4 +1,4 @@
-"""Two jobs `replicate` at once, and one that was paused at any step and woken later: nothing is changed by either."""
+"""Two jobs `replicate` at once, and one that was paused at any step and resumed later: neither changes the result."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_one_of_two_woken_within_its_transaction_or_after_changes_nothing_on_pos
     new_stage: NewStage, fresh_url: str
 ) -> None:
     stage = new_stage("postgres")
-    # Each pause within a transaction lasts as long as the server's patience with it.
+    # Each pause within a transaction lasts as long as the server's timeout for it.
     rivals_share_the_work(stage, ("plain", "plain"), ("before-pointer", "after-commit"))
     verify_rows(stage, fresh_url)
 

@@ -1,4 +1,4 @@
-"""Everything that can happen, for as long as one likes: `make soak` (SOAK_MINUTES, 30 by default; SOAK_SEED)."""
+"""All faults together, for a given time: `make soak` (SOAK_MINUTES, 30 by default; SOAK_SEED)."""
 
 from __future__ import annotations
 

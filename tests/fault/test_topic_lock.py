@@ -47,7 +47,7 @@ workers = {workers}
 lock_seconds = {lock_seconds}
 """
 
-# Every message that is deleted leaves the time at which it was; it is kept only if the delete commits.
+# Records the time of every delete; the record is kept only if the delete commits.
 _DELETED = """
 CREATE TABLE deleted (topic text, key bytea, message bytea, at timestamptz);
 CREATE FUNCTION note_deleted() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -64,7 +64,7 @@ Named = tuple[str, bytes, bytes]
 
 @dataclass
 class Crew:
-    """Processes with workers, writers that go on whatever happens, and what became of it."""
+    """Processes with workers, writers that continue through all faults, and their results."""
 
     url: str
     bootstrap: str
@@ -103,7 +103,7 @@ class Crew:
 
     @contextmanager
     def load(self) -> Iterator[None]:
-        """Writers at work for as long as the block lasts, each on keys of its own."""
+        """Runs writers for the duration of the block, each with its own keys."""
         stop = threading.Event()
         threads = [threading.Thread(target=self._write, args=(number, stop)) for number in range(WRITERS)]
         for thread in threads:
@@ -116,7 +116,7 @@ class Crew:
                 thread.join()
 
     def wait_for_progress(self) -> None:
-        """Returns when everything that is in the table now is out of it."""
+        """Waits until all rows that are in the table now are published."""
         newest = self.ask("SELECT coalesce(max(id), 0) FROM kafka_messages")
         left = f"SELECT count(*) FROM kafka_messages WHERE id <= {newest}"
         self.eventually(lambda: not self.ask(left), PROGRESS_SECONDS)
@@ -131,7 +131,7 @@ class Crew:
         return [record for topic in self.names for record in read_back(self.settings.kafka.properties, topic)]
 
     def check(self, records: list[ReadRecord]) -> int:
-        """Nothing is lost, first copies are in order, and none was sent after its delete; how many are repeats."""
+        """Checks that nothing is lost, reordered or sent after its delete; returns the number of repeats."""
         sent = [((record.topic, record.key), int(record.value or b"0")) for record in records]
         verdict = check_delivery(self.committed, sent)
         verdict += check_placement(((record.topic, record.key), record.partition) for record in records)
@@ -175,7 +175,7 @@ NewCrew = Callable[..., Crew]
 def new_crew(
     postgres_url: str, kafka_bootstrap: str, unique: str, tmp_path: Path, eventually: Eventually
 ) -> Iterator[NewCrew]:
-    """Sets a crew up on the session's servers, and stops what still runs."""
+    """Creates the processes on the session's servers, and stops them after the test."""
     crews: list[Crew] = []
 
     def set_up(**options: Any) -> Crew:
@@ -218,13 +218,13 @@ def test_the_same_five_times_over(new_crew: NewCrew) -> None:
 
 
 def freeze(crew: Crew, seconds: float) -> None:
-    """Freezes the first process with a batch in hand, for longer than its lock holds, and lets another take over."""
+    """Freezes the first process with a batch in hand, for longer than its lock holds, until another takes over."""
     first = crew.processes[0]
     stamped = "SELECT count(*) FROM kafka_messages WHERE session_id IS NOT NULL"
 
     def frozen_with_a_batch() -> bool:
         first.pause()
-        # What it had sent to the database just before is done when we look again.
+        # A statement that it sent just before has ended by the next check.
         if crew.ask(stamped) and not threading.Event().wait(0.3) and crew.ask(stamped):
             return True
         first.resume()

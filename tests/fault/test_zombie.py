@@ -1,4 +1,4 @@
-"""A relay that was frozen and overtaken wakes up and changes nothing."""
+"""A relay that was frozen and replaced resumes and changes nothing."""
 
 from __future__ import annotations
 
@@ -41,6 +41,6 @@ def test_a_paused_relay_that_was_overtaken_wakes_up_and_doubles_nothing(ordeal: 
     summary = ordeal.verdict()
     assert summary.holds, summary.verdict
     assert summary.committed == summary.published > 0
-    # The broker's fence tells it, or the lease before it tried to publish: either way its old term is over.
+    # The broker's fence stops it, or the lease does before it publishes: either way its old term is over.
     terms = ordeal.path.relay.log_path.read_text().count("relay.taken_over")
     assert terms >= TIMES, "the first relay never noticed: was it overtaken?"

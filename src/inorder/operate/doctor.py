@@ -29,7 +29,7 @@ from inorder.relay.stores import kafka_lease
 from inorder.relay.stores.kafka_log import marker_topic
 from inorder.relay.stores.polling import SqlPollingStore
 from inorder.relay.stores.ports import Setup
-from inorder.relay.stores.registry import registered
+from inorder.relay.stores.registry import read_registration
 from inorder.settings import Settings
 from inorder.settings.relay import RelaySettings
 from inorder.settings.section import mask_password
@@ -410,7 +410,7 @@ def needed_rights(relay: RelaySettings) -> tuple[str, ...]:
 def registration(relay: RelaySettings, transaction: Transaction, dialect: Dialect, *, is_there: bool) -> Check:
     """Whether the settings are those that every instance of this table has agreed on."""
     found = (
-        registered(transaction, statements_of("inorder.relay", dialect, "registry.sql")["read"], relay.table)
+        read_registration(transaction, statements_of("inorder.relay", dialect, "registry.sql")["read"], relay.table)
         if is_there
         else None
     )

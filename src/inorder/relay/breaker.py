@@ -1,4 +1,4 @@
-"""A circuit breaker: stops asking a database that fails, and tries it again after a while.
+"""A circuit breaker: stops querying a database that fails, and tries it again after a while.
 
 ```
              threshold failures in a row
@@ -7,11 +7,11 @@
      └──────────────── success ──────── half-open ──────────────────┘
 ```
 
-`Breaker` is the state as a value, and its methods are the transitions. `Guard` is one in use: it counts failures of
-the database, reads included, and nothing else. Trouble with the broker is not its business.
+`BreakerCount` is the state as a value, and its methods are the transitions. `CircuitBreaker` is one in use: it counts
+failures of the database, reads included, and nothing else. Failures of the broker do not count.
 
-A whole round of work is one success. A database that answers reads and refuses writes would otherwise never be left
-alone, because each read would make up for the failed write before it.
+A whole round of work is one success. With a database that answers reads and refuses writes the breaker would otherwise
+never open, because each successful read would cancel the failed write before it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger("inorder.relay")
 
 
 class BreakerState(StrEnum):
-    """What a breaker does with the next question."""
+    """What a breaker does with the next query."""
 
     closed = "closed"
     open = "open"
@@ -37,7 +37,7 @@ class BreakerState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BreakerOptions:
-    """When it opens, for how long, and how often it tries then."""
+    """When it opens, for how long, and how many attempts follow."""
 
     is_enabled: bool = True
     threshold: int = 3
@@ -46,12 +46,12 @@ class BreakerOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Breaker:
+class BreakerCount:
     """Failures in a row since the last success, and since when it is open."""
 
     options: BreakerOptions = BreakerOptions()
     failures: int = 0
-    """In a row; while half-open, those of this half-open time."""
+    """In a row; while half-open, those since it became half-open."""
     opened_at: float | None = None
 
     def state(self, now: float) -> BreakerState:
@@ -62,30 +62,30 @@ class Breaker:
         return BreakerState.half_open if is_over else BreakerState.open
 
     def allows(self, now: float) -> bool:
-        """Whether the database may be asked."""
+        """Whether the database may be queried."""
         return not self.options.is_enabled or self.state(now) is not BreakerState.open
 
-    def succeeded(self) -> Breaker:
-        """After a success: closed, whatever was before."""
+    def after_success(self) -> BreakerCount:
+        """Closed, whatever it was before."""
         return replace(self, failures=0, opened_at=None)
 
-    def failed(self, now: float) -> Breaker:
-        """After one more failure; one that comes late, out of a time before it opened, changes nothing."""
+    def after_failure(self, now: float) -> BreakerCount:
+        """Counts one more failure; a late one, from before it opened, changes nothing."""
         match self.state(now):
             case BreakerState.open:
                 return self
             case BreakerState.closed:
-                return self._counted(self.options.threshold, now)
+                return self._count(self.options.threshold, now)
             case BreakerState.half_open:
-                return self._counted(self.options.half_open_attempts, now)
+                return self._count(self.options.half_open_attempts, now)
 
-    def _counted(self, limit: int, now: float) -> Breaker:
+    def _count(self, limit: int, now: float) -> BreakerCount:
         failures = self.failures + 1
         return replace(self, failures=0, opened_at=now) if failures >= limit else replace(self, failures=failures)
 
 
-class Guard:
-    """A breaker in use, for one daemon."""
+class CircuitBreaker:
+    """A breaker in use, for one kind of round; `on_change` is called when it opens and when it closes."""
 
     def __init__(
         self,
@@ -94,24 +94,23 @@ class Guard:
         clock: Callable[[], float],
         on_change: Callable[[str, BreakerState], None] = lambda _name, _state: None,
     ) -> None:
-        """`on_change` is told when it opens and when it closes."""
         self.name = name
         self._on_change = on_change
-        self._breaker = Breaker(options)
+        self._breaker = BreakerCount(options)
         self._clock = clock
 
     @property
     def state(self) -> BreakerState:
-        """Closed, open or half-open, now; any thread may ask."""
+        """Closed, open or half-open at the moment; thread-safe."""
         return self._breaker.state(self._clock())
 
     def allows(self) -> bool:
-        """Whether the daemon may ask its database."""
+        """Whether the database may be queried."""
         return self._breaker.allows(self._clock())
 
     @contextmanager
-    def asking(self) -> Iterator[None]:
-        """Around questions to the database: a failure is counted and goes on its way."""
+    def count_failures(self) -> Iterator[None]:
+        """Around queries of the database: counts a failure and raises it again."""
         try:
             yield
         except FencedError:
@@ -121,8 +120,8 @@ class Guard:
             raise
 
     def succeed(self) -> None:
-        """A round of the daemon went through."""
-        was, self._breaker = self._breaker, self._breaker.succeeded()
+        """A whole round succeeded."""
+        was, self._breaker = self._breaker, self._breaker.after_success()
         if was.opened_at is not None:
             log.info("relay.breaker_closed", extra={"breaker": self.name})
             self._on_change(self.name, BreakerState.closed)
@@ -131,8 +130,9 @@ class Guard:
         if not self._breaker.options.is_enabled:
             return
         now = self._clock()
-        was, self._breaker = self._breaker, self._breaker.failed(now)
+        was, self._breaker = self._breaker, self._breaker.after_failure(now)
         if self._breaker.opened_at not in (None, was.opened_at):
             seconds = self._breaker.options.open_seconds
-            log.error("relay.breaker_opened: %s", error, extra={"breaker": self.name, "open_seconds": seconds})
+            fields = {"breaker": self.name, "open_seconds": seconds, "error": str(error)}
+            log.error("relay.breaker_opened", extra=fields)
             self._on_change(self.name, BreakerState.open)

@@ -7,10 +7,10 @@ One owner per shard reads the oldest rows, publishes them in one Kafka transacti
       └── the next batch is read while the last one commits ◀──┘
 
 Three stores take part and cannot commit together: the outbox table, the topics and the owner's memory, which may
-be gone at any moment. What is authoritative:
+be lost at any moment. What is authoritative:
 
 - **Who owns the shard: the broker.** `init_transactions` with the shard's `transactional.id` fences each earlier owner.
-  A lease only hints who should try (`ports/lease.py`).
+  A lease is a hint who should try (`leadership/lease.py`).
 - **What was published: the last committed marker.** It names every id that was published and is not known to be purged,
   and commits together with the records themselves.
 - **What is still to be published: the table, less the marker.**
@@ -20,7 +20,7 @@ Invariants
 1. A row is purged only after the transaction that carried its record is known to be committed.
 2. The last committed marker names every id that was published and may still be in the table. Each new marker therefore
    repeats what is not yet known to be purged.
-3. A new owner purges the marker's ids before its first read. So whatever it reads was never published.
+3. A new owner purges the marker's ids before its first read. So nothing that it reads was published before.
 4. Batches are published one after the other, rows within a batch in id order, and reads never let a row overtake one
    that its transaction could have seen (`relay/scan.py`). So records of a key keep their order.
 
@@ -29,12 +29,12 @@ What if …
 | the owner …                          | then                                                                          |
 |---|---|
 | dies before the commit is sent       | the broker aborts; readers see nothing; the rows are still there              |
-| dies after the commit is sent        | `init_transactions` of the next owner settles it; the marker tells which way  |
+| dies after the commit is sent        | `init_transactions` of the next owner settles it; the marker shows which way  |
 | dies between commit and purge        | the next owner purges by the marker; nothing is sent again                    |
 | is paused and wakes up later         | its commit is fenced; its purge removes only ids that are committed           |
 | gets no answer to a commit           | it takes over from itself: fence, marker, purge                               |
-| loses the database while purging     | ids stay in the marker until a purge is confirmed; their number has a bound |
-| loses the broker                     | the transaction is aborted or unknown; rows wait; nothing uses up attempts    |
+| loses the database while purging     | ids stay in the marker until a purge is confirmed; their number has a bound   |
+| loses the broker                     | the transaction is aborted or unknown; rows wait; no attempts are used up     |
 | is fenced                            | it drops all it has in hand and must win the lease again                      |
 | meets a record the broker refuses    | the transaction is aborted, the record's key held, the rest sent again        |
 | finds its attempts used up           | the decision is committed as a marker, then the row moved (`parking.py`)      |
@@ -57,16 +57,26 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from inorder.model.outbox_row import OutboxRow
-from inorder.relay.batch import FIRST_ROWS, Batch, next_limit
 from inorder.relay.marker import Marker
-from inorder.relay.scan import Horizon, Sweeps, after_scan, is_sweep_only, is_watching, next_scan, observe
+from inorder.relay.scan import (
+    FIRST_ROWS,
+    Horizon,
+    Sweeps,
+    after_scan,
+    is_sweep_only,
+    is_watching,
+    next_limit,
+    next_scan,
+    observe,
+)
 from inorder.relay.stores.ports import LAST_ID, OutboxStore, Page, Scan
+from inorder.relay.term import Batch
 
 MOST_SWEPT_IN_HAND = 50_000
-"""Rows in hand that a sweep may return again; with more of them waiting it looks at the head of the table only."""
+"""Rows in hand that a sweep may return again; with more of them waiting it reads only the head of the table."""
 
 
-class Drain:
+class DrainClaims:
     """The claims of one term: reads rows in the order in which they may be published, and removes them by id."""
 
     def __init__(self, store: OutboxStore, *, batch_size: int, clock: Callable[[], float], shards: int = 1) -> None:
@@ -78,33 +88,32 @@ class Drain:
         self._sweeps = Sweeps(clock)
 
     def begin(self, marker: Marker) -> int:
-        """Purges what earlier owners published; reads go on from the floor they had reached."""
+        """Purges what earlier owners published; reads continue from the floor they had reached."""
         self._horizon = Horizon(floor=marker.floor, last=marker.floor)
         return self._store.purge(list(marker.ids()))
 
     def claim(self, in_hand: Callable[[], frozenset[int]]) -> Batch:
-        """The next rows; `in_hand` is asked **before** the scan, so that rows met again are known for what they are."""
+        """The next rows; `in_hand` is called **before** the scan, so that rows met again are recognized."""
         scan = next_scan(self._horizon, sweep=self._sweeps.are_due())
-        # Walks and sweeps return what is in hand once more; it must not crowd out what is new.
+        # Walks and sweeps return rows in hand once more; these must not crowd out new rows.
         held = in_hand() if scan.walk else frozenset()
         page = self._store.read(scan, self._limit_of(scan, held))
         fresh = self._fresh(scan, page, held)
         self._horizon = after_scan(self._horizon, scan, page, in_hand=held)
         if is_watching(self._horizon):
             self._horizon = observe(self._horizon, self._store.holders())
-        self._limit = next_limit(self._limit, len(page.rows), sum(map(_size, page.rows)), self._batch_size)
+        self._limit = next_limit(self._limit, page.rows, self._batch_size)
         return Batch(fresh, self._horizon.floor, is_full=page.is_full, others_move=bool(page.others) and not scan.walk)
 
     def read_again(self, ids: Sequence[int]) -> list[OutboxRow]:
-        """Rows as they are now, repaired perhaps."""
+        """Rows as they are now, perhaps repaired."""
         return self._store.read(Scan(above=LAST_ID, probes=tuple(ids)), 1).rows
 
     def purge(self, ids: Sequence[int]) -> None:
-        """Removes rows whose records are committed."""
         self._store.purge(ids)
 
     def end(self) -> None:
-        """Nothing in the table tells of a claim."""
+        """A claim leaves no trace in the table."""
 
     def _limit_of(self, scan: Scan, held: frozenset[int]) -> int:
         if not scan.walk:
@@ -122,17 +131,12 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class DrainStrategy:
-    """Claims rows by reading on; `shards` tells how many parts the rows that it meets belong to."""
+    """Claims rows by reading on; `shards` is how many shards the rows that it meets belong to."""
 
-    sleeper: OutboxStore
+    store: OutboxStore
     batch_size: int
     shards: int = 1
     clock: Callable[[], float] = time.monotonic
 
-    def claims(self, _leader_id: UUID, /) -> Drain:
-        """The claims of a term; the table does not tell whose it is."""
-        return Drain(self.sleeper, batch_size=self.batch_size, clock=self.clock, shards=self.shards)
-
-
-def _size(row: OutboxRow) -> int:
-    return len(row.value or b"") + len(row.key or b"")
+    def claims(self, _leader_id: UUID, /) -> DrainClaims:
+        return DrainClaims(self.store, batch_size=self.batch_size, clock=self.clock, shards=self.shards)

@@ -1,11 +1,19 @@
-"""What a relay tells whoever asked to be told, as it happens."""
+"""What a relay reports about itself: events as they happen, and counters.
+
+`Relay.on_event` subscribes to the events. They are part of the public interface.
+"""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 from uuid import UUID
 
 from inorder.model.outbox_row import OutboxRow
+
+log = logging.getLogger("inorder.relay")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +26,7 @@ class LeaderAcquired:
 
 @dataclass(frozen=True, slots=True)
 class LeaderRefreshed:
-    """It owns the shard still, and began a new term after trouble: what was not settled is claimed again."""
+    """It still owns the shard and began a new term after a failure: what was not settled is claimed again."""
 
     shard: int
     leader_id: UUID
@@ -26,7 +34,7 @@ class LeaderRefreshed:
 
 @dataclass(frozen=True, slots=True)
 class LeaderRevoked:
-    """It gave the shard up in an orderly way: everything it had published is settled."""
+    """It gave the shard up on its own: everything it published is settled."""
 
     shard: int
     leader_id: UUID
@@ -34,7 +42,7 @@ class LeaderRevoked:
 
 @dataclass(frozen=True, slots=True)
 class LeaderFenced:
-    """Another instance owns the shard; nothing of this term can be published any more."""
+    """Another instance owns the shard; nothing more of this term can be published."""
 
     shard: int
     leader_id: UUID
@@ -63,7 +71,7 @@ class MeterRead:
 
 @dataclass(frozen=True, slots=True)
 class BatchProduced:
-    """A batch of one topic, by the strategy `topic-lock`: sent to its end, or broken off by an error."""
+    """A batch of one topic, with the strategy `topic-lock`: sent completely, or interrupted by `error`."""
 
     topic: str
     messages: tuple[OutboxRow, ...]
@@ -72,7 +80,7 @@ class BatchProduced:
 
 @dataclass(frozen=True, slots=True)
 class BreakerChanged:
-    """A breaker of the strategy `polling`, `outbox` or `missing`, is `closed` or `open` from now on."""
+    """A circuit breaker of the strategy `polling` (`outbox` or `missing`) closed or opened."""
 
     breaker: str
     state: str
@@ -83,8 +91,29 @@ RelayEvent = (
 )
 
 
-class Meter:
-    """Reads the counter of published records now and then."""
+SomeEvent = TypeVar("SomeEvent", bound=RelayEvent)
+
+
+def notify(handler: Callable[[SomeEvent], None], event: SomeEvent) -> None:
+    """Calls the handler. What it raises is logged and never stops the relay."""
+    try:
+        handler(event)
+    except Exception:
+        log.exception("relay.handler_failed", extra={"event_kind": type(event).__name__})
+
+
+@dataclass(slots=True)
+class SendCounts:
+    """What a loop or worker has sent so far; only its own thread writes it."""
+
+    published: int = 0
+    exceeded: int = 0
+    last_error: str = ""
+    """Why it waits at the moment; empty while it works."""
+
+
+class RateMeter:
+    """Reads the counter of published records at an interval."""
 
     def __init__(self, shard: int, seconds: float, now: float) -> None:
         self._shard = shard
@@ -93,7 +122,7 @@ class Meter:
         self._read = 0
 
     def due(self, now: float, total: int) -> MeterRead | None:
-        """A reading, if the last one is long enough ago."""
+        """A reading, if the interval has passed."""
         if now - self._read_at < self._seconds:
             return None
         reading = MeterRead(self._shard, total, now - self._started, total - self._read, now - self._read_at)

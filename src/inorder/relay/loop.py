@@ -1,17 +1,28 @@
-"""The relay loop: claim a batch, publish it in order, settle it, repeat while owner."""
+"""The relay loop of one shard: claim a batch, publish it in order, settle it, repeat while this instance leads.
+
+    lead ──▶ take over (fence, settle what earlier owners published) ──▶ claim ──▶ publish ──▶ settle
+      ▲                                                                   ▲                      │
+      │                                                                   └── while leading ◀────┘
+      └── any error ends the term: wait, lead again, take over again
+
+`LeaderLoop` is the outer circle, the same for every strategy with one owner. `RelayLoop` is the inner one for the
+strategies that claim rows, `drain` and `mark-purge`; `polling.py` has its own. `BatchPublisher` sends one batch, in
+parts where a record is refused and again where the broker fails.
+
+How rows are claimed and removed is the strategy's (`drain.py`, `mark_purge.py`). What a term must remember is in
+`term.py`, and what happens to refused records in `parking.py`.
+"""
 
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, Protocol, TypedDict, TypeVar, Unpack
+from typing import Generic, Protocol, TypeVar
 from uuid import UUID, uuid4
 
-from inorder.kafka.shard_log import Delivered, Incomplete, ShardLog
+from inorder.kafka.shard_log import Delivered, Delivery, Incomplete, ShardLog
 from inorder.model.errors import (
     FencedError,
     RejectedError,
@@ -20,100 +31,66 @@ from inorder.model.errors import (
     TransientError,
 )
 from inorder.model.outbox_row import OutboxRow
-from inorder.relay.batch import Batch, Pace
-from inorder.relay.events import LeaderAcquired, LeaderFenced, LeaderRefreshed, LeaderRevoked, Meter, RelayEvent
+from inorder.relay.events import (
+    LeaderAcquired,
+    LeaderFenced,
+    LeaderRefreshed,
+    LeaderRevoked,
+    RateMeter,
+    SendCounts,
+    notify,
+)
 from inorder.relay.leadership.lease import Lease
-from inorder.relay.parking import Policy, Refusals, Sender
+from inorder.relay.options import LoopOptions, wait_out
+from inorder.relay.parking import RefusalEffects, Refusals
 from inorder.relay.stores.ports import ExceededStore
-from inorder.relay.term import Strategy, Term
-
-# Owning a shard: lead, begin a term, work while leading, give it back; what every strategy with one owner does.
+from inorder.relay.term import Batch, Strategy, Term
 
 log = logging.getLogger("inorder.relay")
 
-
-@dataclass(slots=True)
-class Progress:
-    """What the loop has done so far; written by the loop only."""
-
-    leader_id: UUID | None = None
-    """The id of the term while this instance owns the shard."""
-    terms: int = 0
-    published: int = 0
-    exceeded: int = 0
-    last_error: str = ""
-
-    @property
-    def is_owner(self) -> bool:
-        return self.leader_id is not None
+AnyTerm = TypeVar("AnyTerm", bound="LeaderTerm")
 
 
-def note_trouble(progress: Progress, error: TransientError) -> None:
-    """Tells what a loop has to wait for."""
-    progress.last_error = str(error)
-    log.warning("relay.waiting: %s", error, extra={"code": error.code})
+class LeaderLoop(ABC, Generic[AnyTerm]):
+    """Runs one shard until `stop` is set. Failures of the environment are waited out and never counted."""
 
-
-class OwnedTerm(Protocol):
-    """One term of owning, from the fence to the first doubt."""
-
-    @property
-    def leader_id(self) -> UUID: ...
-
-    def take_over(self) -> int:
-        """Fences earlier owners and settles what they had published."""
-
-    def in_flight(self) -> Sequence[OutboxRow]:
-        """The rows on their way to the broker at the moment; any thread may ask."""
-
-    def close(self) -> None:
-        """Ends the term; nothing more is sent."""
-
-
-class Owning(TypedDict, total=False):
-    """What a loop hands on to `OwnerLoop` as it is."""
-
-    confirms_often: bool
-    on_event: Callable[[RelayEvent], None]
-    pace: Pace | None
-    clock: Callable[[], float]
-
-
-AnyTerm = TypeVar("AnyTerm", bound=OwnedTerm)
-
-
-class OwnerLoop(ABC, Generic[AnyTerm]):
-    """Runs one shard until it is told to stop. Every error of the environment is waited out, never counted."""
-
-    def __init__(
-        self,
-        lease: Lease,
-        *,
-        stop: threading.Event,
-        shard_index: int = 0,
-        confirm: Callable[[], None] = lambda: None,
-        confirms_often: bool = False,
-        on_event: Callable[[RelayEvent], None] = lambda _event: None,
-        pace: Pace | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """`confirm` is called at the start of each term, behind the fence; it raises if this instance may not go on.
-
-        Where no fence stops a past owner it must be asked with each extension of the lease too: `confirms_often`.
-        """
-        self._lease = lease
-        self._stop = stop
-        self._index = shard_index
-        self._confirm = confirm
-        self._confirms_often = confirms_often
-        self._on_event = on_event
-        self._pace = pace or Pace()
-        self._clock = clock
-        self._leads_until = self._confirm_at = float("-inf")
-        self._known_leader: UUID | None = None
+    def __init__(self, leadership: Leadership, options: LoopOptions) -> None:
+        self.progress = leadership.progress
+        self._leadership = leadership
+        self._options = options
         self._term: AnyTerm | None = None
-        self._meter = Meter(shard_index, self._pace.meter, clock())
-        self.progress = Progress()
+
+    def run(self) -> None:
+        """Returns after `stop` is set and everything published is settled; raises errors that need an operator."""
+        try:
+            while not self._options.stop.is_set():
+                try:
+                    self._lead()
+                except FencedError as error:
+                    self._leadership.accept_fence(error)
+                except TransientError as error:
+                    wait_out(error, self.progress, self._options)
+        finally:
+            self._leadership.resign()
+
+    def _lead(self) -> None:
+        """One term, from the fence to the first error or the loss of the lease."""
+        if not self._leadership.leads():
+            self._leadership.revoke()
+            self._options.stop.wait(self._options.pace.check)
+            return
+        term = self._term = self._new_term()
+        try:
+            term.take_over()
+            self._options.confirm()
+            self._leadership.begin_term(term.leader_id)
+            while self._leadership.leads() and not self._options.stop.is_set():
+                self._step(term)
+                self._leadership.read_meter()
+        finally:
+            self.progress.leader_id = self._term = None
+            self._before_end()
+            term.close()
 
     @abstractmethod
     def _new_term(self) -> AnyTerm:
@@ -121,237 +98,115 @@ class OwnerLoop(ABC, Generic[AnyTerm]):
 
     @abstractmethod
     def _step(self, term: AnyTerm) -> None:
-        """A bit of work, or a rest; called again and again while leading."""
+        """One batch or round, or a pause; called again and again while leading."""
 
     def _before_end(self) -> None:
-        """Whatever must be done before a term is closed."""
-
-    def run(self) -> None:
-        """Returns after `stop` is set and everything published is settled; raises what only a person can mend."""
-        try:
-            while not self._stop.is_set():
-                try:
-                    self._own_while_leading()
-                except FencedError as error:
-                    self._after_fence(error)
-                except TransientError as error:
-                    self._wait_out(error)
-        finally:
-            self._tell_revoked()
-            self._release()
+        """Called before a term is closed."""
 
     def in_flight(self) -> Sequence[OutboxRow]:
-        """The rows on their way to the broker at the moment; any thread may ask."""
+        """The rows on their way to the broker at the moment; thread-safe."""
         term = self._term
         return term.in_flight() if term else ()
 
-    def _own_while_leading(self) -> None:
-        if not self._leads():
-            self._tell_revoked()
-            self._stop.wait(self._pace.check)
-            return
-        term = self._term = self._new_term()
-        try:
-            term.take_over()
-            self._confirm()
-            self._tell_acquired(term.leader_id)
-            while self._leads() and not self._stop.is_set():
-                self._step(term)
-        finally:
-            self.progress.leader_id = self._term = None
-            self._before_end()
-            term.close()
-
-    def _leads(self) -> bool:
-        if self._clock() < self._leads_until:
-            return True
-        if not self._lease.acquire():
-            self._leads_until = float("-inf")
-            return False
-        if self._confirms_often:
-            self._confirm_now_and_then()
-        self._leads_until = self._clock() + self._pace.check
-        return True
-
-    def _confirm_now_and_then(self) -> None:
-        """It asks the database, so not each time that the lease is looked at."""
-        if self._clock() >= self._confirm_at:
-            self._confirm()
-            self._confirm_at = self._clock() + self._pace.lease
-
-    def _tell_acquired(self, leader_id: UUID) -> None:
-        kind = LeaderRefreshed if self._known_leader else LeaderAcquired
-        self.progress.leader_id = self._known_leader = leader_id
-        self.progress.terms += 1
-        self._tell(kind(self._index, leader_id))
-
-    def _tell_revoked(self, kind: type[LeaderRevoked | LeaderFenced] = LeaderRevoked) -> None:
-        leader_id, self._known_leader = self._known_leader, None
-        if leader_id is not None:
-            self._tell(kind(self._index, leader_id))
-
-    def _read_meter(self) -> None:
-        if reading := self._meter.due(self._clock(), self.progress.published):
-            self._tell(reading)
-
-    def _tell(self, event: RelayEvent) -> None:
-        try:
-            self._on_event(event)
-        except Exception:
-            log.exception("relay.handler_failed", extra={"event_kind": type(event).__name__})
-
-    def _after_fence(self, error: FencedError) -> None:
-        self._tell_revoked(LeaderFenced)
-        if not self._lease.arbitrates():
-            raise error
-        log.warning("relay.fenced: %s", error)
-        self._leads_until = float("-inf")
-        self._stop.wait(self._pace.lease)
-
-    def _wait_out(self, error: TransientError) -> None:
-        note_trouble(self.progress, error)
-        self._stop.wait(self._pace.back_off)
-
-    def _release(self) -> None:
-        try:
-            self._lease.release()
-        except TransientError as error:
-            log.warning("relay.lease_not_released: %s", error)
-
 
 LULL_ROWS = 1
-"""A sleeping relay that finds no more rows than this at once stays asleep while it publishes them: rows come one by
-one, and it would fall asleep again behind each. Publishers go on notifying, which costs only many of them."""
+"""A sleeping relay that finds no more rows than this at once stays asleep while it publishes them: rows arrive one by
+one, and it would fall asleep again after each. Publishers keep notifying, which is expensive only for many of them."""
 
 
-class RelayLoop(OwnerLoop[Term]):
-    """Runs one shard by a strategy that claims rows: `drain` or `mark-purge`."""
+class RelayLoop(LeaderLoop[Term]):
+    """Runs one shard with a strategy that claims rows: `drain` or `mark-purge`."""
 
     def __init__(
-        self,
-        strategy: Strategy,
-        exceeded: ExceededStore,
-        shard: ShardLog,
-        lease: Lease,
-        *,
-        stop: threading.Event,
-        shard_index: int = 0,
-        max_attempts: int = 5,
-        policy: Callable[[str], Policy] = lambda _topic: "park",
-        confirm: Callable[[], None] = lambda: None,
-        **owning: Unpack[Owning],
+        self, strategy: Strategy, exceeded: ExceededStore, shard: ShardLog, lease: Lease, options: LoopOptions
     ) -> None:
-        super().__init__(lease, stop=stop, shard_index=shard_index, confirm=confirm, **owning)
+        leadership = Leadership(lease, options, RelayProgress())
+        super().__init__(leadership, options)
         self._strategy = strategy
         self._exceeded = exceeded
         self._shard = shard
-        self._rests = 0
+        self._empty_reads = 0
         self._is_asleep = False
-        refusals = Refusals(self.progress, max_attempts, policy, self._pace, self._clock, stop)
-        self._sending = Sending(self.progress, refusals, self._pace, leads=self._leads, stop=stop, clock=self._clock)
+        self._publisher = BatchPublisher(leadership, Refusals(options, self.progress), options)
 
     def _new_term(self) -> Term:
         leader_id = uuid4()
-        return Term(
-            leader_id,
-            self._strategy.claims(leader_id),
-            self._exceeded,
-            self._shard,
-            batch_size=self._strategy.batch_size,
-            clock=self._clock,
-            look_seconds=self._pace.parked,
-            retry_seconds=self._pace.back_off,
-        )
+        claims, size = self._strategy.claims(leader_id), self._strategy.batch_size
+        return Term(leader_id, claims, self._exceeded, self._shard, batch_size=size, options=self._options)
 
     def _step(self, term: Term) -> None:
         for waiting in term.due():
-            self._sending.send(term, waiting)
-            if self._stop.is_set():
+            self._publisher.send(term, waiting)
+            if self._options.stop.is_set():
                 return
         batch = term.claim()
         if batch.rows:
             if len(batch.rows) > LULL_ROWS:
                 self._wake_up()
-            self._sending.send(term, batch)
-            self._rests = 0
+            self._publisher.send(term, batch)
+            self._empty_reads = 0
         else:
             self._rest(term, batch)
-        self._read_meter()
 
     def _rest(self, term: Term, empty: Batch) -> None:
-        """Waits for rows: asleep, if publishers can be asked to wake us, else by looking again soon.
+        """Waits for rows: asleep, if publishers can wake us, else by reading again soon.
 
-        Whoever falls asleep looks once more, since what was committed just before woke nobody.
+        Falling asleep is followed by one more read, because what was committed just before woke nothing.
         """
         if empty.others_move:  # writers to other shards would wake us for nothing
             self._wake_up()
         elif self._is_asleep:
             self._doze(term)
             return
-        elif self._strategy.sleeper.begin_sleep():
+        elif self._strategy.store.begin_sleep():
             self._is_asleep = True
             return
-        self._stop.wait(self._pace.brief(self._rests))
-        self._rests += 1
+        self._options.stop.wait(self._options.pace.brief(self._empty_reads))
+        self._empty_reads += 1
 
     def _doze(self, term: Term) -> None:
-        """Waits for a publisher; looks up now and then for what only the clock brings."""
-        until = self._clock() + self._pace.asleep
-        while self._clock() < until and not self._strategy.sleeper.wait(term.rest_seconds(self._pace.poll)):
-            self._read_meter()
-            if self._stop.is_set() or not self._leads() or term.something_waits():
+        """Waits for a notification, and interrupts the wait for what depends on time alone."""
+        options, pace = self._options, self._options.pace
+        until = options.clock() + pace.asleep
+        while options.clock() < until and not self._strategy.store.wait(term.rest_seconds(pace.poll)):
+            self._leadership.read_meter()
+            if options.stop.is_set() or not self._leadership.leads() or term.something_waits():
                 return
 
     def _before_end(self) -> None:
         self._wake_up()
 
     def _wake_up(self) -> None:
-        """Publishers need not notify any more; with a broken connection they do not."""
+        """Tells publishers that they need not notify; with a broken connection they stop by themselves."""
         if self._is_asleep:
             self._is_asleep = False
             try:
-                self._strategy.sleeper.end_sleep()
+                self._strategy.store.end_sleep()
             except TransientError as error:
-                log.info("relay.sleep_ended: %s", error)
+                log.info("relay.sleep_ended", extra={"error": str(error)})
 
 
-# The way of one batch to the broker: in parts where a record is refused, again and again where the broker fails.
-
-
-ENDLESS = 2**31
-
-
-class Sending:
-    """Sends the batches of one loop."""
+class BatchPublisher:
+    """Publishes the batches of one loop, in order."""
 
     def __init__(
-        self,
-        progress: Progress,
-        refusals: Refusals,
-        pace: Pace,
-        *,
-        leads: Callable[[], bool],
-        stop: threading.Event,
-        clock: Callable[[], float],
-        most_tries: int = ENDLESS,
+        self, leadership: Leadership, refusals: Refusals, options: LoopOptions, *, most_tries: int | None = None
     ) -> None:
-        """A batch is given up after `pace.queue` seconds of trouble with the broker, or so many tries."""
-        self._progress = progress
+        """A batch is given up after `pace.queue` seconds of failures of the broker, or after `most_tries` of them."""
+        self._leadership = leadership
+        self._progress = leadership.progress
         self._refusals = refusals
-        self._pace = pace
-        self._leads = leads
-        self._stop = stop
-        self._clock = clock
+        self._options = options
         self._most_tries = most_tries
 
-    def send(self, term: Sender, batch: Batch) -> bool:
-        """Publishes all of the batch that may go, in parts if a record in it is refused and nobody knows which.
+    def send(self, term: PublishingTerm, batch: Batch) -> bool:
+        """Publishes every row of the batch that is not held; in parts, if an unknown record in it is refused.
 
-        False where it was told to stop before the end.
+        False if `stop` was set before the end.
         """
         parts: list[Sequence[OutboxRow]] = [batch.rows]
-        give_up_at, tries = self._clock() + self._pace.queue, 0
-        while parts and not self._stop.is_set():
+        give_up_at, tries = self._options.clock() + self._options.pace.queue, 0
+        while parts and not self._options.stop.is_set():
             rows = term.sift(parts.pop())
             if not rows:
                 continue
@@ -366,16 +221,21 @@ class Sending:
                     parts += self._refusals.refused(term, self._undelivered(term, rows, delivered), error)
                 case Incomplete(TopicUnavailableError() as error, delivered):
                     parts.append(self._undelivered(term, rows, delivered))
-                    self._let_topic_wait(term, error)
+                    self._hold_topic(term, error)
                 case Incomplete(TransientError() as error, delivered):
                     parts.append(self._undelivered(term, rows, delivered))
                     tries += 1
-                    self._wait_out(error)
-                    if tries > self._most_tries or not self._leads() or self._clock() > give_up_at:
-                        raise error  # another may own the shard by now, and not every log would stop us
+                    wait_out(error, self._progress, self._options)
+                    if self._gives_up(tries, give_up_at):
+                        raise error
         return not parts
 
-    def _undelivered(self, term: Sender, rows: list[OutboxRow], delivered: frozenset[int]) -> list[OutboxRow]:
+    def _gives_up(self, tries: int, give_up_at: float) -> bool:
+        """Another instance may own the shard by now, and not every log would stop us."""
+        is_over = self._most_tries is not None and tries > self._most_tries
+        return is_over or not self._leadership.leads() or self._options.clock() > give_up_at
+
+    def _undelivered(self, term: PublishingTerm, rows: list[OutboxRow], delivered: frozenset[int]) -> list[OutboxRow]:
         """The rows that are left when part of a batch arrived; that part is settled."""
         if not delivered:
             return rows
@@ -383,12 +243,122 @@ class Sending:
         self._progress.published += len(delivered)
         return [row for row in rows if row.id not in delivered]
 
-    def _let_topic_wait(self, term: Sender, error: TopicUnavailableError) -> None:
+    def _hold_topic(self, term: PublishingTerm, error: TopicUnavailableError) -> None:
         self._progress.last_error = str(error)
-        log.warning("relay.topic_waits: %s", error, extra={"topic": error.topic})
-        wait = self._pace.switch if isinstance(error, TopicSwitchingError) else self._pace.topic
-        term.hold_topic(error.topic, self._clock() + wait)
+        log.warning("relay.topic_waits", extra={"topic": error.topic, "error": str(error), "code": error.code})
+        pace = self._options.pace
+        wait = pace.switch if isinstance(error, TopicSwitchingError) else pace.topic
+        term.hold_topic(error.topic, self._options.clock() + wait)
 
-    def _wait_out(self, error: TransientError) -> None:
-        note_trouble(self._progress, error)
-        self._stop.wait(self._pace.back_off)
+
+class PublishingTerm(RefusalEffects, Protocol):
+    """A term as the publisher of its batches uses it."""
+
+    def sift(self, rows: Sequence[OutboxRow], /) -> list[OutboxRow]:
+        """The rows that may be published now; those of held keys and topics wait."""
+
+    def publish(self, batch: Batch, /) -> Delivery:
+        """Sends the batch with a marker, as `ShardLog.publish`, and settles it."""
+
+    def settle_delivered(self, ids: Sequence[int], /) -> None:
+        """Settles rows that arrived, perhaps although the rest of their batch did not."""
+
+    def hold_topic(self, topic: str, retry_at: float, /) -> None:
+        """Holds everything of a topic until `retry_at`."""
+
+
+class LeaderTerm(Protocol):
+    """One term of owning a shard, from the fence to the first error."""
+
+    @property
+    def leader_id(self) -> UUID: ...
+
+    def take_over(self) -> int:
+        """Fences earlier owners and settles what they had published."""
+
+    def in_flight(self) -> Sequence[OutboxRow]:
+        """The rows on their way to the broker at the moment; thread-safe."""
+
+    def close(self) -> None:
+        """Ends the term; nothing more is sent."""
+
+
+@dataclass(slots=True)
+class RelayProgress(SendCounts):
+    """What the loop has done so far; only the loop writes it."""
+
+    leader_id: UUID | None = None
+    """The id of the term while this instance owns the shard."""
+    terms: int = 0
+
+    @property
+    def is_owner(self) -> bool:
+        return self.leader_id is not None
+
+
+class Leadership:
+    """Whether this instance leads its shard, from the lease; reports when that changes.
+
+    The lease is checked once in `pace.check` seconds. It is a hint: the fence of the log decides who publishes.
+    """
+
+    def __init__(self, lease: Lease, options: LoopOptions, progress: RelayProgress) -> None:
+        self.progress = progress
+        self._lease = lease
+        self._options = options
+        self._leads_until = self._confirm_at = float("-inf")
+        self._known_leader: UUID | None = None
+        self._meter = RateMeter(options.shard_index, options.pace.meter, options.clock())
+
+    def leads(self) -> bool:
+        """Whether this instance leads; acquires or extends the lease when a check is due."""
+        options = self._options
+        if options.clock() < self._leads_until:
+            return True
+        if not self._lease.acquire():
+            self._leads_until = float("-inf")
+            return False
+        if options.confirms_often and options.clock() >= self._confirm_at:
+            # It reads the database, so less often than the lease is checked.
+            options.confirm()
+            self._confirm_at = options.clock() + options.pace.lease
+        self._leads_until = options.clock() + options.pace.check
+        return True
+
+    def begin_term(self, leader_id: UUID) -> None:
+        """Reports that this instance owns the shard."""
+        kind = LeaderRefreshed if self._known_leader else LeaderAcquired
+        self.progress.leader_id = self._known_leader = leader_id
+        self.progress.terms += 1
+        notify(self._options.on_event, kind(self._options.shard_index, leader_id))
+
+    def revoke(self, kind: type[LeaderRevoked | LeaderFenced] = LeaderRevoked) -> None:
+        """Reports the end of ownership, once."""
+        leader_id, self._known_leader = self._known_leader, None
+        if leader_id is not None:
+            notify(self._options.on_event, kind(self._options.shard_index, leader_id))
+
+    def accept_fence(self, error: FencedError) -> None:
+        """Waits for the next chance to lead; raises the error where the lease does not arbitrate."""
+        self.revoke(LeaderFenced)
+        if not self._lease.arbitrates():
+            raise error
+        log.warning("relay.fenced", extra={"error": str(error)})
+        self._leads_until = float("-inf")
+        self._options.stop.wait(self._options.pace.lease)
+
+    def resign(self) -> None:
+        """Reports the end of ownership and releases the lease, because the loop has ended."""
+        self.revoke()
+        self.release_lease()
+
+    def release_lease(self) -> None:
+        self._leads_until = float("-inf")
+        try:
+            self._lease.release()
+        except TransientError as error:
+            log.warning("relay.lease_not_released", extra={"error": str(error)})
+
+    def read_meter(self) -> None:
+        if reading := self._meter.due(self._options.clock(), self.progress.published):
+            notify(self._options.on_event, reading)

@@ -4,14 +4,14 @@
       ▲                                                    │ trouble
       └────────── a new leader id marks them again ◀── reset
 
-It is goharvest's protocol, for tables that other tools look at: `leader_id` shows who works on a row. It writes each
-row once more than `drain` does, and needs to know nothing about ids that are missing, because every mark begins below
-all that may still appear: a row that commits late is found by the next one. It begins at the floor of `relay/scan.py`,
-so that it does not walk over rows that were deleted and that an old snapshot keeps.
+It is goharvest's protocol, for tables that other tools read: `leader_id` shows which leader works on a row. It writes
+each row once more than `drain` does, and need not track missing ids, because every mark begins below all ids that may
+still appear: a row that commits late is found by the next one. It begins at the floor of `relay/scan.py`,
+so that it does not walk over deleted rows that an old snapshot keeps.
 
 What is authoritative:
 
-- **Who publishes: the broker's fence** (`relay/term.py`), as with `drain`. A mark fences nobody.
+- **Who publishes: the broker's fence** (`relay/term.py`), as with `drain`. A mark fences no one.
 - **What was published: the last committed marker**, in delivery `exactly-once`. In `at-least-once` there is none, and
   what is in the table counts as unpublished.
 - **What this term has in hand: the mark.** A leader id is used for one term only. So a row that carries it was claimed
@@ -23,7 +23,7 @@ Invariants
    that its transaction could have seen.
 2. A row is purged only after its record is acknowledged.
 3. Rows that wait, because their key or topic is held, keep the mark. So the next mark does not return them.
-4. Whatever is doubtful ends the term, and the next one has a new leader id: everything not purged is claimed again.
+4. Any doubt ends the term, and the next one has a new leader id: everything not purged is claimed again.
 
 What if …
 
@@ -34,7 +34,7 @@ What if …
 | the leader is paused within a mark         | PostgreSQL ends its session after 10 s, and the next one claims them    |
 | the leader dies between publish and purge  | exactly-once: the marker names the rows, they are purged unsent;        |
 |                                            | at-least-once: they are sent again                                      |
-| a record is refused                        | it and its key wait, marked; all others go on (`parking.py`)            |
+| a record is refused                        | it and its key wait, marked; all others continue (`parking.py`)         |
 | leadership is lost                         | the batch in flight ends, is purged, the rest is reset                  |
 | the reset fails                            | nothing: a mark of a past term is no claim                              |
 | two leaders mark at once                   | they take rows from each other until the fence stops one; a row that is |
@@ -52,17 +52,17 @@ from uuid import UUID
 
 from inorder.model.errors import TransientError
 from inorder.model.outbox_row import OutboxRow
-from inorder.relay.batch import Batch
 from inorder.relay.marker import Marker
 from inorder.relay.scan import Horizon, Sweeps, after_mark, observe
 from inorder.relay.stores.ports import MarkStore
+from inorder.relay.term import Batch
 
 log = logging.getLogger("inorder.relay")
 
 IN_FLIGHT_LIMIT = 1000
 
 
-class MarkPurge:
+class MarkPurgeClaims:
     """The claims of one term, under one leader id."""
 
     def __init__(
@@ -75,11 +75,10 @@ class MarkPurge:
         self._sweeps = Sweeps(clock)
 
     def begin(self, marker: Marker) -> int:
-        """Purges what earlier owners published."""
         return self._store.purge(list(marker.ids()))
 
     def claim(self, in_hand: Callable[[], frozenset[int]]) -> Batch:
-        """Marks the oldest rows that are free; what is in hand carries our mark, unless a past leader took it off."""
+        """Marks the oldest free rows; rows in hand carry our mark, unless a past leader removed it."""
         held, above = in_hand(), 0 if self._sweeps.are_due() else self._horizon.floor
         rows = self._store.mark(self._leader_id, self._mark_limit, above=above)
         is_full = len(rows) >= self._mark_limit
@@ -93,27 +92,26 @@ class MarkPurge:
         return self._store.mark_again(self._leader_id, ids)
 
     def purge(self, ids: Sequence[int]) -> None:
-        """Removes rows whose records are acknowledged."""
         gone = len(ids) - self._store.purge(ids)
         if gone:
             log.warning("relay.purged_by_others", extra={"rows": gone})
 
     def end(self) -> None:
-        """Takes our mark off what is left, so that nobody looks for a leader that is gone."""
+        """Removes our mark from what is left, so that no row names a leader that is gone."""
         try:
             self._store.reset(self._leader_id)
         except TransientError as error:
-            log.warning("relay.reset_failed: %s", error)
+            log.warning("relay.reset_failed", extra={"error": str(error)})
 
 
 @dataclass(frozen=True, slots=True)
 class MarkPurgeStrategy:
     """Claims rows by marking them; at most `in_flight_limit` are marked, sent and not acknowledged."""
 
-    sleeper: MarkStore
+    store: MarkStore
     batch_size: int
     in_flight_limit: int = IN_FLIGHT_LIMIT
 
-    def claims(self, leader_id: UUID, /) -> MarkPurge:
-        """The claims of a term; one batch is marked while another is sent, so each is half of what may be in flight."""
-        return MarkPurge(self.sleeper, leader_id, max(1, min(self.batch_size, self.in_flight_limit // 2)))
+    def claims(self, leader_id: UUID, /) -> MarkPurgeClaims:
+        """One batch is marked while another is sent, so each has half of `in_flight_limit`."""
+        return MarkPurgeClaims(self.store, leader_id, max(1, min(self.batch_size, self.in_flight_limit // 2)))

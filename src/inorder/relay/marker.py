@@ -1,11 +1,11 @@
 """The marker: which ids were published and may still be in the table.
 
-It travels in the same Kafka transaction as the records it speaks of, so the last committed marker is always true. The
-floor in it is a hint that spares the next owner a walk over dead rows; the ids are the authority.
+It travels in the same Kafka transaction as the records that it names, so the last committed marker is always true. The
+floor in it is a hint that spares the next owner a walk over dead rows; the ids are authoritative.
 
 A marker may also carry the decision that a row has used up its attempts. The row is moved only after that marker is
-committed, and the next owner moves it too, so that an owner who was fenced meanwhile can move nothing. The marker after
-that carries the decision no more: a row that a person has put back must not be moved again by the next owner.
+committed, and the next owner moves it too, so that an owner that was fenced meanwhile can move nothing. The marker
+after that no longer carries the decision: the next owner must not move a row again that an operator has put back.
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ from inorder.kafka.shard_log import Delivery, ShardLog, require_delivered
 from inorder.model.errors import ConfigurationError, FencedError, PermanentError
 from inorder.model.outbox_row import OutboxRow
 from inorder.relay.stores.ports import Exceeding
+
+log = logging.getLogger("inorder.relay")
+
+FENCE_TRIES = 10
 
 Range = tuple[int, int]
 """First and last id, both included."""
@@ -39,7 +43,7 @@ class Marker:
             yield from range(first, last + 1)
 
     def encode(self) -> bytes:
-        """The record's value: short, and readable by whoever looks at the topic."""
+        """The record's value: short, and readable with any Kafka tool."""
         spans = ",".join(str(a) if a == b else f"{a}-{b}" for a, b in self.published)
         fields: dict[str, object] = {"published": spans, "floor": self.floor}
         if self.exceeding is not None:
@@ -48,7 +52,7 @@ class Marker:
 
     @staticmethod
     def decode(value: bytes | None) -> Marker:
-        """The marker of a record; no record at all means that nothing was ever published."""
+        """The marker of a record; without a record, nothing was ever published."""
         if value is None:
             return Marker()
         try:
@@ -60,7 +64,7 @@ class Marker:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise PermanentError(
                 f"The marker record {value[:80]!r} cannot be read, so it is unknown what was published.",
-                hint="Look at the marker topic: something else than an inorder relay wrote to it.",
+                hint="Look at the marker topic: a program other than an inorder relay wrote to it.",
             ) from error
 
 
@@ -138,20 +142,13 @@ def _unsigned(marker: bytes | None) -> tuple[str | None, bytes | None]:
     return signer, json.dumps(fields).encode()
 
 
-# Ending the term of whoever owns a shard, without becoming its owner.
-#
-# The fence alone is not enough. An owner that must renew its producers fences back, and goes on if the last marker is
-# its own (`kafka/shard_log.py`). So the marker is committed again as it is, under our name: then it knows that it was
-# overtaken. Whoever takes over afterwards finds the same marker as without us.
-
-log = logging.getLogger("inorder.relay")
-
-TRIES = 10
-"""An owner may win its shard back meanwhile: in a new term, or because it renewed its producers in an old one."""
-
-
 def end_term(open_log: Callable[[], ShardLog]) -> None:
-    """Ends the shard's term that runs at the moment, and settles its open transaction."""
+    """Ends the current term of a shard and settles its open transaction, without becoming its owner.
+
+    The fence alone is not enough. An owner that must renew its producers fences back, and continues if the last marker
+    is its own (`stores/kafka_log.py`). So the marker is committed again as it is, under our name: then that owner knows
+    that it was overtaken. The next owner finds the same marker as before.
+    """
 
     def end() -> None:
         with closing(open_log()) as shard:
@@ -162,12 +159,15 @@ def end_term(open_log: Callable[[], ShardLog]) -> None:
 
 
 def insist(act: Callable[[], None]) -> None:
-    """Does what needs a shard's fence, again as long as its owner wins the fence back."""
-    for tries_left in reversed(range(TRIES)):
+    """Repeats an action that needs a shard's fence, while its owner wins the fence back.
+
+    The owner may win it in a new term, or because it renewed its producers in an old one.
+    """
+    for tries_left in reversed(range(FENCE_TRIES)):
         try:
             act()
             return
         except FencedError as error:
             if not tries_left:
                 raise
-            log.info("relay.fenced_again: %s", error)
+            log.info("relay.fenced_again", extra={"error": str(error)})

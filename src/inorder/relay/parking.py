@@ -1,40 +1,139 @@
-"""Which keys wait, and why: one bad record holds its key and nothing else.
+"""What happens to a refused record, and what waits for it: one bad record holds its key and nothing else.
 
 A record that the broker refuses for its content is *held*, and with it every later record of its key, so that none
 overtakes it. It is tried again after a pause. When its attempts are used up, the policy of its topic decides:
 
-    refused ──▶ held ──(attempts left)──▶ tried again ──▶ published: the key goes on
+    refused ──▶ held ──(attempts left)──▶ tried again ──▶ published: the key continues
                  │
-                 └──(used up)──▶ exceeded ──▶ park: the key waits for a person    (order kept, the default)
-                                          ──▶ skip: the key goes on without it
+                 └──(used up)──▶ exceeded ──▶ park: the key waits for an operator    (keeps the order, the default)
+                                          ──▶ skip: the key continues without it
                                  block: everything waits, the record keeps its place
 
-Only ids are kept of what is held: the rows stay in the table and are read again when their turn comes, so that a parked
-key with a million rows costs a million numbers and not their values. A record without a key has no order to keep; it is
-held alone.
+`judge` makes that decision, `Refusals` carries it out, for all strategies. They differ in the effects only
+(`RefusalEffects`): where attempts are counted, how a row leaves the outbox, what `block` stops. Only errors of the
+record count. A row that was written incorrectly (`OutboxRow.flaw`) gets no second attempt, because nothing would
+change. Where the broker does not say which record of a batch it refused, halving the batch finds it.
 
-A topic that is deleted or closed to us waits as a whole, without using up anybody's attempts. It is tried with its
-first row, and the rest follows once that went through.
+The direct publisher (`outbox/send_queue.py`) shares none of this. It publishes the same batch again until its log, which
+then sends suspects alone (`kafka/idempotent_producer.py`), names the refused record; and a refusal ends the caller's
+request, so there are no attempts, no policy and nothing to hold.
 
-Nothing here is authoritative. A new owner knows from the store which keys are parked, finds the waiting rows by its
-first sweep, and counts attempts anew.
+`Parking` is the memory of what waits. It keeps only ids: the rows stay in the table and are read again when their
+turn comes, so that a parked key with a million rows costs a million numbers and not their values. A record without a
+key has no order to keep and is held alone.
+
+A topic that is deleted or refuses our writes waits as a whole and uses up no attempts. It is tried with its first row;
+the rest follows once that succeeds.
+
+Nothing here is authoritative. A new owner reads from the store which keys are parked, finds the waiting rows by its
+first sweep, and counts attempts from zero.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from enum import Enum
+from typing import Protocol
 
-from inorder.kafka.shard_log import Delivery
 from inorder.model.errors import RejectedError
 from inorder.model.outbox_row import OutboxRow
-from inorder.relay.batch import Batch, Pace
+from inorder.relay.events import SendCounts
+from inorder.relay.options import Policy, StrategyOptions
 from inorder.relay.stores.ports import Exceeding, Key
 
-Policy = Literal["park", "skip", "block"]
+log = logging.getLogger("inorder.relay")
+
+Parts = Sequence[Sequence[OutboxRow]]
+"""What remains of a batch, last part first."""
+
+
+class Refusals:
+    """Handles the refused records of one loop or worker."""
+
+    def __init__(self, options: StrategyOptions, counts: SendCounts) -> None:
+        """A refused row is tried again after `pace.back_off`."""
+        self._options = options
+        self._counts = counts
+
+    def refused(self, term: RefusalEffects, rows: list[OutboxRow], error: RejectedError) -> Parts:
+        """Handles a refusal among `rows`; returns what to publish next: the other rows, or both halves to search."""
+        guilty = rows[0] if len(rows) == 1 else next((row for row in rows if row.id == error.row_id), None)
+        if guilty is None:
+            self._counts.last_error = str(error)
+            return halve(rows)[::-1]
+        return [self._settle(term, rows, guilty, error, term.refuse(guilty))]
+
+    def flawed(self, term: RefusalEffects, rows: list[OutboxRow], row: OutboxRow) -> Parts:
+        """Handles a row that was written incorrectly, without further attempts."""
+        error = RejectedError(f"Outbox row {row.id} is malformed: {row.flaw}", row_id=row.id)
+        return [self._settle(term, rows, row, error, max(term.refuse(row), self._options.max_attempts))]
+
+    def _settle(
+        self, term: RefusalEffects, rows: list[OutboxRow], guilty: OutboxRow, error: RejectedError, attempts: int
+    ) -> list[OutboxRow]:
+        self._counts.last_error = str(error)
+        pace, policy = self._options.pace, self._options.policy(guilty.topic)
+        fields = {"row": guilty.id, "attempts": attempts, "policy": policy, "error": str(error)}
+        log.warning("relay.refused", extra=fields)
+        verdict = judge(guilty, attempts, self._options.max_attempts, policy)
+        if verdict is RefusalVerdict.PAUSE:
+            return term.block(rows, error, pace.back_off)
+        if verdict is RefusalVerdict.BLOCK:
+            log.error("relay.blocked", extra=fields)
+            return term.block(rows, error, pace.blocked)
+        term.hold(guilty, self._options.clock() + pace.back_off)
+        if verdict is not RefusalVerdict.RETRY:
+            exceeding = Exceeding(guilty.id, attempts, error.code, error.message, verdict is RefusalVerdict.PARK)
+            term.exceed(guilty, exceeding)
+            self._counts.exceeded += 1
+            log.error("relay.exceeded", extra={"row": guilty.id, "parks": exceeding.parks, "reason": exceeding.reason})
+        return [row for row in rows if row is not guilty]
+
+
+class RefusalVerdict(Enum):
+    """What to do with a refused record."""
+
+    RETRY = "hold its key and try it again"
+    PARK = "move it out of the outbox and park its key"
+    SKIP = "move it out of the outbox and continue with its key"
+    PAUSE = "try it again before anything else"
+    BLOCK = "the same, and an operator has to act"
+
+
+def judge(row: OutboxRow, attempts: int, max_attempts: int, policy: Policy) -> RefusalVerdict:
+    """Decides by the attempts that a row has used up and the policy of its topic."""
+    is_exceeded = attempts >= max_attempts
+    if policy == "block":
+        return RefusalVerdict.BLOCK if is_exceeded else RefusalVerdict.PAUSE
+    if not is_exceeded:
+        return RefusalVerdict.RETRY
+    has_order = row.key is not None and row.topic != ""
+    return RefusalVerdict.PARK if policy == "park" and has_order else RefusalVerdict.SKIP
+
+
+def halve(rows: Sequence[OutboxRow]) -> tuple[Sequence[OutboxRow], Sequence[OutboxRow]]:
+    """Both halves of a batch in which an unknown record was refused."""
+    middle = len(rows) // 2
+    return rows[:middle], rows[middle:]
+
+
+class RefusalEffects(Protocol):
+    """What a term or batch does about a refused record."""
+
+    def refuse(self, row: OutboxRow, /) -> int:
+        """Counts a refusal; returns how many attempts the row has used up."""
+
+    def hold(self, row: OutboxRow, retry_at: float, /) -> None:
+        """Holds a refused row and its key until `retry_at`."""
+
+    def exceed(self, row: OutboxRow, exceeding: Exceeding, /) -> None:
+        """Moves a held row out of the outbox, because its attempts are used up."""
+
+    def block(self, rows: Sequence[OutboxRow], error: RejectedError, seconds: float, /) -> list[OutboxRow]:
+        """Keeps everything waiting for the first refused row; returns the rows as they are after the pause."""
+
 
 Order = tuple[str, bytes] | tuple[str, int] | tuple[str]
 """What must stay in order: a topic and key, or one record without a key by its id; or a topic that waits as a whole."""
@@ -47,7 +146,7 @@ def order_of(row: OutboxRow) -> Order:
 
 @dataclass(slots=True)
 class Held:
-    """Rows that wait, by id, the bad one first; `retry_at` is None while only a person can help."""
+    """Rows that wait, by id, the bad one first; `retry_at` is None while only an operator can release them."""
 
     bad: int
     ids: set[int] = field(default_factory=set)
@@ -63,7 +162,7 @@ class Waiting:
 
     @property
     def first_size(self) -> int | None:
-        """How many to try first: one, where all of them probably share one fate."""
+        """How many to try first: one, where all of them probably succeed or fail together."""
         return 1 if len(self.order) == 1 else None
 
 
@@ -80,7 +179,7 @@ class Parking:
         self._attempts: dict[int, int] = {}
 
     def sift(self, rows: Sequence[OutboxRow]) -> list[OutboxRow]:
-        """The rows that may go now; those that come after a held one of their key are noted to wait."""
+        """The rows that may be published now; those behind a held one of their key are recorded as waiting."""
         if not self._held:
             return list(rows)
         return [row for row in rows if not self._waits(row)]
@@ -91,7 +190,7 @@ class Parking:
         return self._attempts[row.id]
 
     def hold(self, row: OutboxRow, retry_at: float) -> None:
-        """Holds the row and its key until `retry_at`; a key that is parked stays so, and the row waits with it."""
+        """Holds the row and its key until `retry_at`; a parked key stays parked, and the row waits with it."""
         held = self._held.setdefault(self._order(row), Held(row.id, retry_at=retry_at))
         held.bad = min(held.bad, row.id)
         held.ids.add(row.id)
@@ -103,7 +202,7 @@ class Parking:
         self._held.setdefault((topic,), Held(bad=0)).retry_at = retry_at
 
     def exceed(self, row: OutboxRow, *, parks: bool, now: float) -> None:
-        """The row is gone from the outbox: its key waits for a person, or goes on at once without it."""
+        """The row has left the outbox: its key waits for an operator, or continues without it at once."""
         held = self._held[self._order(row)]
         self._attempts.pop(row.id, None)
         if parks:
@@ -119,29 +218,28 @@ class Parking:
         )
 
     def release(self, parked: Mapping[Key, Sequence[int]]) -> list[Waiting]:
-        """Takes keys that the store no longer calls parked out of hold, with the ids that waited."""
+        """Takes keys out of hold that the store no longer lists as parked, with the ids that waited."""
         return self._take(order for order in self.parked() if order not in parked)
 
     def parked(self) -> list[Order]:
-        """What waits for a person."""
         return [order for order, held in self._held.items() if held.retry_at is None]
 
     def due_at(self) -> float | None:
-        """When the next one is due that time alone brings back; None if there is none."""
+        """When the next hold ends by time alone; None if there is none."""
         return min((held.retry_at for held in self._held.values() if held.retry_at is not None), default=None)
 
     def holds(self) -> bool:
         """Whether anything waits at all."""
         return bool(self._held)
 
-    def published(self, ids: Iterable[int]) -> None:
-        """Forgets the attempts of rows that went through after all."""
+    def forget_attempts(self, ids: Iterable[int]) -> None:
+        """Rows were published after all."""
         if self._attempts:
             for id in ids:
                 self._attempts.pop(id, None)
 
     def waits_again(self, waiting: Waiting, place: int) -> bool:
-        """Whether what was taken out is held again; its rows from `place` on are put back to wait then."""
+        """Whether what was taken out is held again; if so, its rows from `place` on are put back to wait."""
         held = self._held.get(waiting.order)
         if held is not None:
             held.ids.update(waiting.ids[place:])
@@ -156,115 +254,3 @@ class Parking:
 
     def _take(self, orders: Iterable[Order]) -> list[Waiting]:
         return [Waiting(order, sorted(self._held.pop(order).ids)) for order in list(orders)]
-
-
-def halves(rows: Sequence[OutboxRow]) -> tuple[Sequence[OutboxRow], Sequence[OutboxRow]]:
-    """Both halves of a batch in which some record was refused and nobody knows which."""
-    middle = len(rows) // 2
-    return rows[:middle], rows[middle:]
-
-
-# What happens to a record that cannot be sent: attempts, then the policy of its topic.
-#
-# Only errors of the record come here. It is found among its batch, its key is held so that nothing overtakes it, and
-# when its attempts are used up it is set aside, skipped or stood still for (`parking.py` says what waits).
-
-log = logging.getLogger("inorder.relay")
-
-Parts = Sequence[Sequence[OutboxRow]]
-"""What is left to do of a batch, last part first."""
-
-
-class Sender(Protocol):
-    """What a term offers to whoever sends its batches."""
-
-    def sift(self, rows: Sequence[OutboxRow], /) -> list[OutboxRow]:
-        """The rows that may go now; those of held keys and topics wait."""
-
-    def publish(self, batch: Batch, /) -> Delivery:
-        """Sends the batch with a marker, as `ShardLog.publish`."""
-
-    def settle_delivered(self, ids: Sequence[int], /) -> None:
-        """These arrived, perhaps although the rest of their batch did not."""
-
-    def refuse(self, row: OutboxRow, /) -> int:
-        """Counts a refusal; returns how many attempts the row has used up."""
-
-    def hold(self, row: OutboxRow, retry_at: float, /) -> None:
-        """Holds a refused row and its key."""
-
-    def hold_topic(self, topic: str, retry_at: float, /) -> None:
-        """Holds everything of a topic."""
-
-    def exceed(self, row: OutboxRow, exceeding: Exceeding, /) -> None:
-        """Sets a row aside whose attempts are used up."""
-
-    def read_again(self, ids: Sequence[int], /) -> list[OutboxRow]:
-        """Rows as they are now, in id order."""
-
-
-class Counts(Protocol):
-    """Where the figures go."""
-
-    exceeded: int
-    last_error: str
-
-
-class Refusals:
-    """Decides what becomes of refused records, for one loop."""
-
-    def __init__(
-        self,
-        counts: Counts,
-        max_attempts: int,
-        policy: Callable[[str], Policy],
-        pace: Pace,
-        clock: Callable[[], float],
-        stop: threading.Event,
-    ) -> None:
-        self._counts = counts
-        self._max_attempts = max_attempts
-        self._policy = policy
-        self._pace = pace
-        self._clock = clock
-        self._stop = stop
-
-    def refused(self, term: Sender, rows: list[OutboxRow], error: RejectedError) -> Parts:
-        """The rows without the guilty one's key, or both halves to search for it."""
-        guilty = rows[0] if len(rows) == 1 else next((row for row in rows if row.id == error.row_id), None)
-        if guilty is None:
-            self._counts.last_error = str(error)
-            return halves(rows)[::-1]
-        return self._settle(term, rows, guilty, error, term.refuse(guilty))
-
-    def flawed(self, term: Sender, rows: list[OutboxRow], row: OutboxRow) -> Parts:
-        """A row that was written wrongly: trying it again would change nothing, so it has no attempts."""
-        error = RejectedError(f"Outbox row {row.id} is malformed: {row.flaw}", row_id=row.id)
-        return self._settle(term, rows, row, error, max(term.refuse(row), self._max_attempts))
-
-    def _settle(
-        self, term: Sender, rows: list[OutboxRow], guilty: OutboxRow, error: RejectedError, attempts: int
-    ) -> Parts:
-        self._counts.last_error = str(error)
-        policy = self._policy(guilty.topic)
-        log.warning("relay.refused: %s", error, extra={"row": guilty.id, "attempts": attempts, "policy": policy})
-        if policy == "block":
-            return [self._stand_still(term, rows, error, attempts)]
-        term.hold(guilty, self._clock() + self._pace.back_off)
-        if attempts >= self._max_attempts:
-            parks = policy == "park" and guilty.key is not None and guilty.topic != ""
-            self._exceed(term, guilty, Exceeding(guilty.id, attempts, error.code, error.message, parks))
-        return [rows]
-
-    def _exceed(self, term: Sender, row: OutboxRow, exceeding: Exceeding) -> None:
-        term.exceed(row, exceeding)
-        self._counts.exceeded += 1
-        log.error("relay.exceeded: %s", exceeding.reason, extra={"row": row.id, "parks": exceeding.parks})
-
-    def _stand_still(self, term: Sender, rows: list[OutboxRow], error: RejectedError, attempts: int) -> list[OutboxRow]:
-        """The policy `block`: everything waits, and the rows are read again in case somebody repaired them."""
-        exceeded = attempts >= self._max_attempts
-        if exceeded:
-            log.error("relay.blocked: %s", error)
-        self._stop.wait(self._pace.blocked if exceeded else self._pace.back_off)
-        return term.read_again([row.id for row in rows])

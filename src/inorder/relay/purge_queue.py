@@ -1,4 +1,4 @@
-"""Purging what was published, beside the loop, and knowing at any moment what is not purged yet."""
+"""Purges published rows beside the loop, and knows at any moment what is not purged yet."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from inorder.relay.marker import Range, ranges
 log = logging.getLogger("inorder.relay")
 
 PATIENCE_SECONDS = 5.0
-"""How long an owner waits for the database before it gives its term up, so that it can be stopped."""
+"""How long an owner waits for the database before it ends its term, so that it can be stopped."""
 
 LINGER_SECONDS = 0.02
 ENOUGH_ROWS = 500
-"""Few rows wait so long for others to be purged with; so many do not wait."""
+"""Fewer rows than `ENOUGH_ROWS` wait up to `LINGER_SECONDS` for others to be purged with."""
 
 MOST_ROWS = 20_000
 """Rows in one purge, unless a single batch has more."""
 
 
-class Settlement:
+class PurgeQueue:
     """Ids in hand: read, perhaps published, not yet known to be purged.
 
-    A thread of its own purges published batches in order, small ones together: a busy relay publishes two hundred a
-    second. An id leaves only when its DELETE is known to be committed, so what `unpurged` says is never too little.
-    Purging twice is harmless, forgetting is not.
+    Its own thread purges published batches in order, small ones together: a busy relay publishes two hundred a second.
+    An id leaves only when its DELETE is known to be committed, so `unpurged` never omits one. Purging twice is
+    harmless, forgetting is not.
     """
 
     def __init__(self, purge: Callable[[Sequence[int]], object], retry_seconds: float) -> None:
@@ -44,11 +44,10 @@ class Settlement:
         self._thread = threading.Thread(target=self._purge_published, name="inorder-purge", daemon=True)
 
     def start(self) -> None:
-        """Begins to purge."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Purges what is left unless the database is away; the marker covers what stays."""
+        """Purges what is left unless the database is unreachable; the marker covers what stays."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -56,17 +55,17 @@ class Settlement:
             self._thread.join()
 
     def in_hand(self) -> frozenset[int]:
-        """The ids in hand now; ask **before** a scan begins to know which of its rows are not new."""
+        """The ids in hand now. Call it **before** a scan begins to know which of its rows are not new."""
         with self._changed:
             return frozenset(self._in_hand)
 
-    def read(self, ids: Sequence[int]) -> None:
-        """These ids were read."""
+    def take(self, ids: Sequence[int]) -> None:
+        """Takes ids in hand."""
         with self._changed:
             self._in_hand.update(ids)
 
-    def published(self, ids: Sequence[int]) -> None:
-        """The transaction that carried these ids is committed: they may be purged."""
+    def add(self, ids: Sequence[int]) -> None:
+        """Adds ids to be purged; the transaction that carried them is committed."""
         with self._changed:
             self._published.append(ids)
             self._rows += len(ids)
@@ -74,7 +73,7 @@ class Settlement:
                 self._changed.notify_all()
 
     def forget(self, ids: Iterable[int]) -> None:
-        """These ids left the table by another way."""
+        """Drops ids that left the table in another way."""
         with self._changed:
             self._in_hand.difference_update(ids)
 
@@ -84,7 +83,7 @@ class Settlement:
             return tuple(span for ids in self._published for span in ranges(sorted(ids)))
 
     def wait_below(self, batches: int, rows: int) -> None:
-        """Waits until fewer batches and rows than these wait to be purged; raises what holds the purging up."""
+        """Waits until fewer batches and rows than these wait to be purged; raises what made the purge fail."""
         with self._changed:
             self._is_awaited = not self._is_below(batches, rows)
             if self._is_awaited:
@@ -96,7 +95,7 @@ class Settlement:
             if self._failure is not None:
                 raise self._failure
             if not settled:
-                raise UnreachableError(f"{self._rows} published rows could not be purged.")
+                raise UnreachableError(f"Purging {self._rows} published rows timed out after {PATIENCE_SECONDS:g} s.")
 
     def _is_below(self, batches: int, rows: int) -> bool:
         return len(self._published) < batches and self._rows < rows
@@ -107,7 +106,7 @@ class Settlement:
             try:
                 self._purge(ids)
             except TransientError as error:
-                log.warning("relay.purge_failed: %s", error, extra={"rows": len(ids)})
+                log.warning("relay.purge_failed", extra={"rows": len(ids), "error": str(error)})
                 if self._pause():
                     return
             except InorderError as error:
@@ -117,7 +116,7 @@ class Settlement:
                 self._purged(len(batches), ids)
 
     def _next(self) -> list[Sequence[int]]:
-        """What to purge now, once there is enough of it; nothing when it is over."""
+        """The batches to purge now, once there are enough rows; none after `stop`."""
         with self._changed:
             self._changed.wait_for(lambda: bool(self._published) or self._stopping)
             self._changed.wait_for(self._is_due, LINGER_SECONDS)
@@ -145,6 +144,6 @@ class Settlement:
             self._changed.notify_all()
 
     def _pause(self) -> bool:
-        """Waits before the next try; True when there is to be none."""
+        """Waits before the next attempt; True if `stop` was called meanwhile."""
         with self._changed:
             return self._changed.wait_for(lambda: self._stopping, self._retry_seconds)

@@ -1,17 +1,17 @@
-"""Changing the set-up of a relay: how many shards it has, its group, its strategy.
+"""Changes the set-up of a relay: its number of shards, its group, its strategy.
 
-Instances that cut a table into different numbers of shards would publish the same rows under different fences, so they
-would stop each other in nothing. Therefore the set-up is registered in the outbox's database, and it is changed so:
+Instances that divide a table into different numbers of shards would publish the same rows under different fences, and
+no fence would stop the other. Therefore the set-up is registered in the outbox's database. A change has three steps:
 
     1. begin    the registration says `changing`, and into what      (committed)
     2. settle   each old shard: fence its owner, purge what its marker names, leave an empty marker
     3. finish   the registration says what it is now                 (committed)
 
-What is authoritative: **the registration**. An instance asks for it at the start of each term, *behind its own fence*
-(`RelayLoop`, `confirm`), and publishes nothing if it differs.
+What is authoritative: **the registration**. An instance reads it at the start of each term, *behind its own fence*
+(`LoopOptions.confirm`), and publishes nothing if it differs.
 
-Why nobody publishes by the old set-up after step 2: an old instance fenced the shard either before step 2, and then
-step 2 fenced it; or after, and then it asks for the registration after step 1 was committed, and stops. Nobody
+Why no instance publishes by the old set-up after step 2: an old instance fenced the shard either before step 2, and
+then step 2 fenced it; or after, and then it reads the registration after step 1 was committed, and stops. No instance
 publishes by the new one before step 3, because it is not registered.
 
 Order: a row of a key is either published and purged when step 2 ends, or it is not published at all. So the new owner
@@ -19,13 +19,13 @@ of the key begins where the old one stopped.
 
 | what                                        | then                                                                  |
 |---|---|
-| the command dies in between                 | the registration says `changing`, nobody works; run again, it resumes |
-| an old instance goes on                     | it is fenced, and ends with the registration's refusal                |
+| the command dies in between                 | the registration says `changing`, no relay works; run again to resume |
+| an old instance keeps running               | it is fenced, and ends with a configuration error                     |
 | an old instance fences us while we settle   | it ends, behind its fence; we fence the shard again                   |
-| a shard's fence cannot be had               | the command fails and may be run again                                |
-| delivery is at-least-once: there is no      | running instances ask for the registration once a second; the command |
+| a shard's fence cannot be obtained          | the command fails and may be run again                                |
+| delivery is at-least-once: there is no      | running instances read the registration once a second; the command    |
 | fence                                       | waits longer than that. One that is paused meanwhile may repeat rows  |
-| the database was restored from a backup     | the markers speak of other rows: `restored` purges nothing by them    |
+| the database was restored from a backup     | the markers name other rows: `restored` purges nothing by them        |
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from inorder.kafka.shard_log import ShardLog, require_delivered
 from inorder.model.errors import ConfigurationError
 from inorder.model.partitioning import Shard
 from inorder.relay.marker import Marker, insist, ranges
-from inorder.relay.polling_rules import recovered
+from inorder.relay.polling_rules import recover
 from inorder.relay.stores.opening import exceeded_store, outbox_store, polling_store, setup_of, shard_log
 from inorder.relay.stores.ports import ExceededStore, Registration, Registry, Setup
 from inorder.relay.stores.registry import SqlRegistry
@@ -53,23 +53,23 @@ CONFIRM_HINT = "Give all instances the same settings, or run `inorder relay resh
 
 
 def confirm(registry: Registry, wanted: Setup) -> None:
-    """Raises unless `wanted` is what is registered, or nothing was."""
+    """Registers `wanted` if nothing is registered; raises if something else is."""
     refuse_other(registry.register(wanted), wanted)
 
 
 def refuse_other(found: Registration, wanted: Setup) -> None:
-    """Raises unless `wanted` is what was found registered."""
+    """Raises unless the registration is `wanted` and not being changed."""
     if found.target is not None:
         raise ConfigurationError(
             f"The relay of table {found.outbox!r} is being changed to {found.target}; it was {found.setup}.",
-            hint="Run `inorder relay reshard` with that target to the end.",
+            hint="Run `inorder relay reshard` with that target again to finish the change.",
         )
     if found.setup != wanted:
-        differing = "; ".join(_differing(found.setup, wanted))
+        differing = "; ".join(_differences(found.setup, wanted))
         raise ConfigurationError(f"The relay of table {found.outbox!r}: {differing}.", hint=CONFIRM_HINT)
 
 
-def _differing(found: Setup, wanted: Setup) -> list[str]:
+def _differences(found: Setup, wanted: Setup) -> list[str]:
     return [
         f"relay.{name} = {getattr(wanted, name)!r}, but {getattr(found, name)!r} is registered"
         for name in ("group", "strategy", "shards")
@@ -93,7 +93,7 @@ class Resharding:
         self._purge = purge
 
     def run(self, wanted: Setup, *, restored: bool = False, wait: Callable[[], object] = lambda: None) -> Registration:
-        """Makes `wanted` the registered set-up; `wait` lets instances that nobody fences notice."""
+        """Makes `wanted` the registered set-up; `wait` gives instances without a fence time to notice."""
         before = self._registry.register(wanted)
         if before.target is None and before.setup == wanted and not restored:
             return before
@@ -123,14 +123,12 @@ class Resharding:
             self._exceeded.exceed(marker.exceeding)
 
 
-# Changing what is registered of a relay, from the settings.
-
 NOTICE_SECONDS = 5.0
-"""Instances that no fence stops look at the registration once a second; this is longer."""
+"""Instances without a fence read the registration once a second; this is longer."""
 
 
 def reshard(settings: Settings, *, restored: bool = False) -> Registration:
-    """Makes the group, strategy and shards of the settings what is registered, whatever was."""
+    """Registers the group, strategy and shards of the settings, whatever was registered before."""
     database = open_database(settings.database.require_url(), "inorder relay reshard")
     with (
         closing(SqlRegistry(database, settings.relay.table)) as registry,
@@ -149,16 +147,16 @@ def _polls(registry: SqlRegistry) -> bool:
 
 
 def _settle_published(settings: Settings, ids: Sequence[int]) -> int:
-    """What a polling relay published and perhaps did not settle; its rows stay."""
+    """Settles what a polling relay published; its rows stay."""
     with closing(polling_store(settings, "inorder relay reshard")) as store:
-        found = recovered(store.offset(), Marker(ranges(ids)))
+        found = recover(store.offset(), Marker(ranges(ids)))
         if found is not None:
             store.settle(found)
     return len(ids)
 
 
 def _refuse_kept_rows(settings: Settings, registry: SqlRegistry) -> None:
-    """Other strategies publish every row that they find, and `polling` leaves all that it published."""
+    """Other strategies publish every row that they find, and `polling` leaves rows in place that it published."""
     table = settings.relay.table
     if not _polls(registry) or settings.relay.strategy == "polling":
         return

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Protocol
@@ -17,14 +17,13 @@ from inorder.model.errors import ConfigurationError
 from inorder.model.outbox_row import OutboxRow
 from inorder.model.partitioning import Shard
 from inorder.outbox.layouts import layout
-from inorder.relay.batch import Pace
 from inorder.relay.breaker import BreakerOptions
 from inorder.relay.drain import DrainStrategy
 from inorder.relay.events import RelayEvent
 from inorder.relay.leadership.lease import Lease
 from inorder.relay.loop import RelayLoop
 from inorder.relay.mark_purge import MarkPurgeStrategy
-from inorder.relay.parking import Policy
+from inorder.relay.options import LoopOptions, Pace, Policy
 from inorder.relay.polling import PollingLoop, PollingOptions, PollingTables
 from inorder.relay.reshard import confirm
 from inorder.relay.stores.opening import (
@@ -37,12 +36,12 @@ from inorder.relay.stores.opening import (
     shard_log,
     unfenced_log,
 )
-from inorder.relay.stores.outbox_store import NoWakeUp
-from inorder.relay.stores.ports import Sleeper, TopicState
+from inorder.relay.stores.outbox_store import PollingSleeper
+from inorder.relay.stores.ports import Sleeper, TopicBacklog
 from inorder.relay.stores.registry import SqlRegistry
 from inorder.relay.stores.topic_lock import LAYOUT, SqlTopicStore
-from inorder.relay.topic_lock import Rest, TopicLockOptions, TopicRelay, TopicWorker
-from inorder.relay.topic_lock_batch import Topics, oldest_wait
+from inorder.relay.topic_lock import IdlePause, TopicRelay, TopicWorker
+from inorder.relay.topic_lock_batch import TopicLockOptions, Topics, oldest_wait
 from inorder.settings import Settings
 from inorder.settings.relay import Topics as NamedTopics
 from inorder.settings.servers import Property
@@ -74,14 +73,16 @@ class ShardRunner:
             self._exceeded,
             self._log,
             lease,
-            stop=stop,
-            shard_index=index,
-            max_attempts=settings.relay.max_attempts,
-            policy=policy_of(settings),
-            confirm=partial(confirm, self._registry, setup),
-            confirms_often=settings.relay.delivery == "at-least-once",
-            on_event=on_event,
-            pace=pace_of(settings),
+            LoopOptions(
+                stop=stop,
+                shard_index=index,
+                max_attempts=settings.relay.max_attempts,
+                policy=policy_of(settings),
+                confirm=partial(confirm, self._registry, setup),
+                confirms_often=settings.relay.delivery == "at-least-once",
+                on_event=on_event,
+                pace=pace_of(settings),
+            ),
         )
         self.thread = threading.Thread(target=self._run, name=f"inorder-relay-{index}", daemon=True)
 
@@ -171,13 +172,15 @@ class PollingRunner:
             self._tables,
             self._log,
             lease,
-            stop=stop,
-            options=polling_options(settings),
-            confirm=partial(confirm, self._registry, setup),
-            confirms_often=settings.relay.delivery == "at-least-once",
+            replace(
+                polling_options(settings),
+                stop=stop,
+                confirm=partial(confirm, self._registry, setup),
+                confirms_often=settings.relay.delivery == "at-least-once",
+                on_event=on_event,
+                pace=pace_of(settings),
+            ),
             lease_in_database=settings.relay.leadership == "database",
-            on_event=on_event,
-            pace=pace_of(settings),
         )
         self.thread = threading.Thread(target=self._run, name="inorder-relay-polling", daemon=True)
 
@@ -259,9 +262,8 @@ class TopicRunner:
         on_end: Callable[[BaseException | None], None],
     ) -> None:
         self._settings = settings
-        self._stop = stop
         self._on_end = on_end
-        self._options = _options(settings, on_event)
+        self._options = _options(settings, stop, on_event)
         self._rest = _rest(settings, stop)
         self.loop = TopicRelay(
             self._new_worker, workers=settings.relay.topic_lock.workers, stop=stop, prepare=self._prepare
@@ -274,8 +276,7 @@ class TopicRunner:
             exceeded_store(self._settings, "inorder relay (exceeded)"),
             TopicLogs(self._settings),
             self._rest,
-            stop=self._stop,
-            options=self._options,
+            self._options,
         )
 
     def _prepare(self) -> None:
@@ -309,20 +310,13 @@ class TopicLogs:
         return log
 
 
-class Unwoken(NoWakeUp):
-    """A sleeper where publishers cannot wake anybody."""
-
-    def close(self) -> None:
-        """Nothing to give back."""
-
-
 def topic_store(settings: Settings, application_name: str) -> SqlTopicStore:
     """Messages and lock rows of the settings."""
     database = open_database(settings.database.require_url(), application_name)
     return SqlTopicStore(database, settings.relay.table, stale_seconds=settings.relay.topic_lock.lock_seconds)
 
 
-def topic_states(settings: Settings) -> list[TopicState]:
+def topic_states(settings: Settings) -> list[TopicBacklog]:
     """What waits for each topic, and who works on it."""
     with closing(topic_store(settings, "inorder status")) as store:
         store.check()
@@ -341,18 +335,18 @@ def topics_status(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _shown(state: TopicState, wait: float) -> dict[str, Any]:
+def _shown(state: TopicBacklog, wait: float) -> dict[str, Any]:
     fields = asdict(state) | {"oldest_seconds": wait}
     del fields["oldest"]
     return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in fields.items()}
 
 
-def _rest(settings: Settings, stop: threading.Event) -> Rest:
+def _rest(settings: Settings, stop: threading.Event) -> IdlePause:
     url, idle = settings.database.require_url(), settings.relay.topic_lock.idle_ms / 1000
     if not layout(LAYOUT, dialect_of(url)).wakes_us:
-        return Rest(Unwoken(), stop=stop, idle_seconds=idle)
+        return IdlePause(PollingSleeper(), stop=stop, idle_seconds=idle)
     sleeper = _postgres_sleeper(url, settings.relay.table)
-    return Rest(sleeper, stop=stop, idle_seconds=idle, brief_seconds=min(idle, BRIEF_SECONDS))
+    return IdlePause(sleeper, stop=stop, idle_seconds=idle, brief_seconds=min(idle, BRIEF_SECONDS))
 
 
 def _postgres_sleeper(url: str, table: str) -> Sleeper:
@@ -362,9 +356,10 @@ def _postgres_sleeper(url: str, table: str) -> Sleeper:
     return PostgresSleeper(url, table)
 
 
-def _options(settings: Settings, on_event: Callable[[RelayEvent], None]) -> TopicLockOptions:
+def _options(settings: Settings, stop: threading.Event, on_event: Callable[[RelayEvent], None]) -> TopicLockOptions:
     relay = settings.relay
     return TopicLockOptions(
+        stop=stop,
         batch_size=relay.batch_size,
         delete_group_size=relay.topic_lock.delete_group_size,
         lock_seconds=relay.topic_lock.lock_seconds,

@@ -1,29 +1,29 @@
 """What the relay reads next, so that late commits are neither lost nor overtaken.
 
 Ids are given out when a row is inserted and rows appear when their transaction commits, so ids appear out of order. A
-relay that only reads on from the last id would lose the late ones; one that returned for them later would publish them
+relay that only reads on from the last id would lose the late ones; one that came back for them later would publish them
 after newer rows of the same key. A relay that always reads from the head of the table is right, but walks over every
 row deleted since the oldest open transaction began, on each read.
 
-So the relay remembers which ids it has not seen below the last one (`missing`) and asks for exactly those **in the same
+So the relay remembers which ids it has not seen below the last one (`missing`) and reads exactly those **in the same
 snapshot** in which it reads on. If a transaction saw the effects of an earlier one, every snapshot that shows the later
 one's rows shows the earlier one's too, and within a snapshot rows are published in id order.
 
-An id that stays missing was rolled back or belongs to an open transaction. Which of the two is known from the
+An id that stays missing was rolled back or belongs to an open transaction. Which of the two follows from the
 transactions that may hold ids (`holders`): once all that were open when the id was first missed have ended, one more
-scan is final. All ids up to there are then below the `floor` and never asked for again.
+scan is final. All ids up to there are then below the `floor` and never read again.
 
 | what                                        | then                                                               |
 |---|---|
-| more ids missing than may be asked for      | scans walk from the floor until the holders have ended             |
+| more ids missing than one scan may read     | scans walk from the floor until the holders have ended             |
 | the database cannot name holders            | the floor stays at 0 and every scan walks from the head            |
 | ids begin again (truncated, restored)       | a sweep from the head, at take-over and once a minute, sees them   |
 | a row was read but is not purged yet        | walks and sweeps return it again; the caller drops what it holds   |
-| there are several shards                    | rows of the others are told by id, so they are not missing to us   |
-| others have more rows than a walk names     | walks go on until the floor is near enough to name them all        |
+| there are several shards                    | the page names rows of the others by id, so they are not missing   |
+| others have more rows than a walk names     | walks continue until the floor is near enough to name them all     |
 
-A sweep looks only at ids up to `last` while it is known what is missing; what is above is left to the scan that reads
-on, which can tell what is missing there.
+A sweep considers only ids up to `last` while it is known what is missing; what is above is left to the scan that reads
+on, which knows what is missing there.
 
 Invariant: every row that is or may become visible is above `last`, or in `missing`, or (while `missing` is None) above
 `floor`; or the caller has it in hand.
@@ -32,7 +32,7 @@ Invariant: every row that is or may become visible is above `last`, or in `missi
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import chain, takewhile
 
@@ -40,14 +40,14 @@ from inorder.model.outbox_row import OutboxRow
 from inorder.relay.stores.ports import LAST_ID, Page, Scan
 
 SWEEP_SECONDS = 60.0
-"""How often the table is read from its head whatever is known about ids."""
+"""Between sweeps, which read the table from its head regardless of what is known about ids."""
 
 MISSING_LIMIT = 20_000
-"""Single ids asked for in one scan; an index look-up each, so this many cost tens of milliseconds."""
+"""Single ids read by one scan; an index look-up each, so this many cost tens of milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class HolderWatch:
     """Holders that may own ids missing up to `last`."""
 
     last: int
@@ -61,12 +61,12 @@ class Horizon:
     floor: int = 0
     last: int = 0
     missing: tuple[int, ...] | None = None
-    watch: Watch | None = None
+    watch: HolderWatch | None = None
     settled: int = 0
 
 
 def next_scan(horizon: Horizon, *, sweep: bool = False) -> Scan:
-    """The scan to run now; a sweep reads from the head whatever is known."""
+    """The scan to run now; a sweep reads from the head."""
     if sweep:
         return Scan(above=0, walk=True)
     if horizon.missing is None:
@@ -84,7 +84,7 @@ def after_scan(
 ) -> Horizon:
     """The horizon after `scan` found `page`, of which the caller had `in_hand` before it began."""
     if any(row.id not in in_hand for row in takewhile(lambda row: row.id <= horizon.floor, page.rows)):
-        return Horizon()  # ids began again below the floor: nothing that was known holds
+        return Horizon()  # ids began again below the floor: nothing that was known is still true
     last = horizon.last if is_sweep_only(horizon, scan) else max(horizon.last, page.top)
     floor = max(horizon.floor, min(horizon.settled, page.top if page.is_full else LAST_ID))
     missing = _missing(horizon, floor, last, page, missing_limit)
@@ -94,25 +94,25 @@ def after_scan(
 
 
 def after_mark(horizon: Horizon, above: int, rows: list[OutboxRow], *, in_hand: Set[int], is_full: bool) -> Horizon:
-    """The horizon after the rows above an id that carried no mark of ours were marked; only the floor is of use then.
+    """The horizon after marking rows above an id; only its floor is used.
 
-    Rows marked before are not among `rows`, so nothing can be told of missing ids: scans are walks from the floor.
+    Rows marked before are not among `rows`, so missing ids are unknown: scans are walks from the floor.
     """
     page = Page(rows, is_full, rows[-1].id if rows else 0)
     return after_scan(horizon, Scan(above, walk=True), page, in_hand=in_hand, missing_limit=-1)
 
 
 def is_sweep_only(horizon: Horizon, scan: Scan) -> bool:
-    """Whether rows above `last` are to be left alone, because the scan cannot tell what is missing among them."""
+    """Whether to ignore rows above `last`, because the scan does not show what is missing among them."""
     return scan.walk and horizon.missing is not None
 
 
 def observe(horizon: Horizon, holders: frozenset[str] | None) -> Horizon:
-    """The horizon once the holders of ids, asked for **after** the last scan, are known."""
+    """The horizon given the holders of ids, read **after** the last scan."""
     if holders is None:
         return horizon
     if horizon.watch is None and holders:
-        return replace(horizon, watch=Watch(horizon.last, holders))
+        return replace(horizon, watch=HolderWatch(horizon.last, holders))
     if horizon.watch is None:
         return replace(horizon, settled=horizon.last)
     if horizon.watch.holders & holders:
@@ -121,7 +121,7 @@ def observe(horizon: Horizon, holders: frozenset[str] | None) -> Horizon:
 
 
 class Sweeps:
-    """When the table is to be read from its head again, whatever is known about ids: at once, then now and then."""
+    """When the table is to be read from its head again: at once, then at an interval."""
 
     def __init__(self, clock: Callable[[], float], seconds: float = SWEEP_SECONDS) -> None:
         self._clock = clock
@@ -129,7 +129,7 @@ class Sweeps:
         self._swept_at = float("-inf")
 
     def are_due(self) -> bool:
-        """Whether it is time; the next one is due so many seconds later then."""
+        """Whether a sweep is due; if so, the next one is due an interval later."""
         now = self._clock()
         if now - self._swept_at < self._seconds:
             return False
@@ -153,3 +153,17 @@ def _missing(horizon: Horizon, floor: int, last: int, page: Page, missing_limit:
     present = {row.id for row in page.rows}
     present.update(others)
     return tuple(id for id in chain(known, range(base + 1, last + 1)) if id not in present)
+
+
+FIRST_ROWS = 500
+BATCH_BYTES = 32 * 1024 * 1024
+GROWTH = 4
+
+
+def next_limit(limit: int, rows: Sequence[OutboxRow], batch_size: int) -> int:
+    """How many rows to read after a read of `rows`: grows step by step, and keeps a batch of large rows in memory."""
+    if not rows:
+        return limit
+    total_bytes = sum(len(row.value or b"") + len(row.key or b"") for row in rows)
+    fitting = BATCH_BYTES * len(rows) // max(total_bytes, 1)
+    return max(1, min(batch_size, limit * GROWTH, fitting))

@@ -15,10 +15,10 @@ from uuid import UUID
 from inorder.model.errors import ConfigurationError, InorderError
 from inorder.model.outbox_row import OutboxRow
 from inorder.relay.events import RelayEvent
-from inorder.relay.loop import Progress
+from inorder.relay.loop import RelayProgress
 from inorder.relay.runners import PollingRunner, ShardRunner, TopicRunner
 from inorder.relay.stores.opening import leases, postgres_url
-from inorder.relay.topic_lock import Summary
+from inorder.relay.topic_lock import WorkersProgress
 from inorder.settings import Settings
 
 log = logging.getLogger("inorder.relay")
@@ -85,7 +85,7 @@ class Relay:
         return sum(runner.loop.progress.published for runner in self._runners)
 
     @property
-    def progress(self) -> Sequence[Progress | Summary]:
+    def progress(self) -> Sequence[RelayProgress | WorkersProgress]:
         """What each shard, or the workers of `topic-lock`, have done so far."""
         return [runner.loop.progress for runner in self._runners]
 

@@ -15,13 +15,13 @@ from inorder.database.database import open_database
 from inorder.observe.endpoint import READ_SECONDS, PeriodicReader
 from inorder.observe.metrics import OutboxReading, RelayReading, TopicReading
 from inorder.outbox.stores.table import backlog
-from inorder.relay.loop import Progress
+from inorder.relay.loop import RelayProgress
 from inorder.relay.polling import PollingProgress
 from inorder.relay.runners import polling_status, topics_status
 from inorder.relay.service import RelayState
-from inorder.relay.stores.exceeded import Action, ExceededRow, Filter
+from inorder.relay.stores.exceeded import Action, ExceededFilter, ExceededRow
 from inorder.relay.stores.opening import exceeded_store, lease_holders
-from inorder.relay.topic_lock import Summary
+from inorder.relay.topic_lock import WorkersProgress
 from inorder.settings import Settings
 
 
@@ -58,15 +58,15 @@ def outbox_state(settings: Settings) -> dict[str, Any]:
 
 
 def exceeded_rows(settings: Settings, **wanted: Any) -> list[ExceededRow]:
-    """Rows that used up their attempts, oldest first; `wanted` are the fields of `Filter`."""
+    """Rows that used up their attempts, oldest first; `wanted` are the fields of `ExceededFilter`."""
     with closing(exceeded_store(settings, "inorder exceeded")) as store:
-        return store.rows(Filter(**wanted))
+        return store.rows(ExceededFilter(**wanted))
 
 
 def settle_exceeded(settings: Settings, action: Action, reason: str, **wanted: Any) -> list[ExceededRow]:
     """Retries or discards such rows, all or none, and notes the reason; returns them."""
     with closing(exceeded_store(settings, "inorder exceeded")) as store:
-        return store.settle(Filter(**wanted), action, reason)
+        return store.settle(ExceededFilter(**wanted), action, reason)
 
 
 # How a running relay is: what it tells whoever asks for its health or its metrics.
@@ -88,7 +88,7 @@ class MeasuredRelay(Protocol):
     def last_error(self) -> str: ...
 
     @property
-    def progress(self) -> Sequence[Progress | Summary]: ...
+    def progress(self) -> Sequence[RelayProgress | WorkersProgress]: ...
 
 
 def relay_reading(group: str, relay: MeasuredRelay) -> RelayReading:
@@ -100,16 +100,16 @@ def relay_reading(group: str, relay: MeasuredRelay) -> RelayReading:
         is_running=relay.state is RelayState.running,
         is_leader=relay.is_leader,
         published=published,
-        processed=sum(part.processed if isinstance(part, Summary) else part.published for part in parts),
+        processed=sum(part.processed if isinstance(part, WorkersProgress) else part.published for part in parts),
         exceeded=sum(part.exceeded for part in parts),
-        terms=sum(part.terms for part in parts if isinstance(part, Progress)),
+        terms=sum(part.terms for part in parts if isinstance(part, RelayProgress)),
         in_flight=relay.in_flight,
         last_error=relay.last_error,
         breakers=breakers_of(parts),
     )
 
 
-def breakers_of(parts: Sequence[Progress | Summary]) -> Mapping[str, str]:
+def breakers_of(parts: Sequence[RelayProgress | WorkersProgress]) -> Mapping[str, str]:
     """The state of each breaker, by the name of its daemon; only the strategy `polling` has any."""
     return {
         daemon: state for part in parts if isinstance(part, PollingProgress) for daemon, state in part.breakers.items()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from inorder.database.database import open_database
-from inorder.relay.stores.exceeded import Filter, SqlExceededStore
+from inorder.relay.stores.exceeded import ExceededFilter, SqlExceededStore
 from inorder.relay.stores.ports import ExceededStore, Scan
 from tests.contract.exceeded_store.rows import exactly, exceeding, insert, make_table
 from tests.fakes.outbox import MemoryExceeded, MemoryOutbox
@@ -50,8 +50,8 @@ def case(request: pytest.FixtureRequest) -> Iterator[Case]:
         yield Case(
             lambda: [row[3] for row in exactly(database)],
             store,
-            lambda id: store.settle(Filter(id=id), "retry", "repaired"),
-            lambda id: store.settle(Filter(id=id), "discard", "of no use"),
+            lambda id: store.settle(ExceededFilter(id=id), "retry", "repaired"),
+            lambda id: store.settle(ExceededFilter(id=id), "discard", "of no use"),
         )
 
 

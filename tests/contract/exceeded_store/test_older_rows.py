@@ -1,11 +1,11 @@
-"""Rows that version 0.1 set aside, in the table that it made, are still there for people."""
+"""Rows that version 0.1 set aside, in the table that it made, are still there for operators."""
 
 from __future__ import annotations
 
 import pytest
 
 from inorder.database.database import Database
-from inorder.relay.stores.exceeded import Filter, SqlExceededStore
+from inorder.relay.stores.exceeded import ExceededFilter, SqlExceededStore
 from tests.contract.conftest import DatabaseOf
 from tests.contract.exceeded_store.rows import exactly, exceeding, insert, make_table
 
@@ -41,13 +41,13 @@ def older(postgres_url: str, database_of: DatabaseOf) -> Database:
 
 def test_an_older_row_is_listed_and_parks_its_key(older: Database) -> None:
     store = SqlExceededStore(older, "outbox")
-    (row,) = store.rows(Filter())
+    (row,) = store.rows(ExceededFilter())
     assert (row.id, row.topic, row.value, row.original) == (1, "t", b"\xff", None)
     assert store.parked() == {("t", b"a"): (1,)}
 
 
 def test_an_older_row_is_retried_as_it_was(older: Database) -> None:
-    SqlExceededStore(older, "outbox").settle(Filter(), "retry", "limit raised")
+    SqlExceededStore(older, "outbox").settle(ExceededFilter(), "retry", "limit raised")
     (row,) = exactly(older)
     assert row[:7] == (1, "t", b"a", b"\xff", '[["h","x"]]', 3, 7)
     assert row[7].isoformat() == "2026-01-02T03:04:05.123456+00:00"
@@ -60,11 +60,11 @@ def test_an_older_table_takes_rows_of_today(older: Database) -> None:
     store = SqlExceededStore(older, "events", "debezium")
     before = exactly(older, "debezium", "events")
     store.exceed(exceeding(1))
-    assert [row.created_at for row in store.rows(Filter())] == [None]
-    store.settle(Filter(), "retry", "")
+    assert [row.created_at for row in store.rows(ExceededFilter())] == [None]
+    store.settle(ExceededFilter(), "retry", "")
     assert exactly(older, "debezium", "events") == before
 
 
 def test_an_upgraded_table_is_left_alone_by_the_next_instance(older: Database) -> None:
     for _ in range(2):
-        assert len(SqlExceededStore(older, "outbox").rows(Filter())) == 1
+        assert len(SqlExceededStore(older, "outbox").rows(ExceededFilter())) == 1

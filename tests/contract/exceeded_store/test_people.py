@@ -1,4 +1,4 @@
-"""What people do with rows that were set aside: look, retry, discard, and say why."""
+"""What operators do with exceeded rows: list, retry, discard, and record the reason."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from inorder.database.database import Database
 from inorder.model.errors import PermanentError, RejectedError
-from inorder.relay.stores.exceeded import Filter, SqlExceededStore
+from inorder.relay.stores.exceeded import ExceededFilter, SqlExceededStore
 from tests.contract.conftest import Databases
 from tests.contract.exceeded_store.rows import exactly, exceeding, insert, make_table
 
@@ -30,40 +30,40 @@ def store(database: Database) -> SqlExceededStore:
 @pytest.mark.parametrize(
     ("wanted", "ids"),
     [
-        (Filter(), [1, 2]),
-        (Filter(id=2), [2]),
-        (Filter(topic="t"), [1]),
-        (Filter(topic="T"), []),
-        (Filter(key=b"b"), [2]),
-        (Filter(code="RECORD-001"), [1, 2]),
-        (Filter(topic="t", key=b"b"), []),
+        (ExceededFilter(), [1, 2]),
+        (ExceededFilter(id=2), [2]),
+        (ExceededFilter(topic="t"), [1]),
+        (ExceededFilter(topic="T"), []),
+        (ExceededFilter(key=b"b"), [2]),
+        (ExceededFilter(code="RECORD-001"), [1, 2]),
+        (ExceededFilter(topic="t", key=b"b"), []),
     ],
 )
-def test_people_find_what_they_look_for(store: SqlExceededStore, wanted: Filter, ids: list[int]) -> None:
+def test_people_find_what_they_look_for(store: SqlExceededStore, wanted: ExceededFilter, ids: list[int]) -> None:
     assert [row.id for row in store.rows(wanted)] == ids
 
 
 def test_what_would_have_been_sent_is_shown_with_the_reason(store: SqlExceededStore) -> None:
-    row, other = store.rows(Filter())
+    row, other = store.rows(ExceededFilter())
     assert (row.topic, row.key, row.value, row.headers) == ("t", b"a", b"\xff", '[["h","x"]]')
     assert (row.partition, row.timestamp) == (3, 7)
     assert (row.attempts, row.code, row.reason, row.parks, other.parks) == (5, "RECORD-001", "too large", True, False)
 
 
 def test_times_are_told_in_utc(store: SqlExceededStore) -> None:
-    (row,) = store.rows(Filter(id=1))
+    (row,) = store.rows(ExceededFilter(id=1))
     assert row.created_at is not None
     assert row.created_at <= row.exceeded_at + timedelta(milliseconds=1), "SQLite cuts to milliseconds"
     assert abs(datetime.now(UTC) - row.exceeded_at) < timedelta(minutes=1)
 
 
 def test_what_was_done_is_noted_with_its_reason(store: SqlExceededStore, database: Database) -> None:
-    assert [row.id for row in store.settle(Filter(topic="t"), "retry", "limit raised")] == [1]
-    assert [row.id for row in store.settle(Filter(topic="u"), "discard", "a test message")] == [2]
+    assert [row.id for row in store.settle(ExceededFilter(topic="t"), "retry", "limit raised")] == [1]
+    assert [row.id for row in store.settle(ExceededFilter(topic="u"), "discard", "a test message")] == [2]
     with database.transaction() as transaction:
         noted = transaction.execute("SELECT id, action, reason FROM inorder_exceeded_action ORDER BY id").rows
     assert noted == [(1, "retry", "limit raised"), (2, "discard", "a test message")]
-    assert store.rows(Filter()) == []
+    assert store.rows(ExceededFilter()) == []
     assert [row[0] for row in exactly(database)] == [1]
 
 
@@ -71,7 +71,7 @@ def test_a_row_that_nothing_waited_for_comes_back_where_the_relay_looks_next(
     store: SqlExceededStore, database: Database
 ) -> None:
     insert(database, topic="t", key=b"c", value=b"3")
-    store.settle(Filter(), "retry", "")
+    store.settle(ExceededFilter(), "retry", "")
     rows = exactly(database)
     assert rows[0][0] == 1, "its key waited for it"
     assert rows[1][0] == 3
@@ -81,8 +81,8 @@ def test_a_row_that_nothing_waited_for_comes_back_where_the_relay_looks_next(
 
 def test_an_outbox_does_not_see_the_exceeded_rows_of_another(store: SqlExceededStore, databases: Databases) -> None:
     other = SqlExceededStore(databases(), "other_outbox")
-    assert other.rows(Filter()) == []
-    assert other.settle(Filter(), "retry", "") == []
+    assert other.rows(ExceededFilter()) == []
+    assert other.settle(ExceededFilter(), "retry", "") == []
     assert other.parked() == {}
 
 
@@ -93,7 +93,7 @@ def test_two_people_who_retry_at_once_put_each_row_back_once(
 
     def retry(one: SqlExceededStore) -> list[int]:
         together.wait()
-        return [row.id for row in one.settle(Filter(), "retry", "")]
+        return [row.id for row in one.settle(ExceededFilter(), "retry", "")]
 
     with ThreadPoolExecutor(2) as pool:
         done = list(pool.map(retry, [SqlExceededStore(databases(), "outbox") for _ in range(2)]))
@@ -114,7 +114,7 @@ def test_two_instances_that_set_one_row_aside_at_once_keep_it_once(
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(exceed, [SqlExceededStore(databases(), "outbox") for _ in range(2)]))
     assert exactly(database) == []
-    assert [row.id for row in store.rows(Filter())] == [1, 2, 3]
+    assert [row.id for row in store.rows(ExceededFilter())] == [1, 2, 3]
 
 
 def test_a_retry_is_done_for_all_rows_or_for_none(store: SqlExceededStore, database: Database) -> None:
@@ -122,12 +122,12 @@ def test_a_retry_is_done_for_all_rows_or_for_none(store: SqlExceededStore, datab
     with database.transaction() as transaction:
         transaction.execute("UPDATE outbox SET id = 1" if database.dialect != "postgres" else RENUMBER)
     with pytest.raises(RejectedError):
-        store.settle(Filter(), "retry", "")
-    assert [row.id for row in store.rows(Filter())] == [1, 2]
+        store.settle(ExceededFilter(), "retry", "")
+    assert [row.id for row in store.rows(ExceededFilter())] == [1, 2]
     assert [row[0] for row in exactly(database)] == [1]
 
 
-# PostgreSQL gives such ids itself and lets nobody change them, but by inserting another row.
+# PostgreSQL gives such ids itself and lets them be changed only by inserting another row.
 RENUMBER = """WITH gone AS (DELETE FROM outbox RETURNING topic)
 INSERT INTO outbox (id, topic) OVERRIDING SYSTEM VALUE SELECT 1, topic FROM gone"""
 
@@ -143,7 +143,7 @@ def test_a_row_is_not_lost_because_an_older_one_of_its_id_is_set_aside(
         store.exceed(exceeding(1))
     assert "inorder exceeded show 1" in refused.value.hint
     assert len(exactly(database)) == 1
-    assert [row.key for row in store.rows(Filter(id=1))] == [b"a"]
+    assert [row.key for row in store.rows(ExceededFilter(id=1))] == [b"a"]
 
 
 def test_nothing_half_done_is_left_when_the_row_cannot_be_kept(database: Database) -> None:

@@ -1,4 +1,4 @@
-"""A retried row is what it was, column by column, whatever the layout and whatever people added to the table."""
+"""A retried row is what it was, column by column, whatever the layout and whatever columns were added to the table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from inorder.database.database import Database, UndecodableText
-from inorder.relay.stores.exceeded import Filter, SqlExceededStore
+from inorder.relay.stores.exceeded import ExceededFilter, SqlExceededStore
 from tests.contract.conftest import DatabaseOf
 from tests.contract.exceeded_store.rows import exactly, exceeding, insert, make_table
 
@@ -74,7 +74,7 @@ def test_a_row_of_every_layout_comes_back_exactly_as_it_was(database: Database, 
     before = exactly(database, layout_name)
     store.exceed(exceeding(1))
     assert exactly(database, layout_name) == []
-    store.settle(Filter(), "retry", "")
+    store.settle(ExceededFilter(), "retry", "")
     assert exactly(database, layout_name) == before
 
 
@@ -90,14 +90,14 @@ def test_a_row_of_every_layout_comes_back_exactly_as_it_was(database: Database, 
 def test_people_see_what_would_have_been_sent(database: Database, layout_name: str, shown: tuple[Any, ...]) -> None:
     store = written(database, layout_name)
     store.exceed(exceeding(1))
-    (row,) = store.rows(Filter(topic=shown[0], key=shown[1]))
+    (row,) = store.rows(ExceededFilter(topic=shown[0], key=shown[1]))
     assert (row.topic, row.key, row.value, row.headers)[: len(shown)] == shown
 
 
 def test_the_id_given_next_is_one_that_nobody_had(database: Database) -> None:
     store = written(database, "native")
     store.exceed(exceeding(1))
-    store.settle(Filter(), "retry", "")
+    store.settle(ExceededFilter(), "retry", "")
     insert(database, **NATIVE)
     assert [row[0] for row in exactly(database)] == [1, 2]
 
@@ -105,7 +105,7 @@ def test_the_id_given_next_is_one_that_nobody_had(database: Database) -> None:
 def test_a_mark_is_not_put_back_since_its_leader_would_take_the_row_for_one_in_hand(database: Database) -> None:
     store = written(database, "goharvest", leader_id=str(UUID(int=7)))
     store.exceed(exceeding(1))
-    store.settle(Filter(), "retry", "")
+    store.settle(ExceededFilter(), "retry", "")
     with database.transaction() as transaction:
         assert transaction.execute("SELECT id, leader_id FROM outbox").rows == [(1, None)]
 
@@ -136,7 +136,7 @@ def test_columns_that_people_added_come_back_too(database: Database) -> None:
     before = printed(database)
     store = SqlExceededStore(database, "outbox")
     store.exceed(exceeding(1))
-    store.settle(Filter(), "retry", "")
+    store.settle(ExceededFilter(), "retry", "")
     assert printed(database) == before
 
 
@@ -152,7 +152,7 @@ def test_columns_that_were_dropped_meanwhile_are_left_out(database: Database) ->
     store = written(database, "native")
     store.exceed(exceeding(1))
     database.install(["ALTER TABLE outbox DROP COLUMN headers", "ALTER TABLE outbox ADD COLUMN note varchar(9)"])
-    store.settle(Filter(), "retry", "")
+    store.settle(ExceededFilter(), "retry", "")
     with database.transaction() as transaction:
         assert transaction.execute("SELECT id, topic, note FROM outbox").rows == [(1, "t", None)]
 
@@ -172,10 +172,10 @@ def test_a_row_without_a_topic_can_be_set_aside_and_put_back(database: Database)
     store = written(database, "goharvest", kafka_topic=None)
     before = exactly(database, "goharvest")
     store.exceed(exceeding(1))
-    (row,) = store.rows(Filter())
+    (row,) = store.rows(ExceededFilter())
     assert (row.topic, row.key) == ("", TEXT.encode())
     assert store.parked() == {("", TEXT.encode()): (1,)}
-    store.settle(Filter(), "retry", "")
+    store.settle(ExceededFilter(), "retry", "")
     assert exactly(database, "goharvest") == before
 
 
@@ -190,9 +190,9 @@ def test_text_that_is_no_text_is_kept_as_it_is(sqlite_url: str, database_of: Dat
     before = exactly(database, "goharvest")
     assert UndecodableText(b"\xff\x00\xfe") in before[0]
     store.exceed(exceeding(1))
-    (row,) = store.rows(Filter())
+    (row,) = store.rows(ExceededFilter())
     assert (row.value, row.created_at) == (b"\xff\x00\xfe", None)
-    store.settle(Filter(), "retry", "")
+    store.settle(ExceededFilter(), "retry", "")
     assert exactly(database, "goharvest") == before
     with database.transaction() as transaction:
         assert transaction.execute("SELECT typeof(kafka_value), typeof(id) FROM outbox").rows == [("text", "integer")]
@@ -206,7 +206,7 @@ def test_times_that_the_driver_cannot_hold_do_not_stop_anybody(
     store = written(database, "goharvest", create_time=moment)
     before = printed(database)
     store.exceed(exceeding(1))
-    (row,) = store.rows(Filter())
+    (row,) = store.rows(ExceededFilter())
     assert row.created_at is None
-    store.settle(Filter(), "retry", "")
+    store.settle(ExceededFilter(), "retry", "")
     assert printed(database) == before

@@ -1,4 +1,4 @@
-"""A process that holds a lease until it is killed, or until nobody holds its standard input any more."""
+"""A process that holds a lease until it is killed, or until its standard input is closed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HELD = "held"
 
 
 def main(kind: str, address: str, group: str, seconds: str) -> None:
-    """Asks ten times a second, as long as there is somebody to say it to; says once that it holds the lease."""
+    """Asks ten times a second, until its output is closed; says once that it holds the lease."""
     lease = make_lease(kind, address, group, "holder process", float(seconds))  # type: ignore[arg-type]  # from a test
     was_held = False
     while not select.select([sys.stdin], [], [], 0.1)[0]:

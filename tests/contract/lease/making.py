@@ -12,7 +12,7 @@ from inorder.relay.stores.sql_lease import SqlLease
 
 Kind = Literal["postgres", "mariadb", "sqlite", "redis", "kafka"]
 
-# Milliseconds; so that nobody waits long for the dead, and a busy machine buries nobody who is alive.
+# Milliseconds; short enough for quick tests, long enough that a busy machine expires no living instance.
 QUICK_SESSION = 3000
 
 

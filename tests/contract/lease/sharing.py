@@ -46,7 +46,7 @@ def _shared(share: Share, leases: Sequence[Lease]) -> list[Lease]:
 
 
 class Instance:
-    """Asks for all its shards in turn, as their loops would, until it is stopped; notes what it was told."""
+    """Asks for all its shards in turn, as their loops would, until it is stopped; records the answers."""
 
     def __init__(self, leases: list[Lease], on_change: Callable[[Instance], None] = lambda _instance: None) -> None:
         self._leases = leases
@@ -90,7 +90,7 @@ def _leads(lease: Lease) -> bool:
 
 
 def main(kind: str, address: str, group: str, shards: str) -> None:
-    """Says once that it holds all shards; goes on until it is killed or nobody holds its standard input any more."""
+    """Says once that it holds all shards; continues until it is killed or its standard input is closed."""
 
     def say(instance: Instance) -> None:
         if len(instance.leads) == int(shards):

@@ -1,4 +1,4 @@
-"""The lease row counts terms, and tells who holds it."""
+"""The lease row counts terms, and names the holder."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_lease_that_ran_out_begins_a_new_term_for_another_holder_only(
     second = SqlLease(databases(), name="group.0", owner="second", seconds=60)
     first.acquire()
     eventually(lambda: lease_of(databases(), "group.0")[0] is None)
-    assert (first.acquire(), first.term) == (True, 1), "nobody else had it meanwhile"
+    assert (first.acquire(), first.term) == (True, 1), "no other had it meanwhile"
     assert eventually(second.acquire)
     assert (first.acquire(), first.term, second.term) == (False, 0, 2)
 

@@ -42,7 +42,7 @@ class Clock:
 
 @pytest.fixture
 def join_all(unique: str, request: pytest.FixtureRequest) -> Iterator[JoinAll]:
-    """Instances of one group, which leave at the end of the test; on the session's broker unless told otherwise."""
+    """Instances of one group, which leave at the end of the test; on the session's broker unless another is given."""
     joined: list[KafkaLease] = []
 
     def join_one(
@@ -86,7 +86,7 @@ def all_lead(leases: list[KafkaLease]) -> bool:
 
 
 def leads_on(lease: KafkaLease) -> bool:
-    """As far as the election goes; nobody is told."""
+    """As far as the election goes; no loop gets an answer."""
     return lease.state is State.LEADING
 
 
@@ -166,7 +166,7 @@ def test_a_partition_goes_to_another_when_the_loop_of_its_shard_has_stopped(
     quick = join_all("quick", shards=2, session=6000)
     taken = eventually(lambda: [shard for shard in range(2) if not leads(quick[shard]) and not leads_on(slow[shard])])
     assert len(taken) == 1
-    assert not quick[taken[0]].acquire(), "the other has been told, and is still stopping"
+    assert not quick[taken[0]].acquire(), "the other has notice, and is still stopping"
     assert not slow[taken[0]].acquire()
     eventually(quick[taken[0]].acquire)
     assert slow[1 - taken[0]].acquire()
@@ -235,7 +235,7 @@ def test_a_leader_whose_heartbeats_stop_fences_itself_and_leads_again_when_they_
         os.kill(broker.pids[0], signal.SIGSTOP)
         try:
             eventually(lambda: not leads(lease))
-            assert "leadership.fenced" in caplog.messages, "it was not told, it saw for itself"
+            assert "leadership.fenced" in caplog.messages, "it saw for itself, without a message"
         finally:
             os.kill(broker.pids[0], signal.SIGCONT)
         eventually(lambda: leads(lease))
@@ -243,7 +243,7 @@ def test_a_leader_whose_heartbeats_stop_fences_itself_and_leads_again_when_they_
 
 
 def test_a_leader_that_was_paused_does_not_lead_when_it_wakes_up(join: Join, eventually: Eventually) -> None:
-    """The thread that hears of revocations may wake up last, so whoever asks looks at the clock himself."""
+    """The thread that hears of revocations may wake up last, so every caller checks the clock."""
     clock = Clock()
     lease = join(clock=clock)
     eventually(lease.acquire)
@@ -257,7 +257,7 @@ def test_a_broker_that_is_away_is_told_and_does_not_hold_the_caller_up(join: Joi
     assert not lease.acquire()
     with pytest.raises(UnreachableError, match=r"bootstrap\.servers"):
         eventually(lease.acquire)
-    assert not lease.acquire(), "it is told once"
+    assert not lease.acquire(), "it is raised once"
 
 
 def test_a_session_shorter_than_the_broker_allows_is_for_a_person_to_mend(join: Join, eventually: Eventually) -> None:

@@ -52,7 +52,7 @@ def kept(url: str, name: str, owner: str, times: LeaseTimes = TIMES) -> KeptLeas
 def test_a_master_whose_redis_is_paused_stops_before_its_time_to_live_ends(
     server: Redis, unique: str, eventually: Eventually
 ) -> None:
-    """Whoever is told yes asked before the end, however long the answer or the machine took."""
+    """A granted request was sent before the end, however long the answer or the machine took."""
     lease, other = kept(server.url, unique, "first"), kept(server.url, unique, "second")
     eventually(lease.acquire)
     with paused(server):

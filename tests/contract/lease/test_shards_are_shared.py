@@ -49,7 +49,7 @@ class Group:
             process.kill()
 
     def is_settled(self) -> bool:
-        """Each shard has one leader, and nobody leads two more than another."""
+        """Each shard has one leader, and none leads two more than another."""
         present = [one.leads for one in self.instances]
         leading = sorted(shard for leads in present for shard in leads)
         counts = [len(leads) for leads in present]
@@ -81,7 +81,7 @@ def test_a_newcomer_takes_its_fair_part_and_the_rest_lead_on(group: Group, event
         stay.append(newcomer)
         for one in stay:
             one.lost.clear()
-    assert group.doubled == [], "nobody began before the other had stopped"
+    assert group.doubled == [], "none began before the other had stopped"
 
 
 def test_the_shards_of_one_that_leaves_go_to_the_rest(group: Group, eventually: Eventually) -> None:

@@ -7,7 +7,7 @@ import redis
 
 from inorder.embedded.server import free_port
 from inorder.model.errors import UnreachableError
-from inorder.relay.leadership.share import Standing
+from inorder.relay.leadership.share import MemberRank
 from inorder.relay.stores.redis_lease import RedisMembership, members_key
 
 
@@ -27,7 +27,7 @@ def test_scripts_that_the_server_forgot_are_sent_again(redis_url: str, unique: s
     member.beat()
     with redis.Redis.from_url(redis_url) as client:
         client.script_flush()
-    assert member.beat() == Standing(1, 0)
+    assert member.beat() == MemberRank(1, 0)
     member.leave()
 
 

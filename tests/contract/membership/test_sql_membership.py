@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inorder.database.database import Database
-from inorder.relay.leadership.share import Standing
+from inorder.relay.leadership.share import MemberRank
 from inorder.relay.stores.sql_lease import SqlMembership, membership_tables
 from tests.contract.conftest import Databases
 
@@ -19,7 +19,7 @@ def test_who_has_been_gone_for_an_hour_is_removed_when_somebody_joins(databases:
         SqlMembership(databases(), group="g", instance=name, seconds=seconds).beat()
     SqlMembership(databases(), group="other", instance="stranger", seconds=-3700.0).beat()
     newcomer = SqlMembership(databases(), group="g", instance="newcomer")
-    assert newcomer.beat() == Standing(1, 0)
+    assert newcomer.beat() == MemberRank(1, 0)
     assert names(database) == ["just gone", "newcomer", "stranger"], "other groups look after themselves"
 
 
@@ -36,4 +36,4 @@ def test_the_table_may_be_installed_beforehand_and_again(databases: Databases) -
     database = databases()
     for _ in range(2):
         database.install(membership_tables(database.dialect))
-    assert SqlMembership(databases(), group="g", instance="a").beat() == Standing(1, 0)
+    assert SqlMembership(databases(), group="g", instance="a").beat() == MemberRank(1, 0)

@@ -141,7 +141,7 @@ def sqlite_connection(url: str) -> Iterator[Client]:
 
 @contextmanager
 def django(url: str) -> Iterator[Client]:
-    """`django.db.connection` in an atomic block, which commits when it is left and is then entered anew."""
+    """`django.db.connection` in an atomic block, which commits on exit and is then entered again."""
     with django_configured(url):
         block = django_db.transaction.atomic()
         block.__enter__()

@@ -1,4 +1,4 @@
-"""A row that somebody wrote wrongly comes back with its flaw; the rows around it come back as they are."""
+"""A row that was written incorrectly comes back with its flaw; the rows around it come back as they are."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_row_with_an_empty_topic(sql_place: SqlPlace) -> None:
     row = damaged(sql_place, f"{TOPICS[sql_place.layout]} = ''")
     assert row.flaw == f"{TOPICS[sql_place.layout]} is empty"
     assert row.topic == ""
-    assert sql_place.values([row]) == ["guilty"], "what can be read is there for people to look at"
+    assert sql_place.values([row]) == ["guilty"], "what can be read is there for operators"
 
 
 def test_a_row_with_a_null_topic(any_on_postgres: SqlPlace) -> None:

@@ -1,4 +1,4 @@
-"""On MariaDB a transaction is named from before it takes an id until its rows are visible or gone, or nobody is."""
+"""On MariaDB a transaction is named from before it takes an id until its rows are visible or gone, or none is."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def test_no_statement_of_the_relay_walks_the_table(any_place: SqlPlace, mariadb_
 
 
 class Straddling:
-    """Transactions, one after the other, with one row below and one above a row of somebody else."""
+    """Transactions, one after the other, with one row below and one above a row of another writer."""
 
     def __init__(self, place: SqlPlace, rounds: int) -> None:
         self._place = place

@@ -1,4 +1,4 @@
-"""Every outbox store shows committed rows only, in id order, and names whoever may hold ids not visible yet."""
+"""Every outbox store shows committed rows only, in id order, and names transactions that may hold invisible ids."""
 
 from __future__ import annotations
 

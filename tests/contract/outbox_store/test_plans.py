@@ -13,7 +13,7 @@ import pytest
 from inorder.database.postgres import connect
 from inorder.model.partitioning import Shard
 from inorder.outbox.layouts import install_statements, layout
-from inorder.relay.stores.postgres_outbox import rendered
+from inorder.relay.stores.postgres_outbox import render_statements
 
 ROWS = 50_000
 FILLS = {
@@ -51,7 +51,7 @@ def filled(url: str, layout: str) -> Iterator[Connection]:
 
 def plan(connection: Connection, name: str, layout_name: str, shard: Shard, parameters: dict[str, object]) -> str:
     """The plan of a statement on a connection like the store's."""
-    statements = rendered("outbox", layout(layout_name, "postgresql"), shard)
+    statements = render_statements("outbox", layout(layout_name, "postgresql"), shard)
     connection.execute(statements["plan_by_index"])
     found = connection.execute(f"EXPLAIN {statements[name]}", parameters)
     return "\n".join(row[0] for row in found)
@@ -111,7 +111,7 @@ def test_a_claim_uses_the_index_while_an_old_snapshot_keeps_dead_rows(postgres_u
 
 def test_a_statement_that_is_prepared_for_any_value_keeps_to_the_index(postgres_url: str) -> None:
     """The driver prepares what runs often, and the server then plans without knowing the limit."""
-    statements = rendered("outbox", layout("native", "postgresql"), Shard(1, 4))
+    statements = render_statements("outbox", layout("native", "postgresql"), Shard(1, 4))
     with filled(postgres_url, "native") as connection:
         connection.execute(statements["plan_by_index"])
         connection.execute("SET plan_cache_mode = force_generic_plan")

@@ -1,4 +1,4 @@
-"""Publishers wake relays that sleep, one or several, and nobody falls asleep over a commit that will not wake it."""
+"""Publishers wake relays that sleep, one or several, and no relay falls asleep over a commit that will not wake it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_when_the_holder_wakes_another_sleeper_takes_its_place(on_postgres: SqlP
     assert holder.begin_sleep()
     assert other.begin_sleep()
     holder.end_sleep()
-    assert other.wait(60), "it is told to look again"
+    assert other.wait(60), "it has to read again"
     other.end_sleep()
     assert lock_holders(on_postgres) == 0
     assert other.begin_sleep()

@@ -97,7 +97,7 @@ class SqlPlace(Place):
 
 
 class Recorded:
-    """A database that counts its statements, and loses the answer to a commit where it is told to."""
+    """A database that counts its statements, and loses the answer to a commit where the test says so."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from inorder.relay.stores.exceeded import Filter
+from inorder.relay.stores.exceeded import ExceededFilter
 from inorder.relay.stores.polling import PollingExceededStore
 from inorder.relay.stores.ports import MissingEvent, Settlement
 from tests.contract.polling_store.places import SqlPlace
@@ -66,11 +66,11 @@ def test_keys_that_the_original_gave_up_have_gone_on(original: SqlPlace) -> None
     original.insert(key="a")
     store = original.store()
     assert store.parked() == {}
-    people = PollingExceededStore(original.opened(), "outbox_events")
-    (row,) = people.rows(Filter())
+    admin = PollingExceededStore(original.opened(), "outbox_events")
+    (row,) = admin.rows(ExceededFilter())
     assert (row.id, row.key, row.reason, row.code, row.parks) == (1, b"a", "", "", False)
     assert row.exceeded_at.isoformat() == "2023-01-02T00:00:00+00:00"
-    assert [row.id for row in people.settle(Filter(), "retry", "")] == [1]
+    assert [row.id for row in admin.settle(ExceededFilter(), "retry", "")] == [1]
     assert [event.id for event in store.missing(0, 9)] == [1, 3, 7]
     assert store.state().exceeded == 0
 

@@ -1,4 +1,4 @@
-"""What people do with exceeded events: look, retry, discard, and say why. The rows stay in their table throughout."""
+"""What operators do with exceeded events: list, retry, discard, and record the reason. The rows stay in their table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from inorder.operate.schema import install_schema
 from inorder.relay.status import exceeded_rows, settle_exceeded
-from inorder.relay.stores.exceeded import Filter
+from inorder.relay.stores.exceeded import ExceededFilter
 from inorder.relay.stores.polling import PollingExceededStore
 from inorder.relay.stores.ports import Exceeding, MissingEvent, Settlement
 from inorder.settings import Settings
@@ -21,7 +21,7 @@ GIVEN_UP = [(1, "RECORD-001: too large"), (2, "RECORD-002: no such thing"), (9, 
 
 
 @pytest.fixture
-def people(sql_place: SqlPlace) -> PollingExceededStore:
+def admin(sql_place: SqlPlace) -> PollingExceededStore:
     """Three rows, of which the first two are exceeded, and an exceeded id that has no row."""
     for topic, key in (("t", "ä"), ("u", "b"), ("t", "ä")):
         sql_place.insert(topic, key, value=f"{topic}{key}")
@@ -34,32 +34,32 @@ def people(sql_place: SqlPlace) -> PollingExceededStore:
 @pytest.mark.parametrize(
     ("wanted", "ids"),
     [
-        (Filter(), [1, 2, 9]),
-        (Filter(id=2), [2]),
-        (Filter(id=3), []),
-        (Filter(topic="t"), [1]),
-        (Filter(topic="T"), []),
-        (Filter(key="ä".encode()), [1]),
-        (Filter(key=b"\xff"), []),
-        (Filter(code="RECORD-002"), [2]),
-        (Filter(code="RECORD"), []),
-        (Filter(topic="t", key=b"b"), []),
+        (ExceededFilter(), [1, 2, 9]),
+        (ExceededFilter(id=2), [2]),
+        (ExceededFilter(id=3), []),
+        (ExceededFilter(topic="t"), [1]),
+        (ExceededFilter(topic="T"), []),
+        (ExceededFilter(key="ä".encode()), [1]),
+        (ExceededFilter(key=b"\xff"), []),
+        (ExceededFilter(code="RECORD-002"), [2]),
+        (ExceededFilter(code="RECORD"), []),
+        (ExceededFilter(topic="t", key=b"b"), []),
     ],
 )
-def test_people_find_what_they_look_for(people: PollingExceededStore, wanted: Filter, ids: list[int]) -> None:
-    assert [row.id for row in people.rows(wanted)] == ids
+def test_people_find_what_they_look_for(admin: PollingExceededStore, wanted: ExceededFilter, ids: list[int]) -> None:
+    assert [row.id for row in admin.rows(wanted)] == ids
 
 
-def test_what_would_have_been_sent_is_shown_with_code_and_reason(people: PollingExceededStore) -> None:
-    row, _, never_seen = people.rows(Filter())
+def test_what_would_have_been_sent_is_shown_with_code_and_reason(admin: PollingExceededStore) -> None:
+    row, _, never_seen = admin.rows(ExceededFilter())
     assert (row.topic, row.key, row.value, row.headers) == ("t", "ä".encode(), "tä".encode(), '[["h","x"]]')
     assert (row.attempts, row.code, row.reason, row.parks) == (5, "RECORD-001", "too large", True)
     assert (never_seen.topic, never_seen.key, never_seen.value, never_seen.parks) == ("", None, None, False)
     assert (never_seen.code, never_seen.reason) == ("", "It never became visible.")
 
 
-def test_times_are_told_in_utc(people: PollingExceededStore) -> None:
-    row, _, never_seen = people.rows(Filter())
+def test_times_are_told_in_utc(admin: PollingExceededStore) -> None:
+    row, _, never_seen = admin.rows(ExceededFilter())
     assert row.created_at is not None
     assert never_seen.created_at is None
     for moment in (row.created_at, row.exceeded_at, never_seen.exceeded_at):
@@ -67,28 +67,28 @@ def test_times_are_told_in_utc(people: PollingExceededStore) -> None:
 
 
 def test_a_retried_event_is_missing_again_with_all_its_attempts(
-    people: PollingExceededStore, sql_place: SqlPlace
+    admin: PollingExceededStore, sql_place: SqlPlace
 ) -> None:
-    assert people.parked() == {("t", "ä".encode()): (1,), ("u", b"b"): (2,)}
-    assert [row.id for row in people.settle(Filter(topic="t"), "retry", "limit raised")] == [1]
-    assert people.parked() == {("u", b"b"): (2,)}
+    assert admin.parked() == {("t", "ä".encode()): (1,), ("u", b"b"): (2,)}
+    assert [row.id for row in admin.settle(ExceededFilter(topic="t"), "retry", "limit raised")] == [1]
+    assert admin.parked() == {("u", b"b"): (2,)}
     found = [(event.id, event.retry_count, event.exception_thrown) for event in sql_place.store().missing(0, 9)]
     assert found == [(1, 0, False)]
     assert sql_place.run("SELECT COUNT(*) FROM outbox_events") == [(3,)]
 
 
-def test_a_discarded_event_is_gone_but_for_its_row(people: PollingExceededStore, sql_place: SqlPlace) -> None:
-    assert [row.id for row in people.settle(Filter(id=9), "discard", "a test")] == [9]
-    assert [row.id for row in people.settle(Filter(topic="u"), "discard", "a test")] == [2]
-    assert [row.id for row in people.rows(Filter())] == [1]
+def test_a_discarded_event_is_gone_but_for_its_row(admin: PollingExceededStore, sql_place: SqlPlace) -> None:
+    assert [row.id for row in admin.settle(ExceededFilter(id=9), "discard", "a test")] == [9]
+    assert [row.id for row in admin.settle(ExceededFilter(topic="u"), "discard", "a test")] == [2]
+    assert [row.id for row in admin.rows(ExceededFilter())] == [1]
     assert sql_place.store().missing(0, 9) == []
     assert sql_place.store().offset() == 9
     assert sql_place.run("SELECT COUNT(*) FROM outbox_events") == [(3,)]
 
 
-def test_what_was_done_is_noted_with_its_reason(people: PollingExceededStore, sql_place: SqlPlace) -> None:
-    people.settle(Filter(id=1), "retry", "limit raised")
-    people.settle(Filter(id=9), "discard", "of no use")
+def test_what_was_done_is_noted_with_its_reason(admin: PollingExceededStore, sql_place: SqlPlace) -> None:
+    admin.settle(ExceededFilter(id=1), "retry", "limit raised")
+    admin.settle(ExceededFilter(id=9), "discard", "of no use")
     noted = sql_place.run("SELECT outbox, id, topic, action, reason FROM inorder_exceeded_action ORDER BY id")
     assert noted == [
         ("outbox_events", 1, "t", "retry", "limit raised"),
@@ -96,12 +96,12 @@ def test_what_was_done_is_noted_with_its_reason(people: PollingExceededStore, sq
     ]
 
 
-def test_two_people_who_retry_at_once_retry_each_event_once(people: PollingExceededStore, sql_place: SqlPlace) -> None:
+def test_two_people_who_retry_at_once_retry_each_event_once(admin: PollingExceededStore, sql_place: SqlPlace) -> None:
     together = threading.Barrier(2)
 
     def retry(one: PollingExceededStore) -> list[int]:
         together.wait()
-        return [row.id for row in one.settle(Filter(), "retry", "")]
+        return [row.id for row in one.settle(ExceededFilter(), "retry", "")]
 
     with ThreadPoolExecutor(2) as pool:
         done = list(pool.map(retry, [PollingExceededStore(sql_place.opened(), sql_place.table) for _ in range(2)]))
@@ -110,13 +110,13 @@ def test_two_people_who_retry_at_once_retry_each_event_once(people: PollingExcee
 
 
 def test_a_row_is_set_aside_with_its_code_and_doing_it_again_changes_nothing(
-    people: PollingExceededStore, sql_place: SqlPlace
+    admin: PollingExceededStore, sql_place: SqlPlace
 ) -> None:
     for _ in range(2):
-        people.exceed(Exceeding(3, 4, "RECORD-001", "too large", parks=True))
-    (row,) = people.rows(Filter(id=3))
+        admin.exceed(Exceeding(3, 4, "RECORD-001", "too large", parks=True))
+    (row,) = admin.rows(ExceededFilter(id=3))
     assert (row.attempts, row.code, row.reason) == (4, "RECORD-001", "too large")
-    assert people.parked()["t", "ä".encode()] == (1, 3)
+    assert admin.parked()["t", "ä".encode()] == (1, 3)
     assert sql_place.store().missing(0, 9) == []
 
 

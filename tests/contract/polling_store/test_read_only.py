@@ -14,7 +14,7 @@ from inorder.model.message import Message
 from inorder.operate.schema import install_schema
 from inorder.outbox import Outbox
 from inorder.relay.stores.opening import polling_store, scanned_store
-from inorder.relay.stores.outbox_store import ScannedElsewhere
+from inorder.relay.stores.outbox_store import ReplicaReads
 from inorder.relay.stores.ports import OutboxStore, Scan
 from inorder.settings import Settings
 from tests.fakes.outbox import MemoryOutbox
@@ -34,7 +34,7 @@ def test_scans_go_to_the_replica_and_all_else_to_the_primary() -> None:
         outbox.end("done")
     primary.insert("open", "t", b"k", b"not yet")
     replica.insert("nobody", "t", b"k", b"writes here")
-    store = ScannedElsewhere(primary, replica)
+    store = ReplicaReads(primary, replica)
     assert values(store) == [b"replica"]
     assert store.holders() == primary.holders() != replica.holders()
     assert store.purge([1]) == 1

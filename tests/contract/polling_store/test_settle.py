@@ -1,4 +1,4 @@
-"""What a round came to is written whole or not at all, once, and only by whoever knows the offset."""
+"""The result of a round is written as a whole or not at all, once, and only by an owner that knows the offset."""
 
 from __future__ import annotations
 

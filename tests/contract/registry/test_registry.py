@@ -88,7 +88,7 @@ def test_a_change_is_resumed_by_beginning_it_again(registry: SqlRegistry, databa
 def test_another_change_meanwhile_is_refused_and_names_both(registry: SqlRegistry) -> None:
     registry.register(ONE)
     registry.begin_change(FOUR)
-    with pytest.raises(ConfigurationError, match=r"shards 4; asked for was .* shards 8") as refused:
+    with pytest.raises(ConfigurationError, match=r"shards 4; requested was .* shards 8") as refused:
         registry.begin_change(EIGHT)
     assert "inorder relay reshard" in refused.value.hint
     assert registry.finish_change().setup == FOUR

@@ -57,7 +57,7 @@ def publish(log: ShardLog, rows: Sequence[OutboxRow], marker: bytes) -> None:
 
 
 def publish_patiently(log: ShardLog, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
-    """As the relay does: continues with a batch that a busy broker has not acknowledged yet."""
+    """As the relay does: waits for a batch that a busy broker has not acknowledged yet."""
     while True:
         delivery = log.publish(rows, marker)
         if not isinstance(delivery, Incomplete) or not delivery.is_under_way:

@@ -37,7 +37,7 @@ class Stored:
         self.journal = self.with_ring(3).journal(self.key)
 
     def with_ring(self, size: int) -> Journals:
-        """Journals that keep so many snapshots."""
+        """Journals that keep the given number of snapshots."""
         reader = JournalReader(self.log, self._store, time.monotonic)
         rings = Rings(self.snapshots, size)
         return Journals(self.log, self._store, reader, rings=rings, sender=Sender("here", "1.2"), now=self._now)

@@ -15,7 +15,7 @@ from tests.fakes.table_store import Record, message, table_after
 
 KEYS = range(3)
 THERE_BEFORE = (0, 1)
-"""Keys of rows that somebody else inserted, so that mode `update` has something to do."""
+"""Keys of rows that another program inserted, so that mode `update` has rows to update."""
 
 _GARBAGE: list[Record] = [
     (None, b"?"),

@@ -19,7 +19,7 @@ Letter = tuple[int, str, bytes | None, bytes | None, datetime | None]
 
 
 class Place(Protocol):
-    """A database, or what stands for one."""
+    """A database, or a fake of one."""
 
     def open(self, mapping: TableMapping = MAPPING) -> TableStore:
         """A store for one thread, its tables made."""
@@ -37,10 +37,10 @@ class Place(Protocol):
         """Records counted by the pointer rows."""
 
     def lose_pointers(self) -> None:
-        """Nobody knows any more what was applied."""
+        """Deletes the pointers: it is unknown what was applied."""
 
     def insert_empty(self, keys: Sequence[int]) -> None:
-        """Rows that somebody else inserts: a key and nothing else."""
+        """Inserts rows as another program would: a key and nothing else."""
 
     def close(self) -> None:
         """Closes all stores."""

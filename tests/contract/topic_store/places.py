@@ -10,8 +10,8 @@ from typing import Any
 
 from inorder.database.database import Database, open_database
 from inorder.outbox.layouts import install_statements
-from inorder.relay.stores.exceeded import Filter, SqlExceededStore
-from inorder.relay.stores.ports import Exceeding, TopicState, TopicStore
+from inorder.relay.stores.exceeded import ExceededFilter, SqlExceededStore
+from inorder.relay.stores.ports import Exceeding, TopicBacklog, TopicStore
 from inorder.relay.stores.topic_lock import SqlTopicStore
 from tests.fakes.topics import MemoryTopicStore, MemoryTopicTables
 
@@ -19,7 +19,7 @@ TABLE = "kafka_messages"
 
 
 class Place(ABC):
-    """Both tables, and what people and other programs do to them."""
+    """Both tables, and what operators and other programs do to them."""
 
     @abstractmethod
     def store(self) -> TopicStore:
@@ -45,7 +45,7 @@ class Place(ABC):
     def retry(self, id: int) -> None:
         """Puts it back."""
 
-    def lock_row(self, topic: str) -> TopicState:
+    def lock_row(self, topic: str) -> TopicBacklog:
         """The lock row of a topic, and what waits for it."""
         return next(state for state in self.store().pending() if state.topic == topic)
 
@@ -124,7 +124,7 @@ class SqlPlace(Place):
         self._exceeded.exceed(exceeding)
 
     def retry(self, id: int) -> None:
-        self._exceeded.settle(Filter(id=id), "retry", "")
+        self._exceeded.settle(ExceededFilter(id=id), "retry", "")
 
     def _opened(self) -> Database:
         database = open_database(self.url, "test")

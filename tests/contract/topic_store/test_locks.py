@@ -103,7 +103,7 @@ def test_a_heartbeat_makes_a_lock_young_again(place: Place) -> None:
     store = place.store()
     store.lock("t", ONE)
     place.age_lock("t", 70)
-    assert store.heartbeat("t", ONE), "nobody took it meanwhile"
+    assert store.heartbeat("t", ONE), "no worker took it meanwhile"
     assert not store.lock("t", TWO)
     assert not store.heartbeat("t", TWO)
     assert not store.heartbeat("unknown", ONE)

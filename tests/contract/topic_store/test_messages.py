@@ -1,4 +1,4 @@
-"""Messages are read in id order and deleted only by whoever has the lock of their topic."""
+"""Messages are read in id order and deleted only by the worker that has the lock of their topic."""
 
 from __future__ import annotations
 

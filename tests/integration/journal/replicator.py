@@ -1,4 +1,4 @@
-"""The replicator without an engine: a thread reads a topic and hands its slices over, for as long as it is told to."""
+"""The replicator without an engine: a thread reads a topic and applies its slices until it is stopped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from inorder.journal.stores.opening import JournalReplicas
 
 
 class Replicator:
-    """Replicates one topic on a thread of its own while the block lasts."""
+    """Replicates one topic on a thread for the duration of the block."""
 
     def __init__(
         self,

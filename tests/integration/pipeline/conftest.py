@@ -1,4 +1,4 @@
-"""One Spark session for all pipeline tests: a JVM of its own for each would take longer than the tests."""
+"""One Spark session for all pipeline tests: one JVM per test would take longer than the tests."""
 
 from __future__ import annotations
 

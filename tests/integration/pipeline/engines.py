@@ -36,7 +36,7 @@ class Heard:
         self.phases |= set(phases)
 
     def sum(self, figure: str) -> int:
-        """So many records so far."""
+        """The number of records so far."""
         return sum(getattr(outcome, figure) for outcome in self.outcomes)
 
 

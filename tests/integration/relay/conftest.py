@@ -24,10 +24,10 @@ from inorder.kafka.shard_log import ShardLog
 from inorder.model.message import Message
 from inorder.outbox import Outbox
 from inorder.outbox.layouts import install_statements
-from inorder.relay.batch import Pace
 from inorder.relay.drain import DrainStrategy
 from inorder.relay.leadership.lease import Lease, NoLease
 from inorder.relay.loop import RelayLoop
+from inorder.relay.options import LoopOptions, Pace
 from inorder.relay.stores.exceeded import SqlExceededStore
 from inorder.relay.stores.kafka_log import KafkaShardLog
 from inorder.relay.stores.ports import ExceededStore, OutboxStore
@@ -120,8 +120,7 @@ class Running:
             exceeded,
             shard,
             lease,
-            stop=self.stopping,
-            pace=Pace(back_off=0.05),
+            LoopOptions(stop=self.stopping, pace=Pace(back_off=0.05)),
         )
         self.thread = threading.Thread(target=self._run)
         self.thread.start()

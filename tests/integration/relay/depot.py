@@ -29,7 +29,7 @@ TOO_LARGE = random.Random(1).randbytes(2500).hex()
 
 @dataclass
 class Depot:
-    """One set of tables, topics of its own, and its relays."""
+    """One set of tables, its own topics, and its relays."""
 
     url: str
     bootstrap: str
@@ -84,7 +84,7 @@ class Depot:
             self.add(connection, *messages)
 
     def roll_back(self, *messages: Message) -> None:
-        """Takes ids that nobody will ever see."""
+        """Takes ids that are rolled back."""
         with self._engine.connect() as connection:
             self.add(connection, *messages)
             connection.rollback()

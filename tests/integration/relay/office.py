@@ -19,7 +19,7 @@ from inorder.operate.schema import install_schema
 from inorder.outbox import Outbox
 from inorder.relay.events import BatchProduced, RelayEvent
 from inorder.relay.runners import topic_states
-from inorder.relay.stores.ports import TopicState
+from inorder.relay.stores.ports import TopicBacklog
 from tests.contract.topic_store.places import age_lock
 
 TABLE = "kafka_messages"
@@ -27,7 +27,7 @@ TABLE = "kafka_messages"
 
 @dataclass
 class Office:
-    """One pair of tables, topics of its own, and what its relays told."""
+    """One pair of tables, its own topics, and the events of its relays."""
 
     url: str
     bootstrap: str
@@ -83,7 +83,7 @@ class Office:
     def count(self) -> int:
         return int(self.execute(f"SELECT count(*) FROM {TABLE}")[0][0])
 
-    def lock(self, topic: str) -> TopicState:
+    def lock(self, topic: str) -> TopicBacklog:
         return next(state for state in topic_states(self.settings()) if state.topic == topic)
 
     def records(self, topic: str) -> list[ReadRecord]:

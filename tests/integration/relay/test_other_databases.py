@@ -24,11 +24,11 @@ from inorder.model.message import Message
 from inorder.model.partitioning import Shard
 from inorder.outbox import Outbox
 from inorder.outbox.layouts import install_statements
-from inorder.relay.batch import Pace
 from inorder.relay.drain import DrainStrategy
 from inorder.relay.leadership.lease import NoLease
 from inorder.relay.loop import RelayLoop
 from inorder.relay.mark_purge import MarkPurgeStrategy
+from inorder.relay.options import LoopOptions, Pace
 from inorder.relay.stores.exceeded import SqlExceededStore
 from inorder.relay.stores.kafka_log import KafkaShardLog
 from inorder.relay.stores.mysql_outbox import MySQLOutboxStore
@@ -161,9 +161,7 @@ class Relays:
                 exceeded,
                 log,
                 NoLease(),
-                stop=self.stopping,
-                shard_index=index,
-                pace=Pace(back_off=0.02),
+                LoopOptions(stop=self.stopping, shard_index=index, pace=Pace(back_off=0.02)),
             )
             self.loops.append(loop)
             self._closing += [store, database, log]

@@ -15,7 +15,7 @@ from inorder.kafka.readers import read_back
 from inorder.model.errors import PublishError
 from inorder.operate.schema import install_schema
 from inorder.operate.topics import fail_over, generations_status
-from inorder.relay.batch import Pace
+from inorder.relay.options import Pace
 from inorder.testing.checker import Verdict, check_delivery
 from inorder.topics.generations import Phase
 from inorder.topics.switch import Commit, Step

@@ -1,4 +1,4 @@
-"""Every metric of journals and of the pipeline that is served is in docs/operations.md, and the other way round."""
+"""docs/operations.md lists every metric that relay, pipeline and journals serve, with its labels, and no other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from inorder.engines import job_status as of_the_pipeline
 from inorder.engines.job_status import PipelineCollector
 from inorder.journal import measuring as of_journals
 from inorder.journal.reading.topic_cache import HeadCacheReading
+from inorder.observe.metrics import RelayCollector
 from tests.unit.docs.markdown import page, rows
+from tests.unit.observe.test_metrics import FULL as FULL_RELAY
 from tests.unit.observe.test_pipeline_metrics import FULL
 
 _NAME = re.compile(r"`(inorder_\w+)(?:\{([\w,]+)\})?`")
@@ -36,7 +38,7 @@ def named(families: Iterable[Metric]) -> dict[str, set[str]]:
     for family in families:
         name = f"{family.name}_total" if family.type == "counter" else family.name
         for sample in family.samples:
-            found.setdefault(name, set()).update(set(sample.labels) - _WRITTEN_BY_US - {"job"})
+            found.setdefault(name, set()).update(set(sample.labels) - _WRITTEN_BY_US - {"job", "group"})
     return found
 
 
@@ -45,9 +47,17 @@ def told(cells: Iterable[str]) -> dict[str, set[str]]:
     return {match[1]: set(match[2].split(",")) if match[2] else set() for match in matches}
 
 
+def section(title: str) -> str:
+    return page("docs/operations.md").partition(f"## {title}\n")[2].partition("\n## ")[0]
+
+
 def test_the_page_names_every_metric_with_its_labels_and_no_other() -> None:
-    section = page("docs/operations.md").partition("## Metrics of journals")[2].partition("\n## ")[0]
-    assert told(cells[0] for cells in rows(section)) == served()
+    assert told(cells[0] for cells in rows(section("Metrics of journals"))) == served()
+
+
+def test_the_page_names_every_metric_of_the_relay_with_its_labels_and_no_other() -> None:
+    relay = named(RelayCollector(lambda: FULL_RELAY).collect())
+    assert told(cells[0] for cells in rows(section("Metrics of the relay"))) == relay
 
 
 def test_the_modules_that_serve_them_name_them_too() -> None:

@@ -1,4 +1,4 @@
-"""A meter for tests: it keeps what it is told."""
+"""A meter for tests: it records its calls."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def place(id: str, record: EventRecord) -> Place:
 
 @dataclass
 class Topic:
-    """One log of some partitions, one store, a replicator that does what it is told."""
+    """One log of some partitions, one store, a replicator that is driven by the test."""
 
     partitions: int = 2
     log: MemoryJournalLog = field(init=False)
@@ -93,7 +93,7 @@ class Subscriber:
     seen: list[Place] = field(default_factory=list)
 
     def take(self, limit: int | None = None) -> None:
-        """Goes on from its checkpoint for so many events, or for all there are."""
+        """Continues from its checkpoint for the given number of events, or for all."""
         events = self.topic.subscribe(self.checkpoint, max_journals=self.max_journals)
         for each in islice(events, limit):
             self.seen.append(place(each.key.id, each.record))

@@ -1,4 +1,4 @@
-"""A journal with everything around it in memory, and short words for what happens to it."""
+"""A journal with everything around it in memory, and short methods for its events."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 class World:
-    """One log, one store, a replicator that does nothing until it is told, and a client."""
+    """One log, one store, a replicator that is driven by the test, and a client."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Who leads follows the diagram; nobody leads without the partition or on an old heartbeat."""
+"""Who leads follows the diagram; no instance leads without the partition or on an old heartbeat."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ class AnyHistory(RuleBasedStateMachine):
             self.happens(HeartbeatSeen(self.world.now, sent))
 
     @invariant()
-    def nobody_leads_without_the_partition(self) -> None:
+    def no_instance_leads_without_the_partition(self) -> None:
         assert self.world.owns or not self.election.leads
 
     @invariant()

@@ -1,4 +1,4 @@
-"""A share is fair, moves no more than it must, and nobody holds more than it."""
+"""A share is fair, moves no more than it must, and no instance holds more than it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.model.errors import TransientError
-from inorder.relay.leadership.share import Share, SharedLease, Standing, excess, fair_share
+from inorder.relay.leadership.share import MemberRank, Share, SharedLease, excess, fair_share
 
 SHARDS = st.integers(1, 64)
 MEMBERS = st.integers(1, 20)
-ALONE = Standing(members=1, rank=0)
+ALONE = MemberRank(members=1, rank=0)
 
 
 @pytest.mark.parametrize(
@@ -60,14 +60,14 @@ def test_the_highest_shards_are_given_up_and_no_more_than_needed(held: frozenset
 
 @dataclass
 class Crowd:
-    """A membership that tells what the test says."""
+    """A membership that returns what the test says."""
 
-    standing: Standing = ALONE
+    standing: MemberRank = ALONE
     beats: int = 0
     left: int = 0
     is_away: bool = False
 
-    def beat(self) -> Standing:
+    def beat(self) -> MemberRank:
         if self.is_away:
             raise TransientError("away")
         self.beats += 1
@@ -129,9 +129,9 @@ def test_who_is_alone_may_hold_everything(share: Share) -> None:
 
 
 def test_free_shards_are_tried_only_below_the_share(crowd: Crowd, share: Share) -> None:
-    crowd.standing = Standing(2, 0)
+    crowd.standing = MemberRank(2, 0)
     assert [share.grants(shard) for shard in range(4)] == [True, True, False, False]
-    share.back(0)
+    share.give_back(0)
     assert share.grants(3), "the one that was tried in vain makes room"
     assert not share.grants(0)
     assert share.held == {1, 3}
@@ -139,7 +139,7 @@ def test_free_shards_are_tried_only_below_the_share(crowd: Crowd, share: Share) 
 
 def test_what_is_held_is_kept_up_to_the_share(crowd: Crowd, clock: Clock, share: Share) -> None:
     assert all(share.grants(shard) for shard in range(4))
-    crowd.standing = Standing(3, 1)
+    crowd.standing = MemberRank(3, 1)
     clock.now = 1.0
     assert [share.grants(shard) for shard in range(4)] == [True, False, False, False]
     assert share.held == {0, 1, 2, 3}, "held until it is given back"
@@ -178,10 +178,10 @@ def test_a_lease_is_given_up_when_its_loop_has_stopped(crowd: Crowd, clock: Cloc
     leases = [Ledger() for _ in range(4)]
     shared = [SharedLease(lease, share, shard) for shard, lease in enumerate(leases)]
     assert all(lease.acquire() for lease in shared)
-    crowd.standing = Standing(2, 0)
+    crowd.standing = MemberRank(2, 0)
     clock.now = 1.0
     assert [lease.acquire() for lease in shared] == [True, True, False, False]
-    assert [lease.acquired for lease in leases] == [2, 2, 2, 2], "extended, so that nobody begins meanwhile"
+    assert [lease.acquired for lease in leases] == [2, 2, 2, 2], "extended, so that no other begins meanwhile"
     assert [lease.released for lease in leases] == [0, 0, 0, 0]
     assert [lease.acquire() for lease in shared] == [True, True, False, False]
     assert [lease.released for lease in leases] == [0, 0, 1, 1]
@@ -191,7 +191,7 @@ def test_a_lease_is_given_up_when_its_loop_has_stopped(crowd: Crowd, clock: Cloc
 
 
 def test_a_lease_that_another_holds_makes_room_for_the_next(crowd: Crowd, share: Share) -> None:
-    crowd.standing = Standing(4, 0)
+    crowd.standing = MemberRank(4, 0)
     first, second = SharedLease(Ledger(is_free=False), share, 0), SharedLease(Ledger(), share, 1)
     assert not first.acquire()
     assert second.acquire()
@@ -200,7 +200,7 @@ def test_a_lease_that_another_holds_makes_room_for_the_next(crowd: Crowd, share:
 
 
 def test_a_lease_that_fails_keeps_its_place(crowd: Crowd, share: Share) -> None:
-    crowd.standing = Standing(4, 0)
+    crowd.standing = MemberRank(4, 0)
     ledger = Ledger()
     first, second = SharedLease(ledger, share, 0), SharedLease(Ledger(), share, 1)
     assert first.acquire()

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from inorder.kafka.shard_log import Delivery, Incomplete, ShardLog
 from inorder.model.errors import InorderError, RejectedError
 from inorder.model.outbox_row import OutboxRow
-from inorder.relay.batch import Pace
 from inorder.relay.events import RelayEvent
 from inorder.relay.leadership.lease import Lease, NoLease
+from inorder.relay.options import Pace
 from inorder.relay.polling import PollingLoop, PollingOptions, PollingTables
 from inorder.relay.stores.ports import Key, MissingEvent, Page, PollingState, Scan, Settlement
 from tests.fakes.log import MemoryBroker, MemoryShardLog, MemoryUnfencedLog, failed
@@ -78,6 +78,7 @@ class World:
         *,
         lease: Lease | None = None,
         seconds: float = 100.0,
+        lease_in_database: bool = False,
         **options: Any,
     ) -> PollingLoop:
         """Runs a relay until so, or for so long by its own clock; what it dies of comes out."""
@@ -96,11 +97,8 @@ class World:
             tables,
             _Log(self),
             lease or NoLease(),
-            stop=stop,
-            options=self.options,
-            on_event=self.events.append,
-            clock=clock,
-            **{"pace": QUICK, **options},
+            replace(self.options, stop=stop, on_event=self.events.append, clock=clock, **{"pace": QUICK, **options}),
+            lease_in_database=lease_in_database,
         )
         loop.run()
         assert self.now <= end or until is not None, f"not done after {seconds} s: {self.tables}"
@@ -195,6 +193,6 @@ def deaths(plan: Mapping[int, bool]) -> Effect:
             return effect()
         finally:
             if dies:
-                raise Dying  # whatever the effect said, nobody heard it
+                raise Dying  # the answer is lost
 
     return fate

@@ -15,6 +15,7 @@ from inorder.relay.events import RelayEvent
 from inorder.relay.leadership.lease import Lease, NoLease
 from inorder.relay.loop import RelayLoop
 from inorder.relay.mark_purge import MarkPurgeStrategy
+from inorder.relay.options import LoopOptions
 from tests.fakes.log import MemoryBroker, MemoryShardLog
 from tests.fakes.outbox import MemoryExceeded, MemoryOutbox
 from tests.unit.relay.test_simulation import HASTE
@@ -22,7 +23,7 @@ from tests.unit.relay.test_simulation import HASTE
 
 @dataclass
 class World:
-    """What the loop works on, and what it told."""
+    """What the loop works on, and the events it reported."""
 
     outbox: MemoryOutbox = field(default_factory=MemoryOutbox)
     broker: MemoryBroker = field(default_factory=MemoryBroker)
@@ -41,7 +42,7 @@ class World:
     def sent(self, topic: str = "t") -> list[bytes | None]:
         return [row.value for row in self.broker.records if row.topic == topic]
 
-    def told(self, kind: type[Any]) -> Sequence[Any]:
+    def events_of(self, kind: type[Any]) -> Sequence[Any]:
         return [event for event in self.events if isinstance(event, kind)]
 
 
@@ -63,7 +64,9 @@ def running(
     )
     pace = replace(HASTE, blocked=0.002, topic=0.002, meter=0.002)
     options = {"stop": world.stop, "max_attempts": 3, "pace": pace, "on_event": world.events.append, **options}
-    loop = RelayLoop(chosen, world.exceeded, log or MemoryShardLog(world.broker), lease or NoLease(), **options)
+    loop = RelayLoop(
+        chosen, world.exceeded, log or MemoryShardLog(world.broker), lease or NoLease(), LoopOptions(**options)
+    )
     thread = threading.Thread(target=loop.run)
     thread.start()
     try:
@@ -74,5 +77,5 @@ def running(
 
 
 def malformed(id: int, flaw: str, *, topic: str = "t", key: bytes | None = b"k") -> OutboxRow:
-    """A row that somebody else wrote wrongly."""
+    """A row that another program wrote incorrectly."""
     return OutboxRow(id, topic, key, b"v", (), None, None, flaw)

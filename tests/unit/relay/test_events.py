@@ -1,4 +1,4 @@
-"""What happens to leadership is told in order, with the leader id of the term; a bad handler harms nobody."""
+"""Changes of leadership are reported in order, with the leader id of the term; a failing handler is harmless."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from inorder.relay.events import (
     LeaderFenced,
     LeaderRefreshed,
     LeaderRevoked,
-    Meter,
     MeterRead,
+    RateMeter,
     RelayEvent,
 )
 from inorder.relay.leadership.lease import NoLease
@@ -70,10 +70,10 @@ def test_elected_revoked_and_elected_again_is_told_with_a_new_id_each_time(
         eventually(lambda: changes(world) == [LeaderAcquired, LeaderRevoked])
         lease.ours.set()
         eventually(lambda: loop.progress.is_owner)
-        assert loop.progress.leader_id == world.told(LeaderAcquired)[1].leader_id
-    first, second = world.told(LeaderAcquired)
+        assert loop.progress.leader_id == world.events_of(LeaderAcquired)[1].leader_id
+    first, second = world.events_of(LeaderAcquired)
     assert first.leader_id != second.leader_id
-    assert world.told(LeaderRevoked)[0].leader_id == first.leader_id
+    assert world.events_of(LeaderRevoked)[0].leader_id == first.leader_id
     assert changes(world) == [LeaderAcquired, LeaderRevoked] * 2, "stopping gives the shard up"
 
 
@@ -87,7 +87,7 @@ def test_an_unknown_outcome_refreshes_the_leader_under_a_new_id(strategy: str, e
         eventually(lambda: world.sent() == [b"1"])
         eventually(lambda: world.outbox.count() == 0)
     assert changes(world) == [LeaderAcquired, LeaderRefreshed, LeaderRevoked]
-    assert world.told(LeaderRefreshed)[0].leader_id != world.told(LeaderAcquired)[0].leader_id
+    assert world.events_of(LeaderRefreshed)[0].leader_id != world.events_of(LeaderAcquired)[0].leader_id
 
 
 def test_being_fenced_is_told_before_leadership_is_won_again(eventually: Eventually) -> None:
@@ -116,12 +116,12 @@ def test_the_meter_is_read_also_while_nothing_happens(eventually: Eventually) ->
     world = World()
     world.commit(*(("t", b"k", b"1") for _ in range(7)))
     with running(world):
-        eventually(lambda: len(world.told(MeterRead)) > 3 and world.told(MeterRead)[-1].total == 7)
-    assert sum(reading.interval for reading in world.told(MeterRead)) == 7
+        eventually(lambda: len(world.events_of(MeterRead)) > 3 and world.events_of(MeterRead)[-1].total == 7)
+    assert sum(reading.interval for reading in world.events_of(MeterRead)) == 7
 
 
 def test_a_reading_tells_rates_in_all_and_since_the_last() -> None:
-    meter = Meter(3, seconds=5.0, now=100.0)
+    meter = RateMeter(3, seconds=5.0, now=100.0)
     assert meter.due(104.9, 10) is None
     assert meter.due(105.0, 50) == MeterRead(3, 50, 5.0, 50, 5.0)
     reading = meter.due(115.0, 150)

@@ -7,7 +7,7 @@ import pytest
 from inorder.kafka.shard_log import require_delivered
 from inorder.model.errors import FencedError, UnreachableError
 from inorder.model.outbox_row import OutboxRow
-from inorder.relay.marker import TRIES, Marker, end_term, insist
+from inorder.relay.marker import FENCE_TRIES, Marker, end_term, insist
 from tests.fakes.log import MemoryBroker, MemoryShardLog
 
 ROW = OutboxRow(1, "orders", b"k", b"v", (), None, None)
@@ -58,7 +58,7 @@ def test_somebody_who_never_lets_go_and_other_troubles_are_told() -> None:
 
     with pytest.raises(FencedError):
         insist(fail)
-    assert len(tried) == TRIES
+    assert len(tried) == FENCE_TRIES
 
     def unreachable() -> None:
         raise UnreachableError("No broker.")

@@ -1,4 +1,4 @@
-"""A row that somebody wrote wrongly is set aside with its reason at once, and nothing else is disturbed."""
+"""A row that was written incorrectly is set aside with its reason at once, and nothing else is disturbed."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from uuid import UUID
 from inorder.kafka.shard_log import Delivery, Incomplete
 from inorder.model.errors import RejectedError, TransientError
 from inorder.model.outbox_row import OutboxRow
-from inorder.relay.mark_purge import MarkPurge, MarkPurgeStrategy
+from inorder.relay.mark_purge import MarkPurgeClaims, MarkPurgeStrategy
 from inorder.relay.marker import Marker
 from tests.conftest import Eventually
 from tests.fakes.log import MemoryShardLog
@@ -32,7 +32,7 @@ def filled(count: int) -> MemoryOutbox:
 
 
 def test_a_mark_is_returned_once_and_in_id_order() -> None:
-    claims = MarkPurge(filled(5), A, 3)
+    claims = MarkPurgeClaims(filled(5), A, 3)
     first, second = claims.claim(nothing), claims.claim(nothing)
     assert (first.ids, first.is_full) == ([1, 2, 3], True)
     assert (second.ids, second.is_full) == ([4, 5], False)
@@ -40,15 +40,15 @@ def test_a_mark_is_returned_once_and_in_id_order() -> None:
 
 def test_another_leader_claims_what_this_one_marked() -> None:
     outbox = filled(3)
-    MarkPurge(outbox, A, 10).claim(nothing)
-    assert MarkPurge(outbox, B, 10).claim(nothing).ids == [1, 2, 3]
+    MarkPurgeClaims(outbox, A, 10).claim(nothing)
+    assert MarkPurgeClaims(outbox, B, 10).claim(nothing).ids == [1, 2, 3]
 
 
 def test_a_row_in_hand_whose_mark_was_taken_off_is_not_claimed_twice() -> None:
     outbox = filled(3)
-    claims = MarkPurge(outbox, A, 10)
+    claims = MarkPurgeClaims(outbox, A, 10)
     held = frozenset(claims.claim(nothing).ids)
-    MarkPurge(outbox, B, 10).claim(nothing)
+    MarkPurgeClaims(outbox, B, 10).claim(nothing)
     assert claims.claim(lambda: held).ids == []
 
 
@@ -57,7 +57,7 @@ def test_a_late_row_below_the_marked_ones_is_found_by_the_next_mark() -> None:
     outbox.insert("late", "t", b"late", b"1")
     outbox.insert("t", "t", b"k", b"2")
     outbox.end("t")
-    claims = MarkPurge(outbox, A, 10)
+    claims = MarkPurgeClaims(outbox, A, 10)
     assert claims.claim(nothing).ids == [2]
     outbox.end("late")
     assert claims.claim(nothing).ids == [1]
@@ -84,7 +84,7 @@ def commit(outbox: MemoryOutbox, count: int) -> None:
 def test_marks_begin_where_nothing_can_appear_any_more() -> None:
     """So a mark does not walk over deleted rows that an old snapshot keeps."""
     outbox = Watched()
-    claims = MarkPurge(outbox, A, 10)
+    claims = MarkPurgeClaims(outbox, A, 10)
     for _ in range(4):
         commit(outbox, 5)
         claims.purge(claims.claim(nothing).ids)
@@ -94,7 +94,7 @@ def test_marks_begin_where_nothing_can_appear_any_more() -> None:
 def test_marks_begin_below_what_an_open_transaction_may_bring() -> None:
     outbox = Watched()
     outbox.insert("late", "t", b"late", b"1")
-    claims = MarkPurge(outbox, A, 10)
+    claims = MarkPurgeClaims(outbox, A, 10)
     for _ in range(4):
         commit(outbox, 5)
         claims.claim(nothing)
@@ -105,7 +105,7 @@ def test_marks_begin_below_what_an_open_transaction_may_bring() -> None:
 
 def test_rows_whose_ids_began_again_are_found_by_the_next_sweep() -> None:
     outbox, now = Watched(), [0.0]
-    claims = MarkPurge(outbox, A, 10, clock=lambda: now[0])
+    claims = MarkPurgeClaims(outbox, A, 10, clock=lambda: now[0])
     for _ in range(3):
         commit(outbox, 5)
         claims.purge(claims.claim(nothing).ids)
@@ -117,14 +117,14 @@ def test_rows_whose_ids_began_again_are_found_by_the_next_sweep() -> None:
 
 def test_a_new_owner_purges_what_the_marker_names_before_its_first_mark() -> None:
     outbox = filled(4)
-    claims = MarkPurge(outbox, A, 10)
+    claims = MarkPurgeClaims(outbox, A, 10)
     assert claims.begin(Marker(((1, 2),), 0)) == 2
     assert claims.claim(nothing).ids == [3, 4]
 
 
 def test_the_end_of_a_term_frees_what_was_not_published() -> None:
     outbox = filled(2)
-    claims = MarkPurge(outbox, A, 10)
+    claims = MarkPurgeClaims(outbox, A, 10)
     claims.claim(nothing)
     claims.end()
     assert outbox.reset(A) == 0
@@ -135,7 +135,7 @@ def test_a_reset_that_fails_does_not_hinder_the_end() -> None:
         def reset(self, leader_id: UUID) -> int:
             raise TransientError(f"The connection broke for {leader_id}.")
 
-    MarkPurge(Broken(), A, 10).end()
+    MarkPurgeClaims(Broken(), A, 10).end()
 
 
 def test_at_most_the_limit_is_in_flight_counting_what_is_marked_ahead() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from inorder.model.outbox_row import OutboxRow
-from inorder.relay.parking import Parking, Waiting, halves, order_of
+from inorder.relay.options import Policy
+from inorder.relay.parking import Parking, RefusalVerdict, Waiting, halve, judge, order_of
 
 K = ("t", b"k")
 
@@ -41,7 +44,7 @@ def test_what_waits_is_tried_again_in_order_once_its_time_has_come() -> None:
 def test_attempts_add_up_over_tries_and_are_forgotten_once_it_went_through() -> None:
     parking = Parking()
     assert [parking.refuse(row(1)) for _ in range(3)] == [1, 2, 3]
-    parking.published([1])
+    parking.forget_attempts([1])
     assert parking.refuse(row(1)) == 1
 
 
@@ -87,7 +90,7 @@ def test_a_record_without_a_key_is_held_alone() -> None:
 
 def test_halves_cover_the_batch_in_order() -> None:
     rows = [row(id) for id in range(5)]
-    first, second = halves(rows)
+    first, second = halve(rows)
     assert [*first, *second] == rows
     assert len(first) == 2
 
@@ -134,3 +137,22 @@ def test_the_next_one_due_is_told_and_parked_keys_never_are() -> None:
     assert parking.due_at() == 5.0
     parking.due(6.0)
     assert parking.due_at() == 7.0
+
+
+@pytest.mark.parametrize(
+    ("policy", "attempts", "bad", "verdict"),
+    [
+        ("park", 2, row(1), RefusalVerdict.RETRY),
+        ("park", 3, row(1), RefusalVerdict.PARK),
+        ("park", 3, row(1, key=None), RefusalVerdict.SKIP),
+        ("park", 3, row(1, topic=""), RefusalVerdict.SKIP),
+        ("skip", 2, row(1), RefusalVerdict.RETRY),
+        ("skip", 3, row(1), RefusalVerdict.SKIP),
+        ("block", 2, row(1), RefusalVerdict.PAUSE),
+        ("block", 3, row(1), RefusalVerdict.BLOCK),
+    ],
+)
+def test_the_policy_decides_once_the_attempts_are_used_up(
+    policy: Policy, attempts: int, bad: OutboxRow, verdict: RefusalVerdict
+) -> None:
+    assert judge(bad, attempts, 3, policy) is verdict

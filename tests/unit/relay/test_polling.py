@@ -21,7 +21,7 @@ def test_a_busy_round_costs_one_read_one_transaction_and_one_settlement() -> Non
     world.run()
     counts = Counter(world.effects)
     assert world.sent() == [str(number) for number in range(2500)]
-    # The first rounds are smaller, because nobody knows how large the rows are.
+    # The first rounds are smaller, because the size of the rows is unknown.
     assert counts["publish"] == counts["settle"] <= 4
     assert (counts["read"], counts["holders"]) == (counts["settle"], 0)
 
@@ -112,7 +112,7 @@ def test_where_transactions_cannot_be_named_a_gap_has_so_many_waits_and_then_is_
     loop = world.run(lambda: bool(world.tables.exceeded), seconds=60.0)
     event, reason = world.tables.exceeded[1]
     assert event.retry_count == OPTIONS.missing_max_retries
-    assert "No transaction has brought this row" in reason
+    assert "No transaction committed this row" in reason
     assert world.now >= OPTIONS.missing_max_retries * OPTIONS.missing_wait
     assert (loop.progress.exceeded, world.sent()) == (1, ["1"])
 
@@ -257,7 +257,7 @@ def test_a_topic_that_is_closed_waits_without_attempts_and_all_others_go_on() ->
     assert world.sent() == ["3", "1", "2"]
 
 
-def test_a_chasm_is_crossed_once_no_open_transaction_can_bring_a_row_of_it() -> None:
+def test_a_large_gap_is_crossed_once_no_open_transaction_can_bring_a_row_of_it() -> None:
     world = World()
     world.outbox.insert("late", "t", b"k", b"late")
     skip_ids(world, 1_000_000)

@@ -82,7 +82,7 @@ def effects_of_the_story(*, names_refused: bool = True) -> int:
 
 @pytest.mark.parametrize("names_refused", [True, False], ids=["one transaction a round", "several"])
 def test_a_relay_may_die_between_any_two_statements(names_refused: bool) -> None:
-    """Every point, on both of its sides. Where nobody says which record was refused, a round is sent in parts."""
+    """Every point, on both of its sides. Unless the broker names the refused record, a round is sent in parts."""
     for point in range(effects_of_the_story(names_refused=names_refused)):
         for is_done in (False, True):
             world = story(names_refused=names_refused)
@@ -117,7 +117,7 @@ def test_relays_may_die_one_after_the_other(plan: dict[int, bool]) -> None:
         except Dying:
             assert_every_id_is_accounted_for(world)
     else:
-        raise AssertionError("somebody died who had nothing to die of")
+        raise AssertionError("a relay died without a reason")
     assert verdict.holds, verdict
 
 
@@ -147,7 +147,7 @@ def test_the_answer_to_a_settlement_may_be_lost(is_fenced: bool) -> None:
 
 @pytest.mark.parametrize("is_done", [True, False])
 def test_an_unknown_commit_is_settled_by_the_marker(is_done: bool) -> None:
-    """Done or not: nobody guesses, and nothing is doubled."""
+    """Done or not: nothing is guessed, and nothing is doubled."""
     for number in range(6):
         world = story()
         world.fate = failing("publish", number, UnknownOutcomeError("No answer."), is_done=is_done)

@@ -77,8 +77,8 @@ def test_an_open_breaker_closes_on_the_first_success_in_the_same_relay() -> None
     world.commit(("k", "1"))
     down(world, until=700.0)
     world.run(seconds=2000.0)
-    told = [(event.breaker, event.state) for event in world.events if isinstance(event, BreakerChanged)]
-    assert told == [("outbox", "open"), ("outbox", "open"), ("outbox", "closed")]
+    changes = [(event.breaker, event.state) for event in world.events if isinstance(event, BreakerChanged)]
+    assert changes == [("outbox", "open"), ("outbox", "open"), ("outbox", "closed")]
     assert 1200.0 < world.now < 1300.0
 
 
@@ -89,7 +89,7 @@ def test_a_database_that_refuses_only_writes_opens_the_breaker_too() -> None:
     world.run(lambda: world.now > 299.0, seconds=400.0)
     assert Counter(world.effects)["settle"] == 3
     world.run(seconds=1000.0)
-    assert world.sent() == ["1"], "published once: the marker tells what was not settled"
+    assert world.sent() == ["1"], "published once: the marker names what was not settled"
 
 
 def test_the_missing_daemon_rests_while_the_outbox_goes_on() -> None:

@@ -15,10 +15,10 @@ from inorder.relay.polling_rules import (
     Step,
     chunks,
     ordered_by,
-    parks,
-    recovered,
+    recover,
     settlement,
     step,
+    waiting_keys,
     writes,
 )
 from inorder.relay.stores.ports import MissingEvent, Settlement
@@ -49,13 +49,13 @@ def test_the_offset_goes_to_the_last_id_and_what_was_not_there_is_a_gap(
 ) -> None:
     found = step(offset, rows(*ids))
     assert ([each.id for each in found.rows], found.to_offset, list(found.gaps)) == (ids, to_offset, gaps)
-    assert found.chasm_to is None
+    assert found.large_gap_to is None
 
 
-def test_a_chasm_is_not_recorded_id_by_id() -> None:
-    assert step(0, rows(1_000_000, 1_000_001)) == Step((), 0, chasm_to=999_999)
+def test_a_large_gap_is_not_recorded_id_by_id() -> None:
+    assert step(0, rows(1_000_000, 1_000_001)) == Step((), 0, large_gap_to=999_999)
     before = step(0, rows(1, 2, 1_000_000))
-    assert ([each.id for each in before.rows], before.to_offset, before.chasm_to) == ([1, 2], 2, None)
+    assert ([each.id for each in before.rows], before.to_offset, before.large_gap_to) == ([1, 2], 2, None)
 
 
 @given(st.integers(0, 10), IDS, st.integers(0, 20))
@@ -67,7 +67,7 @@ def test_a_step_accounts_for_every_id_that_it_passes(offset: int, ids: list[int]
     assert len(found.gaps) <= most_gaps
     assert list(found.rows) == visible[: len(found.rows)], "nothing is taken before what is left"
     if visible and found.to_offset == offset:
-        assert found.chasm_to == visible[0].id - 1
+        assert found.large_gap_to == visible[0].id - 1
 
 
 @given(
@@ -126,7 +126,7 @@ def test_a_round_without_any_news_writes_nothing() -> None:
 def test_a_new_owner_settles_what_the_last_marker_names(
     offset: int, floor: int, published: list[int], wanted: Settlement | None
 ) -> None:
-    found = recovered(offset, Marker(ranges(published), floor))
+    found = recover(offset, Marker(ranges(published), floor))
     if wanted is None:
         assert found is None
         return
@@ -137,7 +137,7 @@ def test_a_new_owner_settles_what_the_last_marker_names(
 
 @given(st.integers(0, 10), IDS)
 def test_a_recovery_passes_no_id_that_it_does_not_name(offset: int, published: list[int]) -> None:
-    found = recovered(offset, Marker(ranges(published), 0))
+    found = recover(offset, Marker(ranges(published), 0))
     if found is None:
         assert not published
         return
@@ -155,7 +155,7 @@ def test_with_an_order_rows_wait_for_their_key_and_without_one_for_nobody() -> N
 
 def test_only_keys_of_topics_whose_policy_is_park_wait_for_an_exceeded_event() -> None:
     parked = {("a", b"k"): (1,), ("b", b"k"): (2,)}
-    assert parks(parked, lambda topic: "park" if topic == "a" else "skip") == {("a", b"k"): (1,)}
+    assert waiting_keys(parked, lambda topic: "park" if topic == "a" else "skip") == {("a", b"k"): (1,)}
 
 
 @given(IDS, st.integers(1, 7))
@@ -215,9 +215,9 @@ def test_what_people_change_in_the_table_of_missing_events_is_found() -> None:
     missing = Missing()
     missing.load([MissingEvent(1, 2, True), MissingEvent(2)])
     assert missing.unseen(10) == ([1, 2], True)
-    missing.saw([1, 2], [1], frozenset())
+    missing.record_read([1, 2], [1], frozenset())
     assert (missing.unseen(10), missing.gaps.ids()) == (([], True), [2])
-    assert (missing.was_refused(1), missing.was_refused(1)) == (True, False)
+    assert (missing.take_refused(1), missing.take_refused(1)) == (True, False)
     assert missing.retries(1) == 3
     missing.load([MissingEvent(1, 3, True), MissingEvent(9)])
     assert missing.unseen(10) == ([9], True)
@@ -227,15 +227,15 @@ def test_what_people_change_in_the_table_of_missing_events_is_found() -> None:
 def test_the_attempt_that_makes_an_event_missing_is_no_retry() -> None:
     missing = Missing()
     assert missing.retries(5) == 0
-    missing.settled(Settlement(4, 5, missed=[MissingEvent(5, exception_thrown=True)]))
+    missing.apply(Settlement(4, 5, missed=[MissingEvent(5, exception_thrown=True)]))
     assert (missing.retries(5), missing.retries(5)) == (1, 2)
-    missing.settled(Settlement(5, 5, delivered=[5]))
+    missing.apply(Settlement(5, 5, delivered=[5]))
     assert (missing.ids, missing.retries(5)) == (set(), 0)
 
 
 def test_an_id_that_nobody_can_prove_is_counted_only_after_a_whole_wait() -> None:
     missing = Missing()
     missing.load([MissingEvent(1)])
-    missing.saw([1], [], None)
+    missing.record_read([1], [], None)
     assert missing.out_of_patience() == [], "it may have been missed a moment ago"
     assert missing.out_of_patience() == [1]

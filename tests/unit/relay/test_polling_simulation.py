@@ -110,7 +110,8 @@ class Setting:
         chance = random.Random(seed)
         outbox = FaultyOutbox(tables.outbox, chance)
         mine = PollingTables(outbox, outbox, FaultyStore(tables, broker, chance))
-        PollingLoop(mine, self.kind(broker, chance), Patient(), stop=stop, options=self.options, pace=BRISK).run()
+        options = replace(self.options, stop=stop, pace=BRISK)
+        PollingLoop(mine, self.kind(broker, chance), Patient(), options).run()
 
 
 def simulate(setting: Setting, seed: int, eventually: Eventually) -> Verdict:

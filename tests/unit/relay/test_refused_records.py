@@ -16,7 +16,7 @@ from inorder.relay.drain import DrainStrategy
 from inorder.relay.leadership.lease import NoLease
 from inorder.relay.loop import RelayLoop
 from inorder.relay.marker import Marker
-from inorder.relay.parking import Policy
+from inorder.relay.options import LoopOptions, Policy
 from inorder.relay.stores.ports import Exceeding
 from tests.conftest import Eventually
 from tests.fakes.log import MemoryBroker, MemoryShardLog
@@ -25,13 +25,13 @@ from tests.unit.relay.test_simulation import HASTE
 
 
 class Strict(MemoryShardLog):
-    """A broker that refuses one value until it is told to relent; it may or may not say which row it was."""
+    """A broker that refuses one value until the test makes it accept; it may or may not say which row it was."""
 
-    def __init__(self, broker: MemoryBroker, *, tells: bool = True) -> None:
+    def __init__(self, broker: MemoryBroker, *, names_row: bool = True) -> None:
         super().__init__(broker)
         self.relents = threading.Event()
         self.refusals = 0
-        self._tells = tells
+        self._tells = names_row
 
     def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
         bad = next((row for row in rows if row.value == b"bad"), None)
@@ -56,9 +56,9 @@ class Scene:
 
 
 @contextmanager
-def scene(policy: Policy, *, tells: bool = True, batch_size: int = 50) -> Iterator[Scene]:
+def scene(policy: Policy, *, names_row: bool = True, batch_size: int = 50) -> Iterator[Scene]:
     outbox, broker, stop = MemoryOutbox(), MemoryBroker(), threading.Event()
-    exceeded, strict = MemoryExceeded(outbox), Strict(broker, tells=tells)
+    exceeded, strict = MemoryExceeded(outbox), Strict(broker, names_row=names_row)
     for number in range(20):
         outbox.insert("t", "t", b"other%d" % number, b"fine")
     for value in (b"good", b"bad", b"behind", b"last"):
@@ -70,10 +70,7 @@ def scene(policy: Policy, *, tells: bool = True, batch_size: int = 50) -> Iterat
         exceeded,
         strict,
         NoLease(),
-        stop=stop,
-        max_attempts=3,
-        policy=lambda _topic: policy,
-        pace=pace,
+        LoopOptions(stop=stop, max_attempts=3, policy=lambda _topic: policy, pace=pace),
     )
     thread = threading.Thread(target=loop.run)
     thread.start()
@@ -84,10 +81,10 @@ def scene(policy: Policy, *, tells: bool = True, batch_size: int = 50) -> Iterat
         thread.join()
 
 
-@pytest.mark.parametrize("tells", [True, False])
+@pytest.mark.parametrize("names_row", [True, False])
 @pytest.mark.parametrize("batch_size", [1, 3, 50])
-def test_a_bad_record_parks_its_key_and_nothing_else(tells: bool, batch_size: int, eventually: Eventually) -> None:
-    with scene("park", tells=tells, batch_size=batch_size) as found:
+def test_a_bad_record_parks_its_key_and_nothing_else(names_row: bool, batch_size: int, eventually: Eventually) -> None:
+    with scene("park", names_row=names_row, batch_size=batch_size) as found:
         eventually(lambda: found.exceeded.rows)
         eventually(lambda: found.values().count(b"fine") == 20)
         assert found.values(b"k") == [b"good"]
@@ -151,7 +148,11 @@ def test_an_owner_that_dies_after_deciding_leaves_the_move_to_its_successor(even
     require_delivered(dead.publish((), marker.encode()))
     stop = threading.Event()
     loop = RelayLoop(
-        DrainStrategy(outbox, batch_size=5), exceeded, MemoryShardLog(broker), NoLease(), stop=stop, pace=HASTE
+        DrainStrategy(outbox, batch_size=5),
+        exceeded,
+        MemoryShardLog(broker),
+        NoLease(),
+        LoopOptions(stop=stop, pace=HASTE),
     )
     thread = threading.Thread(target=loop.run)
     thread.start()
@@ -177,8 +178,7 @@ def test_a_row_put_back_while_no_relay_runs_is_not_set_aside_again_by_an_old_dec
         found.exceeded,
         MemoryShardLog(found.broker),
         NoLease(),
-        stop=stop,
-        pace=HASTE,
+        LoopOptions(stop=stop, pace=HASTE),
     )
     thread = threading.Thread(target=loop.run)
     thread.start()

@@ -16,6 +16,7 @@ from inorder.model.partitioning import Shard
 from inorder.relay.drain import DrainStrategy
 from inorder.relay.loop import RelayLoop
 from inorder.relay.marker import Marker
+from inorder.relay.options import LoopOptions
 from inorder.relay.reshard import Resharding, confirm
 from inorder.relay.stores.ports import Exceeding, Setup
 from inorder.testing.checker import check_delivery
@@ -61,9 +62,7 @@ class Instance:
                 world.exceeded,
                 world.log_of(setup, index),
                 Patient(),
-                stop=stop,
-                confirm=partial(confirm, world.registry, setup),
-                pace=HASTE,
+                LoopOptions(stop=stop, confirm=partial(confirm, world.registry, setup), pace=HASTE),
             )
             for index in range(setup.shards)
         ]
@@ -210,14 +209,14 @@ def test_what_is_registered_already_is_left_as_it_is() -> None:
     world = World()
     world.registry.register(ONE)
     assert world.resharding().run(ONE).epoch == 1
-    assert world.brokers[0].epoch == 0, "nobody was fenced"
+    assert world.brokers[0].epoch == 0, "no owner was fenced"
 
 
 def test_instances_that_nobody_fences_get_time_to_notice() -> None:
-    world, told = World(), list[str]()
+    world, seen = World(), list[str]()
     world.registry.register(ONE)
-    world.resharding().run(THREE, wait=lambda: told.append(str(world.registry.read())))
-    assert "target=Setup(group='g', strategy='drain', shards=3)" in told[0]
+    world.resharding().run(THREE, wait=lambda: seen.append(str(world.registry.read())))
+    assert "target=Setup(group='g', strategy='drain', shards=3)" in seen[0]
 
 
 @pytest.mark.parametrize("name", ["group", "strategy", "shards"])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.model.outbox_row import OutboxRow
-from inorder.relay.scan import Horizon, Watch, after_scan, is_sweep_only, is_watching, next_scan, observe
+from inorder.relay.scan import HolderWatch, Horizon, after_scan, is_sweep_only, is_watching, next_scan, observe
 from inorder.relay.stores.ports import LAST_ID, Page, Scan
 from tests.selection import examples
 
@@ -41,7 +41,7 @@ def test_a_missing_id_is_asked_for_in_the_snapshot_that_reads_on() -> None:
 
 def test_a_missing_id_is_given_up_only_one_scan_after_its_holders_ended() -> None:
     horizon = observe(after_scan(Horizon(), Scan(0), page(1, 3)), frozenset({"7/1", "8/4"}))
-    assert horizon.watch == Watch(3, frozenset({"7/1", "8/4"}))
+    assert horizon.watch == HolderWatch(3, frozenset({"7/1", "8/4"}))
     horizon = observe(after_scan(horizon, next_scan(horizon), page()), frozenset({"8/4", "9/1"}))
     assert horizon.missing == (2,)
     horizon = observe(after_scan(horizon, next_scan(horizon), page()), frozenset({"9/1"}))

@@ -18,11 +18,11 @@ from inorder.kafka.shard_log import Delivery, Incomplete, ShardLog
 from inorder.model.errors import FencedError, RejectedError, TransientError, UnknownOutcomeError, UnreachableError
 from inorder.model.outbox_row import OutboxRow
 from inorder.model.partitioning import Shard
-from inorder.relay.batch import Pace
 from inorder.relay.drain import DrainStrategy
 from inorder.relay.leadership.lease import NoLease
 from inorder.relay.loop import RelayLoop
 from inorder.relay.mark_purge import MarkPurgeStrategy
+from inorder.relay.options import LoopOptions, Pace
 from inorder.relay.stores.ports import Page, Scan
 from inorder.testing.checker import Verdict, check_delivery
 from tests.conftest import Eventually
@@ -125,7 +125,7 @@ class FaultyLog(Shaky):
 
 
 class Partial(Shaky):
-    """A log without transactions: part of a batch arrives, and the relay is told which part, or is told nothing."""
+    """A log without transactions: part of a batch arrives, and the relay learns which part, or nothing."""
 
     def __init__(self, broker: MemoryBroker, chance: random.Random) -> None:
         super().__init__(MemoryUnfencedLog(broker), chance)
@@ -183,7 +183,7 @@ class Setting:
         chance = random.Random(seed)
         store = FaultyOutbox(MemoryOutbox(Shard(index, self.shards), beside=outbox), chance)
         exceeded, log = MemoryExceeded(outbox), self.kind(broker, chance)
-        RelayLoop(self.strategy_on(store), exceeded, log, Patient(), stop=stop, pace=HASTE).run()
+        RelayLoop(self.strategy_on(store), exceeded, log, Patient(), LoopOptions(stop=stop, pace=HASTE)).run()
 
 
 def write(outbox: MemoryOutbox, seed: int, transactions: int) -> list[tuple[bytes, int]]:
@@ -270,8 +270,7 @@ def test_a_loop_nobody_arbitrates_ends_when_it_is_fenced(eventually: Eventually)
         MemoryExceeded(outbox),
         MemoryShardLog(broker),
         NoLease(),
-        stop=stop,
-        pace=HASTE,
+        LoopOptions(stop=stop, pace=HASTE),
     )
     failures: list[BaseException] = []
 
@@ -315,9 +314,7 @@ def test_what_arrived_of_a_refused_batch_is_settled_and_not_sent_again(eventuall
         exceeded,
         Refusing(broker),
         NoLease(),
-        stop=stop,
-        max_attempts=3,
-        pace=HASTE,
+        LoopOptions(stop=stop, max_attempts=3, pace=HASTE),
     )
     thread = threading.Thread(target=loop.run)
     thread.start()
@@ -350,7 +347,9 @@ def test_an_owner_whose_batch_is_stuck_gives_it_up_when_its_lease_is_gone(eventu
     outbox.insert("t", "t", b"k", b"v")
     outbox.end("t")
     log = Stuck(MemoryBroker())
-    loop = RelayLoop(DrainStrategy(outbox, batch_size=5), MemoryExceeded(outbox), log, Losing(), stop=stop, pace=HASTE)
+    loop = RelayLoop(
+        DrainStrategy(outbox, batch_size=5), MemoryExceeded(outbox), log, Losing(), LoopOptions(stop=stop, pace=HASTE)
+    )
     thread = threading.Thread(target=loop.run)
     thread.start()
     eventually(closed.is_set)

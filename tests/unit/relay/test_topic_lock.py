@@ -29,7 +29,7 @@ OTHER = uuid4()
 
 
 class Counting(MemoryTopicStore):
-    """Counts calls, and fails where it is told to."""
+    """Counts calls, and fails where the test says so."""
 
     def __init__(self, tables: MemoryTopicTables, *, stale_seconds: float = 60.0) -> None:
         super().__init__(tables, stale_seconds=stale_seconds)
@@ -113,8 +113,8 @@ def test_full_batches_follow_each_other_until_a_short_one() -> None:
     batch = ["read", "stamp", "delete"]
     assert store.calls == [*batch, *batch, *batch, "unlock"]
     assert post.sent() == [b"0", b"1", b"2", b"3", b"4"]
-    assert [len(event.messages) for event in post.told] == [2, 2, 1]
-    assert all(event.error is None for event in post.told)
+    assert [len(event.messages) for event in post.events] == [2, 2, 1]
+    assert all(event.error is None for event in post.events)
 
 
 def test_four_topics_of_four_messages_in_batches_of_two() -> None:
@@ -155,7 +155,7 @@ def test_an_error_of_the_send_is_told_with_its_messages_and_keeps_them(error: Ex
     else:
         post.round(worker)
         assert post.sent("other") == [b"v"], "all other topics go on"
-    failed = next(event for event in post.told if event.error is not None)
+    failed = next(event for event in post.events if event.error is not None)
     assert (failed.topic, failed.error, len(failed.messages)) == ("t", error, 3)
     assert post.left()[:3] == [b"0", b"1", b"2"]
     assert post.tables.locks["t"].error
@@ -301,7 +301,7 @@ def test_a_worker_whose_lock_was_stolen_notices_before_it_sends_or_deletes(when:
     post, log = stolen(when)
     assert log.sends == sends
     assert len(post.left()) == 4, "nothing is deleted without the lock"
-    assert isinstance(post.told[-1].error, FencedError)
+    assert isinstance(post.events[-1].error, FencedError)
     row = post.tables.locks["t"]
     assert (row.locked_by, row.error, row.retries) == (str(OTHER), False, 0), "the thief's lock is not touched"
 

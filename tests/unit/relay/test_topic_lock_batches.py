@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inorder.relay.parking import Policy
+from inorder.relay.options import Policy
 from tests.unit.relay.topics import Post, Refusing
 
 KEYED = [("t", b"a", b"1"), ("t", b"b", b"2"), ("t", b"a", b"3"), ("t", None, b"4"), ("t", None, b"5")]
@@ -38,18 +38,18 @@ def test_when_the_message_that_stands_for_others_is_refused_they_are_sent() -> N
 POISONED = [("t", b"a", b"1"), ("t", b"k", b"bad"), ("t", b"b", b"2"), ("t", b"k", b"3"), ("t", b"a", b"4")]
 
 
-@pytest.mark.parametrize("tells", [True, False])
+@pytest.mark.parametrize("names_row", [True, False])
 @pytest.mark.parametrize(
     ("policy", "sent", "left"),
     [("park", [b"1", b"2", b"4"], [b"3"]), ("skip", [b"1", b"2", b"3", b"4"], [])],
 )
 def test_a_refused_message_is_set_aside_alone(
-    policy: Policy, sent: list[bytes], left: list[bytes], tells: bool
+    policy: Policy, sent: list[bytes], left: list[bytes], names_row: bool
 ) -> None:
     """Whether the log names the guilty one or not; every other message is neither lost nor reordered."""
     post = Post()
     post.write(*POISONED)
-    log = Refusing(post.broker, {b"bad"}, tells=tells)
+    log = Refusing(post.broker, {b"bad"}, names_row=names_row)
     post.round(log=log, policy=lambda _topic: policy)
     assert (sorted(value or b"" for value in post.sent()), post.left()) == (sent, left)
     assert post.sent().index(b"1") < post.sent().index(b"4")

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.model.outbox_row import OutboxRow
-from inorder.relay.stores.ports import TopicState
-from inorder.relay.topic_lock_batch import Topics, compacted, includes, must_ask, oldest_wait
+from inorder.relay.stores.ports import TopicBacklog
+from inorder.relay.topic_lock_batch import Topics, compact, includes, must_renew, oldest_wait
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -29,7 +29,7 @@ def test_topics_are_named_or_all(topics: Topics, topic: str, among: bool) -> Non
 
 @pytest.mark.parametrize(("age", "asks"), [(0, False), (29.9, False), (30, True), (70, True), (-1, False)])
 def test_a_lock_is_asked_for_when_half_its_time_is_over(age: float, asks: bool) -> None:
-    assert must_ask(100 + age, 100, 60) is asks
+    assert must_renew(100 + age, 100, 60) is asks
 
 
 @pytest.mark.parametrize(
@@ -46,19 +46,19 @@ def test_a_lock_is_asked_for_when_half_its_time_is_over(age: float, asks: bool) 
 def test_the_last_message_of_a_key_stands_for_the_earlier_ones(
     keys: list[bytes | None], expected: dict[int, list[int]]
 ) -> None:
-    found = compacted([row(number, key) for number, key in enumerate(keys, 1)])
+    found = compact([row(number, key) for number, key in enumerate(keys, 1)])
     assert found == expected
     assert list(found) == sorted(found), "in id order"
 
 
 def test_a_batch_with_a_malformed_message_is_not_compacted() -> None:
-    assert compacted([row(1, b"a"), row(2, b"a", "no"), row(3, b"a")]) == {1: [1], 2: [2], 3: [3]}
+    assert compact([row(1, b"a"), row(2, b"a", "no"), row(3, b"a")]) == {1: [1], 2: [2], 3: [3]}
 
 
 @given(st.lists(st.sampled_from([b"a", b"b", b"c", None])))
 def test_every_message_is_stood_for_once_and_by_none_before_it(keys: list[bytes | None]) -> None:
     rows = [row(number, key) for number, key in enumerate(keys, 1)]
-    found = compacted(rows)
+    found = compact(rows)
     assert sorted(id for ids in found.values() for id in ids) == [each.id for each in rows]
     assert all(max(ids) == id for id, ids in found.items())
 
@@ -83,5 +83,5 @@ def ago(seconds: float | None) -> datetime | None:
 def test_a_topic_waits_since_its_oldest_message_or_since_it_was_last_sent_to_the_end(
     messages: int, oldest: float | None, processed: float | None, wait: float
 ) -> None:
-    state = TopicState("t", messages, ago(oldest), ago(processed))
+    state = TopicBacklog("t", messages, ago(oldest), ago(processed))
     assert oldest_wait(state, NOW) == wait

@@ -2,7 +2,7 @@
 
 Real workers run against tables and a broker in memory. Faults come from a seed: an answer of the database that is lost,
 with the statement done or not; a batch of which a part arrives; a worker that dies on the spot and leaves its lock; and
-somebody who makes locks old, so that two workers believe that they have one topic.
+a thread that makes locks old, so that two workers believe that they have one topic.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ import pytest
 
 from inorder.model.errors import UnreachableError
 from inorder.model.outbox_row import OutboxRow
-from inorder.relay.stores.ports import TopicState
-from inorder.relay.topic_lock import Rest, TopicLockOptions, TopicWorker
+from inorder.relay.stores.ports import TopicBacklog
+from inorder.relay.topic_lock import IdlePause, TopicWorker
+from inorder.relay.topic_lock_batch import TopicLockOptions
 from inorder.testing.checker import Verdict, check_delivery
 from tests.conftest import Eventually
 from tests.fakes.log import MemoryBroker
@@ -79,7 +80,7 @@ class FaultyTopicStore:
     def touch_empty(self, except_topics: Collection[str]) -> None:
         self._broken(lambda: self._store.touch_empty(except_topics))
 
-    def pending(self) -> list[TopicState]:
+    def pending(self) -> list[TopicBacklog]:
         return self._store.pending()
 
     def close(self) -> None: ...
@@ -101,10 +102,10 @@ class FaultyTopicStore:
 def keep_working(tables: MemoryTopicTables, broker: MemoryBroker, seed: int, stop: threading.Event) -> None:
     """One worker after the other, each with a new id."""
     chance = random.Random(seed)
-    rest = Rest(tables, stop=stop, idle_seconds=0.002)
+    rest = IdlePause(tables, stop=stop, idle_seconds=0.002)
     while not stop.is_set():
         store, log_of = FaultyTopicStore(tables, chance), dict.fromkeys(TOPICS, Partial(broker, chance)).__getitem__
-        worker = TopicWorker(store, tables, log_of, rest, stop=stop, options=OPTIONS)
+        worker = TopicWorker(store, tables, log_of, rest, replace(OPTIONS, stop=stop))
         try:
             worker.run()
         except Died:
@@ -114,7 +115,7 @@ def keep_working(tables: MemoryTopicTables, broker: MemoryBroker, seed: int, sto
 
 
 def age_locks(tables: MemoryTopicTables, seed: int, stop: threading.Event) -> None:
-    """Makes a lock stale now and then, whoever has it."""
+    """Makes a lock stale now and then, whichever worker has it."""
     chance = random.Random(seed)
     while not stop.wait(0.003):
         with tables.changed:

@@ -11,10 +11,11 @@ from typing import Any
 from inorder.kafka.shard_log import Delivery, Incomplete, ShardLog
 from inorder.model.errors import RejectedError
 from inorder.model.outbox_row import OutboxRow
-from inorder.relay.batch import Pace
 from inorder.relay.events import BatchProduced
+from inorder.relay.options import Pace
 from inorder.relay.stores.ports import TopicStore
-from inorder.relay.topic_lock import Rest, TopicLockOptions, TopicWorker
+from inorder.relay.topic_lock import IdlePause, TopicWorker
+from inorder.relay.topic_lock_batch import TopicLockOptions
 from tests.fakes.log import MemoryBroker, MemoryUnfencedLog
 from tests.fakes.topics import MemoryTopicStore, MemoryTopicTables
 
@@ -23,12 +24,12 @@ HASTE = Pace(back_off=0.001, queue=30.0)
 
 @dataclass
 class Post:
-    """Tables, a broker, and what workers told."""
+    """Tables, a broker, and the events that workers reported."""
 
     tables: MemoryTopicTables = field(default_factory=MemoryTopicTables)
     broker: MemoryBroker = field(default_factory=MemoryBroker)
     stop: threading.Event = field(default_factory=threading.Event)
-    told: list[BatchProduced] = field(default_factory=list)
+    events: list[BatchProduced] = field(default_factory=list)
     options: TopicLockOptions = field(default_factory=lambda: TopicLockOptions(max_attempts=3, pace=HASTE))
 
     def write(self, *rows: tuple[str, bytes | None, bytes | None]) -> list[int]:
@@ -53,10 +54,10 @@ class Post:
         **options: Any,
     ) -> TopicWorker:
         log = log or MemoryUnfencedLog(self.broker)
-        rest = Rest(self.tables, stop=self.stop, idle_seconds=0.005)
-        chosen = replace(self.options, on_event=self.told.append, **options)
+        rest = IdlePause(self.tables, stop=self.stop, idle_seconds=0.005)
+        chosen = replace(self.options, stop=self.stop, on_event=self.events.append, **options)
         log_of = log_of or (lambda _topic: log)
-        return TopicWorker(store or self.store(), self.tables, log_of, rest, stop=self.stop, options=chosen)
+        return TopicWorker(store or self.store(), self.tables, log_of, rest, chosen)
 
     def round(self, worker: TopicWorker | None = None, **options: Any) -> TopicWorker:
         """Lets a worker go round once."""
@@ -87,10 +88,10 @@ def working(*workers: TopicWorker, stop: threading.Event) -> Iterator[None]:
 class Refusing(MemoryUnfencedLog):
     """Refuses records by their value; what else is in the batch arrives, but for later ones of the key."""
 
-    def __init__(self, broker: MemoryBroker, bad: set[bytes], *, tells: bool = True) -> None:
+    def __init__(self, broker: MemoryBroker, bad: set[bytes], *, names_row: bool = True) -> None:
         super().__init__(broker)
         self.bad = bad
-        self._tells = tells
+        self._tells = names_row
 
     def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
         guilty = next((row for row in rows if row.value in self.bad), None)

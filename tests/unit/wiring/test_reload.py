@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from inorder.model.errors import ConfigurationError, GuaranteeError
-from inorder.relay.loop import Progress
+from inorder.relay.loop import RelayProgress
 from inorder.relay.reloading import RelayService, Watch
 from inorder.relay.service import RelayState
 from inorder.relay.status import trouble_of
@@ -32,10 +32,10 @@ class FakeRelay:
     is_leader: bool = True
     in_flight: int = 0
     last_error: str = ""
-    counts: Progress = field(default_factory=lambda: Progress(published=10, terms=1))
+    counts: RelayProgress = field(default_factory=lambda: RelayProgress(published=10, terms=1))
 
     @property
-    def progress(self) -> Sequence[Progress]:
+    def progress(self) -> Sequence[RelayProgress]:
         return [self.counts]
 
     @property

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, ParamSpec, TypeVar
 
-from inorder.engines.measures import Tally
+from inorder.engines.measures import MeasureTally
 from inorder.journal.action import Append, Delete, Mark, Purge
 from inorder.journal.replication.replica import JournalChange, JournalReplica, Quarantined, ReplicaSlice, SliceAround
 from inorder.journal.replication.replicate import Grouped, Replicated
@@ -48,7 +48,7 @@ EXPIRIES: Final = {"day": 1, "week": 7, "month": 31, "year": 366}
 class Measuring:
     """The figures of one worker."""
 
-    tally: Tally
+    tally: MeasureTally
     now: Callable[[], float] = time.time
     """Seconds since 1970, as the times of records are."""
     read_at: float = 0.0
@@ -85,7 +85,7 @@ class Measuring:
             at = (written_at or 0) * 1000
             found = kinds.setdefault(kind, {})
             found[at] = found.get(at, 0) + times
-        self.tally.add_words("version", versions)
+        self.tally.add_labels("version", versions)
         for name, now in (("replication", _micros(committed_at)), ("delivery", _micros(self.read_at))):
             for kind, times_at in kinds.items():
                 self.tally.took_all(f"{name}/{TYPES[kind]}", {now - at: times for at, times in times_at.items()})
@@ -105,7 +105,7 @@ def _micros(seconds: float) -> int:
 class MeasuredReplica:
     """A replica whose every verb is timed; it passes on results and errors as they are."""
 
-    def __init__(self, replica: JournalReplica, tally: Tally) -> None:
+    def __init__(self, replica: JournalReplica, tally: MeasureTally) -> None:
         self._replica = replica
         self._tally = tally
 
@@ -132,7 +132,7 @@ class MeasuredReplica:
 class MeasuredSlice(SliceAround):
     """A slice whose verbs that take time are timed."""
 
-    def __init__(self, writing: ReplicaSlice, tally: Tally) -> None:
+    def __init__(self, writing: ReplicaSlice, tally: MeasureTally) -> None:
         super().__init__(writing)
         self._tally = tally
 
@@ -157,7 +157,7 @@ class MeasuredSlice(SliceAround):
         timed(self._tally, "move_offset", self._slice.move_offset, offset)
 
 
-def timed(tally: Tally, verb: str, call: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+def timed(tally: MeasureTally, verb: str, call: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
     """The result of a call to the store, which is timed whether it succeeds or fails."""
     began = time.perf_counter()
     try:

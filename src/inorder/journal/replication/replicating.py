@@ -63,8 +63,16 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from inorder.engines.measures import Tally
-from inorder.engines.slice_work import Pointer, Slice, SliceOutcome, SliceWorker, check_order
+from inorder.engines.measures import MeasureTally
+from inorder.engines.slice_work import (
+    Pointer,
+    Slice,
+    SliceOutcome,
+    SliceWorker,
+    check_order,
+    later_outcome,
+    settle_commit,
+)
 from inorder.journal.life import Fork
 from inorder.journal.replication.measures import MeasuredReplica, Measuring
 from inorder.journal.replication.replica import JournalReplica, Quarantine, Quarantined, ReplicaSlice, by_partition
@@ -88,8 +96,6 @@ from inorder.model.errors import (
     FencedError,
     GuaranteeError,
     RejectedError,
-    TransientError,
-    UnknownOutcomeError,
 )
 from inorder.model.journal import Key
 
@@ -135,8 +141,6 @@ class AnnouncingWorker:
 
 log = logging.getLogger("inorder.journal")
 
-_ATTEMPTS = 3
-
 
 @dataclass(frozen=True, slots=True)
 class ReplicateWork:
@@ -161,7 +165,7 @@ class ReplicateWork:
     def _worker(self) -> SliceWorker:
         if not self.is_measured:
             return ReplicateWorker(self.replicas(), self.segment_size)
-        tally = Tally()
+        tally = MeasureTally()
         return ReplicateWorker(MeasuredReplica(self.replicas(), tally), self.segment_size, Measuring(tally))
 
 
@@ -191,7 +195,7 @@ class ReplicateWorker:
         if self._measuring is None:
             return outcome
         self._measuring.committed(written.found, written.done, written.parked)
-        return replace(outcome, measures=self._measuring.tally.taken())
+        return replace(outcome, measures=self._measuring.tally.take())
 
     def close(self) -> None:
         """Gives connections back."""
@@ -199,21 +203,14 @@ class ReplicateWorker:
 
     def _settled(self, batch: Slice, expected: int, *, isolates: bool) -> tuple[SliceOutcome, _Written]:
         place = Place(batch.topic, batch.partition, self._segment_size)
-        sent: tuple[SliceOutcome, _Written] | None = None
-        failure: TransientError | None = None
-        for _ in range(_ATTEMPTS):
-            try:
-                with self._replica.slice(batch.topic, batch.partition) as writing:
-                    outcome, written = _Replicating(place, batch, expected, isolates).apply(writing)
-            except UnknownOutcomeError as error:
-                sent, failure = (outcome, written), error
-            except FencedError as error:
-                failure = error  # the offset was moved meanwhile, by another or by an answer that was lost
-            else:
-                return sent if sent is not None and outcome.replayed == outcome.read else (outcome, written)
-        raise UnknownOutcomeError(
-            f"{batch} was tried {_ATTEMPTS} times, and it is not known what of it is applied: {failure}",
-            hint="The row in pointer2 tells; the next start reads it.",
+        replicating = _Replicating(place, batch, expected, isolates)
+        return settle_commit(
+            lambda: self._replica.slice(batch.topic, batch.partition),
+            lambda writing, _lost: replicating.apply(writing),
+            lambda lost, now: lost if later_outcome(lost[0], now[0]) is lost[0] else now,
+            what=str(batch),
+            hint="The row in pointer2 says what is applied; the next start reads it.",
+            retry_on=(FencedError,),  # the offset was moved meanwhile, by another or by a commit whose answer was lost
         )
 
 

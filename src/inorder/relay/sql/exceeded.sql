@@ -22,7 +22,7 @@ WHERE outbox = %(outbox)s AND parks AND {key} IS NOT NULL
 ORDER BY id;
 
 -- name: list
--- Exceeded rows, oldest first; `any_…` is true where nothing was asked for.
+-- Exceeded rows, oldest first; `any_…` is true for fields that match everything.
 SELECT id, topic, {key}, {value}, headers, {partition}, {timestamp}, created_at,
        attempts, code, reason, parks, exceeded_at, original
 FROM inorder_exceeded
@@ -34,5 +34,5 @@ WHERE outbox = %(outbox)s
 ORDER BY id;
 
 -- name: take
--- Removes one exceeded row; whoever comes second finds none.
+-- Removes one exceeded row; a second operator finds none.
 DELETE FROM inorder_exceeded WHERE outbox = %(outbox)s AND id = %(id)s;

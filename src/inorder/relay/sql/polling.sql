@@ -15,7 +15,7 @@ SELECT id, missed_date, retry_count, exception_thrown FROM {missing} WHERE 1 = 0
 SELECT id, missed_date, retry_count, exception_thrown, exceeded_date, reason FROM {exceeded} WHERE 1 = 0;
 
 -- name: offset
--- One row, or somebody has been at it; more than two need not be seen.
+-- There must be one row; a second one is enough to notice a mistake.
 SELECT {offset_column} FROM {offset} LIMIT 2;
 
 -- name: move
@@ -46,11 +46,11 @@ UPDATE {missing} SET retry_count = COALESCE(retry_count, 0) + 1 WHERE id {among}
 DELETE FROM {missing} WHERE id {among};
 
 -- name: leave_exceeded
--- Delivered after all, or settled by people.
+-- Delivered after all, or settled by an operator.
 DELETE FROM {exceeded} WHERE id {among};
 
 -- name: forget_exceeded
--- What is about to be exceeded again; an earlier end of it is of no use any more.
+-- What is about to be exceeded again; its earlier record is replaced.
 DELETE FROM {exceeded} WHERE id {among} AND id IN (SELECT id FROM {missing} WHERE id {among});
 
 -- name: exceed
@@ -89,7 +89,7 @@ WHERE {id} <= (SELECT MAX({offset_column}) FROM {offset})
 ORDER BY {id} LIMIT 1;
 
 -- name: list
--- Exceeded events, oldest first, each with its row where there is one; `any_…` is true where nothing was asked for.
+-- Exceeded events, oldest first, each with its row where there is one; `any_…` is true for fields that match everything.
 SELECT gone_id, retries, gone_at, gone_reason, {written_at}, {columns}
 FROM (
   SELECT id AS gone_id, COALESCE(MAX(retry_count), 0) AS retries,

@@ -11,7 +11,7 @@ WHERE topic = %(topic)s
 UPDATE {locks} SET locked_at = {now} WHERE topic = %(topic)s AND locked_by = %(worker)s;
 
 -- name: unlock
--- Sent to the end.
+-- Sent completely.
 UPDATE {locks} SET locked_by = NULL, locked_at = NULL, error = FALSE, retries = 0, last_processed_at = {now}
 WHERE topic = %(topic)s AND locked_by = %(worker)s;
 

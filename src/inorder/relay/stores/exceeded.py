@@ -1,4 +1,10 @@
-"""Exceeded rows in the database: how the relay sets them aside, and how people look at them and let them go."""
+"""Records that used up their attempts: the relay moves them here, operators list, retry or discard them.
+
+The table keeps what would have been sent, for reading, and the whole outbox row as it was (`Originals`), for putting it
+back: every column under its name, as the database prints it; `{"hex": …}` if it is binary, null if it is null. Every
+type can be printed as text and read from it without loss. SQLite has values instead of types, so there numbers stay
+numbers, and text that is not UTF-8 is `{"text": …}` in hex.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +37,7 @@ Action = Literal["retry", "discard"]
 
 @dataclass(frozen=True, slots=True)
 class ExceededRow:
-    """One row that used up its attempts; what would have been sent is here as far as it could be read."""
+    """One row that used up its attempts, with what would have been sent as far as it could be read."""
 
     id: int
     topic: str
@@ -47,12 +53,12 @@ class ExceededRow:
     parks: bool
     exceeded_at: datetime
     original: str | None
-    """The whole row of the outbox table, as `Originals` keeps it; None where an older version set the row aside."""
+    """The whole row of the outbox table, as `Originals` keeps it; None if an older version moved the row."""
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
-    """Which exceeded rows are meant; None matches everything."""
+class ExceededFilter:
+    """Selects exceeded rows; None matches everything."""
 
     id: int | None = None
     topic: str | None = None
@@ -60,18 +66,18 @@ class Filter:
     code: str | None = None
 
 
-class SettledByPeople(ExceededStore, Protocol):
-    """Exceeded rows that people look at and let go."""
+class ExceededAdmin(ExceededStore, Protocol):
+    """Exceeded rows as operators use them."""
 
-    def rows(self, wanted: Filter) -> list[ExceededRow]:
-        """Those that are meant, oldest first."""
+    def rows(self, wanted: ExceededFilter) -> list[ExceededRow]:
+        """The selected rows, oldest first."""
 
-    def settle(self, wanted: Filter, action: Action, reason: str) -> list[ExceededRow]:
-        """Retries or discards those that are meant, all or none, and notes why; returns them."""
+    def settle(self, wanted: ExceededFilter, action: Action, reason: str) -> list[ExceededRow]:
+        """Retries or discards the selected rows, all or none, and records the reason; returns them."""
 
 
 class SqlExceededStore:
-    """An `ExceededStore` in the database of the outbox; makes its tables at the first call."""
+    """An `ExceededAdmin` in the database of the outbox; creates its tables at the first call."""
 
     def __init__(self, database: Database, table: str, layout_name: str = "native") -> None:
         self._database = Installed(database, exceeded_tables(database.dialect))
@@ -88,30 +94,27 @@ class SqlExceededStore:
         }
 
     def exceed(self, exceeding: Exceeding) -> None:
-        """One transaction: the row is in one of the two tables, whatever happens."""
+        """In one transaction, so that the row is in exactly one of the two tables."""
         with self._database.transaction() as transaction:
             found = self._execute(transaction, "find", {"id": exceeding.row_id}).rows
             if found:
                 written_at, *columns = found[0]
                 original = self._originals.read(transaction, exceeding.row_id)
-                kept = self._kept(exceeding, columns) | {"created_at": written_at, "original": original}
+                kept = self._fields(exceeding, columns) | {"created_at": written_at, "original": original}
                 self._keep(transaction, kept)
                 self._execute(transaction, "take_out", kept)
 
     def parked(self) -> dict[Key, tuple[int, ...]]:
-        """The parked keys, with the ids of their exceeded rows."""
         rows = self._execute(self._database, "parked", {"outbox": self._table}).rows
         found: defaultdict[Key, tuple[int, ...]] = defaultdict(tuple)
         for topic, key, id in rows:
             found[topic, key] += (id,)
         return dict(found)
 
-    def rows(self, wanted: Filter) -> list[ExceededRow]:
-        """The exceeded rows that are meant, oldest first."""
+    def rows(self, wanted: ExceededFilter) -> list[ExceededRow]:
         return self._matching(self._database, wanted)
 
-    def settle(self, wanted: Filter, action: Action, reason: str) -> list[ExceededRow]:
-        """Retries or discards the rows that are meant, all in one transaction, and notes why; returns them."""
+    def settle(self, wanted: ExceededFilter, action: Action, reason: str) -> list[ExceededRow]:
         with self._database.transaction() as transaction:
             taken = [row for row in self._matching(transaction, wanted) if self._take(transaction, row)]
             for row in taken:
@@ -122,10 +125,9 @@ class SqlExceededStore:
             return taken
 
     def close(self) -> None:
-        """Gives the connection back."""
         self._database.close()
 
-    def _kept(self, exceeding: Exceeding, columns: list[Any]) -> dict[str, Any]:
+    def _fields(self, exceeding: Exceeding, columns: list[Any]) -> dict[str, Any]:
         row = self._layout.decode(columns)
         return {
             "outbox": self._table,
@@ -143,29 +145,29 @@ class SqlExceededStore:
         }
 
     def _keep(self, transaction: Transaction, kept: dict[str, Any]) -> None:
-        # Ids begin anew where somebody made the table anew. The older row is somebody's data as well.
+        # Ids restart if the table was created again. The older row is data as well.
         if self._execute(transaction, "is_kept", kept).rows:
             raise PermanentError(
-                f"Row {kept['id']} of {self._table!r} is to be set aside, but another row of that id already is.",
-                hint=f"Settle that one first: `inorder exceeded show {kept['id']}`, then retry or discard it.",
+                f"Row {kept['id']} of {self._table!r} is exceeded, but inorder_exceeded has another row of that id.",
+                hint=f"Settle that row first: `inorder exceeded show {kept['id']}`, then retry or discard it.",
             )
         self._execute(transaction, "keep", kept)
 
-    def _matching(self, where: Transaction | Installed, wanted: Filter) -> list[ExceededRow]:
-        found = self._execute(where, "list", {"outbox": self._table, **anything_of(wanted)})
+    def _matching(self, where: Transaction | Installed, wanted: ExceededFilter) -> list[ExceededRow]:
+        found = self._execute(where, "list", {"outbox": self._table, **filter_parameters(wanted)})
         return [_row(row) for row in found.rows]
 
     def _take(self, transaction: Transaction, row: ExceededRow) -> bool:
-        """Removes it; whoever comes second finds none."""
+        """Deletes the row; False if another operator did so first."""
         return self._execute(transaction, "take", {"outbox": self._table, "id": row.id}).count == 1
 
     def _put_back(self, transaction: Transaction, row: ExceededRow) -> None:
-        """Under its old id, so that it stands before everything of its key that waited for it.
+        """Under its old id, so that it precedes everything of its key that waited for it.
 
-        Where nothing waited the relay does not expect the id, and would see it at its next sweep only: a new one.
+        If nothing waited, the relay does not expect the old id and would find it only at its next sweep: so a new id.
         """
         if row.original is not None:
-            # Without its mark: whoever set it may still be leader, and would take the row for one that it has in hand.
+            # Without its mark: the leader that set it may still lead, and would assume that it has the row in hand.
             left_out = [self._layout.leader_id or "", *(() if row.parks else (self._layout.id,))]
             self._originals.put_back(transaction, row.original, without=left_out)
         else:
@@ -175,10 +177,10 @@ class SqlExceededStore:
         return where.execute(self._statements.render(name, **self._identifiers), parameters)
 
 
-def anything_of(wanted: Filter) -> dict[str, Any]:
-    """What is asked for, with `any_…` true where nothing is."""
-    asked = asdict(wanted)
-    return asked | {f"any_{name}": value is None for name, value in asked.items()}
+def filter_parameters(wanted: ExceededFilter) -> dict[str, Any]:
+    """The parameters of a filter, with `any_…` true for each field that matches everything."""
+    fields = asdict(wanted)
+    return fields | {f"any_{name}": value is None for name, value in fields.items()}
 
 
 def exceeded_tables(dialect: Dialect) -> list[str]:
@@ -196,13 +198,6 @@ def _row(row: tuple[Any, ...]) -> ExceededRow:
     )
 
 
-# One row of any table as text, and back again, exactly.
-#
-# Every column is kept under its name: what the database prints of it, `{"hex": …}` where it is binary, null where it
-# is null. Text is what every type can be printed as and read from without loss. SQLite has values instead of types,
-# so there numbers stay numbers, and text that is not UTF-8 is `{"text": …}` in hex.
-
-
 @dataclass(frozen=True, slots=True)
 class _Column:
     name: str
@@ -211,7 +206,7 @@ class _Column:
 
 
 class Originals:
-    """Reads and writes whole rows of one table, which people may have given columns of their own."""
+    """Reads and writes whole rows of one table as text; the table may have more columns than its layout."""
 
     def __init__(self, dialect: Dialect, table: str, id_column: str) -> None:
         self._quote = "`" if dialect == "mysql" else '"'
@@ -220,20 +215,20 @@ class Originals:
         self._identifiers = {"table": quoted_table(dialect, table), "id": id_column}
 
     def read(self, transaction: Transaction, id: int) -> str:
-        """The row of this id, which must be there, and is locked from now on."""
+        """The row of this id, which must exist; it is locked from now on."""
         columns = self._columns(transaction)
         selected = ", ".join(self._read(column) for column in columns)
         statement = self._statements.render("read", columns=selected, **self._identifiers)
         (row,) = transaction.execute(statement, {"id": id}).rows
         names = [column.name for column in columns]
-        return json.dumps(dict(zip(names, map(_stored, row), strict=True)), ensure_ascii=False)
+        return json.dumps(dict(zip(names, map(_encode, row), strict=True)), ensure_ascii=False)
 
     def put_back(self, transaction: Transaction, original: str, *, without: Collection[str] = ()) -> None:
-        """Inserts the row as it was, but for some columns; columns that were dropped since are left out."""
+        """Inserts the row as it was, without some columns; columns that were dropped since are left out."""
         stored = json.loads(original)
         names = stored.keys() - set(without)
         columns = [column for column in self._columns(transaction) if column.name in names]
-        parameters = {f"value{place}": _restored(stored[column.name]) for place, column in enumerate(columns)}
+        parameters = {f"value{place}": _decode(stored[column.name]) for place, column in enumerate(columns)}
         bound = [self._bound(column, name, parameters[name]) for column, name in zip(columns, parameters, strict=True)]
         statement = self._statements.render(
             "put_back",
@@ -257,12 +252,12 @@ class Originals:
         return self._statements.render(name, value=f"%({parameter})s", type=column.type)
 
     def _identifier(self, name: str) -> str:
-        """A column's name, whatever it is made of; a `%` would be taken for a value."""
+        """A column's name, quoted; `%` is escaped because it begins a parameter."""
         escaped = name.replace(self._quote, self._quote * 2).replace("%", "%%")
         return f"{self._quote}{escaped}{self._quote}"
 
 
-def _stored(value: Any) -> Any:
+def _encode(value: Any) -> Any:
     match value:
         case UndecodableText():
             return {"text": value.hex()}
@@ -272,7 +267,7 @@ def _stored(value: Any) -> Any:
             return value
 
 
-def _restored(value: Any) -> Any:
+def _decode(value: Any) -> Any:
     match value:
         case {"text": text}:
             return UndecodableText(bytes.fromhex(text))

@@ -1,34 +1,34 @@
 """An outbox table in MySQL or MariaDB, as the relay reads, marks and purges it.
 
-What is known about these servers, and what the store makes of it. It was tried on MariaDB 11.4, where tests show it;
-what is said of MySQL 8, and of `innodb_trx`, is from their documentation.
+What is known about these servers, and how the store uses it. Tests show it on MariaDB 11.4; statements about MySQL 8
+and `innodb_trx` are from their documentation.
 
 - **One snapshot.** A single statement at READ COMMITTED has one read view, all parts of a UNION included. So each scan
   is one statement.
 - **Who may hold ids** (`holders`). A writer takes a metadata lock on the table when it opens it, so before it takes
-  an AUTO_INCREMENT id, and gives it back after its rows are visible or gone. `performance_schema.metadata_locks` lists
-  those locks. `information_schema.innodb_trx` would not do: it is up to 100 ms old, and an id may be taken before the
+  an AUTO_INCREMENT id, and releases it after its rows are visible or gone. `performance_schema.metadata_locks` lists
+  those locks. `information_schema.innodb_trx` is not enough: it is up to 100 ms old, and an id may be taken before the
   transaction is in it.
 - **Names.** A lock is named by its thread, the number of the statement that took it and its address. A lock keeps its
   name for as long as it is held. Statements are numbered only with the consumer `events_statements_current` (on by
   default in MySQL 8, off in MariaDB); without it the next transaction of a pooled connection may be named as the last
-  one was. The relay then waits for longer than it had to, and is no less right.
-- **Where the list is not kept** `holders` returns None, and the relay walks from the head: right, only slower. MySQL 8
-  keeps it. MariaDB wants these in its file of settings, not at run time, when locks taken before would be missing:
+  one was. The relay then waits longer than necessary, and is still correct.
+- **Without that list** `holders` returns None, and the relay walks from the head: correct, but slower. MySQL 8 keeps
+  the list. MariaDB needs these in its configuration file; set at run time, locks taken before would be missing:
 
       performance_schema = ON
       performance-schema-instrument = 'wait/lock/metadata/sql/mdl=ON'
       performance-schema-consumer-events-statements-current = ON
 
-  The user of the relay needs SELECT on `performance_schema.*`. The answer is None also after the server had more locks
-  than room for them (`performance_schema_max_metadata_locks`).
+  The user of the relay needs SELECT on `performance_schema.*`. The answer is also None after the server had more locks
+  than it can list (`performance_schema_max_metadata_locks`).
 - **XA.** A prepared transaction whose connection is gone has no lock in the list, on MariaDB at least. While any is
-  prepared the answer is None. MySQL 8 tells only those with the right XA_RECOVER_ADMIN; without it, a row whose XA
+  prepared the answer is None. MySQL 8 shows them only to users with XA_RECOVER_ADMIN; without it, a row whose XA
   transaction lost its connection and was committed later is found by a sweep, and may then come after newer rows of
   its key.
 - **Marks.** There is no UPDATE … RETURNING. A locking read in id order would wait for the rows of every open
   transaction, so rows are found without locks, marked by id and read back, in one transaction. At READ COMMITTED that
-  locks no gaps: writers go on.
+  locks no gaps, so writers are not blocked.
 - **Lists of ids.** With `IN (…)` the optimiser walks over the whole table as soon as the list is a good part of it,
   which in an outbox it always is; and a DELETE that walks waits for the rows of every open transaction (seen with 100
   rows). So lists are joined by the index of the id, whose name is looked up once.
@@ -53,7 +53,7 @@ from inorder.model.partitioning import Shard
 from inorder.outbox import layouts
 from inorder.relay.stores.outbox_store import (
     WHOLE,
-    NoWakeUp,
+    PollingSleeper,
     bound_ids,
     fragments,
     others_to,
@@ -67,10 +67,10 @@ _STATEMENTS = sql.load("inorder.relay", "sql/mysql/outbox.sql")
 _MARKS = sql.load("inorder.relay", "sql/mysql/marks.sql")
 
 _IDS_A_STATEMENT = 10_000
-"""200 kB at most: far below what a server takes in a packet."""
+"""200 kB at most: far below `max_allowed_packet`."""
 
 
-class MySQLOutboxStore(NoWakeUp):
+class MySQLOutboxStore(PollingSleeper):
     """An `OutboxStore` and a `MarkStore`: one connection reads, one purges, one marks."""
 
     def __init__(self, url: str, table: str, *, layout: str = "native", shard: Shard = WHOLE) -> None:
@@ -84,7 +84,6 @@ class MySQLOutboxStore(NoWakeUp):
         self._marking = MySQLDatabase(url, "inorder relay (mark)")
 
     def read(self, scan: Scan, limit: int) -> Page:
-        """Rows of the scan, by one statement."""
         bound = {"above": scan.above, "limit": limit, "probes": bound_ids(scan.probes), "others_to": others_to(scan)}
         with self._on(self._reading) as transaction:
             found = self._execute(transaction, self._scan_name(scan), **bound).rows
@@ -92,17 +91,17 @@ class MySQLOutboxStore(NoWakeUp):
         return page(found, scan, limit, self._layout.decode)
 
     def holders(self) -> frozenset[str] | None:
-        """Locks of those who write to the table; None where the server keeps no list, or does not show it to us."""
+        """Metadata locks of writers to the table; None if the server keeps no list, or does not show it to us."""
         try:
             with self._on(self._reading) as transaction:
-                names = {row[0] for row in transaction.execute(_STATEMENTS["holders"], self._place()).rows}
+                names = {row[0] for row in transaction.execute(_STATEMENTS["holders"], self._table_name()).rows}
         except ConfigurationError:
             return None
         is_known = None in names and not self._any_is_prepared()
         return frozenset(names - {None}) if is_known else None
 
     def purge(self, ids: Sequence[int]) -> int:
-        """Deletes by id; up to 10,000 in one statement, which commits by itself."""
+        """Up to 10,000 rows in one statement, which commits by itself."""
         if not ids:
             return 0
         with self._on(self._purging) as transaction:
@@ -121,14 +120,13 @@ class MySQLOutboxStore(NoWakeUp):
             return self._claim(transaction, leader_id, sorted(ids))
 
     def reset(self, leader_id: UUID) -> int:
-        """Finds rows with the mark, which reads the whole table, and takes it off them, in one transaction."""
+        """Finds marked rows, which reads the whole table, and removes the mark, in one transaction."""
         with self._marks() as transaction:
             found = self._execute(transaction, "find_marked", leader_id=str(leader_id)).rows
             cuts = _cut([row[0] for row in found])
             return sum(self._execute(transaction, "unmark", leader_id=str(leader_id), ids=some).count for some in cuts)
 
     def close(self) -> None:
-        """Closes all connections."""
         self._reading.close()
         self._purging.close()
         self._marking.close()
@@ -144,7 +142,7 @@ class MySQLOutboxStore(NoWakeUp):
             with self._on(self._reading) as transaction:
                 return bool(transaction.execute(_STATEMENTS["prepared"]).rows)
         except ConfigurationError:
-            return False  # we have no right to know; the essay above says what follows
+            return False  # we lack the privilege; the essay above says what follows
 
     def _marks(self) -> AbstractContextManager[Transaction]:
         refuse_unmarkable(self._layout)
@@ -161,7 +159,7 @@ class MySQLOutboxStore(NoWakeUp):
 
     @contextmanager
     def _on(self, connecting: MySQLReconnecting) -> Iterator[Transaction]:
-        """A cursor on a connection; one that broke is closed, so that the next call opens another."""
+        """A cursor on a connection; a broken connection is closed, so that the next call opens another."""
         try:
             with mysql_errors():
                 connection, _ = connecting.get()
@@ -181,15 +179,15 @@ class MySQLOutboxStore(NoWakeUp):
         return statements.render(name, index=self._index, **self._fragments)
 
     def _find_index(self, transaction: Transaction) -> str:
-        found = transaction.execute(_STATEMENTS["index"], {**self._place(), "id": self._layout.id}).rows
+        found = transaction.execute(_STATEMENTS["index"], {**self._table_name(), "id": self._layout.id}).rows
         if not found:
             raise ConfigurationError(
                 f"There is no table {self._table!r} with an index on {self._layout.id!r}.",
-                hint="`inorder schema install` makes it; `inorder doctor` tells what is missing.",
+                hint="`inorder schema install` creates it; `inorder doctor` reports what is missing.",
             )
         return f"`{found[0][0]}`"
 
-    def _place(self) -> dict[str, str | None]:
+    def _table_name(self) -> dict[str, str | None]:
         schema, _, name = self._table.rpartition(".")
         return {"schema": schema or None, "name": name}
 

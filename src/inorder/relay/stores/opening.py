@@ -20,10 +20,10 @@ from inorder.outbox.layouts import layout
 from inorder.relay.leadership.lease import KeptLease, Lease, LeaseTimes, NoLease
 from inorder.relay.leadership.share import Membership, Share, SharedLease
 from inorder.relay.marker import SigningShardLog
-from inorder.relay.stores.exceeded import SettledByPeople, SqlExceededStore
+from inorder.relay.stores.exceeded import ExceededAdmin, SqlExceededStore
 from inorder.relay.stores.kafka_lease import KafkaLeases, leader_topic
 from inorder.relay.stores.kafka_log import KafkaShardLog
-from inorder.relay.stores.outbox_store import ScannedElsewhere
+from inorder.relay.stores.outbox_store import ReplicaReads
 from inorder.relay.stores.polling import PollingExceededStore, SqlPollingStore
 from inorder.relay.stores.ports import MarkStore, OutboxStore, Setup
 from inorder.relay.stores.registry import SqlRegistry
@@ -62,7 +62,7 @@ def scanned_store(settings: Settings) -> OutboxStore:
     primary = outbox_store(settings, Shard())
     if settings.database.read_only_url is None:
         return primary
-    return ScannedElsewhere(primary, outbox_store(settings, Shard(), url=settings.database.reading_url()))
+    return ReplicaReads(primary, outbox_store(settings, Shard(), url=settings.database.reading_url()))
 
 
 def polling_store(settings: Settings, application_name: str) -> SqlPollingStore:
@@ -71,7 +71,7 @@ def polling_store(settings: Settings, application_name: str) -> SqlPollingStore:
     return SqlPollingStore(database, settings.relay.table, settings.relay.polling.side_tables)
 
 
-def exceeded_store(settings: Settings, application_name: str) -> SettledByPeople:
+def exceeded_store(settings: Settings, application_name: str) -> ExceededAdmin:
     """The exceeded rows of the outbox; the strategy `polling` leaves them in their table."""
     database = open_database(settings.database.require_url(), application_name)
     if settings.relay.strategy == "polling":

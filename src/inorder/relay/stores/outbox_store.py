@@ -1,4 +1,4 @@
-"""What every outbox store puts into its statements: the fragments of its layout and the rule of its shard."""
+"""What the outbox stores of all databases share: fragments of statements, pages, and waiting without notifications."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WHOLE = Shard()
 
 
 def fragments(statements: Statements, layout: Layout, table: str, shard: Shard) -> dict[str, str]:
-    """By the names that the statements give them; `mine` is made from the statement of that name."""
+    """The parts of a layout that statements name; `mine` is whether a row belongs to the shard."""
     mine = "TRUE"
     if not shard.is_whole:
         mine = statements.render(
@@ -37,7 +37,7 @@ def fragments(statements: Statements, layout: Layout, table: str, shard: Shard) 
 
 
 def refuse_unmarkable(layout: Layout) -> None:
-    """Raises for a layout whose rows have no place for a mark."""
+    """Raises for a layout whose rows have no column for a mark."""
     if layout.leader_id is None:
         raise ConfigurationError(
             f"Rows of the layout {layout.name!r} cannot be marked.", hint='Set relay.strategy = "drain".'
@@ -45,17 +45,15 @@ def refuse_unmarkable(layout: Layout) -> None:
 
 
 def bound_ids(ids: Sequence[int]) -> str:
-    """A list of ids as one value, where the driver cannot bind lists: a JSON text."""
+    """A list of ids as one JSON text, for drivers that cannot bind lists."""
     return orjson.dumps(list(ids)).decode()
 
-
-# From what a store's statement found to the page that the relay asked for, the same in every dialect.
 
 Decode = Callable[[Sequence[Any]], OutboxRow]
 
 
 def whole_page(found: Iterable[Sequence[Any]], scan: Scan, limit: int, decode: Decode) -> Page:
-    """The page of the only shard: every row that was found is ours."""
+    """The page of the only shard: every row found is ours."""
     rows = sorted(map(decode, found), key=attrgetter("id"))
     above = len(rows) - bisect_right(rows, scan.above, key=attrgetter("id"))
     return Page(rows, is_full=above >= limit, top=rows[-1].id if rows else 0)
@@ -69,8 +67,8 @@ def others_to(scan: Scan) -> int:
 def shard_page(found: Iterable[Sequence[Any]], scan: Scan, limit: int, decode: Decode) -> Page:
     """The page of one shard among several.
 
-    Each row found says what it is (`ours`, `other`, or `top` for the largest id of the table), its id, and then the
-    columns of the layout, which mean something only where it is ours.
+    Each row found has a kind (`ours`, `other`, or `top` for the largest id of the table), its id, and then the columns
+    of the layout, which have values only if it is ours.
     """
     rows, others, top = [], [], 0
     for kind, id, *columns in found:
@@ -85,7 +83,7 @@ def shard_page(found: Iterable[Sequence[Any]], scan: Scan, limit: int, decode: D
 
 
 def page_of(rows: list[OutboxRow], others: list[int], top: int, scan: Scan, limit: int) -> Page:
-    """The same from our rows and the ids of others, both in order, and the largest id that the statement told."""
+    """The same from our rows and the ids of others, both in order, and the largest id that the statement returned."""
     met = sorted([*([] if scan.walk else others), *(row.id for row in rows)])
     is_full = len(met) - bisect_right(met, scan.above) >= limit
     if is_full or not scan.walk:
@@ -93,16 +91,13 @@ def page_of(rows: list[OutboxRow], others: list[int], top: int, scan: Scan, limi
     return Page(rows, is_full, top, others, others_to(scan))
 
 
-# An outbox whose rows are read in a replica, while everything that decides is asked of the primary.
-
-
-class ScannedElsewhere:
-    """An `OutboxStore` that scans another database than the one it belongs to.
+class ReplicaReads:
+    """An `OutboxStore` that reads rows from a replica and everything else from the primary.
 
     The replica may lag. That delays rows and reorders none, if the replica shows transactions in the order in which
-    they were committed: a row that is seen without an earlier one of its key was then written while that was still
-    open. What it does not show may be there all the same, so nobody may conclude from it that an id will never come:
-    the last look is at the primary. `holders` are of the primary in any case, since nobody writes to a replica.
+    they were committed: a row that is visible without an earlier one of its key was then written while that was still
+    open. What the replica does not show may exist all the same, so it never proves that an id will not appear: the last
+    read is of the primary. `holders` are those of the primary, because transactions write only there.
     """
 
     def __init__(self, primary: OutboxStore, replica: OutboxStore) -> None:
@@ -110,49 +105,41 @@ class ScannedElsewhere:
         self._replica = replica
 
     def read(self, scan: Scan, limit: int) -> Page:
-        """In the replica."""
         return self._replica.read(scan, limit)
 
     def holders(self) -> frozenset[str] | None:
-        """In the primary."""
         return self._primary.holders()
 
     def purge(self, ids: Sequence[int]) -> int:
-        """In the primary."""
         return self._primary.purge(ids)
 
     def begin_sleep(self) -> bool:
-        """Writers wake whoever sleeps at the primary."""
+        """Publishers notify on the primary."""
         return self._primary.begin_sleep()
 
     def wait(self, seconds: float) -> bool:
-        """The same."""
         return self._primary.wait(seconds)
 
     def end_sleep(self) -> None:
-        """The same."""
         self._primary.end_sleep()
 
     def close(self) -> None:
-        """Both."""
         self._replica.close()
         self._primary.close()
 
 
-# Waiting on a database through which publishers cannot wake us: the relay looks for itself, ever less often.
-
-
-class NoWakeUp:
-    """The three verbs of a `Sleeper` that nobody can wake."""
+class PollingSleeper:
+    """A `Sleeper` for databases without notifications: the relay reads the table itself, less and less often."""
 
     def begin_sleep(self) -> bool:
-        """Nobody can be asked."""
         return False
 
     def wait(self, seconds: float) -> bool:
-        """Waits all of it."""
         time.sleep(seconds)
         return False
 
     def end_sleep(self) -> None:
-        """Nobody was asked."""
+        pass
+
+    def close(self) -> None:
+        pass

@@ -1,4 +1,8 @@
-"""Offset, missing and exceeded events in any database, as the strategy `polling` uses them."""
+"""Offset, missing and exceeded events of the trendyol layout, in any database, for the strategy `polling`.
+
+`SqlPollingStore` is what the relay uses, `PollingExceededStore` what operators use: their rows never leave the table.
+`EventTables` has the statements that both run inside their transactions.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +22,12 @@ from inorder.model.message import to_text
 from inorder.model.names import USUAL_TABLES, SideTables
 from inorder.outbox.layouts import layout
 from inorder.outbox.stores.table import as_needed
-from inorder.relay.stores.exceeded import Action, ExceededRow, Filter, anything_of, exceeded_tables
+from inorder.relay.stores.exceeded import Action, ExceededFilter, ExceededRow, exceeded_tables, filter_parameters
 from inorder.relay.stores.ports import Exceeding, Key, MissingEvent, PollingState, Settlement
 
 HINT = (
-    "`inorder schema sql --layout trendyol` prints the tables, `inorder schema install --layout trendyol` makes them "
-    "and adds what they lack."
+    "`inorder schema sql --layout trendyol` prints the tables, `inorder schema install --layout trendyol` creates them "
+    "and adds missing columns."
 )
 
 
@@ -35,7 +39,7 @@ class SqlPollingStore:
         self._tables = EventTables(database.dialect, table, sides)
 
     def check(self) -> None:
-        """Reads no row of the tables but the one of the offset."""
+        """Reads no rows except the offset."""
         tables = self._tables
         for name, table in (
             ("check_events", tables.events),
@@ -48,20 +52,18 @@ class SqlPollingStore:
         self.offset()
 
     def offset(self) -> int:
-        """What the one row says."""
         return self._only(self._tables.offsets(self._database))
 
     def missing(self, above: int, limit: int) -> list[MissingEvent]:
-        """A page of them."""
         found = self._tables.execute(self._database, "missing", above=above, limit=limit)
         return [MissingEvent(id, count, bool(thrown), written_at(missed)) for id, count, thrown, missed in found.rows]
 
     def parked(self) -> dict[Key, tuple[int, ...]]:
-        """By a join of the exceeded events with the rows."""
+        """Joins the exceeded events with the rows."""
         return self._tables.parked(self._database)
 
     def settle(self, settlement: Settlement) -> None:
-        """One statement where only the offset moves, which is most often the case."""
+        """One statement if only the offset moves, which is the usual case."""
         if not _has_ids(settlement) and settlement.from_offset != settlement.to_offset:
             bounds = {"from": settlement.from_offset, "to": settlement.to_offset}
             if self._tables.execute(self._database, "move", **bounds).count == 0:
@@ -72,7 +74,7 @@ class SqlPollingStore:
                 self._write(transaction, settlement)
 
     def state(self) -> PollingState:
-        """Counts; with a long way to go that takes a while."""
+        """Counts all rows above the offset, which takes a while if there are many."""
         found = self._tables.execute(self._database, "state").rows[0]
         offset, newest, missing, exceeded, oldest, behind = found
         return PollingState(
@@ -80,15 +82,14 @@ class SqlPollingStore:
         )
 
     def keeps_published(self) -> bool:
-        """Whether rows are there that were published: another strategy would publish them again."""
+        """Whether the table has published rows: another strategy would publish them again."""
         return bool(self._tables.execute(self._database, "published").rows)
 
     def close(self) -> None:
-        """Gives the connection back."""
         self._database.close()
 
     def _owns(self, transaction: Transaction, settlement: Settlement) -> bool:
-        """Takes the row of the offset; False where this settlement was written before, `FencedError` where another."""
+        """Locks the offset; False if this settlement was written before, `FencedError` if another was."""
         bounds = {"from": settlement.from_offset, "to": settlement.to_offset}
         if settlement.from_offset != settlement.to_offset:
             if self._tables.execute(transaction, "move", **bounds).count > 0:
@@ -103,7 +104,7 @@ class SqlPollingStore:
             raise FencedError(
                 f"The offset in {self._tables.sides.offset!r} is {found} and not {settlement.from_offset}: another "
                 "instance moved it.",
-                hint="Where nobody did so on purpose, look for a second relay with another relay.group.",
+                hint="Unless that was intended, look for a second relay with another relay.group.",
             )
 
     def _write(self, transaction: Transaction, settlement: Settlement) -> None:
@@ -127,12 +128,10 @@ def _has_ids(settlement: Settlement) -> bool:
     return any(lists)
 
 
-# The tables of the trendyol layout: what is done to them inside a transaction, by the relay and by people alike.
-
 LAYOUT = "trendyol"
 
 _IDS_A_STATEMENT = 10_000
-"""200 kB at most: far below what a server takes in a packet."""
+"""200 kB at most: far below what servers accept in one statement."""
 
 _FRAGMENTS = ("now", "offset_column", "among", "ids", "reasons")
 
@@ -140,26 +139,25 @@ Where = Transaction | Database | Installed
 
 
 class EventTables:
-    """The statements of one set of tables; whoever calls them has the transaction."""
+    """The statements of one set of tables; the caller has the transaction."""
 
     def __init__(self, dialect: Dialect, table: str, sides: SideTables) -> None:
         self.events = table
         self.sides = sides.beside(table)
         self.layout = layout(LAYOUT, dialect)
         self._dialect = dialect
-        self._statements = _rendered(dialect, table, self.sides)
+        self._statements = _render(dialect, table, self.sides)
 
     def execute(self, where: Where, name: str, **parameters: Any) -> Result:
-        """Runs one of `polling.sql`."""
         return where.execute(self._statements[name], parameters)
 
     def offsets(self, where: Where, *, hold: bool = False) -> list[int]:
-        """The offset, of which there should be one; with `hold` nobody moves it until the transaction ends."""
+        """The offset, of which there should be one; with `hold` it is locked until the transaction ends."""
         found = self.execute(where, "hold" if hold else "offset").rows
         return [offset for (offset,) in found if offset is not None]
 
     def miss(self, where: Transaction, events: Sequence[MissingEvent]) -> None:
-        """Records ids as missing, a statement for those that are alike; one that is there stays as it is."""
+        """Records ids as missing, equal ones in one statement; an id that is there already stays as it is."""
         alike: defaultdict[tuple[int, bool], list[int]] = defaultdict(list)
         for event in events:
             alike[event.retry_count, event.exception_thrown].append(event.id)
@@ -167,10 +165,10 @@ class EventTables:
             self.with_ids(where, "miss", ids, retry_count=count, exception_thrown=thrown)
 
     def exceed(self, where: Transaction, given_up: Sequence[tuple[int, str]]) -> None:
-        """Moves ids from missing to exceeded; those that are not missing are left alone."""
+        """Moves ids from missing to exceeded; those that are not missing are ignored."""
         for some in _cut(given_up):
             ids, reasons = [id for id, _ in some], [reason for _, reason in some]
-            listed = self._listed(ids) | {"reasons": reasons, "json": _json(some)}
+            listed = self._bind_list(ids) | {"reasons": reasons, "json": _json(some)}
             self.execute(where, "forget_exceeded", **listed)
             self.execute(where, "exceed", **listed)
             self.execute(where, "leave_missing", **listed)
@@ -178,17 +176,17 @@ class EventTables:
     def with_ids(self, where: Transaction, name: str, ids: Sequence[int], **more: Any) -> None:
         """Runs a statement for a list of ids, ten thousand at a time."""
         for some in _cut(ids):
-            self.execute(where, name, **self._listed(some), **more)
+            self.execute(where, name, **self._bind_list(some), **more)
 
     def parked(self, where: Where) -> dict[Key, tuple[int, ...]]:
-        """The keys of exceeded events that are to be seen, with the ids of these."""
+        """The keys of exceeded events whose rows are visible, with the ids of these."""
         found: defaultdict[Key, tuple[int, ...]] = defaultdict(tuple)
         for topic, key, id in self.execute(where, "parked").rows:
             found[topic, key] += (id,)
         return dict(found)
 
-    def _listed(self, ids: Sequence[int]) -> dict[str, Any]:
-        """A list as the dialect takes it; the driver of MySQL writes a tuple with brackets."""
+    def _bind_list(self, ids: Sequence[int]) -> dict[str, Any]:
+        """A list as the dialect accepts it; the driver of MySQL renders a tuple with parentheses."""
         match self._dialect:
             case "postgres":
                 return {"ids": list(ids)}
@@ -198,7 +196,7 @@ class EventTables:
                 return {"ids": _json(ids)}
 
 
-def _rendered(dialect: Dialect, table: str, sides: SideTables) -> Mapping[str, str]:
+def _render(dialect: Dialect, table: str, sides: SideTables) -> Mapping[str, str]:
     statements, found = statements_of("inorder.relay", dialect, "polling.sql"), layout(LAYOUT, dialect)
     names = {side: quoted_table(dialect, name) for side, name in asdict(sides).items()}
     parts = {name: statements[name] for name in _FRAGMENTS}
@@ -216,15 +214,13 @@ def _json(items: Sequence[Any]) -> str:
     return orjson.dumps(list(items)).decode()
 
 
-# Exceeded events of the trendyol layout: how people look at them and let them go. Their rows never left the table.
-
 _CODED: Final = re.compile(r"(?P<code>[A-Z]+-\d+): ")
 
 _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class PollingExceededStore:
-    """An `ExceededStore` on the tables of the strategy `polling`; what people do is noted where it always is."""
+    """An `ExceededAdmin` on the tables of the strategy `polling`; actions are recorded as for every strategy."""
 
     def __init__(self, database: Database, table: str, sides: SideTables = USUAL_TABLES) -> None:
         self._database = Installed(database, exceeded_tables(database.dialect))
@@ -233,7 +229,7 @@ class PollingExceededStore:
         self._note = statements_of("inorder.relay", database.dialect, "exceeded.sql").render("note_action", **key)
 
     def exceed(self, exceeding: Exceeding) -> None:
-        """Gives a row up, whether it was missing or not; it stays in its table."""
+        """Records a row as exceeded, whether it was missing or not; it stays in its table."""
         with self._database.transaction() as transaction:
             self._tables.offsets(transaction, hold=True)
             self._tables.miss(transaction, [MissingEvent(exceeding.row_id, exceeding.attempts, exception_thrown=True)])
@@ -243,14 +239,13 @@ class PollingExceededStore:
         """The keys of exceeded events; the policy of their topic decides whether they wait."""
         return self._tables.parked(self._database)
 
-    def rows(self, wanted: Filter) -> list[ExceededRow]:
-        """The exceeded events that are meant, oldest first."""
+    def rows(self, wanted: ExceededFilter) -> list[ExceededRow]:
         return self._matching(self._database, wanted)
 
-    def settle(self, wanted: Filter, action: Action, reason: str) -> list[ExceededRow]:
-        """Makes the events that are meant missing again, or forgets them, all in one transaction, and notes why."""
+    def settle(self, wanted: ExceededFilter, action: Action, reason: str) -> list[ExceededRow]:
+        """Makes the selected events missing again, or deletes them, all in one transaction, and records the reason."""
         with self._database.transaction() as transaction:
-            # The relay and other people wait for the same row, so nobody else takes what is found now.
+            # The relay and other operators wait for the same row, so that no one else takes what is found now.
             self._tables.offsets(transaction, hold=True)
             taken = self._matching(transaction, wanted)
             ids = [row.id for row in taken]
@@ -263,17 +258,16 @@ class PollingExceededStore:
             return taken
 
     def close(self) -> None:
-        """Gives the connection back."""
         self._database.close()
 
-    def _matching(self, where: Transaction | Installed, wanted: Filter) -> list[ExceededRow]:
-        asked = anything_of(wanted)
+    def _matching(self, where: Transaction | Installed, wanted: ExceededFilter) -> list[ExceededRow]:
+        parameters = filter_parameters(wanted)
         if wanted.code is not None:
-            asked["code"] = f"{wanted.code}: %"
-        return [self._row(*found) for found in self._tables.execute(where, "list", **asked).rows]
+            parameters["code"] = f"{wanted.code}: %"
+        return [self._row(*found) for found in self._tables.execute(where, "list", **parameters).rows]
 
     def _row(self, id: int, retries: int, gone_at: Any, reason: str | None, created: Any, *columns: Any) -> ExceededRow:
-        # Without a row there is nothing but the id: it was never seen.
+        # An event without a row is only an id: its row was never visible.
         event = None if columns[0] is None else self._tables.layout.decode(columns)
         coded = _CODED.match(reason or "")
         return ExceededRow(

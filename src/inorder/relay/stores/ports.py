@@ -1,4 +1,11 @@
-"""The outbox table as the relay sees it."""
+"""The stores of the relay: what each strategy needs of its tables, whatever the database.
+
+Each strategy has its own protocol: `OutboxStore` for `drain` and for the rows of `polling`, `MarkStore` for
+`mark-purge`, `TopicStore` for `topic-lock`, `PollingStore` for offset, missing and exceeded events of `polling`. Then
+`ExceededStore` for records that used up their attempts, and `Registry` for the set-up that all instances share.
+
+All of them raise failures of the environment as `TransientError`, after which the next call may connect anew.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +20,7 @@ from inorder.model.outbox_row import OutboxRow
 LAST_ID: Final = 2**63 - 1
 
 OTHERS_WINDOW: Final = 40_000
-"""How many ids a walk looks at for rows of other shards."""
+"""How many ids a walk examines for rows of other shards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +30,15 @@ class Scan:
     above: int
     probes: tuple[int, ...] = ()
     walk: bool = False
-    """Whether to walk over rows that were met before: those of other shards must not crowd out ours then."""
+    """Whether to walk over rows that were read before: those of other shards must not crowd out ours then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What one scan found. Rows of other shards are told by their ids, so that those are not taken for missing."""
+    """What one scan found. Rows of other shards are named by their ids, so that they do not count as missing."""
 
     rows: list[OutboxRow]
-    """Ours, in id order; a malformed one has a `flaw`."""
+    """Those of our shard, in id order; a malformed one has a `flaw`."""
     is_full: bool = False
     """Whether the limit was reached, so that more may wait."""
     top: int = 0
@@ -42,27 +49,26 @@ class Page:
 
 
 class Sleeper(Protocol):
-    """Waiting for publishers, and the end of it all."""
+    """Waits for publishers."""
 
     def begin_sleep(self) -> bool:
-        """Asks publishers to wake us from now on; False if that is not possible at the moment."""
+        """Has publishers notify us from now on; False if that is not possible at the moment."""
 
     def wait(self, seconds: float) -> bool:
-        """Returns when a publisher woke us, or after `seconds`; tells whether it was the former."""
+        """Returns True when a publisher notifies, False after `seconds`."""
 
     def end_sleep(self) -> None:
-        """Publishers need not wake us any more."""
+        """Publishers need not notify us any more."""
 
     def close(self) -> None:
-        """Gives every connection back; may be called twice."""
+        """Closes all connections; may be called twice."""
 
 
 class OutboxStore(Sleeper, Protocol):
     """Reads and purges outbox rows.
 
-    The relay calls `read`, `holders` and the three sleep verbs from one thread and `purge` from another, so an adapter
-    keeps a connection for each. Failures of the environment are raised as `TransientError`, after which the next call
-    may connect anew.
+    The relay calls `read`, `holders` and the three sleep methods from one thread and `purge` from another, so a store
+    keeps a connection for each.
     """
 
     def read(self, scan: Scan, limit: int) -> Page:
@@ -74,23 +80,19 @@ class OutboxStore(Sleeper, Protocol):
         """
 
     def holders(self) -> frozenset[str] | None:
-        """Names of the transactions that may hold ids not visible yet, or None where the database cannot tell.
+        """Names of the transactions that may hold ids not visible yet, or None if the database cannot name them.
 
         A transaction must be named from before it takes its first id until after its rows are visible or gone.
         """
 
     def purge(self, ids: Sequence[int]) -> int:
-        """Deletes rows by id and commits; ids that are gone already are no error. Returns how many there were."""
-
-
-# The outbox table as the strategy `mark-purge` sees it: rows carry the id of the leader that claimed them.
+        """Deletes rows by id and commits; missing ids are no error. Returns how many rows there were."""
 
 
 class MarkStore(Sleeper, Protocol):
-    """Claims rows by marking them.
+    """Claims rows by marking them with the id of a leader.
 
-    The relay calls `purge` from one thread and all the others from another. Failures of the environment are raised as
-    `TransientError`, after which the next call may connect anew.
+    The relay calls `purge` from one thread and all other methods from another.
     """
 
     def mark(self, leader_id: UUID, limit: int, *, above: int = 0) -> list[OutboxRow]:
@@ -101,56 +103,50 @@ class MarkStore(Sleeper, Protocol):
         """
 
     def mark_again(self, leader_id: UUID, ids: Sequence[int]) -> list[OutboxRow]:
-        """Claims exactly these rows, whosever mark they carry, atomically; returns those there are, in id order.
+        """Claims exactly these rows, regardless of their mark, atomically; returns those that exist, in id order.
 
         For rows that waited and may have been changed meanwhile: a row that was set aside comes back without a mark.
         """
 
     def holders(self) -> frozenset[str] | None:
-        """As in `OutboxStore`: transactions that may hold ids not visible yet, or None where nobody can tell."""
+        """As in `OutboxStore`."""
 
     def reset(self, leader_id: UUID) -> int:
-        """Takes this leader's mark off every row that still carries it; returns how many there were."""
+        """Removes this leader's mark from every row that still carries it; returns how many there were."""
 
     def purge(self, ids: Sequence[int]) -> int:
-        """Deletes rows that are known to be published, whosever mark they carry, in one statement; returns how many.
-
-        Called from another thread than the rest.
-        """
-
-
-# The messages and lock rows of the deimos layout, as the strategy `topic-lock` sees them.
+        """Deletes rows that are known to be published, regardless of their mark, in one statement; returns how many."""
 
 
 @dataclass(frozen=True, slots=True)
-class TopicState:
+class TopicBacklog:
     """What waits for one topic, and who works on it."""
 
     topic: str
     messages: int = 0
     oldest: datetime | None = None
-    """When the oldest message was written; None while there is none, or where its writer did not tell."""
+    """When the oldest message was written; None if there is none, or if it has no time."""
     last_processed_at: datetime | None = None
-    """When the topic was last sent to the end, or seen to be empty."""
+    """When the topic was last sent completely, or found empty."""
     locked_by: str | None = None
     locked_at: datetime | None = None
     error: bool = False
     """Whether it rests after an error, until its lock is stale."""
     retries: int = 0
-    """Errors since it was last sent to the end."""
+    """Errors since it was last sent completely."""
 
 
 class TopicStore(Protocol):
-    """Reads, stamps and deletes messages under the lock of their topic.
+    """Reads, stamps and deletes messages of the deimos layout under the lock of their topic.
 
-    A worker calls it from its own thread, and `heartbeat` from a second one; each worker has a store of its own. A lock
-    belongs to whoever its row names. The database's clock alone tells when it is stale; then anybody may take it, and
-    `FencedError` tells the old holder. Failures of the environment are raised as `TransientError`, after which the next
-    call may connect anew; whatever was asked for may have happened, and is right to ask for again.
+    A worker calls it from its own thread, and `heartbeat` from a second one; each worker has its own store. A lock
+    belongs to the worker that its row names. Only the database's clock decides when it is stale; then any worker may
+    take it, and the old holder gets `FencedError`. After a `TransientError` the request may have been executed, and may
+    be repeated.
     """
 
     def check(self) -> None:
-        """Raises `ConfigurationError` unless both tables are there with the columns that are needed."""
+        """Raises `ConfigurationError` unless both tables exist with the required columns."""
 
     def topics(self) -> list[str]:
         """Topics that have messages; those of parked keys count."""
@@ -158,7 +154,7 @@ class TopicStore(Protocol):
     def lock(self, topic: str, worker: UUID) -> bool:
         """Takes the lock if it is free and the topic does not rest, if it is stale, or if it is ours; one UPDATE.
 
-        Makes the lock row where there is none.
+        Inserts the lock row if there is none.
         """
 
     def read(self, topic: str, limit: int) -> list[OutboxRow]:
@@ -171,7 +167,7 @@ class TopicStore(Protocol):
         """
 
     def delete(self, topic: str, worker: UUID, session: UUID, ids: Sequence[int], group_size: int) -> int:
-        """Deletes those of the messages that carry the session, a group a transaction; returns how many there were.
+        """Deletes those of the messages that carry the session, one group per transaction; returns how many there were.
 
         Each transaction renews the lock. `FencedError` if it is not ours; what earlier groups deleted stays deleted.
         """
@@ -180,24 +176,19 @@ class TopicStore(Protocol):
         """Renews the lock; False if it is not ours."""
 
     def unlock(self, topic: str, worker: UUID) -> None:
-        """Gives the lock up after the topic was sent to the end, and forgets its errors; nothing if it is not ours."""
+        """Releases the lock after the topic was sent completely, and clears its errors; nothing if it is not ours."""
 
     def fail(self, topic: str, worker: UUID) -> None:
-        """Gives the lock up after an error: the topic rests until it would be stale; nothing if it is not ours."""
+        """Releases the lock after an error: the topic rests until it would be stale; nothing if it is not ours."""
 
     def touch_empty(self, except_topics: Collection[str]) -> None:
-        """Notes of all other topics that nobody has locked that there was nothing to do."""
+        """Records for all other topics that are not locked that they were empty."""
 
-    def pending(self) -> list[TopicState]:
+    def pending(self) -> list[TopicBacklog]:
         """Every topic that has messages or a lock row, by name."""
 
     def close(self) -> None:
-        """Gives the connection back; may be called twice."""
-
-
-# Offset, missing and exceeded events of the trendyol layout, as the strategy `polling` sees them.
-#
-# The rows themselves are read through `OutboxStore`, with its `Scan`, `Page` and `holders`.
+        """Closes the connection; may be called twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,11 +205,11 @@ class MissingEvent:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What one round came to; all of it is written in one transaction, in the order of these fields."""
+    """The result of one round; all of it is written in one transaction, in the order of these fields."""
 
     from_offset: int
     to_offset: int
-    """The offset moves from the one to the other; where they are equal it is only looked at."""
+    """The offset moves from the one to the other; if they are equal it is only checked."""
     missed: Sequence[MissingEvent] = ()
     """New rows of missing; an id that is there already stays as it is."""
     failed: Sequence[int] = ()
@@ -226,21 +217,21 @@ class Settlement:
     waited: Sequence[int] = ()
     """In missing: retry_count + 1."""
     delivered: Sequence[int] = ()
-    """Leave missing, and exceeded too should they be there: delivered, or proven never to be committed."""
+    """Leave missing, and exceeded too if they are there: delivered, or proven never to be committed."""
     exceeded: Sequence[tuple[int, str]] = ()
     """(id, reason): from missing to exceeded. An id that is not in missing, nor in `missed`, is left alone.
 
-    A reason begins with the code of its error where there is one, as in `RECORD-001: too large`: people filter by it.
+    A reason begins with the code of its error if there is one, as in `RECORD-001: too large`: operators filter by it.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class PollingState:
-    """How far the relay is."""
+    """How far the relay has come."""
 
     offset: int
     newest_id: int
-    """The largest id of the table; 0 where it is empty."""
+    """The largest id of the table; 0 if it is empty."""
     missing: int
     exceeded: int
     oldest_missing: datetime | None
@@ -249,44 +240,40 @@ class PollingState:
 
 
 class PollingStore(Protocol):
-    """Everything about offset, missing and exceeded; always on the primary database.
+    """Offset, missing and exceeded events of the trendyol layout; always on the primary database.
 
-    One thread calls it. Failures of the environment are raised as `TransientError`, after which the next call may
-    connect anew.
+    One thread calls it. The rows themselves are read through `OutboxStore`.
     """
 
     def check(self) -> None:
-        """Raises `ConfigurationError` unless all tables are there with their columns, and one row of offset."""
+        """Raises `ConfigurationError` unless all tables exist with their columns, and the offset has one row."""
 
     def offset(self) -> int:
         """Every id up to it is delivered, recorded in missing or in exceeded, or was never committed."""
 
     def missing(self, above: int, limit: int) -> list[MissingEvent]:
-        """The missing events above an id, by id; a table without a primary key may name one twice, this does not."""
+        """The missing events above an id, by id, each once, even if a table without a primary key repeats one."""
 
     def parked(self) -> Mapping[Key, tuple[int, ...]]:
         """Topic and key of every exceeded event whose row is visible and has a key, each with those events' ids, by id.
 
-        Whether such a key really waits is the policy of its topic, which the relay knows. Events that the original tool
-        gave up have no reason and are left out: their keys have long gone on.
+        Whether such a key really waits depends on the policy of its topic, which the relay knows. Events that the
+        original tool gave up have no reason and are left out: their keys have long continued.
         """
 
     def settle(self, settlement: Settlement) -> None:
         """Writes it all, in one transaction that holds the row of the offset from its first statement to its end.
 
         `FencedError` if the offset is neither `from_offset` nor `to_offset`, and nothing is written then. After a lost
-        answer to the commit the caller settles the same again: an offset that has moved tells that it was done. Where
-        the offset does not move, what is done already changes nothing, but that retry counts may be one too high.
+        answer to the commit the caller settles the same again: an offset that has moved proves that it was done. If the
+        offset does not move, repeating it changes nothing, except that retry counts may be one too high.
         """
 
-    def state(self) -> PollingState:
-        """Figures for people."""
+    def state(self) -> PollingState: ...
 
     def close(self) -> None:
-        """Gives the connection back; may be called twice."""
+        """Closes the connection; may be called twice."""
 
-
-# Where records go that used up their attempts, and which keys wait for them.
 
 Key = tuple[str, bytes]
 """A topic and a key: what is kept in order."""
@@ -294,30 +281,27 @@ Key = tuple[str, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Exceeding:
-    """The decision that one outbox row has used up its attempts; the marker carries it before it is carried out."""
+    """The decision that one outbox row has used up its attempts; the marker carries it before it is executed."""
 
     row_id: int
     attempts: int
     code: str
     reason: str
     parks: bool
-    """Whether the row's key waits until somebody retries or discards the row."""
+    """Whether the row's key waits until an operator retries or discards the row."""
 
 
 class ExceededStore(Protocol):
-    """Rows set aside, in the database of the outbox. The relay calls it from the thread of its loop."""
+    """Records that used up their attempts, in the database of the outbox. The thread of the loop calls it."""
 
     def exceed(self, exceeding: Exceeding) -> None:
-        """Moves the row out of the outbox and parks its key, in one transaction; doing it again changes nothing."""
+        """Moves the row out of the outbox and parks its key, in one transaction; repeating it changes nothing."""
 
     def parked(self) -> Mapping[Key, tuple[int, ...]]:
         """The parked keys, each with the ids of its exceeded rows."""
 
     def close(self) -> None:
-        """Gives the connection back; may be called twice."""
-
-
-# How the relay of an outbox table is set up, written down where every instance of it must look.
+        """Closes the connection; may be called twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,11 +327,10 @@ class Registration:
     epoch: int
     """Counts changes, from 1."""
     target: Setup | None = None
-    """What it is being changed into; None while it is steady."""
+    """What it is being changed to; None while it is steady."""
 
     @property
     def setup(self) -> Setup:
-        """What to compare with one's own."""
         return Setup(self.group, self.strategy, self.shards)
 
 
@@ -361,7 +344,7 @@ class Registry(Protocol):
         """What is registered, if anything is."""
 
     def begin_change(self, wanted: Setup) -> Registration:
-        """Notes the target and counts the epoch up; the same again resumes, another one meanwhile is refused."""
+        """Records the target and increments the epoch; the same target resumes, another one meanwhile is refused."""
 
     def finish_change(self) -> Registration:
-        """Makes the target what is registered; nothing changes where no change was begun."""
+        """Makes the target the registered set-up; changes nothing if no change was begun."""

@@ -1,8 +1,8 @@
-"""How the relay of each outbox table is set up, written down where every instance of it must look.
+"""The registered set-up of the relay of each outbox table, in the database that every instance reads.
 
-Two instances that cut one table into different numbers of shards would not fence each other, and would publish rows
-twice or out of order. So the first instance registers what it is set to, and every later one compares; what to do when
-they differ is the caller's. A change has two steps, because rows of the old set-up must be finished first:
+Two instances that divide one table into different numbers of shards would not fence each other, and would publish rows
+twice or out of order. So the first instance registers its set-up, and every later one compares; the caller decides what
+follows if they differ. A change has two steps, because rows of the old set-up must be finished first:
 
     steady ──begin_change(wanted)──▶ changing ──finish_change()──▶ steady
                                       │    ▲
@@ -21,7 +21,7 @@ from inorder.relay.stores.ports import Registration, Setup
 
 
 class SqlRegistry:
-    """The registration of one outbox table, in its database; makes its table at the first call."""
+    """A `Registry` in the database of the outbox; creates its table at the first call."""
 
     def __init__(self, database: Database, outbox: str) -> None:
         self._database = Installed(database, registry_tables(database.dialect))
@@ -29,15 +29,13 @@ class SqlRegistry:
         self._statements = statements_of("inorder.relay", database.dialect, "registry.sql")
 
     def register(self, wanted: Setup) -> Registration:
-        """Registers the set-up if none is; returns what is registered, which may be another one."""
         with self._database.transaction() as transaction:
             self._run(transaction, "register", **asdict(wanted))
-            return self._found(transaction)
+            return self._require(transaction)
 
     def read(self) -> Registration | None:
-        """What is registered, if anything is."""
         with self._database.transaction() as transaction:
-            return self._maybe(transaction)
+            return self._read(transaction)
 
     def read_all(self) -> list[Registration]:
         """The registrations of all outbox tables of the database."""
@@ -45,36 +43,33 @@ class SqlRegistry:
             return [_registration(row) for row in transaction.execute(self._statements["read_all"]).rows]
 
     def begin_change(self, wanted: Setup) -> Registration:
-        """Notes the target and counts the epoch up; the same again resumes, another one meanwhile is refused."""
         with self._database.transaction() as transaction:
             self._run(transaction, "begin_change", **asdict(wanted))
-            found = self._found(transaction)
+            found = self._require(transaction)
             if found.target != wanted:
                 raise ConfigurationError(
-                    f"The relay of {self._outbox!r} is being changed to {found.target}; asked for was {wanted}.",
+                    f"The relay of {self._outbox!r} is being changed to {found.target}; requested was {wanted}.",
                     hint="Finish that change first: run `inorder relay reshard` with the same target again.",
                 )
             return found
 
     def finish_change(self) -> Registration:
-        """Makes the target what is registered; nothing changes where no change was begun."""
         with self._database.transaction() as transaction:
             self._run(transaction, "finish_change")
-            return self._found(transaction)
+            return self._require(transaction)
 
     def identity(self) -> str:
-        """The random name of the outbox table, given to it by whoever asks first."""
+        """The random name of the outbox table, assigned at the first call."""
         with self._database.transaction() as transaction:
             self._run(transaction, "identify", identity=uuid4().hex)
             [(found,)] = self._run(transaction, "identity")
             return str(found)
 
     def close(self) -> None:
-        """Gives the connection back; may be called twice."""
         self._database.close()
 
-    def _found(self, transaction: Transaction) -> Registration:
-        found = self._maybe(transaction)
+    def _require(self, transaction: Transaction) -> Registration:
+        found = self._read(transaction)
         if found is None:
             raise ConfigurationError(
                 f"No relay is registered for the table {self._outbox!r}.",
@@ -82,8 +77,8 @@ class SqlRegistry:
             )
         return found
 
-    def _maybe(self, transaction: Transaction) -> Registration | None:
-        return registered(transaction, self._statements["read"], self._outbox)
+    def _read(self, transaction: Transaction) -> Registration | None:
+        return read_registration(transaction, self._statements["read"], self._outbox)
 
     def _run(self, transaction: Transaction, name: str, **values: Any) -> list[tuple[Any, ...]]:
         return transaction.execute(self._statements[name], {"outbox": self._outbox, **values}).rows
@@ -94,8 +89,8 @@ def registry_tables(dialect: Dialect) -> list[str]:
     return statements_of("inorder.relay", dialect, "registry.sql").starting_with("install")
 
 
-def registered(transaction: Transaction, statement: str, outbox: str) -> Registration | None:
-    """What is registered, if anything is; `statement` is `read` of a dialect, and the table must be there."""
+def read_registration(transaction: Transaction, statement: str, outbox: str) -> Registration | None:
+    """What is registered, if anything is; `statement` is `read` of a dialect, and the table must exist."""
     rows = transaction.execute(statement, {"outbox": outbox}).rows
     return _registration(rows[0]) if rows else None
 

@@ -1,9 +1,9 @@
-"""A lease row in the database; the database's clock alone tells when it runs out."""
+"""Leadership `database`: leases and members as rows; only the database's clock decides when they expire."""
 
 from __future__ import annotations
 
 from inorder.database.database import Database, Dialect, Installed, statements_of
-from inorder.relay.leadership.share import Standing
+from inorder.relay.leadership.share import MemberRank
 
 LEASE_SECONDS = 3.0
 
@@ -18,27 +18,27 @@ class SqlLease:
         self.term = 0
 
     def acquire(self) -> bool:
-        """Wins or extends the lease in one statement; makes the table at the first call."""
+        """Wins or extends the lease in one statement; creates the table at the first call."""
         won = self._database.execute(self._statements["acquire"], self._parameters)
         if "acquired" in self._statements:
-            # Where a write cannot return what it wrote, whose the lease is now is asked afterwards.
+            # Where a write cannot return what it wrote, the holder is read afterwards.
             won = self._database.execute(self._statements["acquired"], self._parameters)
         self.term = won.rows[0][0] if won.rows else 0
         return bool(won.rows)
 
     def holds(self) -> bool:
-        """As the last answer said; `KeptLease` knows for how long that is true."""
+        """By the last answer; `KeptLease` knows for how long that is true."""
         return bool(self.term)
 
     def release(self) -> None:
-        """Frees the lease for whoever waits, and closes the connection."""
+        """Frees the lease and closes the connection."""
         if self.term:
             self._database.execute(self._statements["release"], self._parameters)
             self.term = 0
         self._database.close()
 
     def arbitrates(self) -> bool:
-        """Whoever waits may win it when it runs out."""
+        """A waiting instance may win it when it expires."""
         return True
 
 
@@ -48,7 +48,7 @@ def lease_tables(dialect: Dialect) -> list[str]:
 
 
 def lease_of(database: Database, name: str) -> tuple[str | None, int]:
-    """Who holds a lease that has not run out, and in which term; nobody where there was never one."""
+    """Who holds a lease that has not expired, and in which term; (None, 0) if there is none."""
     statements = statements_of("inorder.relay", database.dialect, "lease.sql")
     if not database.execute(statements["exists"]).rows:
         return None, 0
@@ -56,13 +56,11 @@ def lease_of(database: Database, name: str) -> tuple[str | None, int]:
     return (rows[0][0], rows[0][1]) if rows else (None, 0)
 
 
-# Who takes part, as rows in a database; the database's clock alone tells who is still there.
-
 MEMBER_SECONDS = 3.0
 
 
 class SqlMembership:
-    """A `Membership` that is known for `MEMBER_SECONDS` after each `beat`."""
+    """A `Membership` that lasts for `MEMBER_SECONDS` after each `beat`."""
 
     def __init__(self, database: Database, *, group: str, instance: str, seconds: float = MEMBER_SECONDS) -> None:
         self._database = Installed(database, membership_tables(database.dialect))
@@ -70,15 +68,15 @@ class SqlMembership:
         self._parameters = {"group": group, "instance": instance, "seconds": seconds}
         self._has_joined = False
 
-    def beat(self) -> Standing:
-        """Makes the table at the first call, and forgets who has been gone for long."""
+    def beat(self) -> MemberRank:
+        """Creates the table and deletes long expired members at the first call."""
         with self._database.transaction() as transaction:
             if not self._has_joined:
                 transaction.execute(self._statements["forget"], self._parameters)
             transaction.execute(self._statements["beat"], self._parameters)
             members, rank = transaction.execute(self._statements["standing"], self._parameters).rows[0]
         self._has_joined = True
-        return Standing(int(members), int(rank))
+        return MemberRank(int(members), int(rank))
 
     def leave(self) -> None:
         """Removes the row, if there ever was one, and closes the connection."""

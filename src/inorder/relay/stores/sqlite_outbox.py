@@ -1,8 +1,8 @@
 """An outbox table in an SQLite file, as the relay reads, marks and purges it; for development.
 
-SQLite lets one transaction write at a time, so ids appear in the order in which they are given out: no transaction ever
-holds an id below one that is visible, and `holders` is always empty. A single SELECT is one snapshot. Lists of ids are
-bound as one JSON text, because the number of bound values is limited.
+SQLite allows one writing transaction at a time, so ids appear in the order in which they are assigned: no transaction
+ever holds an id below one that is visible, and `holders` is always empty. A single SELECT is one snapshot. Lists of ids
+are bound as one JSON text, because the number of bound values is limited.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from inorder.model.partitioning import Shard, shard_of
 from inorder.outbox import layouts
 from inorder.relay.stores.outbox_store import (
     WHOLE,
-    NoWakeUp,
+    PollingSleeper,
     bound_ids,
     fragments,
     others_to,
@@ -34,7 +34,7 @@ _STATEMENTS = sql.load("inorder.relay", "sql/sqlite/outbox.sql")
 _MARKS = sql.load("inorder.relay", "sql/sqlite/marks.sql")
 
 
-class SQLiteOutboxStore(NoWakeUp):
+class SQLiteOutboxStore(PollingSleeper):
     """An `OutboxStore` and a `MarkStore` on two connections: one reads and marks, one purges."""
 
     def __init__(self, url: str, table: str, *, layout: str = "native", shard: Shard = WHOLE) -> None:
@@ -45,7 +45,6 @@ class SQLiteOutboxStore(NoWakeUp):
         self._purging = SQLiteReconnecting(url, "inorder relay (purge)")
 
     def read(self, scan: Scan, limit: int) -> Page:
-        """Rows of the scan, by one statement."""
         bound = {"above": scan.above, "limit": limit, "probes": bound_ids(scan.probes), "others_to": others_to(scan)}
         with sqlite_errors():
             found = self._execute(self._reading, self._scan_name(scan), **bound).fetchall()
@@ -53,32 +52,31 @@ class SQLiteOutboxStore(NoWakeUp):
         return page(found, scan, limit, self._layout.decode)
 
     def holders(self) -> frozenset[str]:
-        """Nobody: ids appear in order."""
+        """None: ids appear in order."""
         return frozenset()
 
     def purge(self, ids: Sequence[int]) -> int:
-        """Deletes by id, in one statement that commits by itself."""
+        """One statement that commits by itself."""
         if not ids:
             return 0
         with sqlite_errors():
             return self._execute(self._purging, "purge", ids=bound_ids(ids)).rowcount
 
     def mark(self, leader_id: UUID, limit: int, *, above: int = 0) -> list[OutboxRow]:
-        """Claims rows in one statement that commits by itself."""
+        """One statement that commits by itself."""
         return self._mark("mark", leader_id, limit=limit, above=above)
 
     def mark_again(self, leader_id: UUID, ids: Sequence[int]) -> list[OutboxRow]:
-        """Claims rows by id, in one statement that commits by itself."""
+        """One statement that commits by itself."""
         return self._mark("mark_again", leader_id, ids=bound_ids(ids))
 
     def reset(self, leader_id: UUID) -> int:
-        """Frees every row of a leader; reads the whole table, which is small where SQLite is used."""
+        """Reads the whole table, which is small where SQLite is used."""
         refuse_unmarkable(self._layout)
         with sqlite_errors():
             return self._execute(self._reading, "reset", leader_id=str(leader_id)).rowcount
 
     def close(self) -> None:
-        """Closes both connections."""
         self._reading.close()
         self._purging.close()
 
@@ -102,5 +100,5 @@ class SQLiteOutboxStore(NoWakeUp):
 
 
 def _shard_of(topic: bytes, key: bytes | None, id: int, count: int) -> int:
-    # Text that is not UTF-8 makes a row that is set aside; whose shard does that matters to nobody.
+    # Text that is not UTF-8 makes a row that is set aside; which shard does that does not matter.
     return shard_of(topic.decode(errors="replace"), key, id, count)

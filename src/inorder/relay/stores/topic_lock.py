@@ -15,37 +15,36 @@ from inorder.model.outbox_row import OutboxRow
 from inorder.outbox.layouts import layout, lock_table
 from inorder.outbox.stores.table import as_needed
 from inorder.relay.stores.exceeded import exceeded_tables
-from inorder.relay.stores.ports import TopicState
+from inorder.relay.stores.ports import TopicBacklog
 
 LAYOUT = "deimos"
-HINT = "`inorder schema sql --layout deimos` prints both tables, `inorder schema install --layout deimos` makes them."
+HINT = "`inorder schema sql --layout deimos` prints both tables, `inorder schema install --layout deimos` creates them."
 
 
 class SqlTopicStore:
     """A `TopicStore` on one connection."""
 
     def __init__(self, database: Database, table: str, *, stale_seconds: float = 60.0) -> None:
-        # Which keys are parked stands in a table of ours.
+        # Parked keys are in a table of inorder.
         self._database = Installed(database, exceeded_tables(database.dialect))
         self._in_arrays = database.dialect == "postgres"
         self._decode = layout(LAYOUT, database.dialect).decode
-        self._statements = _rendered(database, table)
+        self._statements = _render(database, table)
         self._always = {"outbox": table, "stale_seconds": stale_seconds}
         self._table = table
         self._has_row: set[str] = set()
 
     def check(self) -> None:
-        """Reads a row of each table."""
         for name, table in (("check_messages", self._table), ("check_locks", lock_table(self._table))):
             with as_needed(table, LAYOUT, HINT):
                 self._execute(self._database, name)
 
     def topics(self) -> list[str]:
-        """By steps in the index (topic, id)."""
+        """By skipping through the index (topic, id)."""
         return [topic for (topic,) in self._execute(self._database, "topics").rows]
 
     def lock(self, topic: str, worker: UUID) -> bool:
-        """The row is made at the first call for a topic, which is not often."""
+        """Inserts the lock row at the first call for a topic."""
         if topic not in self._has_row:
             self._execute(self._database, "create", topic=topic)
             self._has_row.add(topic)
@@ -61,27 +60,24 @@ class SqlTopicStore:
         return self._under_lock("stamp", topic, worker, session, ids)
 
     def delete(self, topic: str, worker: UUID, session: UUID, ids: Sequence[int], group_size: int) -> int:
-        """Lock and messages in one transaction a group."""
+        """Lock and messages in one transaction for each group."""
         groups = [ids[start : start + group_size] for start in range(0, len(ids), group_size)]
         return sum(self._under_lock("delete", topic, worker, session, group) for group in groups)
 
     def heartbeat(self, topic: str, worker: UUID) -> bool:
-        """Finds the row only while it names us."""
+        """Updates the row only while it names us."""
         return self._execute(self._database, "renew", topic=topic, worker=str(worker)).count == 1
 
     def unlock(self, topic: str, worker: UUID) -> None:
-        """Frees it for whoever comes."""
         self._execute(self._database, "unlock", topic=topic, worker=str(worker))
 
     def fail(self, topic: str, worker: UUID) -> None:
-        """Frees it for whoever comes once it is stale."""
         self._execute(self._database, "fail", topic=topic, worker=str(worker))
 
     def touch_empty(self, except_topics: Collection[str]) -> None:
-        """One statement for all."""
         self._execute(self._database, "touch_empty", topics=self._list(list(except_topics)))
 
-    def pending(self) -> list[TopicState]:
+    def pending(self) -> list[TopicBacklog]:
         """Counts every topic; on a long table that takes a while."""
         waiting = {topic: (count, oldest) for topic, count, oldest in self._execute(self._database, "waiting").rows}
         locks = {topic: rest for topic, *rest in self._execute(self._database, "locks").rows}
@@ -91,11 +87,10 @@ class SqlTopicStore:
         ]
 
     def close(self) -> None:
-        """Gives the connection back."""
         self._database.close()
 
     def _under_lock(self, name: str, topic: str, worker: UUID, session: UUID, ids: Sequence[int]) -> int:
-        """Runs a statement on messages and renews the lock with it; raises, with nothing done, if it is not ours."""
+        """Runs a statement on messages and renews the lock; raises, with nothing changed, if the lock is not ours."""
         lock = {"topic": topic, "worker": str(worker)}
         batch = {**lock, "session": str(session), "ids": self._list(ids)}
         if f"{name}_held" in self._statements:
@@ -118,7 +113,7 @@ class SqlTopicStore:
 _NO_LOCK = (None, None, None, False, 0)
 
 
-def _rendered(database: Database, table: str) -> Mapping[str, str]:
+def _render(database: Database, table: str) -> Mapping[str, str]:
     dialect = database.dialect
     statements = statements_of("inorder.relay", dialect, "topics.sql")
     identifiers = {
@@ -134,6 +129,6 @@ def _rendered(database: Database, table: str) -> Mapping[str, str]:
 
 def _state(
     topic: str, messages: int, oldest: Any, processed: Any, by: str | None, at: Any, error: Any, retries: int
-) -> TopicState:
+) -> TopicBacklog:
     moments = written_at(oldest), written_at(processed)
-    return TopicState(topic, messages, *moments, by, written_at(at), bool(error), retries)
+    return TopicBacklog(topic, messages, *moments, by, written_at(at), bool(error), retries)

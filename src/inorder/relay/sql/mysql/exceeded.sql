@@ -1,5 +1,5 @@
 -- name: install_exceeded
--- Outbox rows that used up their attempts: what would have been sent, for people to read, and the whole row as it was.
+-- Outbox rows that used up their attempts: what would have been sent, for reading, and the whole row as it was.
 -- Texts compare byte by byte, times are UTC.
 CREATE TABLE IF NOT EXISTS inorder_exceeded (
     outbox      VARCHAR(128) NOT NULL,
@@ -21,7 +21,7 @@ CREATE TABLE IF NOT EXISTS inorder_exceeded (
 ) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- name: install_exceeded_action
--- What people did with exceeded rows, and why.
+-- What operators did with exceeded rows, and why.
 CREATE TABLE IF NOT EXISTS inorder_exceeded_action (
     outbox   VARCHAR(128) NOT NULL,
     id       BIGINT NOT NULL,

@@ -8,7 +8,7 @@ CREATE TABLE IF NOT EXISTS inorder_lease (
 ) ENGINE = InnoDB;
 
 -- name: acquire
--- Wins a lease that is free, run out or ours. Assignments are made from left to right and see the ones before: the term
+-- Wins a lease that is free, expired or ours. Assignments are made from left to right and see the ones before: the term
 -- looks at the old owner, the time of expiry at the new one.
 INSERT INTO inorder_lease (name, owner, expires_at)
 VALUES (%(name)s, %(owner)s, UTC_TIMESTAMP(6) + INTERVAL ROUND(%(seconds)s * 1000000) MICROSECOND)
@@ -26,5 +26,5 @@ SELECT term FROM inorder_lease WHERE name = %(name)s AND owner = %(owner)s;
 SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'inorder_lease';
 
 -- name: status
--- Who holds a lease, nobody if it has run out, and the last term.
+-- Who holds a lease, NULL if it has expired, and the last term.
 SELECT IF(expires_at > UTC_TIMESTAMP(6), owner, NULL), term FROM inorder_lease WHERE name = %(name)s;

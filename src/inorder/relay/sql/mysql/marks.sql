@@ -1,4 +1,4 @@
--- What the strategy `mark-purge` asks of an outbox table.
+-- Statements of the strategy `mark-purge`.
 
 -- name: find_unmarked
 -- The oldest rows without our mark. It locks nothing: a locking read would wait for every open transaction's rows.
@@ -11,8 +11,8 @@ ORDER BY {id} LIMIT %(limit)s;
 SELECT {id} FROM {table} FORCE INDEX ({index}) WHERE {leader_id} = %(leader_id)s;
 
 -- name: mark
--- Claims rows by id, whosever they are. Ids are given in order, so two leaders that mark the same rows wait for one another
--- instead of deadlocking, and whoever comes second has them all.
+-- Claims rows by id, regardless of their mark. Ids are given in order, so two leaders that mark the same rows wait for one another
+-- instead of deadlocking, and the second one gets them all.
 UPDATE JSON_TABLE(%(ids)s, '$[*]' COLUMNS (listed BIGINT PATH '$')) AS list
 STRAIGHT_JOIN {table} AS outbox FORCE INDEX ({index}) ON outbox.{id} = listed
 SET outbox.{leader_id} = %(leader_id)s;

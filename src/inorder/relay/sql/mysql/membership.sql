@@ -8,7 +8,7 @@ CREATE TABLE IF NOT EXISTS inorder_member (
 );
 
 -- name: beat
--- Keeps an instance known for a while.
+-- Counts an instance as alive for a while.
 INSERT INTO inorder_member (group_name, instance, expires_at)
 VALUES (%(group)s, %(instance)s, UTC_TIMESTAMP(6) + INTERVAL %(seconds)s * 1000000 MICROSECOND)
 ON DUPLICATE KEY UPDATE expires_at = VALUES(expires_at);

@@ -60,7 +60,7 @@ FROM (
 LEFT JOIN {table} FORCE INDEX ({index}) ON {id} = met_id AND kind = 'ours';
 
 -- name: mine
--- Whether a row is of our shard, as `model/shard.py` says. CONCAT with bytes in it gives bytes.
+-- Whether a row is of our shard, as `model/partitioning.py` computes it. CONCAT with bytes in it gives bytes.
 (MOD(CONV(LEFT(MD5(CONCAT(
   CONVERT({topic} USING utf8mb4), 0x00, COALESCE({key}, CAST({id} AS CHAR))
 )), 7), 16, 10), {shards}) = {shard});

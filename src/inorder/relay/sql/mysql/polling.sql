@@ -6,7 +6,7 @@
 UTC_TIMESTAMP(6);
 
 -- name: offset_column
--- The word means something in SQL.
+-- A reserved word.
 `offset`;
 
 -- name: among

@@ -13,7 +13,7 @@ CREATE TABLE IF NOT EXISTS inorder_relay (
 ) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- name: install_identity
--- A random name for each outbox table, so that a marker of another one is known as such.
+-- A random name for each outbox table, so that a marker of another one is recognized.
 CREATE TABLE IF NOT EXISTS inorder_outbox (
     outbox   VARCHAR(128) NOT NULL PRIMARY KEY,
     identity VARCHAR(64) NOT NULL

@@ -6,7 +6,7 @@
 UTC_TIMESTAMP(6);
 
 -- name: stale
--- A lock that was renewed before this is free for all.
+-- A lock that was renewed before this may be taken by any worker.
 (UTC_TIMESTAMP(6) - INTERVAL ROUND(%(stale_seconds)s * 1000000) MICROSECOND);
 
 -- name: topics
@@ -31,6 +31,6 @@ STRAIGHT_JOIN {table} AS message FORCE INDEX (PRIMARY) ON message.id = listed
 WHERE message.topic = %(topic)s AND message.session_id = %(session)s;
 
 -- name: touch_empty
--- Nobody works on these and nothing waits.
+-- Topics without a lock and without messages.
 UPDATE {locks} SET last_processed_at = {now}
 WHERE locked_by IS NULL AND NOT JSON_CONTAINS(%(topics)s, JSON_QUOTE(topic));

@@ -1,5 +1,5 @@
 -- name: install_exceeded
--- Outbox rows that used up their attempts: what would have been sent, for people to read, and the whole row as it was.
+-- Outbox rows that used up their attempts: what would have been sent, for reading, and the whole row as it was.
 CREATE TABLE IF NOT EXISTS inorder_exceeded (
     outbox      text NOT NULL,
     id          bigint NOT NULL,
@@ -36,7 +36,7 @@ END
 $$;
 
 -- name: install_exceeded_action
--- What people did with exceeded rows, and why.
+-- What operators did with exceeded rows, and why.
 CREATE TABLE IF NOT EXISTS inorder_exceeded_action (
     outbox   text NOT NULL,
     id       bigint NOT NULL,

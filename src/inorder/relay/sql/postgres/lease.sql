@@ -8,7 +8,7 @@ CREATE TABLE IF NOT EXISTS inorder_lease (
 );
 
 -- name: acquire
--- Wins a lease that is free, run out or ours; returns nothing otherwise.
+-- Wins a lease that is free, expired or ours; returns nothing otherwise.
 INSERT INTO inorder_lease AS lease (name, owner, expires_at)
 VALUES (%(name)s, %(owner)s, clock_timestamp() + make_interval(secs => %(seconds)s))
 ON CONFLICT (name) DO UPDATE SET
@@ -23,5 +23,5 @@ RETURNING term;
 SELECT 1 WHERE to_regclass('inorder_lease') IS NOT NULL;
 
 -- name: status
--- Who holds a lease, nobody if it has run out, and the last term.
+-- Who holds a lease, NULL if it has expired, and the last term.
 SELECT CASE WHEN expires_at > clock_timestamp() THEN owner END, term FROM inorder_lease WHERE name = %(name)s;

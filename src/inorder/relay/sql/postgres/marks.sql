@@ -1,8 +1,8 @@
--- What the strategy `mark-purge` asks of an outbox table.
+-- Statements of the strategy `mark-purge`.
 
 -- name: mark
 -- Claims the oldest rows that are not ours yet. FOR UPDATE locks them in id order before the first is changed: two leaders that
--- mark the same rows wait for one another instead of deadlocking, and whoever comes second has them all.
+-- mark the same rows wait for one another instead of deadlocking, and the second one gets them all.
 UPDATE {table} SET {leader_id} = %(leader_id)s
 WHERE {id} IN (
   SELECT {id} FROM {table}
@@ -13,7 +13,7 @@ WHERE {id} IN (
 RETURNING {columns};
 
 -- name: mark_again
--- Claims rows by id, whosever they are.
+-- Claims rows by id, regardless of their mark.
 UPDATE {table} SET {leader_id} = %(leader_id)s WHERE {id} = ANY(%(ids)s) RETURNING {columns};
 
 -- name: reset

@@ -8,7 +8,7 @@ CREATE TABLE IF NOT EXISTS inorder_member (
 );
 
 -- name: beat
--- Keeps an instance known for a while.
+-- Counts an instance as alive for a while.
 INSERT INTO inorder_member (group_name, instance, expires_at)
 VALUES (%(group)s, %(instance)s, clock_timestamp() + make_interval(secs => %(seconds)s))
 ON CONFLICT (group_name, instance) DO UPDATE SET expires_at = excluded.expires_at;

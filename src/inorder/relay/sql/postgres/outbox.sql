@@ -1,4 +1,4 @@
--- What the relay asks of an outbox table, whatever its layout. {id}, {columns} and their like are fragments of the layout
+-- Statements of the relay on an outbox table of any layout. {id}, {columns} and their like are fragments of the layout
 -- (outbox/layouts), {mine} is whether a row belongs to our shard.
 
 -- name: plan_by_index
@@ -9,7 +9,7 @@ SELECT set_config(name, 'off', false)
 FROM unnest(ARRAY['enable_seqscan', 'enable_bitmapscan', 'enable_sort', 'jit']) AS setting (name);
 
 -- name: mine
--- The shard of a row, as model/shard.py computes it: seven hexadecimal digits of a hash, which are 28 bits.
+-- The shard of a row, as model/partitioning.py computes it: seven hexadecimal digits of a hash, which are 28 bits.
 mod(CAST(CAST('x' || substr(md5(
   convert_to({topic}, 'UTF8') || decode('00', 'hex') || COALESCE({key}, convert_to(CAST({id} AS text), 'UTF8'))
 ), 1, 7) AS bit(28)) AS integer), {shards}) = {shard};

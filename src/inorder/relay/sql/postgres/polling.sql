@@ -3,7 +3,7 @@
 (clock_timestamp() AT TIME ZONE 'UTC');
 
 -- name: offset_column
--- The word means something in SQL.
+-- A reserved word.
 "offset";
 
 -- name: among

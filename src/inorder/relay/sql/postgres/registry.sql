@@ -13,7 +13,7 @@ CREATE TABLE IF NOT EXISTS inorder_relay (
 );
 
 -- name: install_identity
--- A random name for each outbox table, so that a marker of another one is known as such.
+-- A random name for each outbox table, so that a marker of another one is recognized.
 CREATE TABLE IF NOT EXISTS inorder_outbox (
     outbox   text NOT NULL PRIMARY KEY,
     identity text NOT NULL

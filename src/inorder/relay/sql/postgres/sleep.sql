@@ -20,5 +20,5 @@ SELECT EXISTS (
 SELECT pg_advisory_unlock(%(lock)s);
 
 -- name: hand_over
--- The same, and whoever else sleeps looks again and asks publishers in our place.
+-- The same, and other sleepers read the table again and take the lock in our place.
 SELECT pg_advisory_unlock(%(lock)s), pg_notify(%(channel)s, '');

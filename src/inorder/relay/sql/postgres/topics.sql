@@ -3,7 +3,7 @@
 (clock_timestamp() AT TIME ZONE 'UTC');
 
 -- name: stale
--- A lock that was renewed before this is free for all.
+-- A lock that was renewed before this may be taken by any worker.
 (clock_timestamp() AT TIME ZONE 'UTC' - make_interval(secs => %(stale_seconds)s));
 
 -- name: topics
@@ -21,7 +21,7 @@ SELECT topic FROM found WHERE topic IS NOT NULL;
 INSERT INTO {locks} (topic) VALUES (%(topic)s) ON CONFLICT (topic) DO NOTHING;
 
 -- name: read
--- The oldest messages, less those of parked keys; which keys are parked is asked once a statement.
+-- The oldest messages, less those of parked keys; parked keys are read once a statement.
 --
 -- BETWEEN, and the topic in ORDER BY, leave the index (topic, id) as the only one in order. With `=` the planner may walk the
 -- primary key instead, past all that waits for another topic that rests.
@@ -57,5 +57,5 @@ WITH held AS (
 SELECT (SELECT count(*) FROM held), (SELECT count(*) FROM deleted);
 
 -- name: touch_empty
--- Nobody works on these and nothing waits.
+-- Topics without a lock and without messages.
 UPDATE {locks} SET last_processed_at = {now} WHERE locked_by IS NULL AND topic <> ALL(CAST(%(topics)s AS text[]));

@@ -1,5 +1,5 @@
 -- name: install_exceeded
--- Outbox rows that used up their attempts: what would have been sent, for people to read, and the whole row as it was.
+-- Outbox rows that used up their attempts: what would have been sent, for reading, and the whole row as it was.
 -- Times are text in UTC.
 CREATE TABLE IF NOT EXISTS inorder_exceeded (
     outbox      TEXT NOT NULL,
@@ -21,7 +21,7 @@ CREATE TABLE IF NOT EXISTS inorder_exceeded (
 );
 
 -- name: install_exceeded_action
--- What people did with exceeded rows, and why.
+-- What operators did with exceeded rows, and why.
 CREATE TABLE IF NOT EXISTS inorder_exceeded_action (
     outbox   TEXT NOT NULL,
     id       INTEGER NOT NULL,
@@ -34,7 +34,7 @@ CREATE TABLE IF NOT EXISTS inorder_exceeded_action (
 );
 
 -- name: find
--- When the row was written, and the row as its layout reads it. Nobody else writes while we have a transaction.
+-- When the row was written, and the row as its layout reads it. No one else writes while we have a transaction.
 SELECT {written_at}, {columns} FROM {table} WHERE {id} = %(id)s;
 
 -- name: note_action

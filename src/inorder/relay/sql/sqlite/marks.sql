@@ -1,4 +1,4 @@
--- What the strategy `mark-purge` asks of an outbox table.
+-- Statements of the strategy `mark-purge`.
 
 -- name: mark
 -- Marks the oldest rows without our mark.
@@ -10,7 +10,7 @@ WHERE {id} IN (
 RETURNING {columns};
 
 -- name: mark_again
--- Claims rows by id, whosever they are.
+-- Claims rows by id, regardless of their mark.
 UPDATE {table} SET {leader_id} = %(leader_id)s WHERE {id} IN (SELECT value FROM json_each(%(ids)s)) RETURNING {columns};
 
 -- name: reset

@@ -3,7 +3,7 @@
 SELECT name, type, 0 FROM pragma_table_info(%(name)s, COALESCE(%(schema)s, 'main')) ORDER BY cid;
 
 -- name: read
--- One row; nobody else writes while we have a transaction.
+-- One row; no one else writes while we have a transaction.
 SELECT {columns} FROM {table} WHERE {id} = %(id)s;
 
 -- name: read_binary

@@ -5,7 +5,7 @@
 strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now');
 
 -- name: offset_column
--- The word means something in SQL.
+-- A reserved word.
 "offset";
 
 -- name: among
@@ -22,5 +22,5 @@ IN (SELECT value FROM json_each(%(ids)s));
  FROM json_each(%(json)s) LIMIT -1) AS listed;
 
 -- name: hold
--- Nobody else writes while we have a transaction.
+-- No one else writes while we have a transaction.
 SELECT {offset_column} FROM {offset};

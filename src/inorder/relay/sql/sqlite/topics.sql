@@ -5,7 +5,7 @@
 strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now');
 
 -- name: stale
--- A lock that was renewed before this is free for all.
+-- A lock that was renewed before this may be taken by any worker.
 strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', '-' || %(stale_seconds)s || ' seconds');
 
 -- name: topics
@@ -33,6 +33,6 @@ DELETE FROM {table}
 WHERE id IN (SELECT value FROM json_each(%(ids)s)) AND topic = %(topic)s AND session_id = %(session)s;
 
 -- name: touch_empty
--- Nobody works on these and nothing waits.
+-- Topics without a lock and without messages.
 UPDATE {locks} SET last_processed_at = {now}
 WHERE locked_by IS NULL AND topic NOT IN (SELECT value FROM json_each(%(topics)s));

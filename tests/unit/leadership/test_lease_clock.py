@@ -45,7 +45,7 @@ _requests = st.lists(st.tuples(st.floats(0, 10), st.floats(0, 10), st.booleans()
 
 @given(_requests, st.floats(0, 100))
 def test_our_end_comes_before_that_of_the_server(requests: list[tuple[float, float, bool]], start: float) -> None:
-    """The answer is always yes here: the server is asked while nobody else has the lease, or it is still ours."""
+    """Every request is granted here: no other instance has the lease, or it is still ours."""
     ours, now, ends_at_server = LeaseClock(TIMES), start, float("-inf")
     for pause, on_the_way, arrives in requests:
         now += pause

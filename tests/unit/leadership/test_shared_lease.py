@@ -116,9 +116,9 @@ class AnyHistory(RuleBasedStateMachine):
         for one, shard in asking:
             self.world.now += 1 / len(asking)
             one.ask(shard)
-            self.nobody_works_on_the_shard_of_another(shard)
+            self.no_loop_works_on_the_shard_of_another(shard)
 
-    def nobody_works_on_the_shard_of_another(self, shard: int) -> None:
+    def no_loop_works_on_the_shard_of_another(self, shard: int) -> None:
         assert sum(shard in one.works for one in self.alive) <= 1
 
     @precondition(lambda self: self.alive)

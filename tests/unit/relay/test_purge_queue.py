@@ -10,7 +10,7 @@ import pytest
 
 from inorder.model.errors import ConfigurationError, TransientError, UnreachableError
 from inorder.relay import purge_queue as module
-from inorder.relay.purge_queue import ENOUGH_ROWS, MOST_ROWS, Settlement
+from inorder.relay.purge_queue import ENOUGH_ROWS, MOST_ROWS, PurgeQueue
 from tests.conftest import Eventually
 
 
@@ -31,55 +31,55 @@ class Table:
 
 
 @contextmanager
-def settling(table: Table) -> Iterator[Settlement]:
-    settlement = Settlement(table.purge, retry_seconds=0.001)
-    settlement.start()
+def settling(table: Table) -> Iterator[PurgeQueue]:
+    queue = PurgeQueue(table.purge, retry_seconds=0.001)
+    queue.start()
     try:
-        yield settlement
+        yield queue
     finally:
         table.open.set()
-        settlement.stop()
+        queue.stop()
 
 
 def test_small_batches_are_purged_together_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LINGER_SECONDS", 30.0)
     table = Table()
-    with settling(table) as settlement:
+    with settling(table) as queue:
         for id in range(10):
-            settlement.published([id])
-        assert settlement.unpurged() == ((0, 0), *((id, id) for id in range(1, 10)))
+            queue.add([id])
+        assert queue.unpurged() == ((0, 0), *((id, id) for id in range(1, 10)))
     assert table.purges == [list(range(10))], "stopping purges what is left, at once"
 
 
 def test_enough_rows_do_not_wait_for_more(monkeypatch: pytest.MonkeyPatch, eventually: Eventually) -> None:
     monkeypatch.setattr(module, "LINGER_SECONDS", 30.0)
     table = Table()
-    with settling(table) as settlement:
-        settlement.published(range(ENOUGH_ROWS))
+    with settling(table) as queue:
+        queue.add(range(ENOUGH_ROWS))
         eventually(lambda: table.purges)
-        eventually(lambda: settlement.unpurged() == ())
+        eventually(lambda: queue.unpurged() == ())
 
 
 def test_an_owner_that_waits_for_room_hurries_the_purge(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LINGER_SECONDS", 30.0)
     table = Table()
-    with settling(table) as settlement:
+    with settling(table) as queue:
         for id in range(4):
-            settlement.published([id])
-        settlement.wait_below(4, 1000)
+            queue.add([id])
+        queue.wait_below(4, 1000)
         assert table.purges == [[0, 1, 2, 3]]
-        settlement.published(range(10, 20))
-        settlement.wait_below(4, 10)
+        queue.add(range(10, 20))
+        queue.wait_below(4, 10)
         assert len(table.purges) == 2
 
 
 def test_a_purge_has_a_bound_that_only_a_single_batch_exceeds(eventually: Eventually) -> None:
     table = Table()
     table.open.clear()
-    with settling(table) as settlement:
-        settlement.published(range(MOST_ROWS + 5))
-        settlement.published(range(MOST_ROWS))
-        settlement.published([1])
+    with settling(table) as queue:
+        queue.add(range(MOST_ROWS + 5))
+        queue.add(range(MOST_ROWS))
+        queue.add([1])
         table.open.set()
         eventually(lambda: len(table.purges) == 3)
     assert [len(ids) for ids in table.purges] == [MOST_ROWS + 5, MOST_ROWS, 1]
@@ -89,39 +89,39 @@ def test_what_could_not_be_purged_stays_until_it_is(eventually: Eventually) -> N
     table = Table()
     table.troubles = [TransientError("away"), TransientError("away")]
     table.open.clear()
-    with settling(table) as settlement:
-        settlement.read([1, 2])
-        settlement.published([1, 2])
-        assert settlement.unpurged() == ((1, 2),)
+    with settling(table) as queue:
+        queue.take([1, 2])
+        queue.add([1, 2])
+        assert queue.unpurged() == ((1, 2),)
         table.open.set()
-        eventually(lambda: settlement.unpurged() == ())
-        assert settlement.in_hand() == frozenset()
+        eventually(lambda: queue.unpurged() == ())
+        assert queue.in_hand() == frozenset()
     assert table.purges == [[1, 2]]
 
 
 def test_a_purge_that_only_a_person_can_mend_ends_the_term(eventually: Eventually) -> None:
     table = Table()
     table.troubles = [ConfigurationError("no right to DELETE")]
-    with settling(table) as settlement:
-        settlement.published([1])
+    with settling(table) as queue:
+        queue.add([1])
         eventually(lambda: not table.troubles)
         with pytest.raises(ConfigurationError, match="no right"):
-            settlement.wait_below(1, 1)
-        assert settlement.unpurged() == ((1, 1),)
+            queue.wait_below(1, 1)
+        assert queue.unpurged() == ((1, 1),)
 
 
 def test_an_owner_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.01)
     table = Table()
     table.open.clear()
-    with settling(table) as settlement:
-        settlement.published([1, 2, 3])
+    with settling(table) as queue:
+        queue.add([1, 2, 3])
         with pytest.raises(UnreachableError, match="3 published rows"):
-            settlement.wait_below(1, 1000)
+            queue.wait_below(1, 1000)
 
 
 def test_ids_that_left_another_way_are_no_longer_in_hand() -> None:
-    with settling(Table()) as settlement:
-        settlement.read([1, 2, 3])
-        settlement.forget([2])
-        assert settlement.in_hand() == {1, 3}
+    with settling(Table()) as queue:
+        queue.take([1, 2, 3])
+        queue.forget([2])
+        assert queue.in_hand() == {1, 3}

@@ -137,7 +137,7 @@ def test_an_extension_that_hangs_ends_leadership_before_the_lease_ends(
     assert not lease.acquire()
     asked = len(server.asked)
     assert not any(lease.acquire() for _ in range(100))
-    assert len(server.asked) == asked, "nobody races while a request hangs"
+    assert len(server.asked) == asked, "no instance competes while a request hangs"
     hung.over.set()
     server.answer = yes
     eventually(lease.acquire)
@@ -200,7 +200,7 @@ def test_releasing_does_not_wait_for_a_server_that_hangs(server: Server, hung: H
     server.answer = hung
     asked = len(server.asked)
     eventually(lambda: len(server.asked) > asked)
-    with pytest.raises(TransientError, match="runs out by itself"):
+    with pytest.raises(TransientError, match="expires by itself"):
         lease.release()
     assert server.released == 0
 
