@@ -100,7 +100,7 @@ class CursorTransaction:
         return Result(rows, len(rows))
 
 
-class Installed:
+class InstallingDatabase:
     """A database that creates a store's tables before its first transaction."""
 
     def __init__(self, database: Database, statements: Iterable[str]) -> None:
@@ -179,7 +179,7 @@ class ReconnectingTo(ABC, Generic[C]):
     def _is_open(self, connection: C) -> bool: ...
 
 
-class OneConnection(ABC, Generic[C]):
+class SingleConnectionDatabase(ABC, Generic[C]):
     """A `Database` on one connection; what differs between drivers is in the subclasses."""
 
     dialect: Dialect

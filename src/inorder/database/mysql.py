@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 from sqlalchemy.dialects.mysql.pymysql import dialect
 
 from inorder.database.credentials import read_credentials, retry_login
-from inorder.database.database import Cursor, OneConnection, ReconnectingTo
+from inorder.database.database import Cursor, ReconnectingTo, SingleConnectionDatabase
 from inorder.model.errors import (
     ConfigurationError,
     InorderError,
@@ -97,7 +97,7 @@ _LOCK = f"SELECT GET_LOCK('inorder install', {LOCK_TIMEOUT_SECONDS})"
 _UNLOCK = "DO RELEASE_LOCK('inorder install')"
 
 
-class MySQLDatabase(OneConnection[Connection]):
+class MySQLDatabase(SingleConnectionDatabase[Connection]):
     """MySQL or MariaDB as a `Database`; outside `transaction` every statement commits by itself."""
 
     dialect = "mysql"
@@ -186,7 +186,7 @@ _MEANINGS: Final[dict[int, str]] = {
 }
 
 
-def classified(error: pymysql.MySQLError) -> InorderError:
+def classify(error: pymysql.MySQLError) -> InorderError:
     """The inorder error for a driver's error; without a number the connection is closed."""
     number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = str(error.args[-1]).strip().rstrip(".") if error.args else ""
@@ -204,4 +204,4 @@ def mysql_errors() -> Iterator[None]:
     try:
         yield
     except pymysql.MySQLError as error:
-        raise classified(error) from error
+        raise classify(error) from error

@@ -18,7 +18,7 @@ import psycopg
 from psycopg import Connection, errors, pq
 
 from inorder.database.credentials import read_credentials, retry_login
-from inorder.database.database import Cursor, OneConnection, ReconnectingTo
+from inorder.database.database import Cursor, ReconnectingTo, SingleConnectionDatabase
 from inorder.model.errors import (
     ConfigurationError,
     InorderError,
@@ -66,7 +66,7 @@ class PostgresReconnecting(ReconnectingTo[psycopg.Connection[Any]]):
         return not connection.closed
 
 
-class PostgresDatabase(OneConnection[psycopg.Connection[Any]]):
+class PostgresDatabase(SingleConnectionDatabase[psycopg.Connection[Any]]):
     """PostgreSQL as a `Database`; a transaction is a block on the connection."""
 
     dialect = "postgres"
@@ -109,7 +109,7 @@ def commit(connection: PsycopgConnection, what: str) -> None:
         abandon(connection)
         if lost:
             raise UnknownOutcomeError(f"The connection was lost while {what} was committed.") from error
-        raise classified(error) from error
+        raise classify(error) from error
 
 
 def abandon(connection: PsycopgConnection) -> None:
@@ -169,7 +169,7 @@ _HINTS: Final[dict[type[InorderError], str]] = {
 }
 
 
-def classified(error: psycopg.Error) -> InorderError:
+def classify(error: psycopg.Error) -> InorderError:
     """The inorder error for a driver's error; without a SQLSTATE the server was not reached or the connection broke.
 
     libpq reports the server's own text for a failed connection, such as `Connection refused`, `password authentication
@@ -196,7 +196,7 @@ def postgres_errors() -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
-        raise classified(error) from error
+        raise classify(error) from error
 
 
 # One statement for many rows, each in its own savepoint, without waiting for responses in between.

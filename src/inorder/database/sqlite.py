@@ -14,7 +14,7 @@ from typing import Final
 
 from sqlalchemy.engine import make_url
 
-from inorder.database.database import Cursor, OneConnection, ReconnectingTo, UndecodableText
+from inorder.database.database import Cursor, ReconnectingTo, SingleConnectionDatabase, UndecodableText
 from inorder.database.sql import named
 from inorder.model.errors import ConfigurationError, InorderError, RejectedError, TransientError
 
@@ -84,7 +84,7 @@ class SQLiteReconnecting(ReconnectingTo[sqlite3.Connection]):
         return True
 
 
-class SQLiteDatabase(OneConnection[sqlite3.Connection]):
+class SQLiteDatabase(SingleConnectionDatabase[sqlite3.Connection]):
     """An SQLite file as a `Database`; a transaction holds the write lock from its start."""
 
     dialect = "sqlite"
@@ -148,7 +148,7 @@ _MEANINGS: Final[dict[int, str]] = {
 }
 
 
-def classified(error: sqlite3.Error) -> InorderError:
+def classify(error: sqlite3.Error) -> InorderError:
     """The inorder error for a driver's error; the low byte of an extended result code is the primary one."""
     code = getattr(error, "sqlite_errorcode", None)
     family = ConfigurationError if code is None else FAMILIES.get(code & 0xFF, ConfigurationError)
@@ -164,4 +164,4 @@ def sqlite_errors() -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise classified(error) from error
+        raise classify(error) from error

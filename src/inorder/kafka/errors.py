@@ -21,7 +21,7 @@ from inorder.model.errors import (
     UnknownOutcomeError,
     UnreachableError,
 )
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 
 FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
 

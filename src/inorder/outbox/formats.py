@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from inorder.engines.formats import FormatOptions, KnownOptions
 from inorder.model.errors import ConfigurationError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.outbox.stores.table import IdRange, WaitingRows
 
 SCHEMA: Final = (

@@ -37,7 +37,7 @@ from typing import NamedTuple
 
 from inorder.kafka.shard_log import Delivered, Incomplete, UnfencedLog
 from inorder.model.errors import RejectedError, TopicUnavailableError, TransientError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.outbox.append import record_size
 from inorder.outbox.request import PendingMessage
 

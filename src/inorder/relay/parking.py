@@ -38,7 +38,7 @@ from enum import Enum
 from typing import Protocol
 
 from inorder.model.errors import RejectedError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.relay.events import SendCounts
 from inorder.relay.options import Policy, StrategyOptions
 from inorder.relay.stores.ports import Exceeding, Key

@@ -20,8 +20,7 @@ from inorder.database.mysql import connect as mysql_connect
 from inorder.database.postgres import connect
 from inorder.database.sql import Family, named
 from inorder.database.sqlite import connect as sqlite_connect
-from inorder.model.message import Message
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import Message, OutboxRow
 from inorder.model.partitioning import Shard
 from inorder.outbox import Outbox
 from inorder.outbox.append import WRITABLE_LAYOUTS

@@ -202,7 +202,7 @@ def test_without_java_kafka_is_one_sentence(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_an_unknown_part_is_refused_naming_the_known_ones() -> None:
-    with pytest.raises(ConfigurationError, match="no embedded 'kafak'") as caught:
+    with pytest.raises(ConfigurationError, match="no embedded server 'kafak'") as caught:
         Stack(("kafak",))
     assert "postgres, kafka, mariadb, redis, cassandra" in caught.value.hint
 

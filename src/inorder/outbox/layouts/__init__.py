@@ -26,8 +26,8 @@ from typing import Any
 
 from inorder.database.sql import Family, Statements, family, load, quoted_table
 from inorder.model.errors import ConfigurationError
+from inorder.model.message import OutboxRow
 from inorder.model.names import USUAL_TABLES, SideTables
-from inorder.model.outbox_row import OutboxRow
 from inorder.outbox.layouts.rows import debezium_row as decode_debezium
 from inorder.outbox.layouts.rows import deimos_row as decode_deimos
 from inorder.outbox.layouts.rows import goharvest_row as decode_goharvest

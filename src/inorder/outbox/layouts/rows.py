@@ -14,8 +14,7 @@ from uuid import UUID
 import orjson
 
 from inorder.model.errors import PermanentError
-from inorder.model.message import RecordHeaders, from_text
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow, RecordHeaders, from_text
 
 
 def text_of(value: Any, column: str, flaws: list[str]) -> str | None:

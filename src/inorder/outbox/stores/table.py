@@ -12,7 +12,7 @@ from inorder.database import sql
 from inorder.database.database import Database, open_database, written_at
 from inorder.database.sql import quoted_table
 from inorder.model.errors import ConfigurationError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.outbox import layouts
 from inorder.outbox.outbox import table_errors
 

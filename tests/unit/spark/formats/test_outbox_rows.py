@@ -11,7 +11,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import inorder
 from inorder.model.errors import ConfigurationError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.outbox.formats import OutboxReader, columns, cut
 from inorder.outbox.layouts import LAYOUTS, install_statements
 from inorder.outbox.stores.table import IdRange, SqlWaitingRows

@@ -10,8 +10,7 @@ import pytest
 
 from inorder.kafka.shard_log import Abandoned, Delivered, Delivery, Incomplete
 from inorder.model.errors import InorderError, PublishError, RejectedError, TopicUnavailableError, TransientError
-from inorder.model.message import Limits, Message, encode
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import Limits, Message, OutboxRow, encode
 from inorder.outbox import request as request_module
 from inorder.outbox import send_queue as send_queue_module
 from inorder.outbox.request import Awaited, PublishRequest, Queued
@@ -97,7 +96,7 @@ def lane(log: MemoryLog) -> Iterator[SendQueue]:
 
 @dataclass
 class Told:
-    """What the callback of posted errands heard."""
+    """What the callback of queued messages received."""
 
     heard: list[tuple[str, str]] = field(default_factory=list)
 
@@ -124,7 +123,7 @@ def failure_of(call: PublishRequest, seconds: float = 10) -> PublishError:
     return caught.value
 
 
-def test_errands_are_sent_in_the_order_in_which_they_were_put(lane: SendQueue, log: MemoryLog) -> None:
+def test_messages_are_sent_in_the_order_in_which_they_were_put(lane: SendQueue, log: MemoryLog) -> None:
     for number in range(100):
         assert lane.put(posted(number)) == 1
     assert lane.flush(10) == 0
