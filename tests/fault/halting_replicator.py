@@ -30,8 +30,8 @@ from inorder.engines.partition_reader import KafkaSource
 from inorder.engines.slice_work import SliceWorker
 from inorder.engines.survey import survey
 from inorder.journal.jobs import journal_topics
-from inorder.journal.replication.replica import JournalChange, JournalReplica, ReplicaSlice
-from inorder.journal.replication.replicating import ReplicateWork
+from inorder.journal.replication.job import ReplicateWork
+from inorder.journal.replication.store_port import JournalChange, JournalReplica, ReplicaSlice
 from inorder.journal.stores.opening import JournalReplicas
 from inorder.model.errors import TransientError
 from inorder.settings import Settings

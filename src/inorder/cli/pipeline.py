@@ -24,7 +24,7 @@ from inorder.model.errors import GuaranteeError, InorderError
 
 if TYPE_CHECKING:
     from inorder.engines.job_status import JobService
-    from inorder.journal.replication.expiring import Expired
+    from inorder.journal.expire import Expired
     from inorder.kafka.admin import Place
     from inorder.settings import Settings
 
@@ -284,7 +284,7 @@ def line_of(totals: dict[str, int], rate: float, behind: str) -> str:
 # The job `audit` on a terminal: a line for each finding as it comes, then totals; a difference is exit code 5.
 
 if TYPE_CHECKING:
-    from inorder.journal.audit.findings import Finding
+    from inorder.journal.audit.findings import AuditFinding
     from inorder.settings import Settings
 
 
@@ -292,7 +292,7 @@ def run_and_show(settings: Settings, topic: str | None, id: str | None, as_json:
     """Runs the job; raises `GuaranteeError` where topics and store differ."""
     from inorder.journal.audit.job import run_audit
 
-    def tell(finding: Finding) -> None:
+    def tell(finding: AuditFinding) -> None:
         if as_json:
             show_json(finding.as_dict())
         else:
@@ -309,7 +309,7 @@ def run_and_show(settings: Settings, topic: str | None, id: str | None, as_json:
         )
 
 
-def audit_line(finding: Finding) -> str:
+def audit_line(finding: AuditFinding) -> str:
     """A finding in a line: what, where, what the topic has and what the store has."""
     where = finding.topic if finding.id is None else f"{finding.topic}:{finding.id}"
     parts = [f"{finding.kind}: {where}"]

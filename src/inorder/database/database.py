@@ -1,8 +1,8 @@
 """`Database`: short transactions on one connection, in any dialect.
 
 Every store uses it, except the hot path of the outbox, which talks to its driver directly. `open_database` picks the
-implementation by URL; `OneConnection` is what the three of them share, and `postgres.py`, `mysql.py` and `sqlite.py`
-hold what differs: how to connect, begin a transaction, run DDL under a lock, and classify errors.
+implementation by URL; `SingleConnectionDatabase` is what the three of them share, and `postgres.py`, `mysql.py` and
+`sqlite.py` hold what differs: how to connect, begin a transaction, run DDL under a lock, and classify errors.
 """
 
 from __future__ import annotations

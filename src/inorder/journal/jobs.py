@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from inorder.engines.progress import NULL_LISTENER, CompositeListener, Listener, RunTotals
 from inorder.engines.running import RunEngine, run_work, until_changed
-from inorder.journal.measuring import instruments
-from inorder.journal.replication.expiring import Expired, expire
-from inorder.journal.replication.replicating import ReplicateWork
+from inorder.journal.expire import Expired, expire
+from inorder.journal.measuring import journal_meter
+from inorder.journal.replication.job import ReplicateWork
 from inorder.journal.service import Journals, journal_store
 from inorder.journal.stores.kafka_notices import announcers
 from inorder.journal.stores.opening import JournalReplicas
@@ -170,7 +170,7 @@ def _pass(
     totals: dict[str, int],
     metrics: CollectorRegistry | None,
 ) -> None:
-    rate, meter, began = settings.journal.expire_per_second, instruments(metrics).meter, perf_counter()
+    rate, meter, began = settings.journal.expire_per_second, journal_meter(metrics), perf_counter()
     with Journals(settings, metrics=metrics) as journals, closing(journal_store(settings)) as index:
         topics = journal_topics(settings)
         for each in expire(journals, index, topics, today, stop, per_second=rate, dry_run=dry_run):

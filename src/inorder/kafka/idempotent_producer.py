@@ -138,8 +138,9 @@ class IdempotentShardLog:
         largest = int(str(properties.get("message.max.bytes", LARGEST_RECORD)))
         self._topics = KnownTopics(self._properties, answer_seconds=PATIENCE_SECONDS)
         self._limits = TopicLimits(self._properties)
-        self._sender = RowSender(partitioners or {}, self._topics, together_bytes=largest // 2)
-        self._contact = FirstContact(partitioners or {}, clock=clock)
+        self.partitioners = dict(partitioners or {})
+        self._sender = RowSender(self.partitioners, self._topics, together_bytes=largest // 2)
+        self._contact = FirstContact(self.partitioners, clock=clock)
         self._is_owner = False
         self._producer: Producer | None = None
         self._under_way: _UnderWay | None = None

@@ -13,7 +13,7 @@ from inorder.database import sql
 from inorder.database.database import Database, moment, open_database, written_at
 from inorder.database.sql import quoted_table
 from inorder.journal.action import Mark
-from inorder.journal.codec.records import action_of
+from inorder.journal.codec import action_of
 from inorder.journal.jobs import journal_topics
 from inorder.journal.service import journal_store
 from inorder.journal.stores.kafka_log import KafkaJournalLog

@@ -114,7 +114,7 @@ class SendQueues:
 
     def _log(self, properties: Mapping[str, Any]) -> UnfencedLog:
         log = IdempotentShardLog(properties, partitioners=self._partitioners, grace_seconds=GRACE_SECONDS)
-        return log if self._routes is None else RoutedUnfencedLog(log, self._routes, self._partitioners)
+        return log if self._routes is None else RoutedUnfencedLog(log, self._routes)
 
 
 class WaitingBackend:

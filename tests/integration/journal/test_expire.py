@@ -6,8 +6,8 @@ import threading
 from datetime import UTC, datetime, timedelta
 
 import inorder
+from inorder.journal.expire import Expired
 from inorder.journal.jobs import run_expire
-from inorder.journal.replication.expiring import Expired
 from inorder.journal.stores.postgres import PostgresJournal
 from inorder.kafka.admin import ensure_topic
 from inorder.model.journal import Event, Key

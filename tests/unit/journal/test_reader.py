@@ -6,7 +6,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from inorder.journal.codec.records import ACTION_HEADER
+from inorder.journal.codec import ACTION_HEADER
 from inorder.journal.stores.ports import JournalHead, Window
 from inorder.model.deadline import Deadline
 from inorder.model.errors import DamagedRecordError, DeadlineError, JournalChangedError, RecordsLostError

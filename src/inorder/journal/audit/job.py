@@ -8,9 +8,9 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from inorder.journal.audit.auditing import Judged, Totals, settled
 from inorder.journal.audit.compare import Span
-from inorder.journal.audit.findings import Finding, Kind
+from inorder.journal.audit.findings import AuditFinding, FindingKind
+from inorder.journal.audit.passes import AuditTotals, JudgedJournal, settle
 from inorder.journal.jobs import journal_topics
 from inorder.journal.stores.opening import StoredRows
 from inorder.kafka.admin import Cluster, Extent, Place
@@ -26,7 +26,7 @@ def run_audit(
     settings: Settings,
     *,
     stop: threading.Event,
-    tell: Callable[[Finding], None],
+    tell: Callable[[AuditFinding], None],
     topic: str | None = None,
     id: str | None = None,
 ) -> dict[str, Any]:
@@ -53,20 +53,20 @@ def audit_on(
     topics: tuple[str, ...],
     *,
     stop: threading.Event,
-    tell: Callable[[Finding], None],
+    tell: Callable[[AuditFinding], None],
     id: str | None = None,
 ) -> dict[str, Any]:
     """The same on a session that is there."""
-    from inorder.journal.audit.on_spark import cancelled_by
+    from inorder.journal.audit.on_spark import cancel_on
 
-    totals = Totals()
+    totals = AuditTotals()
     looks = _Looks(spark, settings, topics, id)
     try:
-        with cancelled_by(spark, stop):
+        with cancel_on(spark, stop):
             for finding in looks.partitions():
                 totals.count(finding)
                 tell(finding)
-            for finding in settled(looks.take, totals):
+            for finding in settle(looks.take, totals):
                 tell(finding)
     except TransientError:
         if not stop.is_set():
@@ -86,19 +86,21 @@ class _Looks:
     id: str | None
     _replicated: dict[Place, int] = field(default_factory=dict)
 
-    def partitions(self) -> Iterator[Finding]:
+    def partitions(self) -> Iterator[AuditFinding]:
         """Partitions whose offset in the store does not fit the topic."""
         extents = self._extents()
         for (topic, partition), offset in self._offsets(extents).items():
             extent = extents[topic, partition]
             if offset >= extent.end:
                 ends = f"ends before {extent.end}"
-                yield Finding(Kind.wrong_offset, topic, None, partition, offset, None, ends, "all is replicated to it")
+                yield AuditFinding(
+                    FindingKind.wrong_offset, topic, None, partition, offset, None, ends, "all is replicated to it"
+                )
             elif 0 <= offset < extent.first - 1:
                 begins = f"begins at {extent.first}"
-                yield Finding(Kind.lost_records, topic, None, partition, offset + 1, None, begins, "is due")
+                yield AuditFinding(FindingKind.lost_records, topic, None, partition, offset + 1, None, begins, "is due")
 
-    def take(self, suspects: Set[Key] | None) -> Iterator[Judged | Totals]:
+    def take(self, suspects: Set[Key] | None) -> Iterator[JudgedJournal | AuditTotals]:
         """One look at some journals, or at all."""
         from inorder.engines.session import java_properties
         from inorder.journal.audit.on_spark import AuditTask, SparkAudit
@@ -107,10 +109,10 @@ class _Looks:
         task = AuditTask(self._rows, spans, self.settings.journal.segment_size)
         audit = SparkAudit(self.spark, task, java_properties(self.settings.kafka.properties))
         trimmed: Set[Place] | None = None
-        for each in audit.look(suspects, self.id):
+        for each in audit.run_pass(suspects, self.id):
             if trimmed is None:  # everything was read before the first result came
                 trimmed = self._trimmed(spans)
-            yield _unsettled(each) if isinstance(each, Judged) and _touches(each, trimmed) else each
+            yield _unsettled(each) if isinstance(each, JudgedJournal) and _touches(each, trimmed) else each
 
     @property
     def _rows(self) -> StoredRows:
@@ -145,9 +147,9 @@ class _Looks:
         return {place for place, span in spans.items() if place not in now or now[place].first > span.first}
 
 
-def _touches(each: Judged, places: Set[Place]) -> bool:
+def _touches(each: JudgedJournal, places: Set[Place]) -> bool:
     return any((each.key.topic, finding.partition) in places for finding in each.verdict.findings)
 
 
-def _unsettled(each: Judged) -> Judged:
+def _unsettled(each: JudgedJournal) -> JudgedJournal:
     return each._replace(verdict=replace(each.verdict, is_settled=False))

@@ -115,9 +115,7 @@ def shard_log(
     """
     match settings.relay.delivery:
         case "exactly-once":
-            partitioners = partitioners_of(settings)
-            log = fenced_log(settings, setup, shard, partitioners)
-            return RoutedShardLog(log, database_routes(settings), partitioners)
+            return RoutedShardLog(fenced_log(settings, setup, shard), database_routes(settings))
         case "at-least-once":
             return unfenced_log(settings, settings.kafka.properties, holds)
 
@@ -136,12 +134,14 @@ def _read_identity(settings: Settings) -> str:
         return registry.identity()
 
 
-def fenced_log(
-    settings: Settings, setup: Setup, shard: int, partitioners: Mapping[str, Partitioner] | None = None
-) -> KafkaShardLog:
+def fenced_log(settings: Settings, setup: Setup, shard: int) -> KafkaShardLog:
     """The log of a shard as the broker knows it, whatever the delivery."""
     return KafkaShardLog(
-        settings.kafka.properties, group=setup.group, shard=shard, shards=setup.shards, partitioners=partitioners
+        settings.kafka.properties,
+        group=setup.group,
+        shard=shard,
+        shards=setup.shards,
+        partitioners=partitioners_of(settings),
     )
 
 
@@ -149,9 +149,8 @@ def unfenced_log(
     settings: Settings, properties: Mapping[str, Property], holds: Callable[[], bool] = lambda: True
 ) -> ShardLog:
     """A log without a fence that follows the generations of its topics."""
-    partitioners = partitioners_of(settings)
-    log = IdempotentShardLog(properties, partitioners=partitioners, holds=holds)
-    return RoutedUnfencedLog(log, database_routes(settings), partitioners)
+    log = IdempotentShardLog(properties, partitioners=partitioners_of(settings), holds=holds)
+    return RoutedUnfencedLog(log, database_routes(settings))
 
 
 def database_routes(settings: Settings) -> Routes:
