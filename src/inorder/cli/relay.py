@@ -28,12 +28,12 @@ def run(config: ConfigFile = None) -> None:
     Changes of the file are gone on with, unless `relay.reload_on_change` is false. `health.listen` says where health
     and metrics are told.
     """
-    from inorder.gc_tuning import look_for_cycles_less_often
+    from inorder import gc_tuning
     from inorder.relay.reloading import RelayService
     from inorder.settings.sources import FILE_DEFAULT
 
     settings = load(config)
-    look_for_cycles_less_often()
+    gc_tuning.relax()
     service = RelayService(settings, config or Path(FILE_DEFAULT), lambda: load(config))
 
     def left() -> str:

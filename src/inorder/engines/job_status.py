@@ -63,8 +63,8 @@ from inorder.engines.measures import BOUNDS, COUNT_BOUNDS, Histogram, absorb, re
 from inorder.engines.progress import FIGURES
 from inorder.engines.slice_work import Measures, SliceOutcome
 from inorder.kafka.admin import Place
-from inorder.observe.endpoint import Endpoint, Watch
-from inorder.observe.metrics import Served
+from inorder.observe.endpoint import Endpoint, PeriodicReader
+from inorder.observe.metrics import MetricsRegistry
 from inorder.settings import Settings
 
 Lag = Mapping[Place, int]
@@ -124,7 +124,7 @@ class JobService:
         self.listener = JobFigures(job)
         self._job = job
         self._is_running = False
-        self._lag = Watch("lag", lag)
+        self._lag = PeriodicReader("lag", lag)
         metrics, address = JobMetrics(self.reading), settings.health.address
         self.registry = metrics.registry if address else None
         """For figures of the job's own, if anybody may ask for them."""
@@ -208,7 +208,7 @@ class PipelineReading:
     measures: Mapping[str, Measures] = field(default_factory=dict)
 
 
-class JobMetrics(Served):
+class JobMetrics(MetricsRegistry):
     """The metrics of a job; `read` is called at each scrape and must not wait for anybody."""
 
     def __init__(self, read: Callable[[], PipelineReading]) -> None:

@@ -75,7 +75,7 @@ from inorder.kafka.sender import DeliveryTracker, FirstContact, RowSender
 from inorder.kafka.shard_log import Abandoned, Delivered, Delivery, Incomplete
 from inorder.kafka.topic_facts import KnownTopics, TopicLimits
 from inorder.model.errors import RejectedError, TransientError, UnknownOutcomeError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Partitioner
 
 PATIENCE_SECONDS = 1.0

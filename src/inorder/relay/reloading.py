@@ -33,13 +33,13 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from inorder.kafka.admin import Cluster, check_properties
-from inorder.model.errors import ConfigurationError, InorderError, NotAdmittedError, UnreachableError
+from inorder.model.errors import AuthenticationError, ConfigurationError, InorderError, UnreachableError
 from inorder.observe.endpoint import Endpoint
-from inorder.observe.metrics import Metrics, RelayReading
+from inorder.observe.metrics import RelayMetrics, RelayReading
 from inorder.relay.service import Relay
 from inorder.relay.status import MeasuredRelay, OutboxWatch, relay_reading, trouble_of
 from inorder.settings import Settings
-from inorder.settings.changes import Changes, adopted, changes, conflicts
+from inorder.settings.root import Changes, compare, find_conflicts, keep_fixed
 
 log = logging.getLogger("inorder.relay")
 
@@ -189,9 +189,9 @@ class RelayService:
         if signature_of(self._file) is None:
             raise ConfigurationError(f"{self._file} is gone.", hint="Put it back; the old settings stay until then.")
         new = self._load()
-        found = changes(self._settings, new)
-        new = adopted(self._settings, new)
-        if against := conflicts(new):
+        found = compare(self._settings, new)
+        new = keep_fixed(self._settings, new)
+        if against := find_conflicts(new):
             raise ConfigurationError("\n".join(against), hint="Start the relay again to use all of the file.")
         if found.for_a_restart:
             log.warning("relay.restart_needed", extra={"keys": list(found.for_a_restart)})
@@ -232,14 +232,14 @@ class RelayService:
         address = self._settings.health.address
         if address is None:
             return None
-        return Endpoint(address, lambda: trouble_of(self.reading()), Metrics(self.reading).text)
+        return Endpoint(address, lambda: trouble_of(self.reading()), RelayMetrics(self.reading).text)
 
 
 def check_admission(settings: Settings) -> None:
-    """Raises `NotAdmittedError` if the broker does not let us in; one that is away is waited for later."""
+    """Raises `AuthenticationError` if the broker refuses the login; one that is away is waited for later."""
     try:
         _knock(settings)
-    except NotAdmittedError:
+    except AuthenticationError:
         raise
     except UnreachableError as error:
         log.warning("relay.waiting: %s", error, extra={"code": error.code})

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from inorder.database.database import dialect_of, open_database
 from inorder.kafka.shard_log import Delivered, Delivery, ShardLog
 from inorder.model.errors import ConfigurationError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Shard
 from inorder.outbox.layouts import layout
 from inorder.relay.breaker import BreakerOptions

@@ -12,7 +12,7 @@ from urllib.request import urlopen
 from prometheus_client.parser import text_string_to_metric_families
 
 from inorder.database.database import open_database
-from inorder.observe.endpoint import READ_SECONDS, Watch
+from inorder.observe.endpoint import READ_SECONDS, PeriodicReader
 from inorder.observe.metrics import OutboxReading, RelayReading, TopicReading
 from inorder.outbox.stores.table import backlog
 from inorder.relay.loop import RelayProgress
@@ -125,7 +125,7 @@ def trouble_of(reading: RelayReading) -> str:
     return reading.last_error
 
 
-class OutboxWatch(Watch[OutboxReading]):
+class OutboxWatch(PeriodicReader[OutboxReading]):
     """Asks the database what waits."""
 
     def __init__(self, settings: Settings, *, seconds: float = READ_SECONDS) -> None:

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from inorder.kafka.shard_log import Abandoned, Delivery, Incomplete, ShardLog, UnfencedLog
 from inorder.model.errors import TopicSwitchingError, TopicUnavailableError, TransientError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Partitioner
 from inorder.topics.generations import TopicState
 

@@ -11,7 +11,7 @@ import pytest
 from psycopg import Connection
 from sqlalchemy.engine import make_url
 
-from inorder.database.postgres import classified
+from inorder.database.postgres import classify
 from inorder.engines.slice_work import Pointer, SliceOutcome
 from inorder.model.errors import (
     ConfigurationError,
@@ -331,7 +331,7 @@ def test_a_lock_that_is_held_too_long_is_transient(
     ],
 )
 def test_errors_are_classified_by_sqlstate(state: str, family: type[InorderError]) -> None:
-    assert type(classified(psycopg.errors.lookup(state)("boom"))) is family
+    assert type(classify(psycopg.errors.lookup(state)("boom"))) is family
 
 
 def test_a_factory_shows_no_password_and_is_equal_by_value() -> None:

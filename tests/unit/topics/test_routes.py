@@ -15,7 +15,7 @@ from inorder.model.errors import (
     TransientError,
     UnreachableError,
 )
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Partitioner
 from inorder.topics.failover import GRACE_SECONDS
 from inorder.topics.generations import Generation, Phase, Target, TopicState

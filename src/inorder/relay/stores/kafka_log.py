@@ -55,7 +55,7 @@ from inorder.model.errors import (
     UnknownOutcomeError,
     UnreachableError,
 )
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Partitioner
 
 LETTERS = "ab"
