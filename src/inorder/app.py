@@ -25,10 +25,10 @@ from inorder.engines.job_status import JobService, Lag
 from inorder.engines.partition_reader import KafkaSource
 from inorder.engines.progress import NULL_LISTENER, Listener
 from inorder.engines.running import SparkEngine
-from inorder.journal.audit.findings import Finding
+from inorder.journal.audit.findings import AuditFinding
 from inorder.journal.audit.job import Audit
+from inorder.journal.expire import Expired
 from inorder.journal.jobs import ExpireJob, replicate_work, run_replicate
-from inorder.journal.replication.expiring import Expired
 from inorder.journal.service import JournalAdmin, Journals, journal_store, journal_topics
 from inorder.journal.stores.kafka_notices import announcers
 from inorder.journal.stores.opening import JournalReplicas, JournalStore, StoredRows
@@ -276,7 +276,9 @@ class App:
         )
         return job.run(once=once, stop=stop)
 
-    def audit(self, on_finding: Callable[[Finding], None], *, topic: str | None = None, id: str | None = None) -> Audit:
+    def audit(
+        self, on_finding: Callable[[AuditFinding], None], *, topic: str | None = None, id: str | None = None
+    ) -> Audit:
         """The job `audit`, of all journals, those of a topic, or one of them."""
         if id is not None and topic is None:
             raise ConfigurationError("An id names a journal only within a topic.", hint="Add --topic.")
@@ -294,7 +296,7 @@ class App:
         self,
         *,
         stop: threading.Event,
-        on_finding: Callable[[Finding], None],
+        on_finding: Callable[[AuditFinding], None],
         topic: str | None = None,
         id: str | None = None,
     ) -> dict[str, Any]:

@@ -11,15 +11,21 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from inorder.journal.audit.findings import Look, StoredRow
-from inorder.journal.replication.replica import Dated, JournalChange, Quarantined, ReplicaSlice, is_parked
+from inorder.journal.audit.findings import StoredRow, StoredState
+from inorder.journal.replication.store_port import (
+    JournalChange,
+    OffsetStatement,
+    Quarantined,
+    ReplicaSlice,
+    parked_error,
+)
 from inorder.journal.replication.transition import DeleteEvents, DeleteHead, InsertEvents, InsertHead, UpdateHead
 from inorder.journal.segments import journal_segment
 from inorder.journal.stores.ports import JournalHead
 from inorder.journal.stores.rows import event_columns
 from inorder.model.errors import FencedError, TransientError
 from inorder.model.journal import EventRecord, Key, PartitionOffset, SeqNr
-from inorder.testing.memory_journal import MemorySnapshots, updated_head
+from inorder.testing.memory_journal import MemorySnapshots, update_head
 
 
 class KilledError(TransientError):
@@ -96,7 +102,7 @@ class MemoryReplica:
         """The head; a parked journal is refused."""
         waiting = self.quarantined(key.topic, key.id)
         if waiting:
-            raise is_parked(key, waiting[0].partition, waiting[0].offset)
+            raise parked_error(key, waiting[0].partition, waiting[0].offset)
         return self.head(key)
 
     def head(self, key: Key) -> JournalHead | None:
@@ -195,7 +201,7 @@ class _Slice:
         self._store._offsets[self._place] = max(offset, -1 if self._offset is None else self._offset)
 
 
-def _carry_out(rows: _Rows, dated: Dated) -> None:
+def _carry_out(rows: _Rows, dated: OffsetStatement) -> None:
     time, statement = dated
     match statement:
         case InsertEvents():
@@ -205,7 +211,7 @@ def _carry_out(rows: _Rows, dated: Dated) -> None:
             rows.head.write(time, statement.head)
         case UpdateHead():
             if rows.head.value is not None and time >= rows.head.time:
-                rows.head.time, rows.head.value = time, updated_head(rows.head.value, statement)
+                rows.head.time, rows.head.value = time, update_head(rows.head.value, statement)
         case DeleteEvents():
             rows.deleted.append((time, statement))
         case DeleteHead():
@@ -239,16 +245,16 @@ class MemoryJournalRows:
         self.changes: dict[Key, Change] = {}
         self._store = store
 
-    def looks(self, keys: Sequence[Key]) -> Mapping[Key, Look]:
+    def states(self, keys: Sequence[Key]) -> Mapping[Key, StoredState]:
         """Heads and quarantine."""
         found = {key: self.look(key) for key in keys}
-        return {key: look for key, look in found.items() if look != Look()}
+        return {key: look for key, look in found.items() if look != StoredState()}
 
-    def look(self, key: Key) -> Look:
+    def look(self, key: Key) -> StoredState:
         """Head and quarantine of one journal."""
         waiting = self._store.quarantined(key.topic, key.id)
         head = self.heads[key] if key in self.heads else self._store.head(key)
-        return Look(head, frozenset(PartitionOffset(each.partition, each.offset) for each in waiting))
+        return StoredState(head, frozenset(PartitionOffset(each.partition, each.offset) for each in waiting))
 
     def rows(self, key: Key, head: JournalHead | None) -> Iterator[StoredRow]:  # noqa: ARG002 - the port's signature
         """All rows."""

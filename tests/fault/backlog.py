@@ -16,7 +16,7 @@ from typing import Any
 from confluent_kafka import KafkaError, Message, Producer
 
 from inorder.journal.action import Action, Delete, Mark, Purge
-from inorder.journal.codec.records import Sender, action_record, append_record
+from inorder.journal.codec import RecordSender, action_record, append_record
 from inorder.kafka.admin import ensure_topic
 from inorder.model.journal import Event, Key, PayloadMetadata, RecordMetadata
 from inorder.model.message import Limits, Record
@@ -26,7 +26,7 @@ PARTITIONS = 4
 HOT = tuple(f"hot-{number}" for number in range(PARTITIONS))
 DAY = timedelta(days=1)
 ACTIONS_A_JOURNAL = 20
-SENDER = Sender("writer", "1")
+SENDER = RecordSender("writer", "1")
 PAYLOAD = "x" * 60
 
 

@@ -11,7 +11,7 @@ from contextlib import closing
 from inorder.engines.in_process import SLICE_RECORDS
 from inorder.engines.partition_reader import KafkaSource
 from inorder.engines.slice_work import SliceOutcome, SliceWorker
-from inorder.journal.replication.replicating import ReplicateWork
+from inorder.journal.replication.job import ReplicateWork
 from inorder.journal.stores.opening import JournalReplicas
 from inorder.model.errors import TransientError
 from tests.fault.backlog_reading import memory

@@ -30,7 +30,7 @@ import inorder.kafka.idempotent_producer
 import inorder.relay.parts
 from inorder.cli.main import main
 from inorder.kafka.shard_log import Delivery
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.relay.stores.kafka_log import KafkaShardLog
 
 log = logging.getLogger("inorder.faulty")

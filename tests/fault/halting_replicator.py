@@ -29,8 +29,8 @@ from inorder.cli.main import main
 from inorder.engines.partition_reader import KafkaSource
 from inorder.engines.slice_work import SliceWorker
 from inorder.engines.survey import survey
-from inorder.journal.replication.replica import JournalChange, JournalReplica, ReplicaSlice
-from inorder.journal.replication.replicating import ReplicateWork
+from inorder.journal.replication.job import ReplicateWork
+from inorder.journal.replication.store_port import JournalChange, JournalReplica, ReplicaSlice
 from inorder.journal.service import journal_topics
 from inorder.journal.stores.opening import JournalReplicas
 from inorder.kafka.admin import Cluster

@@ -11,8 +11,8 @@ import psycopg
 from sqlalchemy.engine import make_url
 
 from inorder.engines.slice_work import Slice
-from inorder.journal.replication.replica import JournalReplica, Quarantined
-from inorder.journal.replication.replicating import ReplicateWorker
+from inorder.journal.replication.job import ReplicateWorker
+from inorder.journal.replication.store_port import JournalReplica, Quarantined
 from inorder.journal.stores.opening import JournalReplicas
 from inorder.journal.stores.ports import EventualJournal, JournalHead
 from inorder.journal.stores.postgres import PostgresJournal

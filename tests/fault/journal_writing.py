@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 import inorder
 from inorder.journal.action import Delete, Purge
 from inorder.journal.client import Journal
-from inorder.journal.codec.records import ACTION_HEADER
+from inorder.journal.codec import ACTION_HEADER
 from inorder.model.errors import InorderError, JournalChangedError
 from inorder.model.journal import Event, EventRecord, Key
 from inorder.testing.journal_checker import Read, ReadVerdict, Shown, Written, check_journals, moments

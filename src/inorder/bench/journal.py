@@ -24,7 +24,7 @@ from inorder.bench.place import BenchPlace
 from inorder.bench.report import ReadBackCheck
 from inorder.engines.partition_reader import KafkaSource
 from inorder.journal.client import Journal
-from inorder.journal.replication.replicating import ReplicateWorker
+from inorder.journal.replication.job import ReplicateWorker
 from inorder.journal.service import Journals
 from inorder.journal.stores.kafka_log import ConsumerCost, consumer_cost
 from inorder.journal.stores.postgres_replica import PostgresReplica

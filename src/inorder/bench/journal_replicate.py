@@ -29,7 +29,7 @@ from inorder.bench.place import BenchPlace
 from inorder.bench.report import ReadBackCheck, machine_line, show_verdict
 from inorder.bench.watching import watch
 from inorder.embedded.stack import Service
-from inorder.journal.replication.replica import JournalReplica
+from inorder.journal.replication.store_port import JournalReplica
 from inorder.journal.stores.opening import JournalReplicas, open_journal_store
 from inorder.journal.stores.ports import EventualJournal
 from inorder.model.errors import TransientError

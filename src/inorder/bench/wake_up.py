@@ -33,7 +33,7 @@ from inorder.kafka.readers import read_back
 from inorder.model.errors import PermanentError
 from inorder.model.message import Limits, Message, encode
 from inorder.outbox import Outbox
-from inorder.outbox.append import append_to
+from inorder.outbox.append import append_statement
 
 TOPIC = "bench-wake-up"
 WARM_SECONDS = 1.0
@@ -248,7 +248,7 @@ def _write(
 
 
 def _plain(table: str) -> Publish:
-    append = append_to(table, "postgresql")
+    append = append_statement(table, "postgresql")
     statement, limits = without_wake_up(append.pyformat).encode(), Limits()
 
     def publish(connection: psycopg.Connection[Any], message: Message) -> None:

@@ -22,7 +22,7 @@ from inorder.model.journal import (
     PayloadType,
     SeqNr,
     Snapshot,
-    checked_seq_nr,
+    check_seq_nr,
     json_payload,
     json_value,
     payload_type,
@@ -30,7 +30,7 @@ from inorder.model.journal import (
 
 if TYPE_CHECKING:
     from inorder.journal.client import Journal
-    from inorder.journal.replication.replica import Quarantined
+    from inorder.journal.replication.store_port import Quarantined
     from inorder.journal.snapshots import Recovery
     from inorder.model.journal import SnapshotCriteria
 
@@ -248,7 +248,7 @@ def append(
     events = list(_events(sys.stdin))
     if not events:
         raise ConfigurationError("There is no event on stdin.", hint='Give lines such as {"seq_nr": 1, "payload": {}}.')
-    after = None if expire_after is None else _duration(expire_after, action.from_json)
+    after = None if expire_after is None else _duration(expire_after, action.parse_duration)
     with _open_journal(config, topic, id) as journal:
         place = journal.append(events, expected_seq_nr=expected, expire_after=after)
     show_fields({"partition": place.partition, "offset": place.offset}, as_json)
@@ -369,7 +369,7 @@ def event_of_line(line: str, number: int) -> Event:
     """The event of a line; `ValidationError` names the line and what is wrong with it."""
     place = f"line {number}"
     fields = _journal_lines_fields(line, place, _KNOWN)
-    seq_nr = checked_seq_nr(fields.get("seq_nr"), f"{place}, seq_nr")
+    seq_nr = check_seq_nr(fields.get("seq_nr"), f"{place}, seq_nr")
     return Event(seq_nr, _payload(fields, place), frozenset(_tags(fields, place)))
 
 
@@ -393,7 +393,7 @@ def line_of_event(record: EventRecord) -> dict[str, Any]:
 def snapshot_of_line(text: str) -> tuple[SeqNr, Payload, object]:
     """Number, payload and metadata of a snapshot; `ValidationError` says what is wrong with it."""
     fields = _journal_lines_fields(text, "stdin", _KNOWN_OF_SNAPSHOT)
-    return checked_seq_nr(fields.get("seq_nr")), _payload(fields, "stdin"), fields.get("metadata")
+    return check_seq_nr(fields.get("seq_nr")), _payload(fields, "stdin"), fields.get("metadata")
 
 
 def line_of_snapshot(snapshot: Snapshot) -> dict[str, Any]:

@@ -25,8 +25,8 @@ from inorder.model.errors import GuaranteeError, InorderError
 if TYPE_CHECKING:
     from inorder.app import App
     from inorder.engines.job_status import JobService
-    from inorder.journal.audit.findings import Finding
-    from inorder.journal.replication.expiring import Expired
+    from inorder.journal.audit.findings import AuditFinding
+    from inorder.journal.expire import Expired
     from inorder.kafka.admin import Place
 
 app = typer.Typer(help="Carry Kafka records into tables, on Spark.", no_args_is_help=True, rich_markup_mode=None)
@@ -278,7 +278,7 @@ def line_of(totals: dict[str, int], rate: float, behind: str) -> str:
 def _audit(app: App, topic: str | None, id: str | None, as_json: bool) -> None:
     """Raises `GuaranteeError` where topics and store differ."""
 
-    def show(finding: Finding) -> None:
+    def show(finding: AuditFinding) -> None:
         if as_json:
             show_json(finding.as_dict())
         else:
@@ -295,7 +295,7 @@ def _audit(app: App, topic: str | None, id: str | None, as_json: bool) -> None:
         )
 
 
-def audit_line(finding: Finding) -> str:
+def audit_line(finding: AuditFinding) -> str:
     """A finding in a line: what, where, what the topic has and what the store has."""
     where = finding.topic if finding.id is None else f"{finding.topic}:{finding.id}"
     parts = [f"{finding.kind}: {where}"]

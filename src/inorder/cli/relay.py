@@ -40,11 +40,11 @@ def run(config: ConfigFile = None) -> None:
     Reloads the file when it changes, unless `relay.reload_on_change` is false. Serves health and metrics at
     `health.listen`.
     """
-    from inorder.gc_tuning import look_for_cycles_less_often
+    from inorder import gc_tuning
     from inorder.settings.sources import FILE_DEFAULT
 
     with open_app(config) as app:
-        look_for_cycles_less_often()
+        gc_tuning.relax()
         relay, service = app.settings.relay, app.relay_service(config or Path(FILE_DEFAULT), lambda: load(config))
 
         def left() -> str:

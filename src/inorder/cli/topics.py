@@ -123,7 +123,7 @@ def _say_step(step: Step) -> None:
 
 def _show_actions(found: list[TopicAction], as_json: bool, nothing: str) -> None:
     if as_json:
-        show_json([{"action": type(action).__name__, "text": str(action)} for action in found])
+        show_json([{"action": action.kind, "text": str(action)} for action in found])
     elif found:
         show_table([str(action)] for action in found)
     else:

@@ -63,8 +63,8 @@ from inorder.engines.measures import BOUNDS, COUNT_BOUNDS, Histogram, absorb, re
 from inorder.engines.progress import FIGURES
 from inorder.engines.slice_work import Measures, SliceOutcome
 from inorder.kafka.admin import Place
-from inorder.observe.endpoint import Endpoint, Watch
-from inorder.observe.metrics import Served
+from inorder.observe.endpoint import Endpoint, PeriodicReader
+from inorder.observe.metrics import MetricsRegistry
 
 Lag = Mapping[Place, int]
 Clock = Callable[[], float]
@@ -123,7 +123,7 @@ class JobService:
         self.listener = JobFigures(job)
         self._job = job
         self._is_running = False
-        self._lag = Watch("lag", lag)
+        self._lag = PeriodicReader("lag", lag)
         metrics = JobMetrics(self.reading)
         self.registry = metrics.registry if address else None
         """For the job's own figures, where metrics are served."""
@@ -207,7 +207,7 @@ class PipelineReading:
     measures: Mapping[str, Measures] = field(default_factory=dict)
 
 
-class JobMetrics(Served):
+class JobMetrics(MetricsRegistry):
     """The metrics of a job; `read` is called at each scrape and must not block."""
 
     def __init__(self, read: Callable[[], PipelineReading]) -> None:

@@ -34,7 +34,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """All events up to `to` go."""
+    """Removes all events up to `to`, but none that are appended later."""
 
     to: DeleteTo
     origin: str | None = None
@@ -43,7 +43,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Purge:
-    """The journal goes."""
+    """Removes the whole journal; the next append begins a new one."""
 
     origin: str | None = None
     version: str | None = None
@@ -51,7 +51,7 @@ class Purge:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Nothing changes."""
+    """Changes nothing; its offset tells a reader how far to read."""
 
     id: str
     origin: str | None = None
@@ -61,26 +61,19 @@ class Mark:
 Action: TypeAlias = Append | Delete | Purge | Mark
 
 
-# When a journal may go: what an append changes about it.
-#
-# Days are those of UTC, whatever zone a host is set to, so that two replicators never disagree.
-
-
 @dataclass(frozen=True, slots=True)
 class KeepExpiry:
-    """Nothing to write."""
+    """Leaves both columns as they are."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetExpiry:
-    """Write this one."""
-
     expiry: Expiry
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveExpiry:
-    """Clear both columns."""
+    """Clears both columns."""
 
 
 KEEP_EXPIRY: Final = KeepExpiry()
@@ -88,15 +81,15 @@ KEEP_EXPIRY: Final = KeepExpiry()
 ExpiryChange: TypeAlias = KeepExpiry | SetExpiry | RemoveExpiry
 
 
-def checked_expire_after(expire_after: timedelta | None) -> timedelta | None:
-    """The duration, if a journal can live as long; else `ValidationError`."""
+def check_expire_after(expire_after: timedelta | None) -> timedelta | None:
+    """Returns the duration; raises `ValidationError` if no journal can live that long."""
     if expire_after is not None and not timedelta(0) < expire_after <= LONGEST:
         raise ValidationError("expire_after", f"{expire_after} is not above 0 and at most {LONGEST.days} days.")
     return expire_after
 
 
 def expiry_at(timestamp: datetime, after: timedelta) -> Expiry:
-    """The expiry of a journal whose last append is of that time.
+    """The expiry of a journal whose last append is of that time; days are in UTC, so that replicators agree on them.
 
     >>> expiry_at(datetime(2019, 12, 11, 10, 10, 10, tzinfo=UTC), timedelta(days=1)).on
     datetime.date(2019, 12, 12)
@@ -104,7 +97,7 @@ def expiry_at(timestamp: datetime, after: timedelta) -> Expiry:
     return Expiry(after, (timestamp.astimezone(UTC) + after).date())
 
 
-def expiry_change(current: Expiry | None, after: timedelta | None, timestamp: datetime) -> ExpiryChange:
+def decide_expiry_change(current: Expiry | None, after: timedelta | None, timestamp: datetime) -> ExpiryChange:
     """What an append with this `expire_after` changes."""
     if after is None:
         return KEEP_EXPIRY if current is None else RemoveExpiry()
@@ -112,8 +105,7 @@ def expiry_change(current: Expiry | None, after: timedelta | None, timestamp: da
     return KEEP_EXPIRY if expiry == current else SetExpiry(expiry)
 
 
-def changed_expiry(current: Expiry | None, change: ExpiryChange) -> Expiry | None:
-    """The expiry once the change is made."""
+def apply_expiry_change(current: Expiry | None, change: ExpiryChange) -> Expiry | None:
     match change:
         case KeepExpiry():
             return current
@@ -122,11 +114,6 @@ def changed_expiry(current: Expiry | None, change: ExpiryChange) -> Expiry | Non
         case RemoveExpiry():
             return None
 
-
-# Durations as the records of a journal spell them: `1 millisecond`, `100 minutes`, `30 days`.
-#
-# It is the spelling of Scala's `FiniteDuration`. We write the largest unit that needs no fraction and read every
-# spelling that Scala reads, and plain numbers, which are milliseconds.
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 # What a signed 64-bit number of nanoseconds holds: a JVM reads nothing longer.
@@ -153,32 +140,34 @@ _UNITS: Final = {label: size for labels, size in _NANOSECONDS.items() for label 
 _SPELLING: Final = re.compile(r"\s*(?P<number>[+-]?\d+(?:\.\d+)?)\s*(?P<unit>[a-zµ]+)\s*\Z")
 
 
-def to_text(duration: timedelta) -> str:
-    """The spelling of a duration.
+def format_duration(duration: timedelta) -> str:
+    """A duration as records spell it, which is the spelling of Scala's `FiniteDuration`: the largest whole unit.
 
-    >>> to_text(timedelta(minutes=100)), to_text(timedelta(hours=24)), to_text(timedelta(milliseconds=1))
-    ('100 minutes', '1 day', '1 millisecond')
+    >>> format_duration(timedelta(minutes=100)), format_duration(timedelta(hours=24))
+    ('100 minutes', '1 day')
     """
     unit, size = next((unit, size) for unit, size in _WRITTEN if not duration % size)
     count = duration // size
     return f"{count} {unit}" if abs(count) == 1 else f"{count} {unit}s"
 
 
-def from_json(value: object) -> timedelta:
-    """The duration of a JSON value; raises `ValueError` for anything that is none. Finer than microseconds is cut off.
+def parse_duration(value: object) -> timedelta:
+    """Parses every spelling that Scala reads, and plain numbers, which are milliseconds; truncates to microseconds.
 
-    >>> from_json("1 min"), from_json("30 h") == timedelta(hours=30), from_json(60_000)
+    Raises `ValueError` for anything else.
+
+    >>> parse_duration("1 min"), parse_duration("30 h") == timedelta(hours=30), parse_duration(60_000)
     (datetime.timedelta(seconds=60), True, datetime.timedelta(seconds=60))
     """
     if isinstance(value, int) and not isinstance(value, bool):
-        return _checked(value * 1_000_000, value)
+        return _to_timedelta(value * 1_000_000, value)
     spelling = _SPELLING.match(value) if isinstance(value, str) else None
     if spelling is None or spelling["unit"] not in _UNITS:
         raise ValueError(f"{value!r} is not a duration such as '30 days'")
-    return _checked(int(Decimal(spelling["number"]) * _UNITS[spelling["unit"]]), value)
+    return _to_timedelta(int(Decimal(spelling["number"]) * _UNITS[spelling["unit"]]), value)
 
 
-def _checked(nanoseconds: int, value: object) -> timedelta:
+def _to_timedelta(nanoseconds: int, value: object) -> timedelta:
     if abs(nanoseconds) >= 2**63:
         raise ValueError(f"{value!r} is longer than {LONGEST.days} days")
     return timedelta(microseconds=nanoseconds // 1000)

@@ -1,4 +1,4 @@
-"""The same journals for `async` code: a thin wrapper that runs the synchronous ones on a few threads.
+"""Journals for `async` code: a thin wrapper that runs the synchronous ones on a few threads.
 
     async with inorder.AsyncJournals(settings) as journals:
         journal = journals.journal(inorder.Key("account-1", "journal"))
@@ -7,10 +7,10 @@
             ...
 
 An append holds a thread only while its record is handed over, not while Kafka answers; so thousands may wait at once.
-Streams fetch the next page while the last one is being worked on, and no further: who is slow is not overrun. A
-subscription has a thread of its own, since it may wait for events for ever.
+Streams fetch the next page while the last one is being processed, and no more: a slow reader is not overrun. A
+subscription has a thread of its own, since it may wait for events indefinitely.
 
-To cancel a task never stops an append that was handed over: it may be written.
+Cancelling a task never stops an append that was handed over: it may be written.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final, ParamSpec, Protocol, Self, TypeVar
 
-from inorder.journal.client import Journal, Journals
-from inorder.journal.subscribing.subscription import Subscribed, Subscription
+from inorder.journal.client import Journal, JournalClient
+from inorder.journal.subscription import Subscribed, Subscription
 from inorder.model.errors import DamagedRecordError, InorderError
 from inorder.model.journal import (
     ANY_SNAPSHOT,
@@ -52,8 +52,6 @@ _NO_HEADERS: Mapping[str, str] = {}
 
 
 class Subscribe(Protocol):
-    """What makes a subscription."""
-
     def __call__(
         self,
         topic: str,
@@ -62,24 +60,24 @@ class Subscribe(Protocol):
         idle_seconds: float | None = None,
         on_damaged: Callable[[DamagedRecordError], None] | None = None,
     ) -> Subscription:
-        """Nothing is asked before it is iterated."""
+        """A subscription; nothing is read before it is iterated."""
 
 
-class AsyncJournals:
-    """All journals that some synchronous `Journals` have; used by one event loop, which owns and closes it."""
+class AsyncJournalClient:
+    """The journals of a synchronous `JournalClient`; used by one event loop, which owns and closes it."""
 
-    def __init__(self, journals: Journals, subscribe: Subscribe, *, threads: int = THREADS) -> None:
+    def __init__(self, journals: JournalClient, subscribe: Subscribe, *, threads: int = THREADS) -> None:
         self._journals = journals
         self._subscribe = subscribe
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="inorder-async-journal")
         self._subscriptions: set[Subscription] = set()
 
     def journal(self, key: Key) -> AsyncJournal:
-        """The journal of a key; nothing is asked or written yet."""
+        """The journal of a key; nothing is read or written yet."""
         return AsyncJournal(self._journals.journal(key), self._pool)
 
     def ids(self, topic: str) -> AsyncGenerator[str, None]:
-        """The ids of all journals of a topic that are replicated, in any order."""
+        """The ids of all replicated journals of a topic, in any order."""
         return _stream(self._pool, lambda: _pages(self._journals.ids(topic)))
 
     async def subscribe(
@@ -90,7 +88,7 @@ class AsyncJournals:
         idle_seconds: float | None = None,
         on_damaged: Callable[[DamagedRecordError], None] | None = None,
     ) -> AsyncGenerator[Subscribed, None]:
-        """Every event of a topic after a checkpoint, for ever; see `Journals.subscribe`."""
+        """Every event of a topic after a checkpoint, without end; see `Journals.subscribe`."""
         found = self._subscribe(topic, checkpoint, idle_seconds=idle_seconds, on_damaged=on_damaged)
         self._subscriptions.add(found)
         pool = ThreadPoolExecutor(1, thread_name_prefix=f"inorder-subscription-{topic}")
@@ -104,7 +102,7 @@ class AsyncJournals:
             pool.shutdown(wait=False)
 
     async def close(self) -> None:
-        """Sends what is waiting and gives everything back; may be called twice."""
+        """Sends what is waiting and releases all connections; may be called twice."""
         for subscription in self._subscriptions:
             subscription.close()
         await asyncio.to_thread(self._close)
@@ -122,15 +120,13 @@ class AsyncJournals:
 
 @dataclass(frozen=True, slots=True)
 class AsyncRecovery:
-    """A snapshot, and the events behind it for `async for`; all events where there is none."""
+    """A snapshot, and the events after it for `async for`, or all events if there is none."""
 
     snapshot: Snapshot | None
     events: AsyncGenerator[EventRecord, None]
 
 
 class AsyncJournal:
-    """The journal of one key."""
-
     def __init__(self, journal: Journal, pool: ThreadPoolExecutor) -> None:
         self._journal = journal
         self._pool = pool
@@ -146,7 +142,7 @@ class AsyncJournal:
         data: object = None,
         headers: Mapping[str, str] = _NO_HEADERS,
     ) -> PartitionOffset:
-        """Appends events, all or none, once all replicas have them; see `Journal.append`.
+        """Appends events, all or none; returns once all Kafka replicas have them. See `Journal.append`.
 
         Two appends to one journal arrive in order if the second is sent after the first was awaited.
         """
@@ -154,23 +150,23 @@ class AsyncJournal:
         if expected_seq_nr is not None:
             return await self._run(partial(self._journal.append, expected_seq_nr=expected_seq_nr, **about), events)
         sent = await self._run(partial(self._journal.append_later, **about), events)
-        # The log completes its future whatever we do; so it must not be cancelled with us.
+        # The log completes its future in any case, so it must not be cancelled with this task.
         return await asyncio.shield(asyncio.wrap_future(sent))
 
     def read(self, from_seq_nr: SeqNr = MIN_SEQ_NR, to: SeqNr = MAX_SEQ_NR) -> AsyncGenerator[EventRecord, None]:
-        """The events from one number to another, as the journal is when the first is asked for; see `Journal.read`."""
+        """The events from one number to another, as the journal is when the first is requested; see `Journal.read`."""
         return _stream(self._pool, lambda: _pages(self._journal.read(from_seq_nr, to)))
 
     async def pointer(self) -> SeqNr | None:
-        """The last number of the journal, be it deleted; None where there is no journal, or it is purged."""
+        """The last number of the journal, even if it is deleted; None if there is no journal, or it is purged."""
         return await self._run(self._journal.pointer)
 
     async def delete(self, to: DeleteTo = MAX_SEQ_NR) -> PartitionOffset | None:
-        """Deletes the events up to a number; None where there is no journal."""
+        """Deletes the events up to a number; None if there is no journal."""
         return await self._run(self._journal.delete, to)
 
     async def purge(self) -> PartitionOffset:
-        """Removes the journal with all that is known about it; the next append begins a new one."""
+        """Removes the journal and everything known about it; the next append begins a new one."""
         return await self._run(self._journal.purge)
 
     async def mark(self, id: str | None = None) -> PartitionOffset:
@@ -180,7 +176,7 @@ class AsyncJournal:
     async def save_snapshot(
         self, seq_nr: SeqNr, payload: Payload = None, *, metadata: object = None
     ) -> Snapshot | None:
-        """Keeps what the events up to a number amount to; see `Journal.save_snapshot`."""
+        """Saves the state after the events up to a number; see `Journal.save_snapshot`."""
         return await self._run(partial(self._journal.save_snapshot, metadata=metadata), seq_nr, payload)
 
     async def snapshot(self, criteria: SnapshotCriteria = ANY_SNAPSHOT) -> Snapshot | None:
@@ -196,7 +192,7 @@ class AsyncJournal:
         return await self._run(self._journal.delete_snapshots, criteria)
 
     async def recover(self, criteria: SnapshotCriteria = ANY_SNAPSHOT) -> AsyncRecovery:
-        """The latest snapshot that fits and the events behind it; see `Journal.recover`."""
+        """The latest snapshot that fits and the events after it; see `Journal.recover`."""
         found = await self._run(self._journal.recover, criteria)
         return AsyncRecovery(found.snapshot, _stream(self._pool, lambda: _pages(found.events)))
 
@@ -215,7 +211,7 @@ async def _stream(
             for each in page:
                 yield each
     finally:
-        with suppress(RuntimeError):  # the pool is closed, and with it all that was read from
+        with suppress(RuntimeError):  # the pool is closed, and with it everything that was read
             pool.submit(_close, pages, following)
 
 
@@ -225,6 +221,6 @@ def _pages(records: Iterator[T]) -> Generator[list[T], None, None]:
 
 
 def _close(pages: Generator[list[T], None, None], following: Future[list[T] | None]) -> None:
-    with suppress(InorderError, CancelledError):  # nobody waits for it any more
-        following.result()  # but a generator at work cannot be closed
+    with suppress(InorderError, CancelledError):  # no one waits for it any more
+        following.result()  # a running generator cannot be closed
     pages.close()

@@ -1,9 +1,12 @@
 """Journals as applications use them: append events, read them back, delete, purge.
 
 Everything here works while replication is behind or down, and for any number of readers. A journal should have one
-writer at a time; where it has two, the first one's events count and the other's are reported (`forks`).
+writer at a time; if it has two, the first one's events count and the other's are reported as forks (`life.py`).
 
-Appending the same events again after an error is safe: numbers that are taken already do not count twice.
+Appending the same events again after an error is safe: numbers that are already taken do not count twice.
+
+Each verb reports its latency, its result and its events to `JournalClient.meter`: a delete, which looks up the pointer,
+is one delete; a read takes as long as its reader waited for it, not what the reader did in between.
 """
 
 from __future__ import annotations
@@ -11,18 +14,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import closing
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
+from time import perf_counter
 from types import TracebackType
 from typing import Final, Self
 from uuid import uuid4
 
-from inorder.journal.action import Action, Append, Delete, Mark, Purge, checked_expire_after
-from inorder.journal.codec.records import Sender, action_of, action_record, append_record
+from inorder.engines.measures import SILENT, Meter
+from inorder.journal.action import Action, Append, Delete, Mark, Purge, check_expire_after
+from inorder.journal.codec import RecordSender, action_of, action_record, append_record
 from inorder.journal.life import Life
-from inorder.journal.reading.reader import JournalReader, Moment, answer
-from inorder.journal.snapshots import JournalSnapshots, Look, Recovery, Rings
+from inorder.journal.reading.reader import JournalReader, Moment, wait_for_place
+from inorder.journal.snapshots import JournalSnapshots, MarkedMoment, Recovery, SnapshotHistory
 from inorder.journal.stores.ports import EventualJournal, JournalLog, Window
+from inorder.journal.timing import timed_stream
 from inorder.model.deadline import Deadline
 from inorder.model.errors import (
     ConfigurationError,
@@ -47,15 +53,15 @@ from inorder.model.journal import (
     SeqRange,
     Snapshot,
     SnapshotCriteria,
-    checked_seq_nr,
+    check_seq_nr,
 )
 from inorder.model.message import Limits, Record
 
 _NO_HEADERS: Mapping[str, str] = {}
 
 
-class Journals:
-    """All journals that a log and a store hold; many threads may use it at a time."""
+class JournalClient:
+    """All journals of a log and a store; safe for use by many threads."""
 
     def __init__(
         self,
@@ -63,10 +69,10 @@ class Journals:
         store: EventualJournal,
         reader: JournalReader,
         *,
-        sender: Sender = Sender(),  # noqa: B008 - a tuple
+        sender: RecordSender = RecordSender(),  # noqa: B008 - a tuple
         limits: Limits = Limits(),  # noqa: B008 - frozen
-        encode: Callable[..., Record] = append_record,
-        rings: Rings | None = None,
+        snapshot_history: SnapshotHistory | None = None,
+        meter: Meter = SILENT,
         timeout_seconds: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -76,18 +82,18 @@ class Journals:
         self.reader = reader
         self.sender = sender
         self.limits = limits
-        self.encode = encode
-        self.rings = rings
+        self.snapshot_history = snapshot_history
+        self.meter = meter
         self.now = now
         self._clock = clock
         self._timeout = timeout_seconds
 
     def journal(self, key: Key) -> Journal:
-        """The journal of a key; nothing is asked or written yet."""
+        """The journal of a key; nothing is read or written yet."""
         return Journal(self, key)
 
     def ids(self, topic: str) -> Iterator[str]:
-        """The ids of all journals of a topic that are replicated, in any order; of parked ones too."""
+        """The ids of all replicated journals of a topic, parked ones included, in any order."""
         return self.store.ids(topic)
 
     def send(self, key: Key, action: Action) -> Future[PartitionOffset]:
@@ -95,23 +101,22 @@ class Journals:
         return self.log.send(action_record(key, action, self.now(), self.limits))
 
     def deadline(self, what: str) -> Deadline:
-        """The time that one step may take."""
         return Deadline(self._clock, self._timeout, what)
 
-    def sent(self, place: Future[PartitionOffset], what: str) -> PartitionOffset:
-        """The place of what was sent; `UnknownOutcomeError` if it is not known in time."""
+    def wait_for(self, place: Future[PartitionOffset], what: str) -> PartitionOffset:
+        """Waits for the place of a record that was sent; `UnknownOutcomeError` if that takes too long."""
         try:
-            return answer(place, self.deadline(what))
+            return wait_for_place(place, self.deadline(what))
         except DeadlineError as error:
-            hint = "It may have been written. To send it again does no harm."
+            hint = "It may have been written. Sending it again does no harm."
             raise UnknownOutcomeError(error.message, hint=hint) from error
 
     def close(self) -> None:
-        """Sends what is waiting and gives everything back; may be called twice."""
+        """Sends what is waiting and releases all connections; may be called twice."""
         self.log.close()
         self.store.close()
-        if self.rings is not None:
-            self.rings.store.close()
+        if self.snapshot_history is not None:
+            self.snapshot_history.store.close()
 
     def __enter__(self) -> Self:
         return self
@@ -123,9 +128,7 @@ class Journals:
 
 
 class Journal:
-    """The journal of one key."""
-
-    def __init__(self, journals: Journals, key: Key) -> None:
+    def __init__(self, journals: JournalClient, key: Key) -> None:
         self._journals = journals
         self.key = key
 
@@ -139,19 +142,21 @@ class Journal:
         data: object = None,
         headers: Mapping[str, str] = _NO_HEADERS,
     ) -> PartitionOffset:
-        """Appends events with rising numbers, all or none of them; returns once all replicas have them.
+        """Appends events with ascending numbers, all or none of them; returns once all Kafka replicas have them.
 
-        `expected_seq_nr` is the number at which the journal must end, 0 for none: if it does not, nothing is written
-        and `SeqNrConflictError` is raised; so too, after the fact, if another writer came in between. `expire_after`
-        lets the journal go so long after its last append. `metadata` and `data` are JSON of the application's own,
-        beside the action and with the events.
+        `expected_seq_nr` is the number at which the journal must end, 0 for an empty one. If it ends elsewhere, nothing
+        is written and `SeqNrConflictError` is raised; the same error is raised after the fact if another writer
+        appended in between. `expire_after` lets the journal be purged that long after its last append. `metadata` and
+        `data` are JSON of the application's own, beside the action and with the events.
         """
-        record = self._record(events, expire_after, metadata, data, headers)
-        mark = None if expected_seq_nr is None else self._require_end(expected_seq_nr)
-        place = self._journals.sent(self._journals.log.send(record), f"Appending to {self.key}")
-        if mark is not None:
-            self._require_nobody_between(mark, place, expected_seq_nr)
-        return place
+        events = list(events)
+        with self._measured("append", len(events)):
+            record = self._encode(events, expire_after, metadata, data, headers)
+            mark = None if expected_seq_nr is None else self._require_end(expected_seq_nr)
+            place = self._journals.wait_for(self._journals.log.send(record), f"Appending to {self.key}")
+            if mark is not None:
+                self._require_no_other_writer(mark, place, expected_seq_nr)
+            return place
 
     def append_later(
         self,
@@ -162,42 +167,74 @@ class Journal:
         data: object = None,
         headers: Mapping[str, str] = _NO_HEADERS,
     ) -> Future[PartitionOffset]:
-        """Appends without waiting; the future tells when all replicas have them. Several may be on their way."""
-        return self._journals.log.send(self._record(events, expire_after, metadata, data, headers))
+        """Appends without waiting; the future completes once all Kafka replicas have the events.
+
+        Several appends may be in flight at once.
+        """
+        events, began = list(events), perf_counter()
+        try:
+            place = self._journals.log.send(self._encode(events, expire_after, metadata, data, headers))
+        except BaseException:
+            self._report("append", perf_counter() - began, is_success=False)
+            raise
+
+        def report(answer: Future[PartitionOffset]) -> None:
+            is_success = not answer.cancelled() and answer.exception() is None
+            self._report("append", perf_counter() - began, len(events) if is_success else 0, is_success=is_success)
+
+        place.add_done_callback(report)
+        return place
 
     def read(self, from_seq_nr: SeqNr = MIN_SEQ_NR, to: SeqNr = MAX_SEQ_NR) -> Iterator[EventRecord]:
         """The events from one number to another, as the journal is at this moment, in order.
 
-        They are streamed, never held all at once. `JournalChangedError` tells that the journal was truncated meanwhile.
+        Events are streamed and never held all at once. Raises `JournalChangedError` if the journal is truncated
+        meanwhile.
         """
-        numbers = SeqRange(checked_seq_nr(from_seq_nr, "from_seq_nr"), checked_seq_nr(to, "to"))
-        return self._journals.reader.events(self._moment(numbers.first), numbers)
+        began = perf_counter()
+        try:
+            numbers = SeqRange(check_seq_nr(from_seq_nr, "from_seq_nr"), check_seq_nr(to, "to"))
+            records = self._journals.reader.events(self._moment(numbers.first), numbers)
+        except BaseException:
+            self._report("read", perf_counter() - began, is_success=False)
+            raise
+        if self._journals.meter is SILENT:
+            return records
+
+        def report(seconds: float, events: int, is_success: bool) -> None:
+            self._report("read", seconds, events, is_success=is_success)
+
+        return timed_stream(records, report, spent=perf_counter() - began)
 
     def pointer(self) -> SeqNr | None:
-        """The last number of the journal, be it deleted; None where there is no journal, or it is purged."""
-        return self._moment().plan.pointer
+        """The last number of the journal, even if it is deleted; None if there is no journal, or it is purged."""
+        with self._measured("pointer"):
+            return self._moment().plan.pointer
 
     def delete(self, to: DeleteTo = MAX_SEQ_NR) -> PartitionOffset | None:
-        """Deletes the events up to a number; those to come are not touched. None where there is no journal."""
-        checked_seq_nr(to, "to")
-        end = self.pointer()
-        if end is None:
-            return None
-        return self._send(Delete(min(to, end), *self._journals.sender), "Deleting from")
+        """Deletes the events up to a number, but none that are appended later; None if there is no journal."""
+        with self._measured("delete"):
+            check_seq_nr(to, "to")
+            end = self._moment().plan.pointer
+            if end is None:
+                return None
+            return self._send(Delete(min(to, end), *self._journals.sender), "Deleting from")
 
     def purge(self) -> PartitionOffset:
-        """Removes the journal with all that is known about it; the next append begins a new one."""
-        return self._send(Purge(*self._journals.sender), "Purging")
+        """Removes the journal and everything known about it; the next append begins a new one."""
+        with self._measured("purge"):
+            return self._send(Purge(*self._journals.sender), "Purging")
 
     def mark(self, id: str | None = None) -> PartitionOffset:
-        """Writes a mark, which changes nothing; its place tells how far one must have read to know what was before."""
-        return self._send(self._mark(id), "Marking")
+        """Writes a mark, which changes nothing; who has read up to its place knows everything written before it."""
+        with self._measured("mark"):
+            return self._send(self._mark(id), "Marking")
 
     def save_snapshot(self, seq_nr: SeqNr, payload: Payload = None, *, metadata: object = None) -> Snapshot | None:
-        """Keeps what the events up to a number amount to, in the store; one of the same number is replaced.
+        """Saves the state after the events up to a number in the store; replaces a snapshot of the same number.
 
-        A number above the journal's end is refused with `ValidationError`. None where the journal has as many newer
-        snapshots as it keeps (`journal.snapshots`): then nothing was written. To save it again does no harm.
+        Raises `ValidationError` for a number above the journal's end. Returns None, and writes nothing, if the journal
+        already has as many newer snapshots as it keeps (`journal.snapshots`). Saving again does no harm.
         """
         now = self._journals.now()
         # Not all stores keep more than milliseconds.
@@ -206,7 +243,7 @@ class Journal:
         return snapshot if self._snapshots.save(snapshot) else None
 
     def snapshot(self, criteria: SnapshotCriteria = ANY_SNAPSHOT) -> Snapshot | None:
-        """The latest snapshot that fits, by number, then by time; never one from before a purge."""
+        """The latest snapshot that fits, by number, then by time; never one taken before a purge."""
         return self._snapshots.latest(criteria)
 
     def snapshots(self) -> list[Snapshot]:
@@ -218,62 +255,83 @@ class Journal:
         return self._snapshots.delete(criteria)
 
     def recover(self, criteria: SnapshotCriteria = ANY_SNAPSHOT) -> Recovery:
-        """The latest snapshot that fits and the events behind it, as a stream; all events where none fits.
+        """The latest snapshot that fits and the events after it, as a stream; all events if none fits.
 
-        `SnapshotTooOldError` where events behind the snapshot are deleted: what is left would have a hole.
+        Raises `SnapshotTooOldError` if events after the snapshot are deleted: the rest would have a hole.
         """
         return self._snapshots.recover(criteria)
 
     @property
     def _snapshots(self) -> JournalSnapshots:
         journals = self._journals
-        if journals.rings is None:
+        if journals.snapshot_history is None:
             raise ConfigurationError(
-                "These journals were made without a store of snapshots.", hint="Give them `rings`."
+                "These journals have no snapshot store.", hint="Pass `snapshot_history` to `JournalClient`."
             )
-        return JournalSnapshots(self.key, journals.rings, self._look, journals.reader, journals.deadline)
+        return JournalSnapshots(
+            self.key, journals.snapshot_history, self._mark_moment, journals.reader, journals.deadline
+        )
 
     def _moment(self, from_seq_nr: SeqNr = MAX_SEQ_NR) -> Moment:
-        return self._look(from_seq_nr).moment
+        return self._mark_moment(from_seq_nr).moment
 
-    def _look(self, from_seq_nr: SeqNr = MAX_SEQ_NR) -> Look:
+    def _mark_moment(self, from_seq_nr: SeqNr = MAX_SEQ_NR) -> MarkedMoment:
         mark = self._journals.send(self.key, self._mark())
         moment = self._journals.reader.moment(self.key, mark, from_seq_nr)
-        return Look(mark.result(), moment)
+        return MarkedMoment(mark.result(), moment)
 
     def _mark(self, id: str | None = None) -> Mark:
         return Mark(str(uuid4()) if id is None else id, *self._journals.sender)
 
     def _send(self, action: Action, what: str) -> PartitionOffset:
-        return self._journals.sent(self._journals.send(self.key, action), f"{what} {self.key}")
+        return self._journals.wait_for(self._journals.send(self.key, action), f"{what} {self.key}")
 
-    def _record(
+    def _encode(
         self,
-        events: Iterable[Event],
+        events: Sequence[Event],
         expire_after: timedelta | None,
         metadata: object,
         data: object,
         headers: Mapping[str, str],
     ) -> Record:
-        about = RecordMetadata(metadata, PayloadMetadata(checked_expire_after(expire_after), data))
-        journals = self._journals
-        return journals.encode(self.key, events, journals.now(), journals.sender, about, headers, journals.limits)
+        about = RecordMetadata(metadata, PayloadMetadata(check_expire_after(expire_after), data))
+        journals, began = self._journals, perf_counter()
+        record = append_record(self.key, events, journals.now(), journals.sender, about, headers, journals.limits)
+        kind = "json" if (record.value or b"").startswith(b"{") else "binary"
+        journals.meter.took("journal_encode", perf_counter() - began, kind)
+        return record
+
+    @contextmanager
+    def _measured(self, verb: str, events: int | None = None) -> Iterator[None]:
+        began, is_success = perf_counter(), False
+        try:
+            yield
+            is_success = True
+        finally:
+            self._report(verb, perf_counter() - began, events if is_success else None, is_success=is_success)
+
+    def _report(self, verb: str, seconds: float, events: int | None = None, *, is_success: bool) -> None:
+        meter, topic = self._journals.meter, self.key.topic
+        meter.took("journal_latency", seconds, topic, verb)
+        meter.add("journal_results", 1, topic, verb, "success" if is_success else "failure")
+        if events is not None:
+            meter.add("journal_events", events, topic, verb)
 
     def _require_end(self, expected: SeqNr) -> PartitionOffset:
         if expected != 0:
-            checked_seq_nr(expected, "expected_seq_nr")
-        mark, moment = self._look()
+            check_seq_nr(expected, "expected_seq_nr")
+        mark, moment = self._mark_moment()
         found = moment.plan.pointer
         if (found or 0) != expected:
             raise SeqNrConflictError(
                 f"The journal {self.key} ends at {found or 0}, not at {expected}; nothing was written.",
-                hint="Read what was appended meanwhile, decide again, and append after it.",
+                hint="Read what was appended meanwhile, decide again, and append after that.",
                 expected=expected,
                 found=found,
             )
         return mark
 
-    def _require_nobody_between(self, mark: PartitionOffset, place: PartitionOffset, expected: SeqNr | None) -> None:
+    def _require_no_other_writer(self, mark: PartitionOffset, place: PartitionOffset, expected: SeqNr | None) -> None:
         if mark.partition != place.partition or place.offset - mark.offset <= 1:
             return
         window = Window(self.key.topic, place.partition, mark.offset + 1, place.offset - 1)
@@ -283,42 +341,41 @@ class Journal:
                 action = action_of(record, window.topic, window.partition)
                 if isinstance(action, Append | Purge):
                     raise SeqNrConflictError(
-                        f"Another writer came to the journal {self.key} at {window.partition}:{record.offset}, before"
-                        f" this append at {place}: of its events those count whose numbers are still free.",
-                        hint="Read the journal, and see that it has one writer at a time.",
+                        f"Another writer wrote to the journal {self.key} at {window.partition}:{record.offset}, before"
+                        f" this append at {place}: only those of its events count whose numbers were still free.",
+                        hint="Read the journal, and make sure that it has one writer at a time.",
                         expected=expected,
                         found=action.range.last if isinstance(action, Append) else None,
                     )
 
 
-# Appending events that somebody may have appended before: what the journal has is left out, and the rest appended.
-#
-# A task that is run again brings the events that it brought before, and the journal's end tells how far it came. What
-# is at or below the end must be there, or it was overtaken: somebody appended higher numbers of the same journal
-# first, and a journal never goes back. Such events are lost to it, and that is said loudly. What is below the number
-# that a journal began with counts as deleted (`life.py`), so there nobody can tell.
-
-MOST_EVENTS: Final = 500
-MOST_BYTES: Final = 256 * 1024
-"""What one append takes: it is one record of Kafka, and brokers refuse large ones."""
+MAX_EVENTS: Final = 500
+MAX_BYTES: Final = 256 * 1024
+"""Limits of one append: it is one Kafka record, and brokers refuse large ones."""
 
 
-def append_missing(journals: Journals, key: Key, events: Sequence[Event]) -> int:
-    """Appends those events, of rising numbers, that the journal lacks; how many these were."""
-    life = _life(journals, key)
+def append_missing(journals: JournalClient, key: Key, events: Sequence[Event]) -> int:
+    """Appends those events, in ascending order, that the journal lacks; returns how many.
+
+    A task that is run again brings the events that it brought before, and the journal's end says how far it got. What
+    is at or below the end must be in the journal. If it is not, another writer has appended higher numbers first, and
+    since a journal never goes back the event is lost: `GuaranteeError`. Numbers below the one that a journal began with
+    count as deleted (`life.py`), so there a lost event cannot be detected.
+    """
+    life = _read_life(journals, key)
     ahead = [event for event in events if event.seq_nr > (life.seq_nr if life else 0)]
-    _require_there(journals, key, life, events[: len(events) - len(ahead)])
-    for some in portions(ahead):
-        journals.journal(key).append(some)  # it waits, since nothing may pass what fails
+    _require_present(journals, key, life, events[: len(events) - len(ahead)])
+    for some in split_events(ahead):
+        journals.journal(key).append(some)  # waits, so that nothing overtakes an append that fails
     return len(ahead)
 
 
-def portions(events: Sequence[Event]) -> Iterator[Sequence[Event]]:
-    """The events in pieces that one append can carry, or the one event that is larger."""
+def split_events(events: Sequence[Event]) -> Iterator[Sequence[Event]]:
+    """The events in chunks within the limits of one append; a larger event is a chunk of its own."""
     first = size = 0
     for index, event in enumerate(events):
         length = len(event.payload) if isinstance(event.payload, bytes | str) else 0
-        if index > first and (size + length > MOST_BYTES or index - first >= MOST_EVENTS):
+        if index > first and (size + length > MAX_BYTES or index - first >= MAX_EVENTS):
             yield events[first:index]
             first, size = index, 0
         size += length
@@ -326,12 +383,12 @@ def portions(events: Sequence[Event]) -> Iterator[Sequence[Event]]:
         yield events[first:]
 
 
-def _life(journals: Journals, key: Key) -> Life | None:
+def _read_life(journals: JournalClient, key: Key) -> Life | None:
     mark = journals.send(key, Mark(str(uuid4()), *journals.sender))
     return journals.reader.moment(key, mark, MAX_SEQ_NR).plan.life
 
 
-def _require_there(journals: Journals, key: Key, life: Life | None, events: Sequence[Event]) -> None:
+def _require_present(journals: JournalClient, key: Key, life: Life | None, events: Sequence[Event]) -> None:
     wanted = [event.seq_nr for event in events if life is not None and event.seq_nr > life.delete_to]
     if not wanted:
         return
@@ -339,6 +396,6 @@ def _require_there(journals: Journals, key: Key, life: Life | None, events: Sequ
     lost = [number for number in wanted if number not in found]
     if lost:
         raise GuaranteeError(
-            f"The journal {key} is past event {lost[0]} and does not have it: it comes too late.",
-            hint="Somebody appended higher numbers first. A journal has one writer at a time, who appends in order.",
+            f"Event {lost[0]} comes too late: the journal {key} is past it and does not have it.",
+            hint="Another writer appended higher numbers first; a journal has one writer, which appends in order.",
         )

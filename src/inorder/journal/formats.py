@@ -1,12 +1,12 @@
-"""The sink `inorder.journal`: rows as events of journals, one journal an id.
+"""The Spark sink `inorder.journal`: rows as events of journals, one journal per id.
 
-A task asks each journal for its end before it appends, and leaves out what the journal has. So a task or a batch that
+A task reads the end of each journal before it appends, and leaves out what the journal has. So a task or a batch that
 is run again appends nothing twice. Nothing fences two writers of one id against each other: the first one's events
-count and the other's are forks, which every reader reports (`inorder/journal/forks.py`).
+count and the other's are forks, which every reader reports (`life.py`).
 
-What must hold: all rows of an id are in one Spark partition (`whole.py`). A number that comes when the journal is past
-it and does not have it is refused (`inorder/journal/resuming.py`), except below the first number that a journal began
-with: nobody can tell such an event from one that was deleted.
+What must hold: all rows of an id are in one Spark partition (`engines/formats.py`). An event that the journal is past
+and does not have is refused (`append_missing`), except below the first number that a journal began with: there such an
+event cannot be distinguished from a deleted one.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from inorder.engines.formats import (
     require_apart,
     sorted_rows,
 )
-from inorder.journal.client import Journals, append_missing
+from inorder.journal.client import JournalClient, append_missing
 from inorder.model.errors import GuaranteeError, ValidationError
 from inorder.model.journal import Event, Key
 
 THREADS: Final = 8
-"""So many journals are appended to at a time; each waits for Kafka most of the time."""
+"""How many journals are appended to at a time; each waits for Kafka most of the time."""
 
 _HASH_BYTES: Final = 8
 
-OpenJournals = Callable[[], Journals]
+OpenJournals = Callable[[], JournalClient]
 
 
 class JournalFormat(Sink):
-    """Spark's side of the format; journals are opened as the settings say."""
+    """Spark's side of the format; the settings say how journals are opened."""
 
     known_options = KnownOptions(
         "inorder.journal",
@@ -74,7 +74,7 @@ class JournalFormat(Sink):
 
     @abstractmethod
     def journals(self, options: FormatOptions) -> OpenJournals:
-        """How a task opens the journals; it travels there pickled."""
+        """How a task opens the journals; pickled."""
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Called on the driver, once a write."""
@@ -91,65 +91,60 @@ class JournalFormat(Sink):
 
 
 @dataclass(frozen=True)
-class Appended(WriterCommitMessage):
-    """What one task tells the driver."""
+class AppendCommit(WriterCommitMessage):
+    """What one task reports to the driver."""
 
     events: int
     skipped: int
-    """Events that the journals had."""
+    """Events that the journals had already."""
     ids: bytes
     """A hash of each journal's id, 8 bytes: enough to see that two tasks had the same."""
 
     def journals(self) -> list[str]:
-        """The hashes, as text."""
         return [self.ids[first : first + _HASH_BYTES].hex() for first in range(0, len(self.ids), _HASH_BYTES)]
 
 
-class _Appending:
-    """What both writers do."""
-
+class _TaskWriter:
     def __init__(self, open_journals: OpenJournals, topic: str, spread: Distribution) -> None:
         self._open = open_journals
         self._topic = topic
         self._spread = spread
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Appends the rows of one task."""
         batches = sorted_rows(JOURNAL, self._spread, iterator)
         first = next(batches, None)
         if first is None:
-            return Appended(0, 0, b"")
+            return AppendCommit(0, 0, b"")
         with self._open() as journals, ThreadPoolExecutor(THREADS) as threads:
-            task = AppendingTask(journals, self._topic)
+            task = AppendTask(journals, self._topic)
             for records in chain([first], batches):
-                for appended in [threads.submit(errand) for errand in task.errands(events_by_id(records))]:
+                for appended in [threads.submit(append) for append in task.appends(group_events(records))]:
                     task.appended += appended.result()
-        return Appended(task.appended, task.events - task.appended, hashes(task.ids))
+        return AppendCommit(task.appended, task.events - task.appended, hash_ids(task.ids))
 
 
-class _JournalWriter(_Appending, DataSourceArrowWriter):
+class _JournalWriter(_TaskWriter, DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         _check(messages)
 
 
-class _JournalStreamWriter(_Appending, DataSourceStreamArrowWriter):
+class _JournalStreamWriter(_TaskWriter, DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002 - Spark's
         _check(messages)
 
 
 def _check(messages: list[WriterCommitMessage | None]) -> None:
-    require_apart(JOURNAL.what, (message.journals() for message in messages if isinstance(message, Appended)))
+    require_apart(JOURNAL.what, (message.journals() for message in messages if isinstance(message, AppendCommit)))
 
 
-def hashes(ids: Iterable[str]) -> bytes:
-    """A hash of each, one after the other."""
+def hash_ids(ids: Iterable[str]) -> bytes:
     return b"".join(blake2b(id.encode(), digest_size=_HASH_BYTES).digest() for id in ids)
 
 
-class AppendingTask:
-    """What one task has handed over so far: the last number of each journal, and the sums."""
+class AppendTask:
+    """What one task has appended so far: the last number of each journal, and the sums."""
 
-    def __init__(self, journals: Journals, topic: str) -> None:
+    def __init__(self, journals: JournalClient, topic: str) -> None:
         self._journals = journals
         self._topic = topic
         self._ends: dict[str, int] = {}
@@ -158,11 +153,10 @@ class AppendingTask:
 
     @property
     def ids(self) -> Iterable[str]:
-        """Of the journals so far."""
         return self._ends.keys()
 
-    def errands(self, events: Mapping[str, list[Event]]) -> Iterator[Callable[[], int]]:
-        """What is to be done, a journal each; all must be done before the next call."""
+    def appends(self, events: Mapping[str, list[Event]]) -> Iterator[Callable[[], int]]:
+        """One append for each journal; all must be done before the next call."""
         for id, of_journal in events.items():
             self._check_rising(id, of_journal)
             self._ends[id] = of_journal[-1].seq_nr
@@ -175,12 +169,12 @@ class AppendingTask:
             if event.seq_nr <= last:
                 raise GuaranteeError(
                     f"Out of order: event {event.seq_nr} came after {last} in journal {id!r}.",
-                    hint="Each number comes once, and in_order sorts them: inorder.spark.in_order(df).",
+                    hint="Each number comes once; inorder.spark.in_order(df) sorts them.",
                 )
             last = event.seq_nr
 
 
-def events_by_id(records: pa.RecordBatch) -> dict[str, list[Event]]:
+def group_events(records: pa.RecordBatch) -> dict[str, list[Event]]:
     """The events of each journal in an Arrow batch, in their order."""
     has_tags = "tags" in records.schema.names
     tags = records.column("tags").to_pylist() if has_tags else [None] * records.num_rows

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from inorder.engines.progress import NULL_LISTENER, CompositeListener, Listener, RunTotals
 from inorder.engines.running import RunEngine, SparkEngine, until_changed
-from inorder.journal.measuring import instruments
-from inorder.journal.replication.expiring import Expired, expire
-from inorder.journal.replication.replicating import ReplicateWork
+from inorder.journal.expire import Expired, expire
+from inorder.journal.measuring import journal_meter
+from inorder.journal.replication.job import ReplicateWork
 from inorder.journal.service import Journals
 from inorder.journal.stores.opening import JournalReplicas, JournalStore
 from inorder.model.errors import TransientError
@@ -165,7 +165,7 @@ class ExpireJob:
 
     def _pass(self, stop: threading.Event) -> None:
         metrics = self._service.registry if self._service else None
-        meter, began = instruments(metrics).meter, perf_counter()
+        meter, began = journal_meter(metrics), perf_counter()
         with self._open_journals(metrics) as journals, closing(self._open_index()) as index:
             topics, rate = self._read_topics(), self._per_second
             for each in expire(journals, index, topics, self._today(), stop, per_second=rate, dry_run=self._dry_run):

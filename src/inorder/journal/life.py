@@ -11,7 +11,11 @@ of the log. One that is not is a *fork*: a second writer, or the same append sen
 there and never lowers where the journal ends. The rule needs nothing but the log's order, so a journal reads the same
 whether its actions are replicated or not.
 
-A delete never touches events to come: it reaches to the end that the journal has when it comes, not further.
+Two writers that both believe to own a journal append the same numbers. A fork is **proven** if its number is taken by a
+known event, else **suspected**: appends sent in parallel may also arrive in another order. Gaps are no forks, nor is a
+record that is read twice, nor a journal that begins again after a purge. Every component that finds a fork reports it.
+
+A delete never removes events that are appended later: it reaches to the end that the journal has at that moment.
 """
 
 from __future__ import annotations
@@ -50,7 +54,7 @@ def life_of(head: JournalHead | None) -> Life | None:
 
 
 def life_id(key: Key, partition: int, offset: int) -> UUID:
-    """Names the life that an append begins: the same when it is replicated again after a crash, in other chunks too."""
+    """The record id of the life that an append begins; the same when it is replicated again, in any chunking."""
     return uuid5(NAMESPACE_OID, f"{key}/{partition}/{offset}")
 
 
@@ -94,14 +98,6 @@ def after_delete(life: Life | None, to: DeleteTo) -> Life:
     return replace(life, delete_to=max(life.delete_to, min(to, life.seq_nr)))
 
 
-# Events that do not count, because their number is not above every earlier one of their journal.
-#
-# Two writers that both believe to own a journal append the same numbers. The first one in the log wins (see `life`);
-# the second is a fork, and whoever finds one reports it. It is **proven** if its number is taken by an event that we
-# know of, else **suspected**: appends sent in parallel may also arrive in another order. Gaps are no forks, nor is a
-# record that is read twice, nor a journal that begins again after a purge.
-
-
 @dataclass(frozen=True, slots=True)
 class Fork:
     """An event that came when its journal had already reached `end`."""
@@ -115,23 +111,21 @@ class Fork:
         return f"{certainty} fork: seq_nr {self.record.seq_nr} at {self.record.partition_offset} after {self.end}"
 
 
-class Counted(NamedTuple):
-    """Events of a journal, told apart."""
-
+class EventsAndForks(NamedTuple):
     kept: list[EventRecord]
     forks: list[Fork]
 
 
-def count(end: SeqNr, records: Sequence[EventRecord]) -> Counted:
-    """Which of the records, in the order of the log, count in a journal that ends at `end` (0 if it has no event).
+def separate_forks(end: SeqNr, records: Sequence[EventRecord]) -> EventsAndForks:
+    """Separates the records, in the order of the log, that count in a journal that ends at `end` (0 without events).
 
     A fork does not raise the end.
     """
-    return Counted(list(records), []) if _rises(end, records) else _told_apart(end, records)
+    return EventsAndForks(list(records), []) if _rises(end, records) else _separate(end, records)
 
 
 def _rises(end: SeqNr, records: Sequence[EventRecord]) -> bool:
-    """Whether every number is above all before it, as next to always."""
+    """Whether every number is above all before it, as it nearly always is."""
     for record in records:
         number = record.event.seq_nr
         if number <= end:
@@ -140,7 +134,7 @@ def _rises(end: SeqNr, records: Sequence[EventRecord]) -> bool:
     return True
 
 
-def _told_apart(end: SeqNr, records: Sequence[EventRecord]) -> Counted:
+def _separate(end: SeqNr, records: Sequence[EventRecord]) -> EventsAndForks:
     kept: list[EventRecord] = []
     forks: list[Fork] = []
     taken = {end}
@@ -151,4 +145,4 @@ def _told_apart(end: SeqNr, records: Sequence[EventRecord]) -> Counted:
             kept.append(record)
         else:
             forks.append(Fork(record, end, record.seq_nr in taken))
-    return Counted(kept, forks)
+    return EventsAndForks(kept, forks)

@@ -1,7 +1,7 @@
-"""Which segment of a table a journal and its events lie in, so that no partition of the store grows without end.
+"""Which segment of a table a journal and its events belong to, so that no partition of the store grows without bound.
 
-`metajournal` spreads journals by the hash that the JVM gives the lower-cased id. `journal` cuts each journal after so
-many numbers. Both must give what the original gives, or one would not find what the other wrote.
+`metajournal` spreads journals by the JVM's hash of the lower-cased id. `journal` cuts each journal after `segment_size`
+numbers. Both must give what the original gives, or one would not find what the other wrote.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def metajournal_segment(id: str, segments: int = DEFAULT_SEGMENTS) -> int:
 
 
 def metajournal_segments(id: str, segments: int = DEFAULT_SEGMENTS, old: int = OLD_SEGMENTS) -> tuple[int, ...]:
-    """The segments in which a journal may be found, the one where new rows go first.
+    """The segments in which a journal may be found; the first is the one for new rows.
 
     >>> metajournal_segments("id"), metajournal_segments("a")
     ((3355, 55), (97,))
@@ -62,7 +62,7 @@ def metajournal_segments(id: str, segments: int = DEFAULT_SEGMENTS, old: int = O
 
 
 def segments_of_partition(partition: int, partitions: int, segments: int) -> range:
-    """The segments that one of several workers looks after when partitions of a topic share out the work.
+    """The segments of one of several workers when the partitions of a topic share out the work.
 
     >>> list(segments_of_partition(0, 20, 100)), list(segments_of_partition(101, 102, 100))
     ([0, 20, 40, 60, 80], [1])
@@ -73,7 +73,7 @@ def segments_of_partition(partition: int, partitions: int, segments: int) -> ran
 
 
 def jvm_hash(text: str) -> int:
-    """The 32-bit hash of a text in the JVM, which knows it as UTF-16.
+    """The JVM's 32-bit hash of a string, computed over UTF-16.
 
     >>> jvm_hash("id"), jvm_hash("journal ID".lower())
     (3355, 969045668)

@@ -10,23 +10,22 @@ from contextlib import closing
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from inorder.journal.asynchronous import THREADS
-from inorder.journal.asynchronous import AsyncJournals as AsyncJournalsOn
-from inorder.journal.client import Journal
-from inorder.journal.client import Journals as JournalsOn
-from inorder.journal.codec.records import Sender
+from inorder.engines.measures import SILENT, Meter
+from inorder.journal.asynchronous import THREADS, AsyncJournalClient
+from inorder.journal.client import JournalClient
+from inorder.journal.codec import RecordSender
 from inorder.journal.life import Fork
-from inorder.journal.measuring import instruments
+from inorder.journal.measuring import JournalMetrics, MeasuredStore, journal_meter, measure_loans
 from inorder.journal.reading.reader import JournalReader
 from inorder.journal.reading.topic_cache import HeadCache
-from inorder.journal.replication.replica import Quarantine, Quarantined
-from inorder.journal.replication.replicating import release
-from inorder.journal.snapshots import Rings
+from inorder.journal.replication.job import release
+from inorder.journal.replication.store_port import Quarantine, Quarantined
+from inorder.journal.snapshots import SnapshotHistory
 from inorder.journal.stores.kafka_log import KafkaJournalLog
 from inorder.journal.stores.kafka_notices import replicated_offsets, store_wait
 from inorder.journal.stores.opening import JournalStore, open_journal_store, open_snapshot_store
 from inorder.journal.stores.ports import EventualJournal, JournalLog
-from inorder.journal.subscribing.subscription import Subscription
+from inorder.journal.subscription import Subscription
 from inorder.kafka.admin import Cluster, Extent
 from inorder.model.errors import DamagedRecordError
 from inorder.model.journal import Key
@@ -39,17 +38,17 @@ if TYPE_CHECKING:
 log = logging.getLogger("inorder.journal")
 
 
-class Journals(JournalsOn):
+class Journals(JournalClient):
     """All journals of a Kafka cluster and a store: `inorder.Journals(settings).journal(inorder.Key(id, topic))`."""
 
     def __init__(self, settings: Settings, *, metrics: CollectorRegistry | None = None) -> None:
-        """`metrics` is a registry of `prometheus_client` that gets their figures; without it nothing is measured."""
-        self._instruments = measured = instruments(metrics)
-        kafka = KafkaJournalLog(settings.kafka.properties, on_lent=measured.on_lent)
+        """`metrics` is a registry of `prometheus_client` that is to have their figures; without it none are taken."""
+        meter = journal_meter(metrics)
+        kafka = KafkaJournalLog(settings.kafka.properties, on_lent=measure_loans(meter))
         unmeasured = journal_store(settings)
-        store = measured.store(unmeasured)
+        store = unmeasured if meter is SILENT else MeasuredStore(unmeasured, meter)
         timeout = self._seconds = settings.journal.timeout_seconds
-        self._heads = self._head_cache(settings, kafka, store)
+        self._heads = self._head_cache(settings, kafka, store, meter)
         self._notices = replicated_offsets(settings.kafka.properties, settings.journal, unmeasured)
         reader = JournalReader(
             kafka,
@@ -58,8 +57,8 @@ class Journals(JournalsOn):
             heads=self._heads,
             store_wait=store_wait(settings.journal, store, self._notices),
             timeout_seconds=timeout,
-            on_fork=_log_fork,
-            decode=measured.decode,
+            on_fork=_tell_fork,
+            meter=meter,
         )
         limits = Limits(max_value_bytes=settings.outbox.max_value_bytes)
         super().__init__(
@@ -68,14 +67,12 @@ class Journals(JournalsOn):
             reader,
             sender=_sender(settings),
             limits=limits,
-            encode=measured.encode,
-            rings=Rings(open_snapshot_store(settings.journal.store_url(settings.database)), settings.journal.snapshots),
+            meter=meter,
+            snapshot_history=SnapshotHistory(
+                open_snapshot_store(settings.journal.store_url(settings.database)), settings.journal.snapshots
+            ),
             timeout_seconds=timeout,
         )
-
-    def journal(self, key: Key) -> Journal:
-        """The journal of a key; nothing is read or written yet."""
-        return self._instruments.journal(self, key)
 
     def subscribe(
         self,
@@ -85,11 +82,11 @@ class Journals(JournalsOn):
         idle_seconds: float | None = None,
         on_damaged: Callable[[DamagedRecordError], None] | None = None,
     ) -> Subscription:
-        """Every event of a topic after a checkpoint, in order per journal, without end.
+        """Every event of a topic after a checkpoint, journal by journal in order, for ever.
 
-        Store the checkpoint of each event in the transaction in which you store its result, and every event has its
-        effect once. None starts at the first event. `idle_seconds` ends the subscription when no event came for so
-        long. `on_damaged` receives records that cannot be read, and they are skipped; without it they are raised.
+        Store the checkpoint of each event in the transaction in which you store what you made of it, and every event
+        has its effect once. None begins at the first event. `idle_seconds` ends it when nothing came for so long.
+        `on_damaged` is told of records that cannot be read, and they are passed over; without it they are raised.
         """
         return Subscription(
             self.log,
@@ -99,12 +96,12 @@ class Journals(JournalsOn):
             checkpoint=checkpoint,
             idle_seconds=idle_seconds,
             timeout_seconds=self._seconds,
-            on_fork=_log_fork,
+            on_fork=_tell_fork,
             on_damaged=on_damaged,
         )
 
     def close(self) -> None:
-        """Sends what is waiting and closes everything; may be called twice."""
+        """Sends what is waiting and gives everything back; may be called twice."""
         self._unwatch()
         if self._heads is not None:
             self._heads.close()
@@ -112,14 +109,19 @@ class Journals(JournalsOn):
             self._notices.close()
         super().close()
 
-    def _head_cache(self, settings: Settings, log: JournalLog, store: EventualJournal) -> HeadCache | None:
-        wanted = settings.journal.head_cache
-        heads = HeadCache(log, store, time.monotonic, meter=self._instruments.meter) if wanted else None
-        self._unwatch = self._instruments.watch(heads)
+    def _head_cache(
+        self, settings: Settings, log: JournalLog, store: EventualJournal, meter: Meter
+    ) -> HeadCache | None:
+        self._unwatch: Callable[[], None] = lambda: None
+        if not settings.journal.head_cache:
+            return None
+        heads = HeadCache(log, store, time.monotonic, meter=meter)
+        if isinstance(meter, JournalMetrics):
+            self._unwatch = meter.watch(heads.readings)
         return heads
 
 
-class AsyncJournals(AsyncJournalsOn):
+class AsyncJournals(AsyncJournalClient):
     """The same for `async` code: `await inorder.AsyncJournals(settings).journal(key).append(...)`."""
 
     def __init__(self, settings: Settings, *, threads: int = THREADS, metrics: CollectorRegistry | None = None) -> None:
@@ -128,24 +130,24 @@ class AsyncJournals(AsyncJournalsOn):
 
 
 def journal_store(settings: Settings) -> JournalStore:
-    """The store of the settings; it connects when it is first used."""
+    """The store of the settings; nothing connects before it is asked."""
     return open_journal_store(settings.journal.store_url(settings.database))
 
 
-def _sender(settings: Settings) -> Sender:
+def _sender(settings: Settings) -> RecordSender:
     try:
         ours = version("inorder")
     except PackageNotFoundError:
         ours = "unknown"
-    return Sender(settings.journal.origin or socket.gethostname(), ours)
+    return RecordSender(settings.journal.origin or socket.gethostname(), ours)
 
 
-def _log_fork(key: Key, fork: Fork) -> None:
+def _tell_fork(key: Key, fork: Fork) -> None:
     log.warning("journal.fork", extra={"journal": str(key), "fork": str(fork), "is_proven": fork.is_proven})
 
 
 class Lag(NamedTuple):
-    """The lag of the store behind one partition, in records; `replicated` is None before the first."""
+    """How far the store is behind one partition, in records; `replicated` is None before the first."""
 
     topic: str
     partition: int

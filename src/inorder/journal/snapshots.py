@@ -1,59 +1,60 @@
 """Snapshots of journals: which slot one takes, which one is loaded, and to which life of its journal it belongs.
 
-**What is authoritative.** For what snapshots there are: the store, nothing else has them. For whether one may still be
-used: the topic. A snapshot belongs to one life of its journal, the stretch between two purges, and dies with it.
+**What is authoritative.** For which snapshots exist: the store, the topic has none. For whether one may still be used:
+the topic. A snapshot belongs to one life of its journal, the stretch between two purges, and ends with it. To say which
+life, it carries a *place*: the offset of the mark at which it was saved. A purge at a larger offset makes it void.
 
 **What is only a hint.** The time of a snapshot (it decides between two of one number and nothing else), and the record
 id that a row carries, which can only rule a snapshot out.
 
-A journal has a ring of N slots (`journal.snapshots`). They are overwritten in place, since deleted rows are dear in
-Cassandra:
+The history of a journal has N slots (`journal.snapshots`). They are overwritten in place, since deleted rows are costly
+in Cassandra:
 
-| the ring                                  | a new snapshot                                                    |
+| the history                               | a new snapshot                                                    |
 |---|---|
-| has one of the same number                | takes its slot: to save it again changes nothing but its content  |
-| has a free slot                           | takes it; what is of a former life is free                        |
+| has one of the same number                | takes its slot: saving again changes nothing but the content      |
+| has a free slot                           | takes it; a slot of a former life is free                         |
 | is full                                   | replaces the smallest (number, then time)                         |
-| has N newer ones                          | is left out, and its saver is told: nobody would load it          |
-| is larger than N, which was lowered       | the N newest stay, the others go                                  |
+| has N newer ones                          | is not written, and its saver learns so: it would never be loaded |
+| is larger than N, which was lowered       | is written; the N newest stay, the others are deleted             |
 
 Saving:
 
-    take a turn        Cassandra: a lock on the journal's ring, which ends by itself. PostgreSQL takes it below
-    send a mark        its offset is the snapshot's *place*; look at the journal there, as a read does (`reader`)
+    take a turn        Cassandra: a lock on the journal's history, which expires. PostgreSQL takes it in `write`
+    send a mark        its offset is the snapshot's place; read the journal there, as every reader does (`reader.py`)
     check              the number is not above the journal's end; the journal had an action of this life before the mark
-    write              PostgreSQL: lock, see that the life is the same, write. Cassandra: at the time 2^52 + place
-    give the turn back Cassandra: if it had ended, nothing counts, and all is done again with a new mark
+    write              PostgreSQL: lock, check that the life is the same, write. Cassandra: at the time 2^52 + place
+    release the turn   Cassandra: if it had expired, nothing counts, and all is done again with a new mark
 
-Loading: look at the journal at a mark, then read the rows. Those below a purge that the log has and the store has not
-are void. One that was placed behind the mark may be of a life to come, so then all is done again with a new mark.
+Loading: read the journal at a mark, then the rows. Those below a purge that the log has and the store lacks are void.
+A row placed after the mark may belong to a later life, so then all is done again with a new mark.
 
 Invariants:
 
-1. A snapshot is loaded only in the life in which it was placed: if its place is P and a purge stands at Q > P, no look
-   at a mark behind Q loads it. Either the log shows the purge to the look, or the store has applied it, and then the
-   row is gone: a purge deletes what is placed below it, in its own transaction (PostgreSQL), or at the time 2^52 + Q,
-   before its head goes (Cassandra). A replay of the purge deletes nothing of a later life, by the same rule.
-2. Of all snapshots that were saved in a life and not deleted, the ring has the N with the largest numbers.
-3. Events are never skipped: `recover` shows a snapshot with all events behind it, or raises.
+1. A snapshot is loaded only in the life in which it was placed: if its place is P and there is a purge at Q > P, no
+   reader with a mark after Q loads it. Either the reader sees the purge in the log, or the store has applied it, and
+   then the row is gone: a purge deletes what is placed below it, in its own transaction (PostgreSQL), or at the time
+   2^52 + Q, before the head is deleted (Cassandra). By the same rule a replayed purge deletes nothing of a later life.
+2. Of all snapshots that were saved in a life and not deleted, the history has the N with the largest numbers.
+3. Events are never skipped: `recover` returns a snapshot with all events after it, or raises.
 
 Failure table:
 
 | what happens                              | PostgreSQL                        | Cassandra                           |
 |---|---|---|
 | two savers at once                        | an advisory lock: one waits       | a lock row: one waits               |
-| a saver dies                              | rolled back, the lock is free     | others wait for its lock to end     |
+| a saver dies                              | rolled back, the lock is free     | others wait until its lock expires  |
 | a saver is paused for long                | the server ends its session       | its cells are older than those of   |
-|                                           |                                   | whoever came after it, and lose; it |
-|                                           |                                   | finds its lock gone, and repeats    |
-| the answer to a save is lost              | saved or not; to save again does no harm                                |
-| a purge is replicated while one is saved  | the saver finds another life, and | the purge's tombstone is newer: it  |
-|                                           | raises `JournalChangedError`      | is never seen                       |
-| a purge is not replicated                 | readers know of it from the log, and leave former lives out             |
+|                                           |                                   | the next savers, and lose; it finds |
+|                                           |                                   | its lock gone, and repeats          |
+| the answer to a save is lost              | saved or not; saving again does no harm                                 |
+| a purge is replicated during a save       | the saver finds another life, and | the purge's tombstone is newer: the |
+|                                           | raises `JournalChangedError`      | snapshot is never seen              |
+| a purge is not replicated                 | readers see it in the log, and ignore snapshots of former lives         |
 | a purge slice is replayed                 | deletes what is placed below the purge, nothing else                    |
-| another program replicates, and leaves    | -                                 | the record id tells, if the journal |
-| snapshots alone when it purges            |                                   | was replicated when it was saved    |
-| events behind a snapshot were deleted     | `recover` raises `SnapshotTooOldError`: they would be a hole            |
+| another program replicates, and does not  | -                                 | the record id differs, if the       |
+| delete snapshots when it purges           |                                   | journal was replicated at the save  |
+| events after a snapshot were deleted      | `recover` raises `SnapshotTooOldError`: they would be a hole            |
 | the journal is parked, or damaged         | `DamagedRecordError`, as for reads                                      |
 """
 
@@ -66,7 +67,7 @@ from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from inorder.journal.life import life_id
-from inorder.journal.reading.head import Plan
+from inorder.journal.reading.head import ReadPlan
 from inorder.journal.reading.reader import JournalReader, Moment
 from inorder.model.deadline import Deadline
 from inorder.model.errors import JournalChangedError, SnapshotTooOldError, ValidationError
@@ -80,24 +81,131 @@ from inorder.model.journal import (
     SeqRange,
     Snapshot,
     SnapshotCriteria,
-    checked_seq_nr,
+    check_seq_nr,
     next_seq_nr,
 )
 
 
+class MarkedMoment(NamedTuple):
+    """A mark, and the journal at that offset."""
+
+    mark: PartitionOffset
+    moment: Moment
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """A snapshot and a stream of the events after it, or of all events if there is none; both of one moment."""
+
+    snapshot: Snapshot | None
+    events: Iterator[EventRecord]
+
+
+class SnapshotHistory(NamedTuple):
+    """Where snapshots are kept, and how many of each journal."""
+
+    store: SnapshotStore
+    size: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class JournalSnapshots:
+    """Saves, finds and deletes the snapshots of one journal, and recovers it from the latest."""
+
+    key: Key
+    history: SnapshotHistory
+    mark_moment: Callable[[SeqNr], MarkedMoment]
+    """Sends a mark and reads the journal there; events below the number are not needed."""
+    reader: JournalReader
+    deadline: Callable[[str], Deadline]
+
+    def save(self, snapshot: Snapshot) -> bool:
+        """Saves a snapshot; False if the history is full of newer ones."""
+        check_seq_nr(snapshot.seq_nr)
+        deadline = self.deadline(f"Saving a snapshot of {self.key}")
+        store, size = self.history
+        return store.save(self.key, snapshot, size, lambda: self._settled(snapshot.seq_nr, deadline))
+
+    def latest(self, criteria: SnapshotCriteria) -> Snapshot | None:
+        return self._found(criteria, MAX_SEQ_NR)[1]
+
+    def all(self) -> list[Snapshot]:
+        """All snapshots of this life, the latest first."""
+        deadline = self.deadline(f"Looking for snapshots of {self.key}")
+        while True:
+            rows = self._rows(self.mark_moment(MAX_SEQ_NR), SnapshotCriteria())
+            found = None if rows is None else [self.history.store.load(self.key, row) for row in rows]
+            if found is not None and None not in found:
+                return [each for each in found if each is not None]
+            deadline.remaining()
+
+    def delete(self, criteria: SnapshotCriteria) -> int:
+        """Deletes the snapshots that fit; returns how many there were."""
+        return self.history.store.delete(self.key, criteria, lambda: self._life(self.mark_moment(MAX_SEQ_NR)))
+
+    def recover(self, criteria: SnapshotCriteria) -> Recovery:
+        """The latest snapshot that fits, with the events after it."""
+        deadline = self.deadline(f"Recovering {self.key}")
+        marked, found = self._found(criteria, MIN_SEQ_NR)
+        while has_hole(marked.moment.plan, found):
+            # A purge may have been replicated since the mark, and have deleted a snapshot.
+            again, found_again = self._found(criteria, MIN_SEQ_NR)
+            if self._life(again).life == self._life(marked).life:
+                break
+            marked, found = again, found_again
+            deadline.remaining()
+        if found is None:
+            return Recovery(None, self.reader.events(marked.moment, SeqRange.all()))
+        if has_hole(marked.moment.plan, found):
+            raise too_old_error(self.key, marked.moment.plan, found)
+        first = next_seq_nr(found.seq_nr)
+        behind = iter(()) if first is None else self.reader.events(marked.moment, SeqRange(first, MAX_SEQ_NR))
+        return Recovery(found, behind)
+
+    def _settled(self, seq_nr: SeqNr, deadline: Deadline) -> LifeAtMark:
+        while True:
+            deadline.remaining()
+            marked = self.mark_moment(MAX_SEQ_NR)
+            require_reached(self.key, marked.moment.plan, seq_nr)
+            if is_settled(marked.mark, marked.moment.plan):
+                return self._life(marked)
+
+    def _found(self, criteria: SnapshotCriteria, from_seq_nr: SeqNr) -> tuple[MarkedMoment, Snapshot | None]:
+        deadline = self.deadline(f"Looking for a snapshot of {self.key}")
+        while True:
+            marked = self.mark_moment(from_seq_nr)
+            rows = self._rows(marked, criteria)
+            if rows == []:
+                return marked, None
+            found = self.history.store.load(self.key, rows[0]) if rows else None
+            if found is not None:
+                return marked, found
+            deadline.remaining()
+
+    def _rows(self, marked: MarkedMoment, criteria: SnapshotCriteria) -> list[SnapshotRow] | None:
+        """The rows that fit, the latest first; None if only a new mark can decide."""
+        if marked.moment.plan.life is None:
+            return []
+        rows, at_mark = self.history.store.rows(self.key), self._life(marked)
+        return None if any(is_beyond(row, at_mark) for row in rows) else select_snapshots(rows, at_mark, criteria)
+
+    def _life(self, marked: MarkedMoment) -> LifeAtMark:
+        return life_at_mark(self.key, marked.mark, marked.moment.plan)
+
+
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a snapshot goes, and the slots that are to be emptied for it."""
+    """The slot of a snapshot, and the slots to empty for it."""
 
     slot: int
     emptied: tuple[int, ...] = ()
 
 
-def placement(
-    rows: Sequence[SnapshotRow], standing: Standing, seq_nr: SeqNr, time: datetime, size: int
+def place_snapshot(
+    rows: Sequence[SnapshotRow], at_mark: LifeAtMark, seq_nr: SeqNr, time: datetime, size: int
 ) -> Placement | None:
-    """The slot of a snapshot that is saved now; None where the ring has as many newer ones as it may hold."""
-    live = sorted((row for row in rows if is_live(row, standing)), key=_order, reverse=True)
+    """The slot of a snapshot that is saved now; None if the history already holds `size` newer ones."""
+    live = sorted((row for row in rows if is_live(row, at_mark)), key=_order, reverse=True)
     others = [row for row in live if row.seq_nr != seq_nr]
     if sum(_order(row) > (seq_nr, time) for row in others) >= size:
         return None
@@ -108,42 +216,41 @@ def placement(
     return Placement(going[0], tuple(going[1:]))
 
 
-def is_live(row: SnapshotRow, standing: Standing) -> bool:
-    """Whether a snapshot is of the life that its journal has at a mark, as far as this can be told from the log."""
-    stored = standing.stored_life
+def is_live(row: SnapshotRow, at_mark: LifeAtMark) -> bool:
+    """Whether a snapshot belongs to the life that its journal has at a mark, as far as the log shows."""
+    stored = at_mark.stored_life
     if row.life is not None and stored is not None and row.life != stored:
         return False
-    if standing.purged_at is None:
+    if at_mark.purged_at is None:
         return True
-    # Offsets of two partitions cannot be compared; whoever moved the journal has purged it since.
-    return row.place.partition == standing.place.partition and row.place.offset > standing.purged_at
+    # Offsets of two partitions cannot be compared; a journal that moved between partitions was purged in between.
+    return row.place.partition == at_mark.place.partition and row.place.offset > at_mark.purged_at
 
 
-def is_beyond(row: SnapshotRow, standing: Standing) -> bool:
-    """Whether a snapshot was placed behind a mark, and perhaps in a life that began there."""
-    is_behind = row.place.partition == standing.place.partition and row.place.offset > standing.place.offset
-    return is_behind and (row.life is None or row.life != standing.stored_life)
+def is_beyond(row: SnapshotRow, at_mark: LifeAtMark) -> bool:
+    """Whether a snapshot was placed after a mark, perhaps in a life that began there."""
+    is_behind = row.place.partition == at_mark.place.partition and row.place.offset > at_mark.place.offset
+    return is_behind and (row.life is None or row.life != at_mark.stored_life)
 
 
-def fitting(rows: Iterable[SnapshotRow], standing: Standing, criteria: SnapshotCriteria) -> list[SnapshotRow]:
+def select_snapshots(rows: Iterable[SnapshotRow], at_mark: LifeAtMark, criteria: SnapshotCriteria) -> list[SnapshotRow]:
     """The snapshots of this life that fit, the latest first: by number, then by time."""
-    found = [row for row in rows if is_live(row, standing) and criteria.fits(row.seq_nr, row.timestamp)]
+    found = [row for row in rows if is_live(row, at_mark) and criteria.fits(row.seq_nr, row.timestamp)]
     return sorted(found, key=_order, reverse=True)
 
 
-def standing_at(key: Key, mark: PartitionOffset, plan: Plan) -> Standing:
-    """What snapshots need to know of a journal at a mark."""
+def life_at_mark(key: Key, mark: PartitionOffset, plan: ReadPlan) -> LifeAtMark:
     head = plan.head
     if head is not None and head.is_begun:
-        return Standing(mark, head.record_id, is_replicated=True, purged_at=plan.purged_at)
+        return LifeAtMark(mark, head.record_id, is_replicated=True, purged_at=plan.purged_at)
     begun = None if plan.log_from is None else life_id(key, mark.partition, plan.log_from)
-    return Standing(mark, begun, is_replicated=False, purged_at=plan.purged_at)
+    return LifeAtMark(mark, begun, is_replicated=False, purged_at=plan.purged_at)
 
 
-def is_settled(mark: PartitionOffset, plan: Plan) -> bool:
-    """Whether the life of a plan is certainly the one at the mark: it had an action before.
+def is_settled(mark: PartitionOffset, plan: ReadPlan) -> bool:
+    """Whether the life of a plan is certainly the one at the mark, because it had an action before it.
 
-    The store may have gone on since the mark, to another life even; then it takes a new mark to tell.
+    The store may have moved on since the mark, even to another life; then a new mark is needed.
     """
     if plan.head is not None and plan.head.is_begun:
         place = plan.head.partition_offset
@@ -151,40 +258,39 @@ def is_settled(mark: PartitionOffset, plan: Plan) -> bool:
     return plan.log_from is not None and plan.log_from < mark.offset
 
 
-def require_reached(key: Key, plan: Plan, seq_nr: SeqNr) -> None:
-    """Raises `ValidationError` where a journal does not reach to the number of a snapshot."""
+def require_reached(key: Key, plan: ReadPlan, seq_nr: SeqNr) -> None:
+    """Raises `ValidationError` if a journal ends before the number of a snapshot."""
     end = 0 if plan.life is None else plan.life.end
     if seq_nr <= end:
         return
-    told = f"where the journal {key} ends" if end else f"and the journal {key} has no event"
+    where = f"where the journal {key} ends" if end else f"and the journal {key} has no event"
     raise ValidationError(
-        "seq_nr", f"{seq_nr} is above {end}, {told}.", hint="A snapshot stands for events that are appended already."
+        "seq_nr", f"{seq_nr} is above {end}, {where}.", hint="Append the events before you save a snapshot of them."
     )
 
 
-def has_hole(plan: Plan, snapshot: Snapshot | None) -> bool:
-    """Whether events behind a snapshot, or behind nothing, are deleted."""
+def has_hole(plan: ReadPlan, snapshot: Snapshot | None) -> bool:
+    """Whether events after a snapshot, or from the beginning if there is none, are deleted."""
     return plan.life is not None and plan.life.delete_to > (0 if snapshot is None else snapshot.seq_nr)
 
 
-def too_old(key: Key, plan: Plan, snapshot: Snapshot) -> SnapshotTooOldError:
-    """What is raised rather than to show a journal with a hole."""
+def too_old_error(key: Key, plan: ReadPlan, snapshot: Snapshot) -> SnapshotTooOldError:
     delete_to = 0 if plan.life is None else plan.life.delete_to
     return SnapshotTooOldError(
         f"The latest snapshot of {key} that fits is at {snapshot.seq_nr},"
         f" but its events are deleted up to {delete_to}.",
-        hint=f"If {delete_to} is where it begins anew, `inorder journal snapshot delete {key.topic} {key.id}"
-        f" --to {delete_to}` lets it be read from there; else ask for a later snapshot.",
+        hint=f"If the journal starts over after {delete_to}, `inorder journal snapshot delete {key.topic} {key.id}"
+        f" --to {delete_to}` lets it be read from there; else request a later snapshot.",
         seq_nr=snapshot.seq_nr,
         delete_to=delete_to,
     )
 
 
-def purged_meanwhile(key: Key) -> JournalChangedError:
-    """What a saver is told whose journal has gone on to another life."""
+def purged_error(key: Key) -> JournalChangedError:
+    """Raised by a save whose journal was purged meanwhile."""
     return JournalChangedError(
         f"The journal {key} was purged while a snapshot of it was saved; nothing was written.",
-        hint="Read it again, and save what it comes to now.",
+        hint="Read the journal again, and save its present state.",
     )
 
 
@@ -192,17 +298,9 @@ def _order(row: SnapshotRow) -> tuple[SeqNr, datetime]:
     return row.seq_nr, row.timestamp
 
 
-# What snapshots of journals need from a store: a few rows for each journal, overwritten in place.
-#
-# A snapshot is kept in the store alone; the topic knows nothing of it. To say which life of its journal it belongs
-# to, it carries a *place*: the offset of the mark at which it was saved. A purge at a larger offset makes it void.
-# What stands above this port decides which row to load; what stands below it sees to it that savers of one journal
-# take turns, and that a purge finds every snapshot that was placed before it.
-
-
 @dataclass(frozen=True, slots=True)
 class SnapshotRow:
-    """A snapshot in its slot of the ring, without what makes it large."""
+    """A snapshot in its slot, without payload and metadata."""
 
     slot: int
     seq_nr: SeqNr
@@ -210,158 +308,51 @@ class SnapshotRow:
     place: PartitionOffset
     """The mark at which it was saved; no other snapshot has the same."""
     life: UUID | None = None
-    """The record id of the head that its journal had in the store; None if its life was not replicated yet."""
+    """The record id of the journal's head in the store; None if this life was not replicated yet."""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """A journal at a mark, as far as snapshots need to know it."""
+class LifeAtMark:
+    """The life of a journal at a mark, as far as snapshots need to know it."""
 
     place: PartitionOffset
     """The mark."""
     life: UUID | None
-    """Names the journal's life there, as the store does or will."""
+    """The record id of the life, as the store has it or will have it."""
     is_replicated: bool
-    """Whether the name is the store's own."""
+    """Whether the store has that record id."""
     purged_at: int | None = None
-    """The offset of a purge before the mark that the store may not have seen."""
+    """The offset of a purge before the mark that the store may not have applied."""
 
     @property
     def stored_life(self) -> UUID | None:
-        """The name of the life if it is certain that the store uses it."""
+        """The record id if the store has it."""
         return self.life if self.is_replicated else None
 
 
 class SnapshotStore(Protocol):
-    """Rings of snapshots. Many threads and processes use one at a time; every verb may block on the database."""
+    """A few rows for each journal, overwritten in place. Used by many threads and processes; every call may block.
+
+    The caller decides which row to load. The store makes savers of one journal take turns, and makes sure that a purge
+    finds every snapshot placed before it.
+    """
 
     def rows(self, key: Key) -> Sequence[SnapshotRow]:
-        """All rows of a journal, in any order: of whatever life, and more than the ring's size if that was larger."""
+        """All rows of a journal, in any order, of any life; more than the history's size if that was larger once."""
 
     def load(self, key: Key, row: SnapshotRow) -> Snapshot | None:
-        """The snapshot of a row; None where the slot has been overwritten or emptied since."""
+        """The snapshot of a row; None if its slot was overwritten or emptied since."""
 
-    def save(self, key: Key, snapshot: Snapshot, size: int, stand: Callable[[], Standing]) -> bool:
-        """Puts a snapshot into the ring as `journal.snapshots.placement` says; False where that leaves it out.
+    def save(self, key: Key, snapshot: Snapshot, size: int, send_mark: Callable[[], LifeAtMark]) -> bool:
+        """Writes a snapshot where `place_snapshot` puts it; False if that leaves it out.
 
-        `stand` sends the mark. It may be called several times; the last one counts. Between its call and the end of the
-        write nobody else changes this journal's ring, or the write does not count and is done again. When the store has
-        applied a purge behind the mark, the snapshot is refused with `JournalChangedError`, or is never seen.
+        `send_mark` may be called several times; the last call counts. From that call to the end of the write no one
+        else changes this journal's history, or the write does not count and is repeated. If the store has applied a
+        purge after the mark, `JournalChangedError` is raised, or the snapshot is never seen.
         """
 
-    def delete(self, key: Key, criteria: SnapshotCriteria, stand: Callable[[], Standing]) -> int:
-        """Empties the slots that fit; says how many snapshots of the present life were in them."""
+    def delete(self, key: Key, criteria: SnapshotCriteria, send_mark: Callable[[], LifeAtMark]) -> int:
+        """Empties the slots that fit; returns how many snapshots of the present life were in them."""
 
     def close(self) -> None:
-        """Gives connections back; may be called twice."""
-
-
-# Saves, finds and deletes the snapshots of one journal, and recovers it from the latest; `rings` has the rules.
-
-
-class Look(NamedTuple):
-    """A mark, and the journal as it is there."""
-
-    mark: PartitionOffset
-    moment: Moment
-
-
-@dataclass(frozen=True, slots=True)
-class Recovery:
-    """A snapshot, and the events behind it as a stream; all events where there is none. Both are of one moment."""
-
-    snapshot: Snapshot | None
-    events: Iterator[EventRecord]
-
-
-class Rings(NamedTuple):
-    """Where snapshots are kept, and how many of each journal."""
-
-    store: SnapshotStore
-    size: int = 10
-
-
-@dataclass(frozen=True, slots=True)
-class JournalSnapshots:
-    """The snapshots of one journal."""
-
-    key: Key
-    rings: Rings
-    look: Callable[[SeqNr], Look]
-    """Sends a mark and looks at the journal there; events below the number are of no interest."""
-    reader: JournalReader
-    deadline: Callable[[str], Deadline]
-
-    def save(self, snapshot: Snapshot) -> bool:
-        """Saves it; False where the ring is full of newer ones."""
-        checked_seq_nr(snapshot.seq_nr)
-        deadline = self.deadline(f"Saving a snapshot of {self.key}")
-        store, size = self.rings
-        return store.save(self.key, snapshot, size, lambda: self._settled(snapshot.seq_nr, deadline))
-
-    def latest(self, criteria: SnapshotCriteria) -> Snapshot | None:
-        """The latest that fits."""
-        return self._found(criteria, MAX_SEQ_NR)[1]
-
-    def all(self) -> list[Snapshot]:
-        """All of this life, the latest first."""
-        deadline = self.deadline(f"Looking for snapshots of {self.key}")
-        while True:
-            rows = self._rows(self.look(MAX_SEQ_NR), SnapshotCriteria())
-            found = None if rows is None else [self.rings.store.load(self.key, row) for row in rows]
-            if found is not None and None not in found:
-                return [each for each in found if each is not None]
-            deadline.remaining()
-
-    def delete(self, criteria: SnapshotCriteria) -> int:
-        """Deletes those that fit; returns how many there were."""
-        return self.rings.store.delete(self.key, criteria, lambda: self._standing(self.look(MAX_SEQ_NR)))
-
-    def recover(self, criteria: SnapshotCriteria) -> Recovery:
-        """The latest that fits, with the events behind it."""
-        deadline = self.deadline(f"Recovering {self.key}")
-        look, found = self._found(criteria, MIN_SEQ_NR)
-        while has_hole(look.moment.plan, found):
-            # A purge may have been replicated since the look, and have taken a snapshot with it.
-            again, refound = self._found(criteria, MIN_SEQ_NR)
-            if self._standing(again).life == self._standing(look).life:
-                break
-            look, found = again, refound
-            deadline.remaining()
-        if found is None:
-            return Recovery(None, self.reader.events(look.moment, SeqRange.all()))
-        if has_hole(look.moment.plan, found):
-            raise too_old(self.key, look.moment.plan, found)
-        first = next_seq_nr(found.seq_nr)
-        behind = iter(()) if first is None else self.reader.events(look.moment, SeqRange(first, MAX_SEQ_NR))
-        return Recovery(found, behind)
-
-    def _settled(self, seq_nr: SeqNr, deadline: Deadline) -> Standing:
-        while True:
-            deadline.remaining()
-            look = self.look(MAX_SEQ_NR)
-            require_reached(self.key, look.moment.plan, seq_nr)
-            if is_settled(look.mark, look.moment.plan):
-                return self._standing(look)
-
-    def _found(self, criteria: SnapshotCriteria, from_seq_nr: SeqNr) -> tuple[Look, Snapshot | None]:
-        deadline = self.deadline(f"Looking for a snapshot of {self.key}")
-        while True:
-            look = self.look(from_seq_nr)
-            rows = self._rows(look, criteria)
-            if rows == []:
-                return look, None
-            found = self.rings.store.load(self.key, rows[0]) if rows else None
-            if found is not None:
-                return look, found
-            deadline.remaining()
-
-    def _rows(self, look: Look, criteria: SnapshotCriteria) -> list[SnapshotRow] | None:
-        """Those that fit, the latest first; None where it takes a new look to tell."""
-        if look.moment.plan.life is None:
-            return []
-        rows, standing = self.rings.store.rows(self.key), self._standing(look)
-        return None if any(is_beyond(row, standing) for row in rows) else fitting(rows, standing, criteria)
-
-    def _standing(self, look: Look) -> Standing:
-        return standing_at(self.key, look.mark, look.moment.plan)
+        """Releases connections; may be called twice."""

@@ -1,4 +1,4 @@
-"""Which journal: an id within a topic."""
+"""The values of journals: keys, sequence numbers, events as they are appended and read, and snapshots."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Key:
         given: object = self.id
         if not isinstance(given, str) or not given:
             raise ValidationError("id", f"{given!r} is not an id.", hint="The id of a journal is text, not empty.")
-        # What Kafka would refuse as a record's topic or key is refused in the same words.
+        # What Kafka would refuse as a record's topic or key is refused with the same error.
         encode(Message(self.topic, key=self.id), Limits())
 
     def __lt__(self, other: Key) -> bool:
@@ -38,8 +38,6 @@ class Key:
     def __str__(self) -> str:
         return f"{self.topic}:{self.id}"
 
-
-# Sequence numbers of a journal's events: they begin at 1, fit 64 bits, and have no zero.
 
 SeqNr: TypeAlias = int
 """The number of an event in its journal, from `MIN_SEQ_NR` to `MAX_SEQ_NR`."""
@@ -51,10 +49,10 @@ MIN_SEQ_NR: Final = 1
 MAX_SEQ_NR: Final = 2**63 - 1
 
 
-def checked_seq_nr(value: object, field: str = "seq_nr") -> SeqNr:
-    """The value, if it is a sequence number; else `ValidationError` naming the field.
+def check_seq_nr(value: object, field: str = "seq_nr") -> SeqNr:
+    """Returns the value; raises `ValidationError` naming the field if it is not a sequence number.
 
-    >>> checked_seq_nr(0)
+    >>> check_seq_nr(0)
     Traceback (most recent call last):
     inorder.model.errors.ValidationError: seq_nr: 0 is not a sequence number, which are 1 to 9223372036854775807.
     """
@@ -93,19 +91,17 @@ class SeqRange:
     last: SeqNr
 
     def __post_init__(self) -> None:
-        checked_seq_nr(self.first, "from")
-        checked_seq_nr(self.last, "to")
+        check_seq_nr(self.first, "from")
+        check_seq_nr(self.last, "to")
         if self.first > self.last:
             raise ValidationError("range", f"{self.first} to {self.last} ends before it begins.")
 
     @classmethod
     def single(cls, seq_nr: SeqNr) -> SeqRange:
-        """The range of one number."""
         return cls(seq_nr, seq_nr)
 
     @classmethod
     def all(cls) -> SeqRange:
-        """Every number there is."""
         return cls(MIN_SEQ_NR, MAX_SEQ_NR)
 
     def __str__(self) -> str:
@@ -132,9 +128,6 @@ class SeqRange:
         return self.first <= other.last and other.first <= self.last
 
 
-# Where a record stands in its topic.
-
-
 @dataclass(frozen=True, slots=True, order=True)
 class PartitionOffset:
     """A partition and an offset in it.
@@ -152,9 +145,6 @@ class PartitionOffset:
 
     def __str__(self) -> str:
         return f"{self.partition}:{self.offset}"
-
-
-# An event as applications append it, and the same event as it is read back with all that is known about it.
 
 
 class PayloadType(StrEnum):
@@ -229,7 +219,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class PayloadMetadata:
-    """What travels with the events of one append: when their journal may go, and data of the application's own."""
+    """What is sent with the events of one append: when their journal expires, and data of the application's own."""
 
     expire_after: timedelta | None = None
     data: object = None
@@ -257,19 +247,17 @@ class EventRecord:
 
     @property
     def seq_nr(self) -> SeqNr:
-        """The event's number."""
         return self.event.seq_nr
 
     @property
     def offset(self) -> int:
-        """The offset of its record."""
         return self.partition_offset.offset
 
 
-def checked_events(events: Iterable[Event]) -> tuple[Event, ...]:
-    """The events of one append, if there are any and their numbers rise; else `ValidationError`.
+def check_events(events: Iterable[Event]) -> tuple[Event, ...]:
+    """Returns the events of one append; raises `ValidationError` if there are none or their numbers do not ascend.
 
-    >>> checked_events([Event(2), Event(1)])
+    >>> check_events([Event(2), Event(1)])
     Traceback (most recent call last):
     inorder.model.errors.ValidationError: events: seq_nr 1 follows 2, but the numbers of an append rise.
     """
@@ -278,7 +266,7 @@ def checked_events(events: Iterable[Event]) -> tuple[Event, ...]:
         raise ValidationError("events", "there is none.", hint="Append at least one event.")
     last = 0
     for event in checked:
-        if checked_seq_nr(event.seq_nr) <= last:
+        if check_seq_nr(event.seq_nr) <= last:
             raise ValidationError("events", f"seq_nr {event.seq_nr} follows {last}, but the numbers of an append rise.")
         last = event.seq_nr
     return checked
@@ -289,25 +277,22 @@ def range_of(events: tuple[Event, ...]) -> SeqRange:
     return SeqRange(events[0].seq_nr, events[-1].seq_nr)
 
 
-# What a journal came to at one of its numbers, and which of several such snapshots somebody wants.
-
-
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What the events up to `seq_nr` amount to; the payload is of the kinds that an event's is, see `Event`."""
+    """The state after the events up to `seq_nr`; the payload has the same kinds as an event's, see `Event`."""
 
     seq_nr: SeqNr
     payload: Payload
     timestamp: datetime
     metadata: object = None
-    """JSON of the application's own; None is none."""
+    """JSON of the application's own, if any."""
     origin: str | None = None
     version: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotCriteria:
-    """Bounds of number and time, all included; without any, every snapshot fits.
+    """Inclusive bounds of number and time; without any, every snapshot fits.
 
     >>> SnapshotCriteria(max_seq_nr=5).fits(6, datetime(2026, 1, 1).astimezone())
     False
@@ -319,8 +304,8 @@ class SnapshotCriteria:
     max_time: datetime | None = None
 
     def __post_init__(self) -> None:
-        checked_seq_nr(self.min_seq_nr, "min_seq_nr")
-        checked_seq_nr(self.max_seq_nr, "max_seq_nr")
+        check_seq_nr(self.min_seq_nr, "min_seq_nr")
+        check_seq_nr(self.max_seq_nr, "max_seq_nr")
         for name, time in (("min_time", self.min_time), ("max_time", self.max_time)):
             if time is not None and time.tzinfo is None:
                 raise ValidationError(name, f"{time} has no time zone.", hint="Give an aware datetime.")
@@ -331,7 +316,6 @@ class SnapshotCriteria:
         return cls(seq_nr, seq_nr)
 
     def fits(self, seq_nr: SeqNr, time: datetime) -> bool:
-        """Whether a snapshot of this number and time is wanted."""
         is_early = self.min_time is not None and time < self.min_time
         is_late = self.max_time is not None and time > self.max_time
         return self.min_seq_nr <= seq_nr <= self.max_seq_nr and not is_early and not is_late

@@ -17,10 +17,10 @@ from typing import Final, Literal
 
 from sqlalchemy.engine import URL, make_url
 
-from inorder.database.credentials import with_login
+from inorder.database.credentials import read_credentials
 from inorder.database.database import Dialect, Transaction, dialect_of, open_database, statements_of
 from inorder.embedded.folders import cache_folder
-from inorder.embedded.java import find_java, java_version
+from inorder.embedded.jars import find_java, java_version
 from inorder.journal.stores.opening import open_journal_store
 from inorder.kafka.admin import Cluster, ClusterInfo
 from inorder.kafka.fenced_producer import DEFAULTS
@@ -35,7 +35,7 @@ from inorder.relay.stores.ports import Setup
 from inorder.relay.stores.registry import read_registration
 from inorder.settings import Settings
 from inorder.settings.relay import RelaySettings
-from inorder.settings.section import masked
+from inorder.settings.section import mask_password
 
 __all__ = ["Check", "examine", "exit_code"]
 
@@ -164,7 +164,7 @@ def _checks(url: URL, settings: Settings) -> Iterator[Check]:
         case "postgres":
             from inorder.operate.doctor_databases import examine_postgres
 
-            return examine_postgres(with_login(settings.database.require_url()), shown(url), settings)
+            return examine_postgres(read_credentials(settings.database.require_url()), shown(url), settings)
         case "mysql":
             from inorder.operate.doctor_databases import examine_mysql
 
@@ -178,7 +178,7 @@ def _checks(url: URL, settings: Settings) -> Iterator[Check]:
 def shown(url: URL) -> str:
     """The URL as it may be printed."""
     # SQLAlchemy hides the password before the @ only; one in the query needs our own mask.
-    return masked(url.render_as_string(hide_password=True))
+    return mask_password(url.render_as_string(hide_password=True))
 
 
 # Kafka: reachable, sessions, the marker topic, the pipeline's topic, limits that must fit together.

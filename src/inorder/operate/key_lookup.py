@@ -13,7 +13,7 @@ from inorder.database import sql
 from inorder.database.database import Database, moment, written_at
 from inorder.database.sql import quoted_table
 from inorder.journal.action import Mark
-from inorder.journal.codec.records import action_of
+from inorder.journal.codec import action_of
 from inorder.journal.stores.kafka_log import KafkaJournalLog
 from inorder.journal.stores.opening import JournalStore
 from inorder.journal.stores.ports import LogRecord, Window

@@ -12,8 +12,8 @@ from typing import TypeAlias
 import orjson
 
 from inorder.outbox.outbox import Checks
-from inorder.outbox.pending import OnDelivery
 from inorder.outbox.publisher import MessagePublisher
+from inorder.outbox.request import OnDelivery
 from inorder.pipeline.decoding import Decoder, Rejected, schema_check
 from inorder.pipeline.job import schema_text, table_mappings
 from inorder.pipeline.mapping import TableMapping, shorten

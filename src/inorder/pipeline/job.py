@@ -16,7 +16,7 @@ from inorder.model.errors import ConfigurationError
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.slice import apply_slice
 from inorder.pipeline.stores.ports import TableStore, TableStores
-from inorder.pipeline.stores.table import table_stores
+from inorder.pipeline.stores.table import SqlTableStores
 from inorder.settings import Settings
 from inorder.settings.pipeline import UpsertSettings
 from inorder.topics.gate import BoundedWork, may_apply
@@ -115,7 +115,7 @@ def run_upsert(
 def upsert_work(settings: Settings) -> UpsertWork:
     """The tables of the job `upsert`, as engines see them."""
     url = settings.database.require_url()
-    return UpsertWork(tuple(TableTarget(mapping, table_stores(url, mapping)) for mapping in table_mappings(settings)))
+    return UpsertWork(tuple(TableTarget(mapping, SqlTableStores(url, mapping)) for mapping in table_mappings(settings)))
 
 
 def table_mappings(settings: Settings) -> list[TableMapping]:

@@ -134,7 +134,7 @@ class RelayParts:
         """
         match self.relay.delivery:
             case "exactly-once":
-                return RoutedShardLog(self.fenced_log(setup, shard), self._routes(), self.settings.partitioners())
+                return RoutedShardLog(self.fenced_log(setup, shard), self._routes())
             case "at-least-once":
                 return self.unfenced_log(self.settings.kafka.properties, holds)
 
@@ -150,9 +150,8 @@ class RelayParts:
 
     def unfenced_log(self, properties: Mapping[str, Property], holds: Callable[[], bool] = lambda: True) -> ShardLog:
         """A log without a fence that follows the generations of its topics."""
-        partitioners = self.settings.partitioners()
-        log = IdempotentShardLog(properties, partitioners=partitioners, holds=holds)
-        return RoutedUnfencedLog(log, self._routes(), partitioners)
+        log = IdempotentShardLog(properties, partitioners=self.settings.partitioners(), holds=holds)
+        return RoutedUnfencedLog(log, self._routes())
 
     def marker_codec(self, setup: Setup, *, is_restored: bool = False) -> MarkerCodec:
         """The codec of a setup's markers, which only delivery `exactly-once` has.

@@ -33,14 +33,14 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from inorder.kafka.admin import Cluster, check_properties
-from inorder.model.errors import ConfigurationError, InorderError, NotAdmittedError, UnreachableError
-from inorder.observe.endpoint import Endpoint, Watch
-from inorder.observe.metrics import Metrics, OutboxReading, RelayReading
+from inorder.model.errors import AuthenticationError, ConfigurationError, InorderError, UnreachableError
+from inorder.observe.endpoint import Endpoint, PeriodicReader
+from inorder.observe.metrics import OutboxReading, RelayMetrics, RelayReading
 from inorder.relay.parts import RelayParts
 from inorder.relay.service import Relay
 from inorder.relay.status import MeasuredRelay, open_admin, relay_reading, trouble_of
 from inorder.settings import Settings
-from inorder.settings.changes import Changes, adopted, changes, conflicts
+from inorder.settings.root import Changes, compare, find_conflicts, keep_fixed
 
 log = logging.getLogger("inorder.relay")
 
@@ -115,7 +115,7 @@ class RelayService:
         self._before: list[RelayReading] = []
         self._reloads = {"applied": 0, "refused": 0}
         self._last_refusal = ""
-        self._outbox = Watch("outbox", lambda: _read_outbox(RelayParts(settings)))
+        self._outbox = PeriodicReader("outbox", lambda: _read_outbox(RelayParts(settings)))
         self._endpoint = self._new_endpoint()
 
     @property
@@ -194,9 +194,9 @@ class RelayService:
                 f"{self._file} is missing.", hint="Restore it; the old settings stay in force until then."
             )
         new = self._load()
-        found = changes(self._settings, new)
-        new = adopted(self._settings, new)
-        if against := conflicts(new):
+        found = compare(self._settings, new)
+        new = keep_fixed(self._settings, new)
+        if against := find_conflicts(new):
             raise ConfigurationError("\n".join(against), hint="Start the relay again to use all of the file.")
         if found.for_a_restart:
             log.warning("relay.restart_needed", extra={"keys": list(found.for_a_restart)})
@@ -237,14 +237,14 @@ class RelayService:
         address = self._settings.health.address
         if address is None:
             return None
-        return Endpoint(address, lambda: trouble_of(self.reading()), Metrics(self.reading).text)
+        return Endpoint(address, lambda: trouble_of(self.reading()), RelayMetrics(self.reading).text)
 
 
 def check_admission(settings: Settings) -> None:
-    """Raises `NotAdmittedError` if authentication fails; a broker that does not answer is waited for later."""
+    """Raises `AuthenticationError` if authentication fails; a broker that does not answer is waited for later."""
     try:
         _describe_cluster(settings)
-    except NotAdmittedError:
+    except AuthenticationError:
         raise
     except UnreachableError as error:
         log.warning("relay.waiting", extra={"code": error.code, "error": str(error)})

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from inorder.database.database import dialect_of
 from inorder.kafka.shard_log import Delivered, Delivery, ShardLog
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Shard
 from inorder.outbox.layouts import layout
 from inorder.relay.events import RelayEvent

@@ -13,7 +13,7 @@ from typing import Self
 from uuid import UUID
 
 from inorder.model.errors import ConfigurationError, InorderError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.relay.events import RelayEvent
 from inorder.relay.loop import RelayProgress
 from inorder.relay.parts import RelayParts

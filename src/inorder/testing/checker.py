@@ -1,8 +1,8 @@
 """The checker: what was committed against what arrived, without a line of the code that carried it.
 
-It knows nothing of relays, offsets or pipelines. It takes what writers noted when their COMMIT returned and what
-readers found afterwards, and counts every way in which the two can disagree. An event is named by its key and its place
-in the key's history, which the writer counts inside its own transaction: 1, 2, 3 and so on, without holes.
+It does not know relays, offsets or pipelines. It takes what writers recorded when their COMMIT returned and what
+readers found afterwards, and counts every way in which the two can disagree. An event is identified by its key and its
+place in the key's history, which the writer counts inside its own transaction: 1, 2, 3 and so on, without holes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EXAMPLES = 5
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How often each guarantee was broken, with some examples in words."""
+    """How often each guarantee was broken, with some examples."""
 
     lost: int = 0
     duplicated: int = 0
@@ -69,31 +69,31 @@ def check_delivery(committed: Iterable[Event], delivered: Iterable[Event]) -> Ve
         out_of_order=len(late),
         phantom=len(phantom),
         examples=(
-            *_shown("lost", lost),
-            *_shown("duplicated", doubled),
-            *_shown("out of order", late),
-            *_shown("delivered but never committed", phantom),
+            *_examples("lost", lost),
+            *_examples("duplicated", doubled),
+            *_examples("out of order", late),
+            *_examples("delivered but never committed", phantom),
         ),
     )
 
 
 def check_placement(places: Iterable[tuple[Key, int]]) -> Verdict:
-    """Looks for keys that were seen in more than one partition: nobody can keep such a key's events in order."""
+    """Finds keys that were seen in more than one partition: no consumer can keep such a key's events in order."""
     homes: dict[Key, set[int]] = defaultdict(set)
     for key, partition in places:
         homes[key].add(partition)
     torn = [key for key, partitions in homes.items() if len(partitions) > 1]
-    words = tuple(f"out of order: key {key!r} is in partitions {sorted(homes[key])}" for key in torn[:EXAMPLES])
-    return Verdict(out_of_order=len(torn), examples=words)
+    examples = tuple(f"out of order: key {key!r} is in partitions {sorted(homes[key])}" for key in torn[:EXAMPLES])
+    return Verdict(out_of_order=len(torn), examples=examples)
 
 
 def check_rows(expected: Mapping[Key, Row], found: Mapping[Key, Row]) -> Verdict:
     """Compares the rows that should be in a table with those that are: a wrong or missing row lost an update."""
     wrong = [key for key, row in expected.items() if found.get(key) != row]
     phantom = [key for key in found if key not in expected]
-    words = [f"row {key!r} is {found.get(key)!r}, not {expected[key]!r}" for key in wrong[:EXAMPLES]]
-    words += [f"row {key!r} comes from nowhere" for key in phantom[:EXAMPLES]]
-    return Verdict(lost=len(wrong), phantom=len(phantom), examples=tuple(words))
+    examples = [f"row {key!r} is {found.get(key)!r}, not {expected[key]!r}" for key in wrong[:EXAMPLES]]
+    examples += [f"row {key!r} comes from nowhere" for key in phantom[:EXAMPLES]]
+    return Verdict(lost=len(wrong), phantom=len(phantom), examples=tuple(examples))
 
 
 def fold_updates(history: Iterable[tuple[int, Row]]) -> dict[str, object]:
@@ -104,5 +104,5 @@ def fold_updates(history: Iterable[tuple[int, Row]]) -> dict[str, object]:
     return state
 
 
-def _shown(what: str, events: list[Event]) -> tuple[str, ...]:
+def _examples(what: str, events: list[Event]) -> tuple[str, ...]:
     return tuple(f"{what}: key {key!r}, event {place}" for key, place in events[:EXAMPLES])

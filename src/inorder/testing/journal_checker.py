@@ -1,15 +1,15 @@
 """The checker of journals: what readers saw against what the writer did, without a line of the code in between.
 
 A journal with one writer is a list of moments: what it holds after none of the writer's actions, after the first, and
-so on. The writer notes of each action when it was sent and when it was acknowledged; readers note when each read began
-and ended and what it showed. A read is right if it shows one of the moments that it may show:
+so on. The writer records when each action was sent and when it was acknowledged; readers record when each read began
+and ended and what it showed. A read is correct if it shows one of the moments that it may show:
 
 - none before the last action that was acknowledged when it began,
 - none after the last action that was sent when it ended,
-- none before the moment of any read that had ended when it began, whoever read.
+- none before the moment of any read, by any reader, that had ended when it began.
 
-So an event that was seen stays until a delete or a purge of it was sent, and one that has gone never comes back. Times
-are of one clock that never goes back; which one does not matter.
+So an event that was seen stays until a delete or a purge of it was sent, and one that is gone never comes back. Times
+are of one monotonic clock; which one does not matter.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Written:
 
     sent: float
     acknowledged: float = float("inf")
-    """For ever in the future if it was never heard of again."""
+    """Infinite if it was never acknowledged."""
     events: Shown = ()
     delete_to: int = 0
     is_purge: bool = False
@@ -49,17 +49,17 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class ReadVerdict:
-    """How many reads broke their word, each counted once, with some examples in words."""
+    """How many reads were wrong, each counted once, with some examples."""
 
     reads: int = 0
     out_of_order: int = 0
-    """Numbers did not rise."""
+    """Numbers did not ascend."""
     lost: int = 0
-    """An event was missing that was there at every moment the read could show."""
+    """An event was missing that was there at every moment that the read could show."""
     came_back: int = 0
     """An event was shown that was there at none of them: never written, or gone by then."""
     torn: int = 0
-    """Each event was right, but they were never there together and alone."""
+    """Each event was right, but the journal never held exactly these."""
     examples: tuple[str, ...] = field(default=())
 
     @property
@@ -125,7 +125,7 @@ def check_journals(written: Mapping[str, Sequence[Written]], reads: Mapping[str,
             found.lost,
             found.came_back,
             found.torn,
-            tuple(f"journal {id}: {words}" for words in found.examples),
+            tuple(f"journal {id}: {example}" for example in found.examples),
         )
     return verdict
 
@@ -137,13 +137,13 @@ def _fault(read: Read, could_be: Sequence[Shown]) -> ReadVerdict:
     shown = set(read.events)
     sure = set(could_be[0]).intersection(*could_be[1:])
     if missing := sure - shown:
-        return ReadVerdict(1, lost=1, examples=(f"lost: {_named(missing)} of {_numbers(could_be[0])}",))
+        return ReadVerdict(1, lost=1, examples=(f"lost: {_name_events(missing)} of {_numbers(could_be[0])}",))
     if strange := shown - set().union(*could_be):
-        return ReadVerdict(1, came_back=1, examples=(f"came back: {_named(strange)} to {_numbers(could_be[0])}",))
+        return ReadVerdict(1, came_back=1, examples=(f"came back: {_name_events(strange)} to {_numbers(could_be[0])}",))
     return ReadVerdict(1, torn=1, examples=(f"torn: {numbers} is none of {[*map(_numbers, could_be)]}",))
 
 
-def _named(events: Iterable[tuple[int, Hashable]]) -> str:
+def _name_events(events: Iterable[tuple[int, Hashable]]) -> str:
     return ", ".join(f"{number} ({what})" for number, what in sorted(events, key=lambda event: event[0])[:EXAMPLES])
 
 

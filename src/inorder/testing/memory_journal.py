@@ -1,4 +1,4 @@
-"""Journals without servers: a log, a store, and a replicator that is as far behind as a test likes."""
+"""Journals without servers: a log, a store, snapshots, and a replicator that is as far behind as a test wants."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, assert_never
 from uuid import UUID
 
-from inorder.journal.action import Append, Delete, Mark, Purge, changed_expiry
-from inorder.journal.codec.records import action_of, events_of, timestamp_of
+from inorder.journal.action import Append, Delete, Mark, Purge, apply_expiry_change
+from inorder.journal.codec import action_of, events_of, timestamp_of
 from inorder.journal.life import Fork
-from inorder.journal.reading.head_cache import Ahead, Known, PartitionCache, Seen, seen
+from inorder.journal.reading.head_cache import Ahead, Known, PartitionCache, SeenRecord, inspect_record
 from inorder.journal.replication.transition import (
-    At,
+    ActionPlace,
     Change,
     DeleteEvents,
     DeleteHead,
@@ -28,7 +28,7 @@ from inorder.journal.replication.transition import (
     purge,
 )
 from inorder.journal.segments import journal_segment
-from inorder.journal.snapshots import SnapshotRow, Standing, fitting, placement, purged_meanwhile
+from inorder.journal.snapshots import LifeAtMark, SnapshotRow, place_snapshot, purged_error, select_snapshots
 from inorder.journal.stores.ports import JournalHead, LogRecord, Window
 from inorder.model.deadline import Deadline
 from inorder.model.errors import GuaranteeError, RecordsLostError
@@ -38,7 +38,7 @@ from inorder.model.partitioning import Partitioner, partition_of
 
 
 class Regime(NamedTuple):
-    """How far the store is behind the log after each record; None is for ever."""
+    """How far the store is behind the log after each record; None means that it is never replicated."""
 
     name: str
     records_behind: int | None = 0
@@ -60,7 +60,7 @@ REGIMES = (
 
 
 class MemoryReplicator:
-    """Applies records to the store, one by one, up to wherever it is told."""
+    """Applies records to the store, one by one, up to a given offset."""
 
     def __init__(
         self,
@@ -79,13 +79,13 @@ class MemoryReplicator:
         self.forks: list[Fork] = []
 
     def follow(self, regime: Regime) -> None:
-        """Replicates after every record from now on, as far as the regime lets it."""
+        """Replicates after every record from now on, as far as the regime allows."""
         self._log.on_sent = lambda topic, partition: self._keep_up(regime, topic, partition)
 
     def replicate(self, topic: str, partition: int, end: int, *, moves_offset: bool = True) -> None:
         """Applies the records below an offset."""
         place = topic, partition
-        for record in self._log.lying(topic, partition, self._next.get(place, 0), end):
+        for record in self._log.records_between(topic, partition, self._next.get(place, 0), end):
             self._apply(record, topic, partition)
         self._next[place] = max(end, self._next.get(place, 0))
         if moves_offset and end:
@@ -114,7 +114,7 @@ class MemoryReplicator:
 
     def _change(self, key: Key, action: Append | Delete | Purge, record: LogRecord, partition: int) -> Change:
         head = self._store.pointer(key)
-        at = At(PartitionOffset(partition, record.offset), timestamp_of(record))
+        at = ActionPlace(PartitionOffset(partition, record.offset), timestamp_of(record))
         match action:
             case Append():
                 self._lives += 1
@@ -136,7 +136,6 @@ class MemoryHeads:
         self._caches: dict[tuple[str, int], PartitionCache] = {}
 
     def find(self, key: Key, partition: int, offset: int, deadline: Deadline) -> Ahead | Known | None:  # noqa: ARG002 - the port's signature
-        """What the log has of the journal."""
         cache = self._caches.setdefault((key.topic, partition), PartitionCache(**self._limits))
         replicated = self._store.offset(key.topic, partition)
         if replicated is not None:
@@ -145,16 +144,16 @@ class MemoryHeads:
         found = cache.find(key.id.encode(), offset)
         return found if isinstance(found, Ahead | Known) else None
 
-    def _seen(self, topic: str, partition: int, after: int) -> Iterator[Seen]:
-        for record in self._log.lying(topic, partition, after + 1, self._log.end(topic, partition)):
-            yield seen(record, topic, partition)
-
-
-# The topics of journals in memory, for tests without a broker; Kafka passes the same contract.
+    def _seen(self, topic: str, partition: int, after: int) -> Iterator[SeenRecord]:
+        for record in self._log.records_between(topic, partition, after + 1, self._log.end(topic, partition)):
+            yield inspect_record(record, topic, partition)
 
 
 class MemoryJournalLog:
-    """Every record is acknowledged at once, after `on_sent` has run; `doubled` delivers each record twice."""
+    """A `JournalLog` in memory; Kafka passes the same contract tests.
+
+    Every record is acknowledged at once, after `on_sent` has run; `doubled` delivers each record twice.
+    """
 
     def __init__(self, partitions: int = 1, *, doubled: bool = False) -> None:
         self._partitions = partitions
@@ -164,10 +163,9 @@ class MemoryJournalLog:
         self._changed = threading.Condition()
         self.on_sent: Callable[[str, int], object] = lambda *place: place
         self.windows: list[Window] = []
-        """Every window that was read, for tests of what is spared."""
+        """Every window that was read, for tests of what is not read."""
 
     def send(self, record: Record) -> Future[PartitionOffset]:
-        """Appends the record."""
         partition = self.partition_of(record.topic, record.key or b"")
         future: Future[PartitionOffset] = Future()
         with self._changed:
@@ -178,17 +176,17 @@ class MemoryJournalLog:
         return future
 
     def write(self, record: Record, partition: int) -> int:
-        """Puts a record at the end of a partition and returns its offset."""
-        lying = self._records[record.topic, partition]
-        lying.append(LogRecord(len(lying), record.timestamp_ms, record.key, record.value, record.headers))
-        return len(lying) - 1
+        """Appends a record to a partition and returns its offset."""
+        records = self._records[record.topic, partition]
+        records.append(LogRecord(len(records), record.timestamp_ms, record.key, record.value, record.headers))
+        return len(records) - 1
 
     def end(self, topic: str, partition: int) -> int:
         """The offset that the next record gets."""
         return len(self._records[topic, partition])
 
-    def lying(self, topic: str, partition: int, first: int, end: int) -> list[LogRecord]:
-        """The records from one offset to below another, whoever they belong to."""
+    def records_between(self, topic: str, partition: int, first: int, end: int) -> list[LogRecord]:
+        """The records from one offset to below another, of all keys."""
         return self._records[topic, partition][first:end]
 
     def forget(self, topic: str, partition: int, first: int) -> None:
@@ -196,11 +194,10 @@ class MemoryJournalLog:
         self._first[topic, partition] = first
 
     def partition_of(self, topic: str, key: bytes) -> int:  # noqa: ARG002 - all topics have the same partitions
-        """As Java's producer chooses it."""
+        """The partition that Java's producer chooses."""
         return partition_of(key, self._partitions, Partitioner.MURMUR2) or 0
 
     def records(self, window: Window, key: bytes, deadline: Deadline) -> Generator[LogRecord, None, None]:
-        """The records with this key in the window."""
         place = window.topic, window.partition
         self.windows.append(window)
         if (first := self._first[place]) > window.first:
@@ -213,7 +210,6 @@ class MemoryJournalLog:
                     yield record
 
     def tail(self, topic: str) -> MemoryTail:
-        """Follows a topic."""
         return MemoryTail(self, topic, self._partitions, self._changed)
 
     def first(self, topic: str, partition: int) -> int:
@@ -221,7 +217,7 @@ class MemoryJournalLog:
         return self._first[topic, partition]
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing."""
 
 
 class MemoryTail:
@@ -235,11 +231,9 @@ class MemoryTail:
         self._next: dict[int, int] = {}
 
     def partitions(self) -> Sequence[int]:
-        """All of them."""
         return range(self._partitions)
 
     def start(self, offsets: Mapping[int, int]) -> None:
-        """Goes to these offsets."""
         for partition, wanted in offsets.items():
             first = self._log.first(self._topic, partition)
             if first > wanted:
@@ -248,37 +242,34 @@ class MemoryTail:
         self._next = dict(offsets)
 
     def poll(self, timeout_seconds: float) -> Mapping[int, Sequence[LogRecord]]:
-        """What has arrived since; waits for something to arrive."""
         with self._changed:
             self._changed.wait_for(self._has_more, timeout_seconds)
             return {partition: records for partition in self._next if (records := self._take(partition))}
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing."""
 
     def _has_more(self) -> bool:
         return any(self._log.end(self._topic, partition) > offset for partition, offset in self._next.items())
 
     def _take(self, partition: int) -> list[LogRecord]:
         end = self._log.end(self._topic, partition)
-        records = self._log.lying(self._topic, partition, self._next[partition], end)
+        records = self._log.records_between(self._topic, partition, self._next[partition], end)
         self._next[partition] = max(end, self._next[partition])
         return records
 
 
-# A journal store in memory: it carries out the statements of `transition` and is read like the real ones.
-
-
 @dataclass(slots=True)
 class _Rows:
-    """The rows of one journal."""
-
     head: JournalHead | None = None
     segments: dict[int, dict[tuple[SeqNr, UUID | None], EventRecord]] = field(default_factory=dict)
 
 
 class MemoryJournalStore:
-    """`keeps_rows` deletes no events, as if every such statement were lost: what is visible must be the same."""
+    """An `EventualJournal` in memory, which executes the statements of `transition.py`.
+
+    `keeps_rows` deletes no events, as if every such statement were lost: what is visible must be the same.
+    """
 
     def __init__(self, *, keeps_rows: bool = False) -> None:
         self._journals: dict[Key, _Rows] = {}
@@ -286,16 +277,13 @@ class MemoryJournalStore:
         self._keeps_rows = keeps_rows
 
     def pointer(self, key: Key) -> JournalHead | None:
-        """The head."""
         rows = self._journals.get(key)
         return None if rows is None else rows.head
 
     def offset(self, topic: str, partition: int) -> int | None:
-        """The replicated offset."""
         return self._offsets.get((topic, partition))
 
     def read(self, key: Key, head: JournalHead, from_seq_nr: SeqNr) -> Generator[EventRecord, None, None]:
-        """The visible events, segment by segment."""
         start = max(from_seq_nr, (head.delete_to or 0) + 1)
         segments = self._journals[key].segments
         first, last = (journal_segment(number, head.segment_size) for number in (start, head.seq_nr))
@@ -311,20 +299,18 @@ class MemoryJournalStore:
                 yield record
 
     def ids(self, topic: str) -> Iterator[str]:
-        """Journals with a head."""
         return (key.id for key, rows in list(self._journals.items()) if key.topic == topic and rows.head)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing."""
 
     def carry_out(self, key: Key, statements: Iterable[Statement]) -> None:
-        """Writes what an action leads to."""
         rows = self._journals.setdefault(key, _Rows())
         for statement in statements:
             self._carry_out(rows, statement)
 
     def move_offset(self, topic: str, partition: int, offset: int) -> None:
-        """Says that all up to an offset is applied; it never goes back."""
+        """Records that everything up to an offset is applied; it never moves back."""
         self._offsets[topic, partition] = max(offset, self._offsets.get((topic, partition), 0))
 
     def _carry_out(self, rows: _Rows, statement: Statement) -> None:
@@ -335,7 +321,7 @@ class MemoryJournalStore:
             case InsertHead():
                 rows.head = statement.head
             case UpdateHead():
-                rows.head = rows.head and updated_head(rows.head, statement)
+                rows.head = rows.head and update_head(rows.head, statement)
             case DeleteEvents():
                 if not self._keeps_rows:
                     _delete(rows, statement)
@@ -345,8 +331,7 @@ class MemoryJournalStore:
                 assert_never(statement)
 
 
-def updated_head(head: JournalHead, update: UpdateHead) -> JournalHead:
-    """The head with the columns of an update."""
+def update_head(head: JournalHead, update: UpdateHead) -> JournalHead:
     delete_to = None if update.clears_delete_to else update.delete_to or head.delete_to
     return replace(
         head,
@@ -354,7 +339,7 @@ def updated_head(head: JournalHead, update: UpdateHead) -> JournalHead:
         seq_nr=update.seq_nr or head.seq_nr,
         delete_to=delete_to,
         record_id=update.record_id or head.record_id,
-        expiry=changed_expiry(head.expiry, update.expiry),
+        expiry=apply_expiry_change(head.expiry, update.expiry),
     )
 
 
@@ -369,60 +354,56 @@ def _delete(rows: _Rows, statement: DeleteEvents) -> None:
 
 
 class MemorySnapshots:
-    """One lock for all rings; a purge is remembered, so that a saver who is late finds it."""
+    """A `SnapshotStore` in memory; a purge is remembered, so that a slow saver finds it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._rings: dict[Key, dict[int, tuple[SnapshotRow, Snapshot]]] = {}
+        self._slots: dict[Key, dict[int, tuple[SnapshotRow, Snapshot]]] = {}
         self._purged: dict[Key, PartitionOffset] = {}
 
     def rows(self, key: Key) -> list[SnapshotRow]:
-        """The ring."""
         with self._lock:
-            return [row for row, _ in self._rings.get(key, {}).values()]
+            return [row for row, _ in self._slots.get(key, {}).values()]
 
     def load(self, key: Key, row: SnapshotRow) -> Snapshot | None:
-        """One snapshot, if its slot is as it was."""
-        found, snapshot = self._rings.get(key, {}).get(row.slot, (None, None))
+        found, snapshot = self._slots.get(key, {}).get(row.slot, (None, None))
         return snapshot if found == row else None
 
-    def save(self, key: Key, snapshot: Snapshot, size: int, stand: Callable[[], Standing]) -> bool:
-        """Under the lock, from the mark on."""
-        standing = stand()
+    def save(self, key: Key, snapshot: Snapshot, size: int, send_mark: Callable[[], LifeAtMark]) -> bool:
+        at_mark = send_mark()
         with self._lock:
-            if _is_void(standing.place, self._purged.get(key)):
-                raise purged_meanwhile(key)
-            ring = self._rings.setdefault(key, {})
-            rows = [row for row, _ in ring.values()]
-            placed = placement(rows, standing, snapshot.seq_nr, snapshot.timestamp, size)
+            if _is_void(at_mark.place, self._purged.get(key)):
+                raise purged_error(key)
+            slots = self._slots.setdefault(key, {})
+            rows = [row for row, _ in slots.values()]
+            placed = place_snapshot(rows, at_mark, snapshot.seq_nr, snapshot.timestamp, size)
             if placed is None:
                 return False
             for slot in placed.emptied:
-                del ring[slot]
-            row = SnapshotRow(placed.slot, snapshot.seq_nr, snapshot.timestamp, standing.place, standing.stored_life)
-            ring[placed.slot] = row, snapshot
+                del slots[slot]
+            row = SnapshotRow(placed.slot, snapshot.seq_nr, snapshot.timestamp, at_mark.place, at_mark.stored_life)
+            slots[placed.slot] = row, snapshot
             return True
 
-    def delete(self, key: Key, criteria: SnapshotCriteria, stand: Callable[[], Standing]) -> int:
-        """Under the lock."""
-        standing = stand()
+    def delete(self, key: Key, criteria: SnapshotCriteria, send_mark: Callable[[], LifeAtMark]) -> int:
+        at_mark = send_mark()
         with self._lock:
-            ring = self._rings.get(key, {})
-            going = fitting([row for row, _ in ring.values()], standing, criteria)
+            slots = self._slots.get(key, {})
+            going = select_snapshots([row for row, _ in slots.values()], at_mark, criteria)
             for row in going:
-                del ring[row.slot]
+                del slots[row.slot]
             return len(going)
 
     def void(self, key: Key, purge: PartitionOffset) -> None:
-        """What a replicator does when it applies a purge."""
+        """Deletes the snapshots that a purge makes void, as a replicator does."""
         with self._lock:
             self._purged[key] = max(purge, self._purged.get(key, purge))
-            ring = self._rings.get(key, {})
-            for slot in [slot for slot, (row, _) in ring.items() if _is_void(row.place, purge)]:
-                del ring[slot]
+            slots = self._slots.get(key, {})
+            for slot in [slot for slot, (row, _) in slots.items() if _is_void(row.place, purge)]:
+                del slots[slot]
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing."""
 
 
 def _is_void(place: PartitionOffset, purge: PartitionOffset | None) -> bool:

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from sqlalchemy.engine import make_url
 
-from inorder.journal.codec.records import Sender, append_record
+from inorder.journal.codec import RecordSender, append_record
 from inorder.journal.stores.opening import open_journal_store
 from inorder.kafka.admin import ensure_topic
 from inorder.model.journal import Event, Key, RecordMetadata
@@ -39,7 +39,7 @@ def test_the_exit_code_says_whether_the_store_equals_its_topics(
     (tmp_path / "inorder.toml").write_text(f'[journal]\ntopic_prefixes = ["{unique}"]\n')
     ensure_topic({"bootstrap.servers": kafka_bootstrap}, topic, 1)
     events = [Event(1, {"n": 1}), Event(2, {"n": 2})]
-    record = append_record(Key("a", topic), events, START, Sender("host"), RecordMetadata(), {}, Limits())
+    record = append_record(Key("a", topic), events, START, RecordSender("host"), RecordMetadata(), {}, Limits())
     producer = Producer({"bootstrap.servers": kafka_bootstrap})
     producer.produce(topic, record.value, "a", headers=list(record.headers))
     assert producer.flush(60) == 0

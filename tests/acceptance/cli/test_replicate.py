@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from inorder.journal.action import Purge
-from inorder.journal.codec.records import ACTION_HEADER, action_record
+from inorder.journal.codec import ACTION_HEADER, action_record
 from inorder.kafka.admin import ensure_topic
 from inorder.model.journal import Key
 from inorder.model.message import Limits

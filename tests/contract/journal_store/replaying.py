@@ -9,16 +9,16 @@ from datetime import UTC, datetime, timedelta
 
 from inorder.engines.slice_work import Slice
 from inorder.journal.action import Action, Append, Delete, Mark, Purge
-from inorder.journal.codec.records import Sender, action_record, append_record
-from inorder.journal.replication.replica import JournalReplica
-from inorder.journal.replication.replicate import Place, grouped, replicated
-from inorder.journal.replication.replicating import ReplicateWorker
+from inorder.journal.codec import RecordSender, action_record, append_record
+from inorder.journal.replication.actions import SliceSource, group_by_journal, replicate_journal
+from inorder.journal.replication.job import ReplicateWorker
+from inorder.journal.replication.store_port import JournalReplica
 from inorder.journal.stores.ports import EventualJournal
 from inorder.model.journal import Event, EventRecord, Key, Payload, PayloadMetadata, RecordMetadata
 from inorder.model.message import Limits, Record
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-SENDER = Sender("host", "1.2.3")
+SENDER = RecordSender("host", "1.2.3")
 
 
 @dataclass
@@ -74,13 +74,15 @@ class Replicating:
     def carrying_out(self, records: Sequence[tuple[int, Record]]) -> Iterator[None]:
         """A slice whose journals are written and whose offset is not moved yet."""
         batch = slice_of(self.key.topic, self.partition, records)
-        place = Place(batch.topic, batch.partition, self.segment_size)
+        place = SliceSource(batch.topic, batch.partition, self.segment_size)
         with self.replica.slice(batch.topic, batch.partition) as transaction:
             applied = transaction.lock_offset()
-            found = grouped(batch, -1 if applied is None else applied)
+            found = group_by_journal(batch, -1 if applied is None else applied)
             assert not found.damaged
             heads = transaction.heads(list(found.journals))
-            changes = [replicated(place, key, heads.get(key), acted).change for key, acted in found.journals.items()]
+            changes = [
+                replicate_journal(place, key, heads.get(key), acted).change for key, acted in found.journals.items()
+            ]
             transaction.carry_out([change for change in changes if change.statements])
             yield
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from inorder.engines.slice_work import Slice
-from inorder.journal.replication.replica import JournalReplica
-from inorder.journal.replication.replicate import Place, grouped, replicated
-from inorder.journal.replication.replicating import ReplicateWorker
+from inorder.journal.replication.actions import SliceSource, group_by_journal, replicate_journal
+from inorder.journal.replication.job import ReplicateWorker
+from inorder.journal.replication.store_port import JournalReplica
 from inorder.journal.stores.cassandra_replica import CassandraReplica
 from inorder.journal.stores.cassandra_session import CassandraSession
 from inorder.model.errors import TransientError
@@ -117,8 +117,8 @@ def test_a_late_append_does_not_revive_a_purged_journal(cassandra_journal: Store
     journal.append(1, 2)
     journal.purge()
     records, journal._waiting = journal._waiting, []
-    alone = grouped(slice_of(unique, 0, records[:1]), -1).journals[journal.key]
-    late = replicated(Place(unique, 0, 2), journal.key, None, alone).change
+    alone = group_by_journal(slice_of(unique, 0, records[:1]), -1).journals[journal.key]
+    late = replicate_journal(SliceSource(unique, 0, 2), journal.key, None, alone).change
     # Another one applies both meanwhile; the purge makes the append void, so that it is never written.
     assert _replicates(replica, [slice_of(unique, 0, records)])
     with replica.slice(unique, 0) as writing:

@@ -12,8 +12,8 @@ from uuid import UUID
 import pytest
 
 from inorder.journal.action import Append
-from inorder.journal.codec.records import action_of, append_record, events_of
-from inorder.journal.replication.replica import Dated, JournalChange
+from inorder.journal.codec import action_of, append_record, events_of
+from inorder.journal.replication.store_port import JournalChange, OffsetStatement
 from inorder.journal.replication.transition import InsertEvents, InsertHead
 from inorder.journal.stores.ports import JournalHead, LogRecord
 from inorder.model.errors import GuaranteeError
@@ -121,10 +121,12 @@ def test_an_expiry_of_one_minute_and_then_of_two_is_of_two(journal: Replicating)
 def rows(journal: Replicating, head: JournalHead, *inserts: tuple[UUID | None, int, int]) -> None:
     """Puts rows into the store as no replicator of ours would: of some life, with some number, so many seconds late."""
     statements = [
-        Dated(0, InsertEvents(0, (EventRecord(Event(seq_nr), START + timedelta(seconds=late), PLACE),), record_id))
+        OffsetStatement(
+            0, InsertEvents(0, (EventRecord(Event(seq_nr), START + timedelta(seconds=late), PLACE),), record_id)
+        )
         for record_id, seq_nr, late in inserts
     ]
-    change = JournalChange(journal.key, (*statements, Dated(0, InsertHead(head, START, None))), head)
+    change = JournalChange(journal.key, (*statements, OffsetStatement(0, InsertHead(head, START, None))), head)
     with journal.replica.slice(journal.key.topic, 0) as writing:
         writing.lock_offset()
         writing.heads([journal.key])

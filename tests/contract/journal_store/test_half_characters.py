@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from inorder.journal.replication.replicating import ReplicateWorker
+from inorder.journal.replication.job import ReplicateWorker
 from tests.contract.journal_store.conftest import NewReplicating
 from tests.contract.journal_store.replaying import slice_of
 

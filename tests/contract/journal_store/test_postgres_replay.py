@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from sqlalchemy.engine import make_url
 
-from inorder.journal.replication.replicating import ReplicateWorker
+from inorder.journal.replication.job import ReplicateWorker
 from inorder.journal.stores.postgres_replica import PostgresReplica
 from inorder.model.errors import GuaranteeError
 from inorder.model.journal import Key

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from inorder.journal.replication.replica import Quarantine
-from inorder.journal.replication.replicating import ReplicateWorker, release
+from inorder.journal.replication.job import ReplicateWorker, release
+from inorder.journal.replication.store_port import Quarantine
 from inorder.model.errors import DamagedRecordError
 from inorder.model.journal import Key
 from inorder.model.message import Record

@@ -9,8 +9,8 @@ from datetime import timedelta
 
 import pytest
 
-from inorder.journal.audit.findings import JournalRows, Look, differing
-from inorder.journal.codec.records import ACTION_HEADER
+from inorder.journal.audit.findings import JournalRows, StoredState, find_differences
+from inorder.journal.codec import ACTION_HEADER
 from inorder.journal.segments import journal_segment
 from inorder.journal.stores.cassandra import CassandraJournalRows
 from inorder.journal.stores.opening import JournalReplicas, StoredRows, open_journal_store
@@ -53,19 +53,19 @@ def test_an_audit_sees_heads_quarantine_and_all_rows(url: str, unique: str) -> N
         damaged = Record(unique, b"b", b"?", ((ACTION_HEADER, b"{"),), None, 0)
         journal.replicate(slice_of(unique, 0, [(4, damaged)]))
 
-        looks = rows.looks([journal.key, b, Key("nobody", unique)])
+        looks = rows.states([journal.key, b, Key("nobody", unique)])
         head = journal.store.pointer(journal.key)
-        assert looks[journal.key] == Look(head)
+        assert looks[journal.key] == StoredState(head)
         assert looks[b].waiting == {PartitionOffset(0, 4)}
         assert looks[b].head is not None
         assert set(looks) == {journal.key, b}
-        assert (rows.looks([]), rows.offset(unique, 0), sorted(rows.ids(unique))) == ({}, 4, ["a", "b"])
+        assert (rows.states([]), rows.offset(unique, 0), sorted(rows.ids(unique))) == ({}, 4, ["a", "b"])
 
         found = list(rows.rows(journal.key, head))
         events = journal.events()
         assert [(row.segment, row.seq_nr) for row in found] == [(0, 1), (0, 2), (1, 3), (1, 4), (2, 5)]
         for event, row in zip(events, found, strict=True):
-            assert differing(event, journal_segment(event.seq_nr, 2), row) == []
+            assert find_differences(event, journal_segment(event.seq_nr, 2), row) == []
             assert (row.record_id, row.place) == (head and head.record_id, event.partition_offset)
 
 

@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 
 from inorder.embedded import Cassandra, Postgres
-from inorder.journal.replication.replica import JournalReplica
+from inorder.journal.replication.store_port import JournalReplica
 from inorder.journal.snapshots import SnapshotStore
 from inorder.journal.stores.cassandra import CassandraJournal
 from inorder.journal.stores.cassandra_replica import CassandraReplica

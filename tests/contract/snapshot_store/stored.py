@@ -7,12 +7,12 @@ import time
 from datetime import UTC, datetime, timedelta
 
 from inorder.engines.slice_work import Slice
-from inorder.journal.client import Journals
-from inorder.journal.codec.records import Sender
+from inorder.journal.client import JournalClient
+from inorder.journal.codec import RecordSender
 from inorder.journal.reading.reader import JournalReader
-from inorder.journal.replication.replica import JournalReplica
-from inorder.journal.replication.replicating import ReplicateWorker
-from inorder.journal.snapshots import Recovery, Rings, SnapshotStore
+from inorder.journal.replication.job import ReplicateWorker
+from inorder.journal.replication.store_port import JournalReplica
+from inorder.journal.snapshots import Recovery, SnapshotHistory, SnapshotStore
 from inorder.journal.stores.ports import EventualJournal
 from inorder.model.journal import Event, Key
 from inorder.testing.memory_journal import MemoryJournalLog
@@ -36,11 +36,13 @@ class Stored:
         self._lock = threading.Lock()
         self.journal = self.with_ring(3).journal(self.key)
 
-    def with_ring(self, size: int) -> Journals:
+    def with_ring(self, size: int) -> JournalClient:
         """Journals that keep the given number of snapshots."""
         reader = JournalReader(self.log, self._store, time.monotonic)
-        rings = Rings(self.snapshots, size)
-        return Journals(self.log, self._store, reader, rings=rings, sender=Sender("here", "1.2"), now=self._now)
+        history = SnapshotHistory(self.snapshots, size)
+        return JournalClient(
+            self.log, self._store, reader, snapshot_history=history, sender=RecordSender("here", "1.2"), now=self._now
+        )
 
     def append(self, *seq_nrs: int, about: str = "") -> None:
         self.journal.append([Event(seq_nr, f"{about}{seq_nr}") for seq_nr in seq_nrs])
@@ -53,7 +55,9 @@ class Stored:
         """Lets the store catch up, or replays from an offset."""
         offset = self._store.offset(self.key.topic, 0)
         start = first if first is not None else 0 if offset is None else offset + 1
-        records = self.log.lying(self.key.topic, 0, start, self.log.end(self.key.topic, 0) if end is None else end)
+        records = self.log.records_between(
+            self.key.topic, 0, start, self.log.end(self.key.topic, 0) if end is None else end
+        )
         batch = Slice(
             self.key.topic,
             0,

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from inorder.journal.snapshots import Standing
+from inorder.journal.snapshots import LifeAtMark
 from inorder.journal.stores.cassandra_snapshots import CassandraSnapshots
 from inorder.model.journal import Snapshot
 from tests.contract.snapshot_store.conftest import Store
@@ -42,7 +42,7 @@ def test_an_answer_that_was_lost_is_found_to_be_ours(stored: Stored) -> None:
 def test_a_turn_ends_when_its_saver_fails(stored: Stored) -> None:
     stored.append(1)
 
-    def fail() -> Standing:
+    def fail() -> LifeAtMark:
         raise LookupError("it fails")
 
     with pytest.raises(LookupError):
@@ -55,9 +55,9 @@ def test_a_turn_ends_when_its_saver_fails(stored: Stored) -> None:
 def test_a_saver_who_was_paused_loses_and_saves_again(stored: Stored) -> None:
     """It has its mark, and sleeps; another takes the turn and the slot that it would have taken."""
     stored.append(*range(1, 11))
-    marks: list[Standing] = []
+    marks: list[LifeAtMark] = []
 
-    def stand_and_sleep() -> Standing:
+    def stand_and_sleep() -> LifeAtMark:
         marks.append(stored.journal._snapshots._settled(9, stored.with_ring(1).deadline("saving")))
         if len(marks) == 1:
             # It waits until the sleeper's turn has ended.

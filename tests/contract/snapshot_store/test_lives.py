@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from inorder.journal.snapshots import JournalSnapshots, Standing
+from inorder.journal.snapshots import JournalSnapshots, LifeAtMark
 from inorder.model.errors import JournalChangedError
 from inorder.model.journal import Event, Snapshot
 from tests.contract.snapshot_store.stored import NOON, Stored
@@ -103,7 +103,7 @@ def test_a_saver_who_is_overtaken_by_a_purge_saves_nothing_that_is_seen(
     if is_replicated:
         stored.replicate()
 
-    def stand_and_wait() -> Standing:
+    def stand_and_wait() -> LifeAtMark:
         standing = snapshots._settled(3, stored.with_ring(3).deadline("saving"))
         stored.journal.purge()
         if begins_anew:

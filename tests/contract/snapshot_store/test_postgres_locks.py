@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from inorder.database.postgres import connect
-from inorder.journal.snapshots import placement
+from inorder.journal.snapshots import place_snapshot
 from inorder.journal.stores import postgres_snapshots as postgres_snapshots_module
 from inorder.journal.stores.postgres import PostgresJournal
 from inorder.journal.stores.postgres_snapshots import PostgresSnapshots
@@ -61,7 +61,7 @@ def test_a_purge_that_comes_while_one_is_saved_finds_it(
         stored.journal.purge()
         purging.start()
         eventually(is_waiting)
-        return placement(*arguments)  # type: ignore[arg-type]  # as they came
+        return place_snapshot(*arguments)  # type: ignore[arg-type]  # as they came
 
     monkeypatch.setattr(postgres_snapshots_module, "placement", interrupted)
     stored.save(1)

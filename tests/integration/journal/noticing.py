@@ -7,34 +7,34 @@ from contextlib import closing
 
 from confluent_kafka import Producer
 
-from inorder.journal.reading.waiting import Notice, notice_of
+from inorder.journal.reading.waiting import OffsetNotice, parse_notice
 from inorder.journal.stores.kafka_log import KafkaTail
 from inorder.kafka.admin import Cluster
 
 
-def all_notices(properties: dict[str, object], topic: str) -> list[Notice]:
+def all_notices(properties: dict[str, object], topic: str) -> list[OffsetNotice]:
     """Every notice that lies on the topic, in the order in which they came; none where there is no topic."""
     extents = Cluster(properties).extents(topic)
     if extents is None:
         return []
-    end, found, seen = extents[0].end, list[Notice](), 0
+    end, found, seen = extents[0].end, list[OffsetNotice](), 0
     with closing(KafkaTail(properties, topic)) as tail:
         tail.start({0: 0})
         while seen < end:
             for record in tail.poll(1.0).get(0, ()):
                 seen = record.offset + 1
-                notice = notice_of(record.key, record.value)
+                notice = parse_notice(record.key, record.value)
                 assert notice is not None
                 found.append(notice)
     return found
 
 
-def newest(notices: Sequence[Notice]) -> dict[int, int]:
+def newest(notices: Sequence[OffsetNotice]) -> dict[int, int]:
     """What is left of one topic's notices when all is compacted, by partition."""
     return {notice.place[1]: notice.offset for notice in notices}
 
 
-def publish(properties: dict[str, object], topic: str, *notices: Notice) -> None:
+def publish(properties: dict[str, object], topic: str, *notices: OffsetNotice) -> None:
     """Says what may not be so."""
     producer = Producer(dict(properties))
     for notice in notices:

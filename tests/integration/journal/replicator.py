@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import closing
 
 from inorder.engines.partition_reader import KafkaSource
-from inorder.journal.replication.replicating import Announcer, ReplicateWork
+from inorder.journal.replication.job import Announcer, ReplicateWork
 from inorder.journal.stores.opening import JournalReplicas
 
 

@@ -21,10 +21,10 @@ from sqlalchemy.engine import make_url
 
 import inorder
 from inorder.engines.partition_reader import KafkaSource
-from inorder.journal.audit.auditing import Entry, Judged, Totals, judged, settled
 from inorder.journal.audit.compare import Span
-from inorder.journal.audit.findings import Finding, Kind
-from inorder.journal.codec.records import ACTION_HEADER
+from inorder.journal.audit.findings import AuditFinding, FindingKind
+from inorder.journal.audit.passes import AuditEntry, AuditTotals, JudgedJournal, judge, settle
+from inorder.journal.codec import ACTION_HEADER
 from inorder.journal.segments import metajournal_segment
 from inorder.journal.stores.cassandra_session import CassandraSession
 from inorder.journal.stores.opening import StoredRows, open_journal_store
@@ -52,7 +52,7 @@ class World:
     change: Change
     """Runs a statement on the store, with `{k}` for its keyspace: what nobody should do."""
     eventually: Eventually
-    totals: Totals = field(default_factory=Totals)
+    totals: AuditTotals = field(default_factory=AuditTotals)
     _replicated: dict[Place, int] = field(default_factory=dict)
 
     @property
@@ -72,27 +72,27 @@ class World:
     def is_replicated(self) -> bool:
         return sum(row.behind for row in journal_lag(self.settings)) == 0
 
-    def audit(self) -> list[Finding]:
-        self.totals, self._replicated = Totals(), {}
-        found = settled(self._look, self.totals)
+    def audit(self) -> list[AuditFinding]:
+        self.totals, self._replicated = AuditTotals(), {}
+        found = settle(self._look, self.totals)
         return sorted(found, key=lambda each: (each.kind, each.id or "", each.seq_nr or 0))
 
-    def differences(self) -> list[Finding]:
+    def differences(self) -> list[AuditFinding]:
         return [each for each in self.audit() if each.kind.is_difference]
 
-    def _look(self, suspects: Set[Key] | None) -> Iterator[Judged]:
+    def _look(self, suspects: Set[Key] | None) -> Iterator[JudgedJournal]:
         with closing(StoredRows(self.url)()) as rows:
             spans: dict[Place, Span] = {}
             for partition, extent in (Cluster(self.settings.kafka.properties).extents(self.topic) or {}).items():
                 offset, place = rows.offset(self.topic, partition), (self.topic, partition)
                 spans[place] = Span(extent.first, -1 if offset is None else offset, self._replicated.get(place))
                 self._replicated[place] = spans[place].replicated
-            entries = [Entry(Key(id, self.topic), -1, None) for id in rows.ids(self.topic)]
+            entries = [AuditEntry(Key(id, self.topic), -1, None) for id in rows.ids(self.topic)]
             entries += [each for each in self._records(spans) if suspects is None or each.key in suspects]
             entries.sort(key=lambda each: (each.key, each.partition, each.record.offset if each.record else -1))
-            yield from judged([entries], rows, spans, 3)
+            yield from judge([entries], rows, spans, 3)
 
-    def _records(self, spans: dict[Place, Span]) -> Iterator[Entry]:
+    def _records(self, spans: dict[Place, Span]) -> Iterator[AuditEntry]:
         ended: set[Place] = set()
         starts = {place: span.first for place, span in spans.items()}
         with closing(
@@ -105,7 +105,7 @@ class World:
                     rows = zip(each.offsets, each.timestamps, each.keys, each.values, each.headers, strict=True)
                     for offset, micros, key, value, headers in rows:
                         record = LogRecord(offset, None if micros is None else micros // 1000, key, value, headers)
-                        yield Entry(Key((key or b"").decode(), self.topic), each.partition, record)
+                        yield AuditEntry(Key((key or b"").decode(), self.topic), each.partition, record)
 
 
 @pytest.fixture(params=few(["postgres", "cassandra"], "postgres"))
@@ -183,18 +183,21 @@ def spoil(world: World) -> None:
 def test_a_replicated_store_has_no_difference_and_hand_made_ones_are_told_with_coordinates(world: World) -> None:
     write(world)
     world.replicate()
-    assert [(each.kind, each.id) for each in world.audit()] == [(Kind.parked, "bad"), (Kind.parked, "worse")]
-    assert world.totals == Totals(journals=11, events=6 * 9 + 5 + 2, notes=2)
+    assert [(each.kind, each.id) for each in world.audit()] == [
+        (FindingKind.parked, "bad"),
+        (FindingKind.parked, "worse"),
+    ]
+    assert world.totals == AuditTotals(journals=11, events=6 * 9 + 5 + 2, notes=2)
     spoil(world)
     found = world.differences()
     assert [(each.kind, each.id, each.seq_nr) for each in found] == [
-        (Kind.different_event, "id1", 2),
-        (Kind.missing_event, "id0", 5),
-        (Kind.missing_journal, "id3", None),
-        (Kind.not_in_quarantine, "bad", None),
-        (Kind.surplus_journal, "never", None),
-        (Kind.wrong_head, "id2", 8),
-        (Kind.wrong_head, "id6", 9),
+        (FindingKind.different_event, "id1", 2),
+        (FindingKind.missing_event, "id0", 5),
+        (FindingKind.missing_journal, "id3", None),
+        (FindingKind.not_in_quarantine, "bad", None),
+        (FindingKind.surplus_journal, "never", None),
+        (FindingKind.wrong_head, "id2", 8),
+        (FindingKind.wrong_head, "id6", 9),
     ]
     assert all(each.partition is not None and each.offset is not None for each in found)
     assert (found[0].in_topic, found[0].in_store) == ("payload_txt '{\"n\":2}'", "payload_txt '{}'")
@@ -243,5 +246,5 @@ def test_the_steps_of_the_handbook_make_a_store_right_again(world: World) -> Non
         world.change(f"DELETE FROM {table} WHERE topic = '{world.topic}' AND id IN {ids}")
     world.change(f"DELETE FROM pointer2 WHERE topic = '{world.topic}'")
     world.replicate()
-    assert [each.kind for each in world.audit()] == [Kind.parked, Kind.parked]
-    assert world.totals == Totals(journals=11, events=6 * 9 + 5 + 2, notes=2)
+    assert [each.kind for each in world.audit()] == [FindingKind.parked, FindingKind.parked]
+    assert world.totals == AuditTotals(journals=11, events=6 * 9 + 5 + 2, notes=2)

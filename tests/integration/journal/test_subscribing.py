@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 import inorder
-from inorder.journal.codec.records import ACTION_HEADER
+from inorder.journal.codec import ACTION_HEADER
 from inorder.journal.stores.opening import open_journal_store
 from inorder.kafka.admin import ensure_topic
 from inorder.model.errors import DamagedRecordError

@@ -13,8 +13,8 @@ import inorder
 from inorder.engines.partition_reader import KafkaSource
 from inorder.journal.client import Journal
 from inorder.journal.reading import waiting
-from inorder.journal.reading.waiting import Notice, patience
-from inorder.journal.replication.replicating import ReplicateWork
+from inorder.journal.reading.waiting import OffsetNotice, wait_seconds
+from inorder.journal.replication.job import ReplicateWork
 from inorder.journal.stores.kafka_notices import OffsetAnnouncers, ReplicatedOffsets
 from inorder.journal.stores.opening import JournalReplicas
 from inorder.journal.stores.ports import LogRecord, Window
@@ -103,7 +103,7 @@ def test_while_replication_is_down_one_read_waits_and_all_are_right(
 
     def noted(seconds: float, remaining: float) -> float:
         waits.append(seconds)
-        return patience(seconds, remaining)
+        return wait_seconds(seconds, remaining)
 
     monkeypatch.setattr(waiting, "patience", noted)
     with closing(site.journals(1_000)) as journals:
@@ -125,7 +125,7 @@ def test_while_replication_is_down_one_read_waits_and_all_are_right(
 
 @pytest.mark.parametrize("head_cache", few([False, True], False), ids=["no head cache", "head cache"])
 def test_a_notice_that_lies_changes_nothing(site: Site, head_cache: bool) -> None:
-    lies = [Notice(site.store, (site.topic, partition), 10**9) for partition in range(2)]
+    lies = [OffsetNotice(site.store, (site.topic, partition), 10**9) for partition in range(2)]
     ensure_compacted_topic(site.properties, site.notices, 1)
     publish(site.properties, site.notices, *lies)
     with closing(site.journals(300, head_cache=head_cache)) as journals:
@@ -177,12 +177,12 @@ def test_only_notices_of_our_store_that_reach_the_offset_are_heard(site: Site, f
         heard_there.clear()
         publish(
             site.properties, site.notices,
-            Notice("another", here, 9), Notice(site.store, here, 6), Notice(site.store, ("another", 0), 9),
-            Notice(site.store, there, 3),
+            OffsetNotice("another", here, 9), OffsetNotice(site.store, here, 6),
+            OffsetNotice(site.store, ("another", 0), 9), OffsetNotice(site.store, there, 3),
         )  # fmt: skip
         assert heard_there.wait(30)
         assert not heard.is_set()
-        publish(site.properties, site.notices, Notice(site.store, here, 8))
+        publish(site.properties, site.notices, OffsetNotice(site.store, here, 8))
         assert heard.wait(30)
 
 
@@ -193,12 +193,12 @@ def test_a_topic_that_is_made_anew_is_heard_again(
     with following.listen(place, 7) as heard:
         assert heard is not None
         assert heard.wait(30)
-        publish(site.properties, site.notices, *(Notice(site.store, place, offset) for offset in range(5)))
+        publish(site.properties, site.notices, *(OffsetNotice(site.store, place, offset) for offset in range(5)))
         delete_notices(site)
 
         def is_heard() -> bool:
             heard.clear()
-            publish(site.properties, site.notices, Notice(site.store, place, 8))  # and the broker makes the topic
+            publish(site.properties, site.notices, OffsetNotice(site.store, place, 8))  # and the broker makes the topic
             return heard.wait(0.5)
 
         assert eventually(is_heard)

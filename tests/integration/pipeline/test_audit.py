@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 import inorder
 from inorder.app import App
-from inorder.journal.audit.findings import Finding, Kind
+from inorder.journal.audit.findings import AuditFinding, FindingKind
 from inorder.journal.stores.opening import open_journal_store
 from inorder.model.errors import ConfigurationError, TransientError
 from inorder.model.journal import Event, Key
@@ -39,7 +39,7 @@ def test_an_audit_on_spark_finds_what_differs_and_nothing_else(
         database={"url": postgres_url},
         journal={"topic_prefixes": [unique]},
     )
-    found: list[Finding] = []
+    found: list[AuditFinding] = []
 
     def audit(id: str | None = None, topic: str = unique, stop: threading.Event | None = None) -> dict[str, Any]:
         found.clear()
@@ -68,7 +68,7 @@ def test_an_audit_on_spark_finds_what_differs_and_nothing_else(
         ("surplus journal", "never"),
     ]
     assert audit("id7")["journals"] == 1
-    assert [(each.kind, each.seq_nr) for each in found] == [(Kind.missing_event, 2)]
+    assert [(each.kind, each.seq_nr) for each in found] == [(FindingKind.missing_event, 2)]
 
     with pytest.raises(ConfigurationError, match="There is no topic nowhere"):
         audit(topic="nowhere")

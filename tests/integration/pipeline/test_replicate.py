@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 
 import inorder
 from inorder.embedded import Cassandra
-from inorder.journal.codec.records import ACTION_HEADER
+from inorder.journal.codec import ACTION_HEADER
 from inorder.journal.jobs import follow_topics
-from inorder.journal.replication.replicating import ReplicateWork
+from inorder.journal.replication.job import ReplicateWork
 from inorder.journal.stores.opening import JournalReplicas, JournalStore, open_journal_store
 from inorder.kafka.admin import ensure_partitions
 from inorder.model.errors import DamagedRecordError

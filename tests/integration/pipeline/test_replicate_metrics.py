@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 import inorder
 from inorder.engines.job_status import JobService, Lag
-from inorder.journal.codec.records import ACTION_HEADER
+from inorder.journal.codec import ACTION_HEADER
 from inorder.journal.jobs import replicate_work
 from inorder.journal.service import journal_store
 from inorder.model.journal import Event, Key

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import inorder
-from inorder.journal.replication.replicating import ReplicateWork
+from inorder.journal.replication.job import ReplicateWork
 from inorder.journal.stores.kafka_notices import OffsetAnnouncers
 from inorder.journal.stores.opening import JournalReplicas, open_journal_store
 from inorder.model.journal import Event, Key

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import inorder
-from inorder.embedded.process import free_port
+from inorder.embedded.server import free_port
 from inorder.model.errors import ConfigurationError
 from inorder.model.message import Message
 from inorder.relay.reloading import RelayService

@@ -7,7 +7,7 @@ import os
 import pytest
 
 import inorder
-from inorder.embedded.process import free_port
+from inorder.embedded.server import free_port
 from inorder.kafka.readers import read_back
 from inorder.model.errors import ConfigurationError
 from tests.conftest import Eventually

@@ -29,8 +29,8 @@ from inorder.bench.journal_replicate import (
 from inorder.bench.load import Schedule
 from inorder.bench.report import ReadBackCheck
 from inorder.engines.slice_work import Slice
-from inorder.journal.codec.records import Sender, append_record
-from inorder.journal.replication.replicating import ReplicateWorker
+from inorder.journal.codec import RecordSender, append_record
+from inorder.journal.replication.job import ReplicateWorker
 from inorder.model.errors import ConfigurationError, TransientError
 from inorder.model.journal import Event, Key, RecordMetadata
 from inorder.model.message import Limits
@@ -137,7 +137,7 @@ def test_looks_end_with_their_time_and_with_the_job() -> None:
 
 def appended(*events: Event) -> Slice:
     record = append_record(
-        Key("id-0", "t"), events, datetime(2026, 1, 1, tzinfo=UTC), Sender(), RecordMetadata(), {}, Limits()
+        Key("id-0", "t"), events, datetime(2026, 1, 1, tzinfo=UTC), RecordSender(), RecordMetadata(), {}, Limits()
     )
     return Slice("t", 0, [0], [record.key], [record.value], [0], [record.headers])
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from inorder.bench.report import ReadBackCheck
 from inorder.bench.wake_up import WakeUpOptions, WakeUpReport, WakeUpTrials, Writing, show_wake_up, without_wake_up
 from inorder.model.errors import PermanentError
-from inorder.outbox.append import append_to
+from inorder.outbox.append import append_statement
 from inorder.testing.checker import Verdict
 
 TRIALS = WakeUpTrials(
@@ -24,7 +24,7 @@ BROKEN = replace(REPORT, trials=replace(TRIALS, check=ReadBackCheck(5_000, 4_999
 
 
 def test_the_wake_up_and_nothing_else_is_cut_out_of_the_insert() -> None:
-    with_it = append_to("outbox", "postgresql").pyformat
+    with_it = append_statement("outbox", "postgresql").pyformat
     plain = without_wake_up(with_it)
     assert "pg_notify" in with_it
     assert "pg_notify" not in plain

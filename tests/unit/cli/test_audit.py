@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 from inorder.app import App
 from inorder.cli.main import app
 from inorder.cli.pipeline import audit_line
-from inorder.journal.audit.findings import Finding, Kind
+from inorder.journal.audit.findings import AuditFinding, FindingKind
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.services import provide
 
-MISSING = Finding(Kind.missing_event, "journal", "a", 0, 7, 3, "at 0:7, payload 'x'")
+MISSING = AuditFinding(FindingKind.missing_event, "journal", "a", 0, 7, 3, "at 0:7, payload 'x'")
 
 
 @pytest.mark.parametrize(
@@ -23,17 +23,19 @@ MISSING = Finding(Kind.missing_event, "journal", "a", 0, 7, 3, "at 0:7, payload 
     [
         (MISSING, "missing event: journal:a; seq_nr 3; at 0:7; topic: at 0:7, payload 'x'"),
         (
-            Finding(Kind.wrong_offset, "journal", None, 1, 9, None, "ends before 5", "all is replicated to it"),
+            AuditFinding(
+                FindingKind.wrong_offset, "journal", None, 1, 9, None, "ends before 5", "all is replicated to it"
+            ),
             "wrong offset: journal; at 1:9; topic: ends before 5; store: all is replicated to it",
         ),
         (
-            Finding(Kind.hidden_rows, "journal", "a", 0, None, None, None, "2 rows"),
+            AuditFinding(FindingKind.hidden_rows, "journal", "a", 0, None, None, None, "2 rows"),
             "hidden rows: journal:a; at 0:?; store: 2 rows",
         ),
-        (Finding(Kind.unsettled, "journal", "a"), "journal that kept changing: journal:a"),
+        (AuditFinding(FindingKind.unsettled, "journal", "a"), "journal that kept changing: journal:a"),
     ],
 )
-def test_a_finding_is_a_line(finding: Finding, line: str) -> None:
+def test_a_finding_is_a_line(finding: AuditFinding, line: str) -> None:
     assert audit_line(finding) == line
 
 

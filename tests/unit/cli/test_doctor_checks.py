@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from inorder.database.database import open_database
-from inorder.embedded.process import free_port
+from inorder.embedded.server import free_port
 from inorder.kafka.admin import Cluster, ClusterInfo
 from inorder.model.errors import ConfigurationError, UnreachableError
 from inorder.operate import doctor as kafka_checks
@@ -231,7 +231,7 @@ def test_the_tables_beside_the_events_are_looked_at_where_they_are_used(file: Pa
     assert found.detail == "Table 'outbox_offsets' has more than one row; it must have one."
     run(file, "DROP TABLE missing_outbox_events")
     found = examined(file, **POLLING)["polling tables"]
-    assert "'missing_outbox_events' is not as layout 'trendyol' needs it" in found.detail
+    assert "'missing_outbox_events' does not match layout 'trendyol'" in found.detail
     assert "inorder schema install --layout trendyol" in found.hint
     assert failed(examined(file, layout="trendyol")) == [], "the strategy drain needs none of them"
 

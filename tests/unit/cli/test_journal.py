@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from inorder.app import App
-from inorder.journal.codec.records import ACTION_HEADER
+from inorder.journal.codec import ACTION_HEADER
 from inorder.model.journal import MAX_SEQ_NR
 from inorder.model.message import Record
 from tests.unit.cli.conftest import Ran, Run
@@ -174,7 +174,7 @@ def test_an_expiry_is_a_duration(topic: Topic, append: Any) -> None:
     assert (ran.code, "write it as `30 days`" in ran.stderr) == (2, True)
     assert topic.log.end(TOPIC, 0) == 0
     assert append('{"seq_nr": 1}', options=("--expire-after", "30 days")).code == 0
-    assert b'"expireAfter":"30 days"' in (topic.log.lying(TOPIC, 0, 0, 1)[0].value or b"")
+    assert b'"expireAfter":"30 days"' in (topic.log.records_between(TOPIC, 0, 0, 1)[0].value or b"")
 
 
 def test_a_damaged_record_is_told_with_its_coordinates_and_other_journals_are_read(topic: Topic, run: Run) -> None:
@@ -183,7 +183,7 @@ def test_a_damaged_record_is_told_with_its_coordinates_and_other_journals_are_re
     ran = run("journal", "read", TOPIC, "a")
     assert (ran.code, ran.stdout) == (1, "")
     assert "error JOURNAL-002: The record journal[0] offset 1 of key b'a' cannot be read" in ran.stderr
-    assert "a purge of this journal lets it begin anew" in ran.stderr
+    assert "a purge of this journal lets it start over" in ran.stderr
     assert [each["seq_nr"] for each in events(run("journal", "read", TOPIC, "b"))] == [1]
     assert run("journal", "purge", TOPIC, "a").code == 0
     assert events(run("journal", "read", TOPIC, "a")) == []

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from inorder.cli.journal import quarantine_app
-from inorder.journal.replication.replica import Quarantined
+from inorder.journal.replication.store_port import Quarantined
 from inorder.journal.stores.ports import LogRecord
 from inorder.model.errors import ConfigurationError
 from inorder.model.journal import Key

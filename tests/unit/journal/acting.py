@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from inorder.journal.action import Append
-from inorder.journal.replication.transition import At
+from inorder.journal.replication.transition import ActionPlace
 from inorder.journal.stores.ports import Expiry, JournalHead
 from inorder.model.journal import (
     Event,
@@ -27,8 +27,8 @@ def appended(first: int, last: int | None = None) -> Append:
     return Append(SeqRange(first, last or first), PayloadType.JSON)
 
 
-def at(offset: int) -> At:
-    return At(PartitionOffset(0, offset), TIME)
+def at(offset: int) -> ActionPlace:
+    return ActionPlace(PartitionOffset(0, offset), TIME)
 
 
 def record(seq_nr: int, offset: int, expire_after: timedelta | None = None) -> EventRecord:

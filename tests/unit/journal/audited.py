@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
 
-from inorder.journal.audit.auditing import Entry, Judged, Totals, judged, settled
 from inorder.journal.audit.compare import Span
-from inorder.journal.audit.findings import Finding
-from inorder.journal.replication.replicate import id_of
-from inorder.journal.replication.replicating import ReplicateWorker
+from inorder.journal.audit.findings import AuditFinding
+from inorder.journal.audit.passes import AuditEntry, AuditTotals, JudgedJournal, judge, settle
+from inorder.journal.replication.actions import id_of
+from inorder.journal.replication.job import ReplicateWorker
 from inorder.journal.stores.ports import LogRecord
 from inorder.model.journal import Key
 from tests.fakes.replica import MemoryJournalRows, MemoryReplica
@@ -25,7 +25,7 @@ class Audited:
     first: int = 0
     segment_size: int = 3
     batch: int = 4
-    totals: Totals = field(default_factory=Totals)
+    totals: AuditTotals = field(default_factory=AuditTotals)
     meanwhile: Callable[[], None] = lambda: None
     """Called in each look, after its offsets are known."""
     _replicated: list[int] = field(default_factory=list)
@@ -40,20 +40,20 @@ class Audited:
         for batch in self.topic.chunks(first, sizes or (len(self.topic.records),)):
             ReplicateWorker(self.store, self.segment_size).apply(batch, expected=first)
 
-    def audit(self) -> list[Finding]:
+    def audit(self) -> list[AuditFinding]:
         """Differences and notes."""
-        self._replicated, self.totals = [], Totals()
-        return list(settled(self._look, self.totals))
+        self._replicated, self.totals = [], AuditTotals()
+        return list(settle(self._look, self.totals))
 
     def kinds(self) -> list[str]:
         """The kinds of what is found."""
         return [str(each.kind) for each in self.audit()]
 
-    def differences(self) -> list[Finding]:
+    def differences(self) -> list[AuditFinding]:
         """Notes left out."""
         return [each for each in self.audit() if each.kind.is_difference]
 
-    def _look(self, suspects: Set[Key] | None) -> Iterator[Judged]:
+    def _look(self, suspects: Set[Key] | None) -> Iterator[JudgedJournal]:
         offset = self.store.offset(TOPIC, 0)
         before = self._replicated[-1] if self._replicated else None
         span = Span(self.first, -1 if offset is None else offset, before)
@@ -62,12 +62,12 @@ class Audited:
         self.meanwhile()
         entries.sort(key=lambda each: (each.key, -1 if each.record is None else each.record.offset))
         batches = [entries[start : start + self.batch] for start in range(0, len(entries), self.batch)]
-        return judged(batches, self.rows, {(TOPIC, 0): span}, self.segment_size)
+        return judge(batches, self.rows, {(TOPIC, 0): span}, self.segment_size)
 
-    def _entries(self, last: int) -> Iterator[Entry]:
+    def _entries(self, last: int) -> Iterator[AuditEntry]:
         for id in self.rows.ids(TOPIC):
-            yield Entry(Key(id, TOPIC), -1, None)
+            yield AuditEntry(Key(id, TOPIC), -1, None)
         for offset, each in enumerate(self.topic.records[: last + 1]):
             if offset >= self.first and each.key:
                 record = LogRecord(offset, each.timestamp_ms, each.key, each.value, each.headers)
-                yield Entry(Key(id_of(each.key), TOPIC), 0, record)
+                yield AuditEntry(Key(id_of(each.key), TOPIC), 0, record)

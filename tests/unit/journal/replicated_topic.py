@@ -9,8 +9,8 @@ from typing import TypeAlias
 
 from inorder.engines.slice_work import Slice
 from inorder.journal.action import Append, Delete, Mark, Purge
-from inorder.journal.codec.records import Sender, action_of, action_record, append_record, events_of
-from inorder.journal.life import Life, after_append, after_delete, count
+from inorder.journal.codec import RecordSender, action_of, action_record, append_record, events_of
+from inorder.journal.life import Life, after_append, after_delete, separate_forks
 from inorder.journal.stores.ports import LogRecord
 from inorder.model.errors import DamagedRecordError
 from inorder.model.journal import Event, Key, PayloadMetadata, RecordMetadata, SeqRange
@@ -38,7 +38,7 @@ class Topic:
     def append(self, id: str, *seq_nrs: int, expire_after: timedelta | None = None) -> None:
         about = RecordMetadata(payload=PayloadMetadata(expire_after=expire_after))
         events = [Event(number) for number in seq_nrs]
-        self.records.append(append_record(key(id), events, TIME, Sender("host"), about, {}, Limits()))
+        self.records.append(append_record(key(id), events, TIME, RecordSender("host"), about, {}, Limits()))
 
     def delete(self, id: str, to: int) -> None:
         self.records.append(action_record(key(id), Delete(to, "host"), TIME, Limits()))
@@ -99,7 +99,7 @@ class Topic:
                 if isinstance(action, Purge):
                     life, events, damage = None, {}, None
                 elif damage is None and isinstance(action, Append):
-                    kept = count(life.end if life else 0, events_of(action, record, TOPIC, 0)).kept
+                    kept = separate_forks(life.end if life else 0, events_of(action, record, TOPIC, 0)).kept
                     if kept:
                         life = after_append(life, SeqRange(kept[0].seq_nr, kept[-1].seq_nr))
                     events |= {event.seq_nr: offset for event in kept}

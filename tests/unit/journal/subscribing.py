@@ -10,11 +10,11 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from inorder.journal.action import Append, Delete, Mark, Purge
-from inorder.journal.client import Journals
-from inorder.journal.codec.records import action_of, events_of
+from inorder.journal.client import JournalClient
+from inorder.journal.codec import action_of, events_of
 from inorder.journal.life import Fork
 from inorder.journal.reading.reader import JournalReader
-from inorder.journal.subscribing.subscription import Subscribed, Subscription
+from inorder.journal.subscription import Subscribed, Subscription
 from inorder.model.errors import DamagedRecordError
 from inorder.model.journal import EventRecord, Key
 from inorder.testing.memory_journal import MemoryJournalLog, MemoryJournalStore, MemoryReplicator
@@ -46,13 +46,13 @@ class Topic:
     log: MemoryJournalLog = field(init=False)
     store: MemoryJournalStore = field(default_factory=MemoryJournalStore)
     replicator: MemoryReplicator = field(init=False)
-    journals: Journals = field(init=False)
+    journals: JournalClient = field(init=False)
     forks: list[Fork] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.log = MemoryJournalLog(self.partitions)
         self.replicator = MemoryReplicator(self.log, self.store)
-        self.journals = Journals(self.log, self.store, JournalReader(self.log, self.store, time.monotonic))
+        self.journals = JournalClient(self.log, self.store, JournalReader(self.log, self.store, time.monotonic))
 
     def append(self, id: str, *seq_nrs: int) -> None:
         self.journals.journal(Key(id, TOPIC)).append([event(seq_nr) for seq_nr in seq_nrs])
@@ -117,7 +117,7 @@ def fold(topic: Topic) -> tuple[set[Place], set[Place]]:
     left: dict[str, list[Place]] = {}
     ends: dict[str, int] = {}
     for partition in range(topic.partitions):
-        for record in topic.log.lying(TOPIC, partition, 0, topic.log.end(TOPIC, partition)):
+        for record in topic.log.records_between(TOPIC, partition, 0, topic.log.end(TOPIC, partition)):
             id = (record.key or b"").decode()
             try:
                 action = action_of(record, TOPIC, partition)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
 
-from inorder.engines.slice_work import Pointer, Slice, SliceOutcome
-from inorder.journal.replication.replicating import AnnouncingWorker, ReplicateWork, ReplicateWorker
+from inorder.engines.slice_work import Slice, SliceOutcome
+from inorder.journal.replication.job import ReplicateWork, ReplicateWorker
 from inorder.model.errors import TransientError
 from tests.fakes.replica import MemoryReplica
 
@@ -27,19 +26,10 @@ class Told:
         self.is_closed = True
 
 
-@dataclass
-class Worker:
-    """A worker that does what it is told."""
+class Closable(MemoryReplica):
+    """A store that knows whether it was closed."""
 
-    act: Callable[[Slice], SliceOutcome]
-    is_closed: bool = False
-
-    def pointers(self, topic: str) -> dict[int, Pointer]:
-        return {0: Pointer(len(topic))}
-
-    def apply(self, batch: Slice, expected: int) -> SliceOutcome:
-        assert expected == 7
-        return self.act(batch)
+    is_closed = False
 
     def close(self) -> None:
         self.is_closed = True
@@ -50,39 +40,34 @@ def batch(*offsets: int, partition: int = 0) -> Slice:
     return Slice("journal", partition, offsets, nothing, nothing, nothing, headers=[()] * len(offsets))
 
 
-def outcome(next_offset: int) -> Callable[[Slice], SliceOutcome]:
-    return lambda batch: SliceOutcome(batch.topic, batch.partition, next_offset, read=len(batch))
-
-
 def test_the_last_offset_that_the_store_has_is_told_after_the_slice() -> None:
     told = Told()
-    assert AnnouncingWorker(Worker(outcome(5)), told).apply(batch(3, 4), 7) == SliceOutcome("journal", 0, 5, read=2)
+    outcome = ReplicateWorker(MemoryReplica(), 3, announcer=told).apply(batch(3, 4), 0)
+    assert outcome == SliceOutcome("journal", 0, 5, read=2, ignored=2)
     assert told.offsets == [("journal", 0, 4)]
 
 
 def test_what_another_replicator_has_applied_is_told_too() -> None:
-    told = Told()
-    AnnouncingWorker(Worker(outcome(100)), told).apply(batch(3, 4, partition=2), 7)
+    told, store = Told(), MemoryReplica()
+    ReplicateWorker(store, 3).apply(batch(99, partition=2), 0)
+    ReplicateWorker(store, 3, announcer=told).apply(batch(3, 4, partition=2), 0)
     assert told.offsets == [("journal", 2, 99)]
 
 
 def test_nothing_is_told_of_a_slice_that_failed_nor_of_a_store_without_an_offset() -> None:
-    def fail(_: Slice) -> SliceOutcome:
-        raise TransientError("The store is away.")
-
-    told = Told()
+    told, store = Told(), MemoryReplica()
+    store.dies_at = 0
+    worker = ReplicateWorker(store, 3, announcer=told)
     with pytest.raises(TransientError):
-        AnnouncingWorker(Worker(fail), told).apply(batch(3), 7)
-    AnnouncingWorker(Worker(outcome(0)), told).apply(batch(), 7)
+        worker.apply(batch(3), 0)
+    worker.apply(batch(), 0)
     assert told.offsets == []
 
 
-def test_it_is_the_worker_in_all_else_and_closes_both() -> None:
-    told, worker = Told(), Worker(outcome(1))
-    announcing = AnnouncingWorker(worker, told)
-    assert announcing.pointers("abc") == {0: Pointer(3)}
-    announcing.close()
-    assert (told.is_closed, worker.is_closed) == (True, True)
+def test_it_closes_the_store_and_the_announcer() -> None:
+    told, store = Told(), Closable()
+    ReplicateWorker(store, 3, announcer=told).close()
+    assert (told.is_closed, store.is_closed) == (True, True)
 
 
 def test_a_work_announces_only_where_it_is_asked_to() -> None:

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from inorder.journal.asynchronous import PAGE, AsyncJournals
-from inorder.journal.subscribing.subscription import Subscription
+from inorder.journal.asynchronous import PAGE, AsyncJournalClient
+from inorder.journal.subscription import Subscription
 from inorder.model.errors import DamagedRecordError, DeadlineError, SeqNrConflictError, ValidationError
 from inorder.model.journal import Event, EventRecord, Key, PartitionOffset
 from inorder.model.message import Record
 from tests.unit.journal.subscribing import TOPIC, Topic
 
-Scene = Callable[[AsyncJournals, Topic], Coroutine[Any, Any, None]]
+Scene = Callable[[AsyncJournalClient, Topic], Coroutine[Any, Any, None]]
 
 
 def play(scene: Scene, topic: Topic | None = None, threads: int = 2) -> None:
@@ -37,7 +37,7 @@ def play(scene: Scene, topic: Topic | None = None, threads: int = 2) -> None:
         return world.subscribe(checkpoint, idle_seconds=idle_seconds, on_damaged=on_damaged)
 
     async def main() -> None:
-        async with AsyncJournals(world.journals, subscribe, threads=threads) as journals:
+        async with AsyncJournalClient(world.journals, subscribe, threads=threads) as journals:
             async with asyncio.timeout(30):
                 await scene(journals, world)
 
@@ -45,7 +45,7 @@ def play(scene: Scene, topic: Topic | None = None, threads: int = 2) -> None:
 
 
 def test_the_whole_life_of_a_journal() -> None:
-    async def scene(journals: AsyncJournals, topic: Topic) -> None:
+    async def scene(journals: AsyncJournalClient, topic: Topic) -> None:
         journal = journals.journal(Key("a", TOPIC))
         assert (await journal.pointer(), await journal.delete()) == (None, None)
         assert await journal.append([Event(1), Event(2, "two")]) == PartitionOffset(0, 2)
@@ -63,7 +63,7 @@ def test_the_whole_life_of_a_journal() -> None:
 
 
 def test_the_errors_are_the_same() -> None:
-    async def scene(journals: AsyncJournals, _: Topic) -> None:
+    async def scene(journals: AsyncJournalClient, _: Topic) -> None:
         journal = journals.journal(Key("a", TOPIC))
         with pytest.raises(ValidationError, match="seq_nr"):
             await journal.append([Event(0)])
@@ -88,7 +88,7 @@ def test_more_appends_than_threads_wait_for_kafka_at_once() -> None:
 
     topic.log.send = send  # type: ignore[method-assign]  # a broker that answers when all fifty are there
 
-    async def scene(journals: AsyncJournals, _: Topic) -> None:
+    async def scene(journals: AsyncJournalClient, _: Topic) -> None:
         appends = [journals.journal(Key(f"id {number}", TOPIC)).append([Event(1)]) for number in range(50)]
         assert len(set(await asyncio.gather(*appends))) == 50
 
@@ -100,7 +100,7 @@ def test_a_task_that_is_cancelled_leaves_the_answer_to_the_log() -> None:
     answer: Future[PartitionOffset] = Future()
     topic.log.send = lambda record: answer  # type: ignore[method-assign]  # noqa: ARG005 - a slow broker
 
-    async def scene(journals: AsyncJournals, _: Topic) -> None:
+    async def scene(journals: AsyncJournalClient, _: Topic) -> None:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(journals.journal(Key("a", TOPIC)).append([Event(1)]), 0.05)
         assert not answer.cancelled()
@@ -120,7 +120,7 @@ def test_a_slow_reader_is_not_overrun() -> None:
 
     topic.journals.reader.events = records  # type: ignore[assignment,method-assign]  # a journal without end
 
-    async def scene(journals: AsyncJournals, _: Topic) -> None:
+    async def scene(journals: AsyncJournalClient, _: Topic) -> None:
         stream = journals.journal(Key("a", TOPIC)).read()
         assert [(await anext(stream)).seq_nr for _ in range(3)] == [1, 2, 3]
         await stream.aclose()
@@ -139,7 +139,7 @@ def test_a_read_that_fails_fails_in_the_task() -> None:
 
     topic.journals.reader.events = records  # type: ignore[assignment,method-assign]  # a fault in one place
 
-    async def scene(journals: AsyncJournals, _: Topic) -> None:
+    async def scene(journals: AsyncJournalClient, _: Topic) -> None:
         with pytest.raises(DeadlineError, match="too slow"):
             assert [record async for record in journals.journal(Key("a", TOPIC)).read()] == []
 
@@ -150,7 +150,7 @@ class TestSubscriptions:
     """They hold a thread of their own, and let it go."""
 
     def test_it_goes_on_from_its_checkpoint(self) -> None:
-        async def scene(journals: AsyncJournals, topic: Topic) -> None:
+        async def scene(journals: AsyncJournalClient, topic: Topic) -> None:
             topic.append("a", 1, 2)
             events = [each async for each in journals.subscribe(TOPIC, idle_seconds=0)]
             assert [each.record.seq_nr for each in events] == [1, 2]
@@ -160,7 +160,7 @@ class TestSubscriptions:
         play(scene)
 
     def test_more_of_them_than_threads_wait_while_others_append(self) -> None:
-        async def scene(journals: AsyncJournals, _: Topic) -> None:
+        async def scene(journals: AsyncJournalClient, _: Topic) -> None:
             async def first() -> int:
                 async for each in journals.subscribe(TOPIC):
                     return each.record.seq_nr
@@ -173,7 +173,7 @@ class TestSubscriptions:
         play(scene, threads=1)
 
     def test_a_bad_checkpoint_is_refused(self) -> None:
-        async def scene(journals: AsyncJournals, _: Topic) -> None:
+        async def scene(journals: AsyncJournalClient, _: Topic) -> None:
             with pytest.raises(ValidationError):
                 assert [each async for each in journals.subscribe(TOPIC, "nonsense")]
 
@@ -182,7 +182,7 @@ class TestSubscriptions:
     def test_no_thread_is_left_behind(self) -> None:
         before = set(threading.enumerate())
 
-        async def scene(journals: AsyncJournals, _: Topic) -> None:
+        async def scene(journals: AsyncJournalClient, _: Topic) -> None:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.05):
                     assert [each async for each in journals.subscribe(TOPIC)]

@@ -11,10 +11,18 @@ from uuid import UUID
 import pytest
 
 from inorder.journal.audit import compare as audit
-from inorder.journal.audit.auditing import LOOKS, Entry, Judged, Totals, judged, settled
-from inorder.journal.audit.compare import Span, Verdict, unmentioned
-from inorder.journal.audit.findings import SHOWN, Finding, Kind, Look, StoredRow, told_event, told_head
-from inorder.journal.replication.replicating import release
+from inorder.journal.audit.compare import JournalVerdict, Span, judge_unmentioned
+from inorder.journal.audit.findings import (
+    MAX_SHOWN,
+    AuditFinding,
+    FindingKind,
+    StoredRow,
+    StoredState,
+    describe_event,
+    describe_head,
+)
+from inorder.journal.audit.passes import MAX_PASSES, AuditEntry, AuditTotals, JudgedJournal, judge, settle
+from inorder.journal.replication.job import release
 from inorder.journal.stores.ports import Expiry, JournalHead, LogRecord
 from inorder.journal.stores.rows import EventColumns
 from inorder.model.journal import Key, PartitionOffset
@@ -43,7 +51,7 @@ def head_of(world: Audited, id: str = "a") -> JournalHead:
     return head
 
 
-def where(findings: list[Finding]) -> list[tuple[str, str | None, int | None, int | None]]:
+def where(findings: list[AuditFinding]) -> list[tuple[str, str | None, int | None, int | None]]:
     return [(each.kind.value, each.id, each.seq_nr, each.offset) for each in findings]
 
 
@@ -60,7 +68,7 @@ def columns(**changed: Any) -> Callable[[StoredRow], StoredRow]:
 class TestEvents:
     def test_a_store_that_is_right_has_no_finding(self, world: Audited) -> None:
         assert world.audit() == []
-        assert world.totals == Totals(journals=2, events=7)
+        assert world.totals == AuditTotals(journals=2, events=7)
 
     def test_a_missing_event(self, world: Audited) -> None:
         world.rows.changes[key("a")] = lambda rows: [row for row in rows if row.seq_nr != 4]
@@ -131,17 +139,17 @@ class TestEvents:
         world.rows.changes[key("b")] = lambda _: list(world.rows.rows(key("a"), None))[:1]
         found = world.audit()
         assert [(each.kind, each.id, each.in_store) for each in found] == [
-            (Kind.hidden_rows, "a", "1 rows that no reader sees"),
-            (Kind.hidden_rows, "b", "1 rows that no reader sees"),
+            (FindingKind.hidden_rows, "a", "1 rows that no reader sees"),
+            (FindingKind.hidden_rows, "b", "1 rows that no reader sees"),
         ]
         assert world.totals.differences == 0
 
     def test_beyond_a_thousand_they_are_counted(self, world: Audited, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(audit, "MOST", 2)
+        monkeypatch.setattr(audit, "MAX_FINDINGS", 2)
         world.rows.changes[key("a")] = lambda _: []
         found = world.audit()
         assert where(found[:2]) == [("missing event", "a", 1, 0), ("missing event", "a", 2, 0)]
-        assert (found[2].kind, found[2].in_store) == (Kind.more, "4 more")
+        assert (found[2].kind, found[2].in_store) == (FindingKind.more, "4 more")
 
 
 class TestHeads:
@@ -159,14 +167,14 @@ class TestHeads:
         wrong = replace(head_of(world), **changed)  # type: ignore[arg-type]  # any field
         world.rows.heads[key("a")] = wrong
         (found,) = world.differences()
-        assert (found.kind, found.id, found.in_topic) == (Kind.wrong_head, "a", "ends at 6, at 0:0")
-        assert found.in_store == told_head(wrong)
+        assert (found.kind, found.id, found.in_topic) == (FindingKind.wrong_head, "a", "ends at 6, at 0:0")
+        assert found.in_store == describe_head(wrong)
 
     def test_a_head_that_is_deleted_too_little_is_told_and_its_events_are_not(self, world: Audited) -> None:
         world.topic.delete("a", 4)
         world.flush()
         world.rows.heads[key("a")] = replace(head_of(world), delete_to=1)
-        assert [each.kind for each in world.audit()] == [Kind.wrong_head]
+        assert [each.kind for each in world.audit()] == [FindingKind.wrong_head]
 
     def test_a_missing_journal(self, world: Audited) -> None:
         world.rows.heads[key("a")] = None
@@ -184,14 +192,14 @@ class TestHeads:
     def test_a_journal_that_the_topic_does_not_know(self) -> None:
         head = JournalHead(PartitionOffset(0, 5), 3, 2)
         spans = {0: Span(4, 9)}
-        (found,) = unmentioned(key("x"), Look(head), spans).findings
+        (found,) = judge_unmentioned(key("x"), StoredState(head), spans).findings
         assert where([found]) == [("surplus journal", "x", None, 5)]
         for offset, older in ((3, 1), (10, 0)):
             moved = replace(head, partition_offset=PartitionOffset(0, offset))
-            assert unmentioned(key("x"), Look(moved), spans) == Verdict(older=older)
+            assert judge_unmentioned(key("x"), StoredState(moved), spans) == JournalVerdict(older=older)
         waiting = frozenset({PartitionOffset(0, 5), PartitionOffset(0, 3)})
-        (found,) = unmentioned(key("x"), Look(None, waiting), spans).findings
-        assert where([found]) == [(Kind.not_in_topic.value, "x", None, 5)]
+        (found,) = judge_unmentioned(key("x"), StoredState(None, waiting), spans).findings
+        assert where([found]) == [(FindingKind.not_in_topic.value, "x", None, 5)]
 
     def test_the_name_of_a_life_may_be_another_replicators(self, world: Audited) -> None:
         named = UUID(int=9)
@@ -212,7 +220,7 @@ class TestHeads:
         world.topic.append("a", 1)
         world.topic.records[1] = replace(world.topic.records[1], timestamp_ms=1_767_600_000_000)
         world.flush()
-        assert [each.kind for each in world.audit()] == [Kind.fork]
+        assert [each.kind for each in world.audit()] == [FindingKind.fork]
 
 
 class TestQuarantine:
@@ -256,9 +264,9 @@ class TestQuarantine:
         kept = world.rows.look(key("a"))
         world.topic.purge("a")
         world.flush()
-        entries = [Entry(key("a"), 0, _record(world, offset)) for offset in (0, 4, 5)]
-        monkeypatch.setattr(world.rows, "look", lambda _: Look(None, kept.waiting))
-        ((_, verdict),) = judged([entries], world.rows, {(TOPIC, 0): Span(0, 5)}, 3)
+        entries = [AuditEntry(key("a"), 0, _record(world, offset)) for offset in (0, 4, 5)]
+        monkeypatch.setattr(world.rows, "look", lambda _: StoredState(None, kept.waiting))
+        ((_, verdict),) = judge([entries], world.rows, {(TOPIC, 0): Span(0, 5)}, 3)
         assert [each.in_topic for each in verdict.findings] == ["a purge at 5 has made it void"]
 
 
@@ -293,27 +301,27 @@ class TestLooks:
     def test_a_journal_that_never_settles_is_a_note(self) -> None:
         seen: list[object] = []
 
-        def look(suspects: object) -> list[Judged | Totals]:
+        def look(suspects: object) -> list[JudgedJournal | AuditTotals]:
             seen.append(suspects)
-            return [Judged(key("a"), Verdict(is_settled=False)), Totals(journals=3, events=4)]
+            return [JudgedJournal(key("a"), JournalVerdict(is_settled=False)), AuditTotals(journals=3, events=4)]
 
-        totals = Totals()
-        (found,) = settled(look, totals)
-        assert (found.kind, found.id, len(seen)) == (Kind.unsettled, "a", LOOKS)
+        totals = AuditTotals()
+        (found,) = settle(look, totals)
+        assert (found.kind, found.id, len(seen)) == (FindingKind.unsettled, "a", MAX_PASSES)
         assert seen[:2] == [None, {key("a")}]
         assert totals.differences == 0
 
     def test_a_journal_in_two_partitions_is_compared_where_its_head_is(self, world: Audited) -> None:
         spans = {(TOPIC, 0): Span(0, 3), (TOPIC, 1): Span(0, 3)}
         entries = [
-            Entry(key("a"), 0, _record(world, 0)),
-            Entry(key("a"), 1, _record(world, 0)),
-            Entry(Key("b", TOPIC), -1, None),
+            AuditEntry(key("a"), 0, _record(world, 0)),
+            AuditEntry(key("a"), 1, _record(world, 0)),
+            AuditEntry(Key("b", TOPIC), -1, None),
         ]
-        first, second = judged([entries], world.rows, spans, 3)
-        assert [each.kind for each in first.verdict.findings] == [Kind.moved]
+        first, second = judge([entries], world.rows, spans, 3)
+        assert [each.kind for each in first.verdict.findings] == [FindingKind.moved]
         assert first.verdict.events == 6
-        assert [each.kind for each in second.verdict.findings] == [Kind.surplus_journal]
+        assert [each.kind for each in second.verdict.findings] == [FindingKind.surplus_journal]
 
 
 class TestRetention:
@@ -340,11 +348,11 @@ class TestRetention:
 
 
 def test_a_long_payload_is_shortened() -> None:
-    found = told_event(EventColumns(0, 7, None, None, frozenset(), "", "text", "x" * 1000, None, {}))
+    found = describe_event(EventColumns(0, 7, None, None, frozenset(), "", "text", "x" * 1000, None, {}))
     assert found.startswith("at 0:7, payload 'xxx")
-    assert len(found) < SHOWN + 30
+    assert len(found) < MAX_SHOWN + 30
 
 
 def test_a_finding_survives_its_journey() -> None:
-    finding = Finding(Kind.wrong_head, TOPIC, "a", 0, 1, 2, "this", "that")
-    assert Finding.of(finding.as_dict()) == finding
+    finding = AuditFinding(FindingKind.wrong_head, TOPIC, "a", 0, 1, 2, "this", "that")
+    assert AuditFinding.of(finding.as_dict()) == finding

@@ -8,8 +8,8 @@ from typing import TypeAlias
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.journal.audit.findings import Kind, StoredRow
-from inorder.journal.replication.replicating import ReplicateWorker
+from inorder.journal.audit.findings import FindingKind, StoredRow
+from inorder.journal.replication.job import ReplicateWorker
 from tests.fakes.replica import KilledError
 from tests.selection import examples
 from tests.unit.journal.audited import Audited
@@ -92,4 +92,4 @@ def test_an_event_that_is_taken_away_is_found_and_nothing_else(
 
     world.rows.changes[key(id)] = without
     found = [(each.kind, each.id, each.seq_nr, each.offset) for each in world.differences()]
-    assert found == [(Kind.missing_event, id, seq_nr, offset)]
+    assert found == [(FindingKind.missing_event, id, seq_nr, offset)]

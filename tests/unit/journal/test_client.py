@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from inorder.journal.action import Append, Delete, Mark, Purge
-from inorder.journal.codec.records import action_of
+from inorder.journal.codec import action_of
 from inorder.model.errors import SeqNrConflictError, UnknownOutcomeError, ValidationError
 from inorder.model.journal import MAX_SEQ_NR, Event, Json, PartitionOffset, PayloadMetadata, RecordMetadata
 from inorder.model.message import Record
@@ -17,7 +17,7 @@ from tests.unit.journal.world import KEY, NOON, World, event
 
 
 def written(world: World) -> list[str]:
-    records = world.log.lying(KEY.topic, 0, 0, world.log.end(KEY.topic, 0))
+    records = world.log.records_between(KEY.topic, 0, 0, world.log.end(KEY.topic, 0))
     return [type(action_of(record, KEY.topic, 0)).__name__ for record in records]
 
 
@@ -57,7 +57,7 @@ def test_appends_may_be_on_their_way_together() -> None:
 def test_a_mark_is_one_record_with_its_id() -> None:
     world = World()
     assert world.journal.mark("x") == PartitionOffset(0, 0)
-    assert action_of(world.log.lying(KEY.topic, 0, 0, 1)[0], KEY.topic, 0) == Mark("x")
+    assert action_of(world.log.records_between(KEY.topic, 0, 0, 1)[0], KEY.topic, 0) == Mark("x")
 
 
 def test_a_delete_asks_where_the_journal_ends() -> None:
@@ -66,13 +66,13 @@ def test_a_delete_asks_where_the_journal_ends() -> None:
     assert written(world) == ["Mark"]
     world.append(1, 2)
     assert world.journal.delete() == PartitionOffset(0, 3)
-    assert action_of(world.log.lying(KEY.topic, 0, 3, 4)[0], KEY.topic, 0) == Delete(2)
+    assert action_of(world.log.records_between(KEY.topic, 0, 3, 4)[0], KEY.topic, 0) == Delete(2)
 
 
 def test_a_purge_is_always_written() -> None:
     world = World()
     assert world.journal.purge() == PartitionOffset(0, 0)
-    assert action_of(world.log.lying(KEY.topic, 0, 0, 1)[0], KEY.topic, 0) == Purge()
+    assert action_of(world.log.records_between(KEY.topic, 0, 0, 1)[0], KEY.topic, 0) == Purge()
 
 
 def test_ids_are_those_that_are_replicated() -> None:
@@ -116,7 +116,7 @@ class TestExpectedSeqNr:
             rival.append(2)
 
         world.log.on_sent = race
-        with pytest.raises(SeqNrConflictError, match="Another writer came to the journal journal:account-1 at 0:2"):
+        with pytest.raises(SeqNrConflictError, match="Another writer wrote to the journal journal:account-1 at 0:2"):
             world.journal.append([event(2)], expected_seq_nr=1)
         # The first one counts, the second is a fork and is reported.
         records = list(world.journal.read())
@@ -177,7 +177,7 @@ def test_an_append_without_an_answer_may_be_sent_again() -> None:
     log.loses = False
     world.append(1, 2, 3)
     assert world.read() == [1, 2, 3]
-    assert isinstance(action_of(log.lying(KEY.topic, 0, 1, 2)[0], KEY.topic, 0), Append)
+    assert isinstance(action_of(log.records_between(KEY.topic, 0, 1, 2)[0], KEY.topic, 0), Append)
 
 
 def test_closing_closes_log_and_store() -> None:

@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 
 from inorder.journal.action import Action, Append, Delete, Mark, Purge
-from inorder.journal.codec.records import ACTION_HEADER, Sender, action_of, action_record, append_record, events_of
+from inorder.journal.codec import ACTION_HEADER, RecordSender, action_of, action_record, append_record, events_of
 from inorder.journal.stores.ports import LogRecord
 from inorder.model.errors import DamagedRecordError, ValidationError
 from inorder.model.journal import (
@@ -46,7 +46,7 @@ def test_actions_without_events_come_back(origin: str | None, version: str | Non
 @pytest.mark.parametrize("payload", [None, "text", {"json": 1}, b"binary"])
 def test_appends_come_back_with_all_they_had(seq_nrs: list[int], payload: Payload) -> None:
     for sender, header, headers, tags, expiry, data in product(
-        (Sender(), Sender("host", "0.1.0")),
+        (RecordSender(), RecordSender("host", "0.1.0")),
         (None, {"a": 1}),
         ({}, {"key": "välue"}),
         (frozenset[str](), frozenset({"a", "b"})),
@@ -65,7 +65,7 @@ def test_appends_come_back_with_all_they_had(seq_nrs: list[int], payload: Payloa
 
 
 def test_the_action_is_the_first_header() -> None:
-    record = append_record(KEY, [Event(1)], TIME, Sender(), RecordMetadata(), {"a": "b"}, Limits())
+    record = append_record(KEY, [Event(1)], TIME, RecordSender(), RecordMetadata(), {"a": "b"}, Limits())
     assert [name for name, _ in record.headers] == [ACTION_HEADER, "a"]
 
 
@@ -127,5 +127,5 @@ def test_an_append_that_kafka_would_refuse_is_refused_first(
     headers: dict[str, str], events: list[Event], limits: Limits, field: str
 ) -> None:
     with pytest.raises(ValidationError) as caught:
-        append_record(KEY, events, TIME, Sender(), RecordMetadata(), headers, limits)
+        append_record(KEY, events, TIME, RecordSender(), RecordMetadata(), headers, limits)
     assert caught.value.field == field

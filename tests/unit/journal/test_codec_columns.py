@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from inorder.journal.codec.payload import PayloadColumns, from_column, from_columns, to_column, to_columns
+from inorder.journal.stores.rows import PayloadColumns, decode_metadata, decode_payload, encode_metadata, encode_payload
 from inorder.model.errors import PermanentError
 from inorder.model.journal import Json, Payload, PayloadMetadata, RecordMetadata
 
@@ -25,13 +25,13 @@ from inorder.model.journal import Json, Payload, PayloadMetadata, RecordMetadata
     ],
 )
 def test_a_payload_comes_back(payload: Payload, columns: PayloadColumns) -> None:
-    assert to_columns(payload) == columns
-    assert from_columns(columns) == payload
+    assert encode_payload(payload) == columns
+    assert decode_payload(columns) == payload
 
 
 def test_bytes_that_are_missing_are_none_and_unknown_types_are_bytes() -> None:
-    assert from_columns(PayloadColumns("binary")) == b""
-    assert from_columns(PayloadColumns("new", None, b"x")) == b"x"
+    assert decode_payload(PayloadColumns("binary")) == b""
+    assert decode_payload(PayloadColumns("new", None, b"x")) == b"x"
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_bytes_that_are_missing_are_none_and_unknown_types_are_bytes() -> None:
 )
 def test_a_type_that_does_not_fit_is_named(columns: PayloadColumns, text: str) -> None:
     with pytest.raises(PermanentError, match=text):
-        from_columns(columns)
+        decode_payload(columns)
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_a_type_that_does_not_fit_is_named(columns: PayloadColumns, text: str) -
     ],
 )
 def test_metadata_comes_back(metadata: RecordMetadata, column: str) -> None:
-    assert to_column(metadata) == column
-    assert from_column(column) == metadata
+    assert encode_metadata(metadata) == column
+    assert decode_metadata(column) == metadata
 
 
 @pytest.mark.parametrize(
@@ -73,4 +73,4 @@ def test_metadata_comes_back(metadata: RecordMetadata, column: str) -> None:
     ],
 )
 def test_metadata_of_old_versions_is_read(column: str | None, metadata: RecordMetadata) -> None:
-    assert from_column(column) == metadata
+    assert decode_metadata(column) == metadata

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from inorder.journal.action import Action, Append, Delete, Mark, Purge
-from inorder.journal.codec.payload import from_header, to_header
+from inorder.journal.codec import from_header, to_header
 from inorder.model.journal import MAX_SEQ_NR, PayloadType, SeqRange
 
 JSON, BINARY = PayloadType.JSON, PayloadType.BINARY

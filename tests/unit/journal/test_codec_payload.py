@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from inorder.journal.codec.payload import from_value, to_value
+from inorder.journal.codec import from_value, to_value
 from inorder.model.errors import ValidationError
 from inorder.model.journal import MAX_SEQ_NR, Event, Json, PayloadMetadata, PayloadType
 

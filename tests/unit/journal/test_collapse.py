@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from inorder.journal.action import Action, Append, Delete, Mark, Purge
 from inorder.journal.replication.transition import (
-    Acted,
-    Appends,
-    Batch,
-    Deletion,
+    ActionRecord,
+    Collapsed,
+    CollapsedAppends,
+    CollapsedDelete,
+    CollapsedPurge,
     InsertEvents,
-    Purging,
     append,
     collapse,
     delete,
@@ -41,24 +41,24 @@ def action(kind: str, first: int, last: int = 0) -> Action:
     return Mark("x")
 
 
-def records(text: str) -> list[Acted[None]]:
+def records(text: str) -> list[ActionRecord[None]]:
     """`A0:1-2` is an append, `D1>1` a delete, `P2` a purge, `M3` a mark; the first number is the offset."""
     found = []
     for part in text.split():
         match = _RECORD.fullmatch(part)
         assert match is not None, part
         first, last = int(match["first"] or 0), int(match["last"] or match["first"] or 0)
-        found.append(Acted(int(match["offset"]), action(match["kind"], first, last), None))
+        found.append(ActionRecord(int(match["offset"]), action(match["kind"], first, last), None))
     return found
 
 
-def told(batch: Batch[None]) -> str:
+def told(batch: Collapsed[None]) -> str:
     match batch:
-        case Appends():
+        case CollapsedAppends():
             return f"A{batch.offset}[{','.join(str(record.offset) for record in batch.records)}]"
-        case Deletion():
+        case CollapsedDelete():
             return f"D{batch.offset}>{batch.action.to}"
-        case Purging():
+        case CollapsedPurge():
             return f"P{batch.offset}"
 
 
@@ -101,12 +101,12 @@ def test_records_collapse(log: str, batches: str) -> None:
     assert " ".join(told(batch) for batch in collapse(records(log))) == batches
 
 
-def carried_out(batches: list[Batch[None]]) -> tuple[JournalHead | None, set[int]]:
+def carried_out(batches: list[Collapsed[None]]) -> tuple[JournalHead | None, set[int]]:
     head: JournalHead | None = None
     visible: set[int] = set()
     for batch in batches:
         match batch:
-            case Appends():
+            case CollapsedAppends():
                 actions = [(each.offset, each.action) for each in batch.records]
                 events = [
                     record(seq_nr, offset)
@@ -117,16 +117,16 @@ def carried_out(batches: list[Batch[None]]) -> tuple[JournalHead | None, set[int
                 change = append(head, at(batch.offset), events, segment_size=10, record_id=LIFE)
                 inserts = [each for each in change.statements if isinstance(each, InsertEvents)]
                 head, visible = change.head, visible | {event.seq_nr for each in inserts for event in each.events}
-            case Deletion():
+            case CollapsedDelete():
                 head = delete(head, at(batch.offset), batch.action.to, segment_size=10, origin=None).head
-            case Purging():
+            case CollapsedPurge():
                 head, visible = purge(head, at(batch.offset)).head, set()
         if head is not None:
             visible = {seq_nr for seq_nr in visible if seq_nr > (head.delete_to or 0)}
     return head, visible
 
 
-def check_same_journal(log: list[Acted[None]]) -> None:
+def check_same_journal(log: list[ActionRecord[None]]) -> None:
     single = [batch for acted in log for batch in collapse([acted])]
     head, visible = carried_out(single)
     collapsed_head, collapsed_visible = carried_out(collapse(log))
@@ -163,9 +163,9 @@ def test_what_is_collapsed_leads_to_the_same_journal(chosen: list[tuple[str, int
         if kind[0] in "Af":
             # A fork begins at or below where the journal ends, and may reach further or not as far.
             first = end + 1 if kind == "A" else max(1, end - int(kind[-1]))
-            log.append(Acted(offset, appended(first, first + number), None))
+            log.append(ActionRecord(offset, appended(first, first + number), None))
             end = max(end, first + number)
         else:
             end = 0 if kind == "P" else end
-            log.append(Acted(offset, action(kind, number), None))
+            log.append(ActionRecord(offset, action(kind, number), None))
     check_same_journal(log)

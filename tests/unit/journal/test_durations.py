@@ -25,8 +25,8 @@ from inorder.journal import action
     ],
 )
 def test_the_largest_whole_unit_is_written(duration: timedelta, text: str) -> None:
-    assert action.to_text(duration) == text
-    assert action.from_json(text) == duration
+    assert action.format_duration(duration) == text
+    assert action.parse_duration(text) == duration
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_the_largest_whole_unit_is_written(duration: timedelta, text: str) -> No
     ],
 )
 def test_other_spellings_are_read(value: object, duration: timedelta) -> None:
-    assert action.from_json(value) == duration
+    assert action.parse_duration(value) == duration
 
 
 @pytest.mark.parametrize(
@@ -51,9 +51,9 @@ def test_other_spellings_are_read(value: object, duration: timedelta) -> None:
 )
 def test_anything_else_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match=r"is not a duration|is longer than"):
-        action.from_json(value)
+        action.parse_duration(value)
 
 
 @given(st.timedeltas(timedelta(0), action.LONGEST))
 def test_every_duration_comes_back(duration: timedelta) -> None:
-    assert action.from_json(action.to_text(duration)) == duration
+    assert action.parse_duration(action.format_duration(duration)) == duration

@@ -11,10 +11,10 @@ from inorder.journal.action import (
     KeepExpiry,
     RemoveExpiry,
     SetExpiry,
-    changed_expiry,
-    checked_expire_after,
+    apply_expiry_change,
+    check_expire_after,
+    decide_expiry_change,
     expiry_at,
-    expiry_change,
 )
 from inorder.journal.stores.ports import Expiry
 from inorder.model.errors import ValidationError
@@ -36,8 +36,8 @@ THE_11TH, THE_12TH = date(2019, 12, 11), date(2019, 12, 12)
     ],
 )
 def test_only_a_change_is_written(current: Expiry | None, after: timedelta | None, change: ExpiryChange) -> None:
-    assert expiry_change(current, after, TIME) == change
-    assert changed_expiry(current, change) == (None if after is None else expiry_at(TIME, after))
+    assert decide_expiry_change(current, after, TIME) == change
+    assert apply_expiry_change(current, change) == (None if after is None else expiry_at(TIME, after))
 
 
 def test_days_are_those_of_utc_wherever_the_record_was_written() -> None:
@@ -48,4 +48,4 @@ def test_days_are_those_of_utc_wherever_the_record_was_written() -> None:
 @pytest.mark.parametrize("after", [timedelta(0), -DAY, timedelta(days=200_000)])
 def test_a_duration_that_cannot_be_is_refused(after: timedelta) -> None:
     with pytest.raises(ValidationError, match="expire_after"):
-        checked_expire_after(after)
+        check_expire_after(after)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.journal import life
-from inorder.journal.codec.payload import _plain_events, _read_event, _Source, to_value
-from inorder.journal.life import count
+from inorder.journal.codec import _plain_events, _read_event, _Source, to_value
+from inorder.journal.life import separate_forks
 from inorder.journal.replication import transition
 from inorder.journal.replication.transition import InsertEvents
 from inorder.journal.segments import journal_segment
@@ -62,7 +62,7 @@ def test_a_damaged_payload_is_refused_in_the_same_words(events: list[Event], dat
 @given(st.integers(0, 9), st.lists(st.integers(1, 12), max_size=6))
 def test_rising_numbers_count_as_the_rule_for_all_numbers_says(end: int, seq_nrs: list[int]) -> None:
     records = [record(seq_nr, offset) for offset, seq_nr in enumerate(seq_nrs)]
-    assert count(end, records) == life._told_apart(end, records)
+    assert separate_forks(end, records) == life._separate(end, records)
 
 
 def at_place(seq_nr: int, partition: int, offset: int) -> EventRecord:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inorder.journal.life import count
+from inorder.journal.life import separate_forks
 from tests.unit.journal.acting import record
 
 
@@ -26,11 +26,11 @@ from tests.unit.journal.acting import record
 def test_an_event_counts_if_its_number_is_above_all_before_it(
     end: int, seq_nrs: list[int], kept: list[int], forks: list[tuple[int, str]]
 ) -> None:
-    counted = count(end, [record(seq_nr, offset) for offset, seq_nr in enumerate(seq_nrs, 10)])
+    counted = separate_forks(end, [record(seq_nr, offset) for offset, seq_nr in enumerate(seq_nrs, 10)])
     assert [event.seq_nr for event in counted.kept] == kept
     assert [(fork.record.seq_nr, "proven" if fork.is_proven else "suspected") for fork in counted.forks] == forks
 
 
 def test_a_fork_says_where_it_is() -> None:
-    [fork] = count(3, [record(2, 7)]).forks
+    [fork] = separate_forks(3, [record(2, 7)]).forks
     assert str(fork) == "suspected fork: seq_nr 2 at 0:7 after 3"

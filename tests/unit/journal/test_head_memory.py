@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.journal.replication.replica import HeadMemory, JournalChange, ReplicaSlice
-from inorder.journal.replication.replicating import ReplicateWorker, release
+from inorder.journal.replication.job import ReplicateWorker, release
+from inorder.journal.replication.store_port import HeadMemory, JournalChange, ReplicaSlice
 from inorder.journal.stores.ports import JournalHead
 from inorder.model.errors import GuaranteeError, RejectedError, TransientError
 from inorder.model.journal import Key

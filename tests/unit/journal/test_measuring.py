@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from inorder.engines.measures import SILENT
-from inorder.journal.client import Journals
-from inorder.journal.measuring import MeasuredCodec, MeasuredJournal, MeasuredStore, lending
+from inorder.journal.client import JournalClient
+from inorder.journal.measuring import MeasuredStore, measure_loans
 from inorder.journal.reading.reader import JournalReader
 from inorder.model.errors import DamagedRecordError, RejectedError, TransientError, ValidationError
 from inorder.model.journal import MAX_SEQ_NR, Event, Key, PartitionOffset
@@ -26,11 +26,10 @@ class Measured:
     def __init__(self, world: World | None = None) -> None:
         self.world = world or World()
         self.heard = Heard()
-        codec = MeasuredCodec(self.heard)
         self.store = MeasuredStore(self.world.store, self.heard)
-        reader = JournalReader(self.world.log, self.store, lambda: 0.0, decode=codec.decode)
-        self.journals = Journals(self.world.log, self.store, reader, encode=codec.encode, now=lambda: NOON)
-        self.journal = MeasuredJournal(self.journals, KEY, self.heard)
+        reader = JournalReader(self.world.log, self.store, lambda: 0.0, meter=self.heard)
+        self.journals = JournalClient(self.world.log, self.store, reader, meter=self.heard, now=lambda: NOON)
+        self.journal = self.journals.journal(KEY)
 
 
 @pytest.fixture
@@ -155,7 +154,7 @@ def test_the_codec_is_timed_by_the_kind_of_the_value(
 
 
 def test_loans_of_consumers_are_told_in_two_steps(heard: Heard) -> None:
-    lending(heard)(0.25, 1.5)
+    measure_loans(heard)(0.25, 1.5)
     assert (heard.times, heard.seconds) == ({("journal_consumer", "acquire"): 1, ("journal_consumer", "use"): 1}, 1.75)
 
 
@@ -176,7 +175,7 @@ def test_who_does_not_want_to_know_is_told_nothing() -> None:
 
 
 def test_no_figure_names_a_journal(measured: Measured, heard: Heard) -> None:
-    journal = MeasuredJournal(measured.journals, Key("secret-id", KEY.topic), heard)
+    journal = measured.journals.journal(Key("secret-id", KEY.topic))
     journal.append([Event(1)])
     list(journal.read())
     assert not [labels for labels in (*heard.times, *heard.numbers) if "secret-id" in labels]

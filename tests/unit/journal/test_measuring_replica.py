@@ -10,9 +10,9 @@ import pytest
 
 from inorder.engines.measures import MeasureTally, read_histograms, under
 from inorder.engines.slice_work import Measures, SliceOutcome
-from inorder.journal.replication.measures import MeasuredReplica, Measuring, expiry_word
-from inorder.journal.replication.replica import JournalChange, ReplicaSlice
-from inorder.journal.replication.replicating import ReplicateWork, ReplicateWorker
+from inorder.journal.replication.job import ReplicateWork, ReplicateWorker
+from inorder.journal.replication.measures import ReplicationTally, expiry_label
+from inorder.journal.replication.store_port import JournalChange, ReplicaSlice
 from inorder.journal.stores.ports import Expiry, JournalHead
 from inorder.model.errors import FencedError, GuaranteeError, RejectedError, TransientError, UnknownOutcomeError
 from inorder.model.journal import PartitionOffset
@@ -32,8 +32,8 @@ class World:
         self.store = store or MemoryReplica()
         self._moments: Iterator[float] = iter(())
         tally = MeasureTally()
-        measuring = Measuring(tally, now=lambda: TIME.timestamp() + next(self._moments))
-        self.worker = ReplicateWorker(MeasuredReplica(self.store, tally), 3, measuring)
+        measuring = ReplicationTally(tally, now=lambda: TIME.timestamp() + next(self._moments))
+        self.worker = ReplicateWorker(self.store, 3, measuring)
         self._done = 0
 
     def flush(self) -> SliceOutcome:
@@ -103,7 +103,7 @@ def test_journals_are_counted_by_how_long_they_live(world: World) -> None:
 )
 def test_how_long_a_journal_lives_is_one_of_a_few_words(days: int, word: str) -> None:
     expiry = Expiry(timedelta(days=days), TIME.date())
-    assert expiry_word(JournalHead(PartitionOffset(0, 1), 3, 1, expiry=expiry)) == word
+    assert expiry_label(JournalHead(PartitionOffset(0, 1), 3, 1, expiry=expiry)) == word
 
 
 def test_a_replayed_slice_counts_nothing_twice(world: World) -> None:

@@ -15,7 +15,7 @@ from itertools import islice
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.journal.codec.records import Sender, append_record
+from inorder.journal.codec import RecordSender, append_record
 from inorder.journal.stores.ports import JournalHead
 from inorder.model.errors import JournalChangedError
 from inorder.model.journal import Key, RecordMetadata
@@ -73,7 +73,7 @@ class Run:
     def twice(self, count: int) -> None:
         """An append whose first acknowledgement was lost."""
         seq_nrs = list(range(self.model.end + 1, self.model.end + 1 + count))
-        record = append_record(KEY, [event(n) for n in seq_nrs], NOON, Sender(), RecordMetadata(), {}, Limits())
+        record = append_record(KEY, [event(n) for n in seq_nrs], NOON, RecordSender(), RecordMetadata(), {}, Limits())
         for _ in range(2):
             self.world.log.send(record)
         self.note(self.model.append(seq_nrs))

@@ -6,22 +6,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.journal.reading.waiting import Notice, notice_of
+from inorder.journal.reading.waiting import OffsetNotice, parse_notice
 
 names = st.text("abcXYZ019._-", min_size=1, max_size=20)
 
 
 @given(names, names, st.integers(0, 10_000), st.integers(0, 2**63 - 1))
 def test_a_notice_is_read_as_it_was_written(store: str, topic: str, partition: int, offset: int) -> None:
-    notice = Notice(store, (topic, partition), offset)
-    assert notice_of(notice.key(), notice.value()) == notice
+    notice = OffsetNotice(store, (topic, partition), offset)
+    assert parse_notice(notice.key(), notice.value()) == notice
 
 
 def test_newer_notices_of_a_partition_have_the_same_key_and_others_have_not() -> None:
-    notice = Notice("9f", ("journal", 3), 41)
+    notice = OffsetNotice("9f", ("journal", 3), 41)
     assert (notice.key(), notice.value()) == (b"9f/journal/3", b'{"offset": 41}')
-    assert Notice("9f", ("journal", 3), 42).key() == notice.key()
-    assert notice.key() not in {Notice("a0", ("journal", 3), 41).key(), Notice("9f", ("journal", 4), 41).key()}
+    assert OffsetNotice("9f", ("journal", 3), 42).key() == notice.key()
+    assert notice.key() not in {
+        OffsetNotice("a0", ("journal", 3), 41).key(),
+        OffsetNotice("9f", ("journal", 4), 41).key(),
+    }
 
 
 @pytest.mark.parametrize(
@@ -45,13 +48,13 @@ def test_newer_notices_of_a_partition_have_the_same_key_and_others_have_not() ->
     ],
 )
 def test_what_is_no_notice_is_passed_over(key: bytes | None, value: bytes | None) -> None:
-    assert notice_of(key, value) is None
+    assert parse_notice(key, value) is None
 
 
 def test_members_of_later_versions_do_no_harm() -> None:
-    assert notice_of(b"9f/journal/3", b'{"offset": 41, "at": "noon"}') == Notice("9f", ("journal", 3), 41)
+    assert parse_notice(b"9f/journal/3", b'{"offset": 41, "at": "noon"}') == OffsetNotice("9f", ("journal", 3), 41)
 
 
 @given(st.binary(), st.binary())
 def test_no_bytes_raise(key: bytes, value: bytes) -> None:
-    notice_of(key, value)
+    parse_notice(key, value)

@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from inorder.journal.replication.replicate import FOLLOWS
-from inorder.journal.replication.replicating import release
-from inorder.journal.subscribing.checkpoint import Checkpoint, Walk
-from inorder.journal.subscribing.subscription import walk
+from inorder.journal.replication.actions import FOLLOWS
+from inorder.journal.replication.job import release
+from inorder.journal.subscription import Checkpoint, StoreScan, scan_store
 from inorder.model.errors import ConfigurationError, DamagedRecordError, RejectedError
 from tests.fakes import replica
 from tests.unit.journal.replicated_topic import TOPIC, Topic, key
@@ -63,8 +62,8 @@ def test_a_walk_over_all_journals_meets_one_whose_first_record_is_damaged(world:
     world.topic.append("b", 1)
     world.flush()
     assert (sorted(world.store.ids(TOPIC)), world.store.head(key("a"))) == (["a", "b"], None)
-    start, met = Checkpoint(TOPIC, walk=Walk({0: 1})), list[DamagedRecordError]()
-    walked = [each.key.id for each in walk(world.store, start, met.append) if each.record]
+    start, met = Checkpoint(TOPIC, scan=StoreScan({0: 1})), list[DamagedRecordError]()
+    walked = [each.key.id for each in scan_store(world.store, start, met.append) if each.record]
     assert (walked, [error.offset for error in met]) == (["b"], [0])
 
 

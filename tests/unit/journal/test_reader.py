@@ -6,7 +6,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from inorder.journal.codec.records import ACTION_HEADER
+from inorder.journal.codec import ACTION_HEADER
 from inorder.journal.stores.ports import JournalHead, Window
 from inorder.model.deadline import Deadline
 from inorder.model.errors import DamagedRecordError, DeadlineError, JournalChangedError, RecordsLostError
@@ -294,7 +294,7 @@ class TestDeadlines:
                 return Future()
 
         world = World(log=SilentLog(), timeout_seconds=0.01)
-        with pytest.raises(DeadlineError, match=r"Looking for the head of journal:account-1: no answer within 0\.01 s"):
+        with pytest.raises(DeadlineError, match=r"Looking for the head of journal:account-1: timed out after 0\.01 s"):
             world.read()
 
     def test_a_log_that_does_not_answer(self) -> None:

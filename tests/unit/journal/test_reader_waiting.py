@@ -37,7 +37,7 @@ class Meanwhile:
         self.asked.append((place, offset))
         yield _Acting(self)
 
-    def in_vain(self, place: Place, offset: int) -> None:
+    def timed_out(self, place: Place, offset: int) -> None:
         self.vain.append((place, offset))
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from inorder.engines.slice_work import Slice, SliceOutcome
 from inorder.journal.action import RemoveExpiry
-from inorder.journal.replication.replica import JournalChange, Quarantined, ReplicaSlice
-from inorder.journal.replication.replicate import Place, grouped, replicated
-from inorder.journal.replication.replicating import ReplicateWork, ReplicateWorker
+from inorder.journal.replication.actions import SliceSource, group_by_journal, replicate_journal
+from inorder.journal.replication.job import ReplicateWork, ReplicateWorker
+from inorder.journal.replication.store_port import JournalChange, Quarantined, ReplicaSlice
 from inorder.journal.replication.transition import UpdateHead
 from inorder.journal.stores.ports import Expiry, JournalHead, LogRecord
 from inorder.journal.stores.rows import header_column, quarantined_of, time_column
@@ -277,8 +277,8 @@ def test_pointers_are_what_comes_next(world: World) -> None:
 
 
 def change_of(topic: Topic, first: int, end: int, head: JournalHead | None) -> JournalChange:
-    records = grouped(topic.slice(first, end), -1).journals[key("a")]
-    return replicated(Place(TOPIC, 0, 3), key("a"), head, records).change
+    records = group_by_journal(topic.slice(first, end), -1).journals[key("a")]
+    return replicate_journal(SliceSource(TOPIC, 0, 3), key("a"), head, records).change
 
 
 def test_a_life_has_one_name_however_the_log_is_cut() -> None:

@@ -9,7 +9,7 @@ from itertools import chain, repeat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.journal.replication.replicating import ReplicateWorker
+from inorder.journal.replication.job import ReplicateWorker
 from inorder.model.errors import DamagedRecordError
 from tests.fakes.replica import KilledError, MemoryReplica
 from tests.selection import examples

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.journal import client
-from inorder.journal.client import append_missing, portions
+from inorder.journal.client import append_missing, split_events
 from inorder.model.errors import GuaranteeError
 from inorder.model.journal import Event
 from inorder.testing.memory_journal import REGIMES, Regime
@@ -32,9 +32,9 @@ def test_what_is_brought_again_is_not_appended_again(regime: Regime) -> None:
 def test_events_that_were_overtaken_are_refused(regime: Regime) -> None:
     world = World().follow(regime)
     bring(world, 8, 11, 12)
-    with pytest.raises(GuaranteeError, match="is past event 9 and does not have it"):
+    with pytest.raises(GuaranteeError, match=r"Event 9 comes too late: the journal .* is past it and does not have it"):
         bring(world, 9, 10)
-    with pytest.raises(GuaranteeError, match="is past event 10"):
+    with pytest.raises(GuaranteeError, match=r"Event 10 comes too late: .* is past it"):
         bring(world, 10, 11, 12, 13)
     assert world.read() == [8, 11, 12]
 
@@ -61,7 +61,7 @@ def test_nothing_to_append_is_nothing_done() -> None:
 
 
 def test_many_events_are_several_appends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "MOST_EVENTS", 2)
+    monkeypatch.setattr(client, "MAX_EVENTS", 2)
     world = World()
     assert bring(world, 1, 2, 3, 4, 5) == 5
     assert len({record.offset for record in world.journal.read()}) == 3
@@ -71,9 +71,9 @@ def test_many_events_are_several_appends(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_portions_keep_all_events_and_are_bounded(payloads: list[bytes], events: int, size: int) -> None:
     brought = [Event(number, payload) for number, payload in enumerate(payloads, 1)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(client, "MOST_EVENTS", events)
-        patch.setattr(client, "MOST_BYTES", size)
-        found = list(portions(brought))
+        patch.setattr(client, "MAX_EVENTS", events)
+        patch.setattr(client, "MAX_BYTES", size)
+        found = list(split_events(brought))
     assert [each for some in found for each in some] == brought
     assert all(1 <= len(some) <= events for some in found)
     lengths = [[len(payloads[each.seq_nr - 1]) for each in some] for some in found]

@@ -10,18 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.journal.life import Life, life_id
-from inorder.journal.reading.head import Plan
+from inorder.journal.reading.head import ReadPlan
 from inorder.journal.snapshots import (
+    LifeAtMark,
     Placement,
     SnapshotRow,
-    Standing,
-    fitting,
     has_hole,
     is_beyond,
     is_live,
     is_settled,
-    placement,
-    standing_at,
+    life_at_mark,
+    place_snapshot,
+    select_snapshots,
 )
 from inorder.journal.stores.ports import JournalHead
 from inorder.journal.stores.rows import SnapshotColumns, snapshot_columns, stored_snapshot
@@ -37,8 +37,8 @@ def row(slot: int, seq_nr: int, *, at: int = 5, seconds: int = 0, life: UUID | N
     return SnapshotRow(slot, seq_nr, NOON + timedelta(seconds=seconds), PartitionOffset(0, at), life)
 
 
-def standing(at: int = 10, purged_at: int | None = None, life: UUID | None = HERE) -> Standing:
-    return Standing(PartitionOffset(0, at), life, is_replicated=life is not None, purged_at=purged_at)
+def standing(at: int = 10, purged_at: int | None = None, life: UUID | None = HERE) -> LifeAtMark:
+    return LifeAtMark(PartitionOffset(0, at), life, is_replicated=life is not None, purged_at=purged_at)
 
 
 class TestTheRing:
@@ -57,17 +57,17 @@ class TestTheRing:
         ids=["empty", "free", "the first free", "same", "full", "full, same", "full of newer ones", "any slot"],
     )
     def test_the_slot_of_a_snapshot(self, rows: list[SnapshotRow], seq_nr: int, expected: Placement | None) -> None:
-        assert placement(rows, standing(), seq_nr, NOON, 3) == expected
+        assert place_snapshot(rows, standing(), seq_nr, NOON, 3) == expected
 
     def test_what_is_of_a_former_life_is_free(self) -> None:
         rows = [row(0, 8, at=3), row(1, 9, at=3), row(2, 1, at=7)]
-        assert placement(rows, standing(purged_at=5), 2, NOON, 3) == Placement(0)
+        assert place_snapshot(rows, standing(purged_at=5), 2, NOON, 3) == Placement(0)
 
     def test_a_ring_that_was_larger_is_cut_down(self) -> None:
         rows = [row(slot, slot + 1) for slot in range(5)]
-        assert placement(rows, standing(), 9, NOON, 2) == Placement(3, (2, 1, 0))
-        assert placement(rows, standing(), 3, NOON, 2) is None
-        assert placement(rows, standing(), 4, NOON, 2) == Placement(3, (2, 1, 0))
+        assert place_snapshot(rows, standing(), 9, NOON, 2) == Placement(3, (2, 1, 0))
+        assert place_snapshot(rows, standing(), 3, NOON, 2) is None
+        assert place_snapshot(rows, standing(), 4, NOON, 2) == Placement(3, (2, 1, 0))
 
     @given(st.lists(st.integers(1, 12)), st.lists(st.integers(1, 6), min_size=1))
     def test_it_has_the_largest_numbers_that_were_ever_saved(self, saves: list[int], sizes: list[int]) -> None:
@@ -100,7 +100,7 @@ class TestTheRing:
 
 def _save(ring: dict[int, SnapshotRow], seq_nr: int, second: int, size: int) -> bool:
     time = NOON + timedelta(seconds=second)
-    placed = placement(list(ring.values()), standing(), seq_nr, time, size)
+    placed = place_snapshot(list(ring.values()), standing(), seq_nr, time, size)
     if placed is None:
         return False
     for slot in placed.emptied:
@@ -135,22 +135,22 @@ class TestLives:
 
     def test_a_life_that_is_not_replicated_has_the_name_that_it_will_have(self) -> None:
         mark, head = PartitionOffset(2, 30), JournalHead(PartitionOffset(2, 20), 10, 5, record_id=HERE)
-        assert standing_at(KEY, mark, Plan(Life(5), head, 5, None)) == Standing(mark, HERE, is_replicated=True)
-        unreplicated = standing_at(KEY, mark, Plan(Life(5), None, 0, 25, 24))
-        assert unreplicated == Standing(mark, life_id(KEY, 2, 25), is_replicated=False, purged_at=24)
+        assert life_at_mark(KEY, mark, ReadPlan(Life(5), head, 5, None)) == LifeAtMark(mark, HERE, is_replicated=True)
+        unreplicated = life_at_mark(KEY, mark, ReadPlan(Life(5), None, 0, 25, 24))
+        assert unreplicated == LifeAtMark(mark, life_id(KEY, 2, 25), is_replicated=False, purged_at=24)
         assert unreplicated.stored_life is None
 
     @pytest.mark.parametrize(("offset", "is_known"), [(29, True), (31, False)])
     def test_only_an_action_before_the_mark_tells_the_life_at_the_mark(self, offset: int, is_known: bool) -> None:
         mark, head = PartitionOffset(2, 30), JournalHead(PartitionOffset(2, offset), 10, 5, record_id=HERE)
-        assert is_settled(mark, Plan(Life(5), head, 5, None)) == is_known
-        assert is_settled(mark, Plan(Life(5), None, 0, offset)) == is_known
+        assert is_settled(mark, ReadPlan(Life(5), head, 5, None)) == is_known
+        assert is_settled(mark, ReadPlan(Life(5), None, 0, offset)) == is_known
 
 
 class TestLoading:
     def test_the_latest_is_by_number_then_by_time(self) -> None:
         rows = [row(0, 2, seconds=9), row(1, 3, seconds=1), row(2, 3, seconds=2), row(3, 9, at=1)]
-        found = fitting(rows, standing(purged_at=4), SnapshotCriteria())
+        found = select_snapshots(rows, standing(purged_at=4), SnapshotCriteria())
         assert [each.slot for each in found] == [2, 1, 0]
 
     @given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 9), st.integers(0, 9))
@@ -175,8 +175,8 @@ class TestLoading:
         self, delete_to: int, seq_nr: int | None, has_one: bool
     ) -> None:
         snapshot = None if seq_nr is None else Snapshot(seq_nr, None, NOON)
-        assert has_hole(Plan(Life(5, delete_to), None, 0, None), snapshot) == has_one
-        assert not has_hole(Plan(None, None, 0, None), snapshot)
+        assert has_hole(ReadPlan(Life(5, delete_to), None, 0, None), snapshot) == has_one
+        assert not has_hole(ReadPlan(None, None, 0, None), snapshot)
 
 
 class TestRows:

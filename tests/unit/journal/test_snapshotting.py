@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
-from inorder.journal.asynchronous import AsyncJournals
-from inorder.journal.client import Journals
+from inorder.journal.asynchronous import AsyncJournalClient
+from inorder.journal.client import JournalClient
 from inorder.journal.snapshots import SnapshotRow
 from inorder.model.errors import ConfigurationError, DeadlineError
 from inorder.model.journal import MAX_SEQ_NR, Event, Key, Snapshot
@@ -153,8 +153,8 @@ def test_who_finds_no_rest_gives_up_when_the_time_is_over() -> None:
 
 def test_journals_without_a_store_of_snapshots_say_so() -> None:
     world = World()
-    journals = Journals(world.log, world.store, world.journals.reader)
-    with pytest.raises(ConfigurationError, match="without a store of snapshots"):
+    journals = JournalClient(world.log, world.store, world.journals.reader)
+    with pytest.raises(ConfigurationError, match="have no snapshot store"):
         journals.journal(KEY).snapshot()
 
 
@@ -162,7 +162,9 @@ def test_async_journals_have_the_same() -> None:
     world = World()
 
     async def scene() -> Sequence[object]:
-        async with AsyncJournals(world.journals, lambda *_, **__: pytest.fail("nothing is subscribed")) as journals:
+        async with AsyncJournalClient(
+            world.journals, lambda *_, **__: pytest.fail("nothing is subscribed")
+        ) as journals:
             journal = journals.journal(KEY)
             await journal.append([Event(1), Event(2), Event(3)])
             saved = await journal.save_snapshot(2, {"sum": 3}, metadata="mine")

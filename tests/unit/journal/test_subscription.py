@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.journal.action import Delete, Purge
-from inorder.journal.codec.records import ACTION_HEADER
+from inorder.journal.codec import ACTION_HEADER
 from inorder.journal.stores.ports import JournalHead
-from inorder.journal.subscribing.checkpoint import Begun, Checkpoint, Walk
-from inorder.journal.subscribing.subscription import Subscribed, walk
+from inorder.journal.subscription import Checkpoint, PartialRecord, StoreScan, Subscribed, scan_store
 from inorder.model.errors import (
     DamagedRecordError,
     RecordsLostError,
@@ -89,7 +88,7 @@ def test_two_partitions_can_both_be_in_the_middle_of_an_append() -> None:
     ids = {topic.log.partition_of(TOPIC, id.encode()): id for id in IDS}
     topic.append(ids[0], 1, 2)
     topic.append(ids[1], 1, 2)
-    at = Checkpoint(TOPIC, {}, {0: Begun(0, 1)})
+    at = Checkpoint(TOPIC, {}, {0: PartialRecord(0, 1)})
     in_both = next(each for each in topic.subscribe(at.to_json()) if each.key.id == ids[1])
     assert sorted(topic.shown(in_both.checkpoint)) == sorted(
         [(ids[1], 2), *([(ids[0], 2)] if 0 in in_both.position.begun else [])]
@@ -270,8 +269,9 @@ def test_a_checkpoint_of_another_topic_is_refused() -> None:
         Checkpoint,
         st.just(TOPIC),
         st.dictionaries(st.integers(0, 9), st.integers(0, 9)),
-        st.dictionaries(st.integers(0, 9), st.builds(Begun, st.integers(0, 9), st.integers(1, 9))),
-        st.none() | st.builds(Walk, st.dictionaries(st.integers(0, 9), st.integers(0, 9)), st.text(), st.integers(0)),
+        st.dictionaries(st.integers(0, 9), st.builds(PartialRecord, st.integers(0, 9), st.integers(1, 9))),
+        st.none()
+        | st.builds(StoreScan, st.dictionaries(st.integers(0, 9), st.integers(0, 9)), st.text(), st.integers(0)),
     )
 )
 def test_a_checkpoint_survives_json(checkpoint: Checkpoint) -> None:
@@ -283,8 +283,8 @@ def test_a_walk_takes_ids_some_at_a_time() -> None:
     for id in "hagbfced":
         topic.append(id, 1)
     topic.replicate()
-    walked = walk(
-        topic.store, Checkpoint(TOPIC, walk=Walk({0: 7})), lambda error: pytest.fail(str(error)), ids_at_once=3
+    walked = scan_store(
+        topic.store, Checkpoint(TOPIC, scan=StoreScan({0: 7})), lambda error: pytest.fail(str(error)), ids_at_once=3
     )
     assert [each.key.id for each in walked if each.record] == list("abcdefgh")
 

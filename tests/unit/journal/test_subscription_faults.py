@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from inorder.journal import subscription
 from inorder.journal.stores.ports import LogRecord, TopicTail
-from inorder.journal.subscribing import subscription
 from inorder.model.errors import TopicUnavailableError, TransientError, UnreachableError
 from inorder.model.message import Record
 from inorder.testing.memory_journal import MemoryTail

@@ -144,7 +144,7 @@ def test_records_lost_to_retention_are_a_miss() -> None:
 
 def test_a_damaged_record_does_no_harm_to_other_journals(place: Place) -> None:
     place.world.append(1)
-    record = place.log.lying(KEY.topic, 0, 0, 1)[0]
+    record = place.log.records_between(KEY.topic, 0, 0, 1)[0]
     place.log._records[KEY.topic, 0].append(record._replace(offset=1, headers=(("journal.action", b"{"),)))
     place.world.journal.mark()
     answer = place.find(2)

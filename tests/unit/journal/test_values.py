@@ -14,8 +14,8 @@ from inorder.model.journal import (
     Payload,
     PayloadType,
     SeqRange,
-    checked_events,
-    checked_seq_nr,
+    check_events,
+    check_seq_nr,
     next_seq_nr,
     payload_type,
     previous_seq_nr,
@@ -25,7 +25,7 @@ from inorder.model.journal import (
 @pytest.mark.parametrize("value", [0, -1, 2**63, True, "1", None, 1.0])
 def test_what_is_no_sequence_number_is_refused(value: object) -> None:
     with pytest.raises(ValidationError) as caught:
-        checked_seq_nr(value, "to")
+        check_seq_nr(value, "to")
     assert caught.value.field == "to"
     assert repr(value) in caught.value.message
 
@@ -125,8 +125,8 @@ def test_the_type_of_a_payload_says_what_it_is(payload: Payload, kind: PayloadTy
 )
 def test_an_append_needs_events_with_rising_numbers(events: list[Event], text: str) -> None:
     with pytest.raises(ValidationError, match=text):
-        checked_events(events)
+        check_events(events)
 
 
 def test_gaps_in_an_append_are_fine() -> None:
-    assert [event.seq_nr for event in checked_events(iter([Event(1), Event(5)]))] == [1, 5]
+    assert [event.seq_nr for event in check_events(iter([Event(1), Event(5)]))] == [1, 5]

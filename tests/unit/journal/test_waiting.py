@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.journal.reading.waiting import StoreWait, Waiters, patience
+from inorder.journal.reading.waiting import StoreWait, Waiters, wait_seconds
 from inorder.kafka.admin import Place
 from inorder.model.deadline import Deadline
 from inorder.testing.memory_journal import MemoryJournalStore
@@ -46,7 +46,7 @@ class Script:
         yield Scripted(self) if self.is_worth_it else None
         self.listening -= 1
 
-    def in_vain(self, place: Place, offset: int) -> None:
+    def timed_out(self, place: Place, offset: int) -> None:
         self.vain.append((place, offset))
 
 
@@ -172,7 +172,7 @@ class TestPatience:
 
     @given(st.floats(0, 100), st.floats(0.001, 100))
     def test_something_is_always_left(self, seconds: float, remaining: float) -> None:
-        assert 0 <= patience(seconds, remaining) <= min(seconds, remaining / 2)
+        assert 0 <= wait_seconds(seconds, remaining) <= min(seconds, remaining / 2)
 
 
 class TestWaiters:
@@ -182,10 +182,10 @@ class TestWaiters:
         waiters, woken = Waiters(), list[str]()
         for name, place, offset in (("a", PLACE, 5), ("b", PLACE, 7), ("c", ("journal", 1), 5)):
             waiters.add(place, offset, lambda name=name: woken.append(name))  # type: ignore[misc]  # mypy cannot infer the default
-        waiters.told(PLACE, 4)
+        waiters.notify(PLACE, 4)
         assert woken == []
-        waiters.told(PLACE, 5)
-        waiters.told(PLACE, 7)
+        waiters.notify(PLACE, 5)
+        waiters.notify(PLACE, 7)
         assert woken == ["a", "a", "b"]
 
     def test_one_that_has_left_is_not_woken(self) -> None:
@@ -193,15 +193,15 @@ class TestWaiters:
         leave = waiters.add(PLACE, 5, lambda: woken.append("a"))
         waiters.add(PLACE, 5, lambda: woken.append("b"))
         leave()
-        waiters.told(PLACE, 5)
-        waiters.may_have_missed()
+        waiters.notify(PLACE, 5)
+        waiters.wake_all()
         assert woken == ["b", "b"]
 
     def test_all_are_woken_where_a_notice_may_have_been_missed(self) -> None:
         waiters, woken = Waiters(), list[int]()
         for partition in range(3):
             waiters.add(("journal", partition), 10**9, lambda partition=partition: woken.append(partition))  # type: ignore[misc]  # mypy cannot infer the default
-        waiters.may_have_missed()
+        waiters.wake_all()
         assert woken == [0, 1, 2]
 
     def test_one_may_leave_while_it_is_woken(self) -> None:
@@ -209,7 +209,7 @@ class TestWaiters:
         leaves = list[Callable[[], None]]()
         for _ in range(3):
             leaves.append(waiters.add(PLACE, 5, lambda: leaves.pop()()))
-        waiters.told(PLACE, 5)
+        waiters.notify(PLACE, 5)
         assert leaves == []
 
     @pytest.mark.parametrize(
@@ -230,9 +230,9 @@ class TestWaiters:
     ) -> None:
         waiters = Waiters()
         if vain is not None:
-            waiters.in_vain(PLACE, vain)
+            waiters.timed_out(PLACE, vain)
         for told in notices:
-            waiters.told(PLACE, told)
+            waiters.notify(PLACE, told)
         assert waiters.is_worth_it(PLACE, offset) is is_worth_it
         assert waiters.is_worth_it(("journal", 1), offset)
 
@@ -242,7 +242,7 @@ def test_it_is_worth_it_unless_the_last_wait_in_vain_was_not_reached_since(steps
     waiters, woken = Waiters(), list[int]()
     waiters.add(("journal", 0), 10, lambda: woken.append(10))
     for step, partition, offset in steps:
-        (waiters.told if step == "told" else waiters.in_vain)(("journal", partition), offset)
+        (waiters.notify if step == "told" else waiters.timed_out)(("journal", partition), offset)
     for partition in (0, 1):
         own = [(step, offset) for step, number, offset in steps if number == partition]
         last = max((index for index, (step, _) in enumerate(own) if step == "vain"), default=None)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from inorder.journal.action import Delete
-from inorder.journal.client import Journal, Journals
+from inorder.journal.client import Journal, JournalClient
 from inorder.journal.life import Fork
 from inorder.journal.reading.reader import Heads, JournalReader
-from inorder.journal.reading.waiting import Notices, StoreWait
-from inorder.journal.snapshots import Rings
+from inorder.journal.reading.waiting import OffsetNotices, StoreWait
+from inorder.journal.snapshots import SnapshotHistory
 from inorder.model.journal import MAX_SEQ_NR, Event, EventRecord, Key, PartitionOffset
 from inorder.testing.memory_journal import (
     MemoryHeads,
@@ -40,7 +40,7 @@ class World:
         segment_size: int = 2,
         buffer_bytes: int = 1_000_000,
         heads: Heads | None = None,
-        notices: Notices | None = None,
+        notices: OffsetNotices | None = None,
         store: MemoryJournalStore | None = None,
         log: MemoryJournalLog | None = None,
         snapshots: MemorySnapshots | None = None,
@@ -63,11 +63,11 @@ class World:
             timeout_seconds=timeout_seconds,
             on_fork=lambda _, fork: self.forks.append(fork),
         )
-        self.journals = Journals(
+        self.journals = JournalClient(
             self.log,
             self.store,
             reader,
-            rings=Rings(self.snapshots, 3),
+            snapshot_history=SnapshotHistory(self.snapshots, 3),
             now=lambda: NOON,
             clock=clock,
             timeout_seconds=timeout_seconds,

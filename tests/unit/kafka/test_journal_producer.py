@@ -5,10 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.journal.stores.kafka_producer import _at_most
+from inorder.journal.stores.kafka_producer import _max_size
 from inorder.kafka.topic_facts import size_of
-from inorder.model.message import Record
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow, Record
 
 headers = st.lists(st.tuples(st.text(max_size=20), st.none() | st.binary(max_size=300)), max_size=50)
 
@@ -18,4 +17,4 @@ def test_the_quick_bound_is_never_below_the_measure_of_the_broker(
     key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]
 ) -> None:
     row = OutboxRow(0, "journal", key, value, tuple(headers), None, None)
-    assert _at_most(Record("journal", key, value, tuple(headers), None, None)) >= size_of(row)
+    assert _max_size(Record("journal", key, value, tuple(headers), None, None)) >= size_of(row)

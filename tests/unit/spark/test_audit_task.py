@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pytest
 
-from inorder.journal.audit.auditing import Judged, Totals
-from inorder.journal.audit.compare import Span, Verdict
-from inorder.journal.audit.findings import Finding, JournalRows, Kind
-from inorder.journal.audit.on_spark import AuditTask, entries, result_of
+from inorder.journal.audit.compare import JournalVerdict, Span
+from inorder.journal.audit.findings import AuditFinding, FindingKind, JournalRows
+from inorder.journal.audit.on_spark import AuditTask, parse_result, read_entries
+from inorder.journal.audit.passes import AuditTotals, JudgedJournal
 from inorder.model.errors import UnreachableError
 from tests.unit.journal.audited import Audited
 from tests.unit.journal.replicated_topic import TOPIC, Topic, key
@@ -53,13 +53,13 @@ def arrow(topic: Topic, ids: tuple[str, ...] = ("a", "b")) -> Iterator[pa.Record
         yield pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
 
 
-def results(world: Audited) -> list[Judged | Totals]:
+def results(world: Audited) -> list[JudgedJournal | AuditTotals]:
     task = AuditTask(lambda: world.rows, {(TOPIC, 0): Span(0, 1)}, 3).results()
-    return [result_of(row["result"]) for batch in task(arrow(world.topic)) for row in batch.to_pylist()]
+    return [parse_result(row["result"]) for batch in task(arrow(world.topic)) for row in batch.to_pylist()]
 
 
 def test_an_entry_is_the_record_as_it_came(world: Audited) -> None:
-    marker, found = entries(next(arrow(world.topic)))
+    marker, found = read_entries(next(arrow(world.topic)))
     assert (marker.key, marker.record) == (key("a"), None)
     record = world.topic.records[0]
     assert found.record is not None
@@ -68,16 +68,16 @@ def test_an_entry_is_the_record_as_it_came(world: Audited) -> None:
 
 
 def test_journals_that_agree_are_summed_up(world: Audited) -> None:
-    assert results(world) == [Totals(journals=2, events=3)]
+    assert results(world) == [AuditTotals(journals=2, events=3)]
 
 
 def test_a_difference_reaches_the_driver(world: Audited) -> None:
     world.rows.changes[key("a")] = lambda rows: rows[1:]
     judged, totals = results(world)
-    assert isinstance(judged, Judged)
+    assert isinstance(judged, JudgedJournal)
     (found,) = judged.verdict.findings
-    assert (judged.key, found.kind, found.seq_nr, found.offset) == (key("a"), Kind.missing_event, 1, 0)
-    assert (judged.verdict.events, totals) == (2, Totals(journals=1, events=1))
+    assert (judged.key, found.kind, found.seq_nr, found.offset) == (key("a"), FindingKind.missing_event, 1, 0)
+    assert (judged.verdict.events, totals) == (2, AuditTotals(journals=1, events=1))
 
 
 def test_an_unsettled_verdict_survives_its_journey(world: Audited) -> None:
@@ -85,7 +85,7 @@ def test_an_unsettled_verdict_survives_its_journey(world: Audited) -> None:
     assert head is not None
     world.rows.heads[key("a")] = replace(head, partition_offset=replace(head.partition_offset, offset=9), seq_nr=1)
     judged, _ = results(world)
-    assert isinstance(judged, Judged)
+    assert isinstance(judged, JudgedJournal)
     assert not judged.verdict.is_settled
 
 
@@ -93,7 +93,7 @@ def test_an_error_keeps_its_kind(world: Audited, monkeypatch: pytest.MonkeyPatch
     def fail(keys: object) -> None:
         raise UnreachableError("Nobody is there.", hint="Start it.")
 
-    monkeypatch.setattr(world.rows, "looks", fail)
+    monkeypatch.setattr(world.rows, "states", fail)
     with pytest.raises(UnreachableError, match=r"Nobody is there. Start it."):
         results(world)
 
@@ -111,8 +111,8 @@ def test_the_ids_of_a_store_come_in_batches(world: Audited, monkeypatch: pytest.
 
 
 def test_a_result_is_plain_json() -> None:
-    finding = Finding(Kind.fork, TOPIC, "a")
+    finding = AuditFinding(FindingKind.fork, TOPIC, "a")
     text = json.dumps(
         {"key": ["a", TOPIC], "findings": [finding.as_dict()], "is_settled": True, "events": 1, "older": 2}
     )
-    assert result_of(text) == Judged(key("a"), Verdict((finding,), True, 1, 2))
+    assert parse_result(text) == JudgedJournal(key("a"), JournalVerdict((finding,), True, 1, 2))

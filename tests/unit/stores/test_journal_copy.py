@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.journal.replication.transition import InsertEvents
-from inorder.journal.stores.postgres_replica import COLUMNS, copied
+from inorder.journal.stores.postgres_replica import COLUMNS, encode_copy
 from inorder.journal.stores.rows import event_columns
 from inorder.model.journal import Event, EventRecord, Key, PartitionOffset, PayloadMetadata, RecordMetadata
 
@@ -104,7 +104,7 @@ def tags_of(data: bytes) -> list[str]:
 @given(st.lists(APPENDS, min_size=1, max_size=2), st.none() | st.just(LIFE))
 def test_every_event_is_a_row_with_all_its_columns(batches: list[list[EventRecord]], life: UUID | None) -> None:
     events = [each for some in batches for each in some]
-    rows = columns_of(copied([(KEY, InsertEvents(3, tuple(events), life))]))
+    rows = columns_of(encode_copy([(KEY, InsertEvents(3, tuple(events), life))]))
     assert [told(row) for row in rows] == [(each.timestamp, each.seq_nr, *event_columns(each)) for each in events]
     assert {(row["topic"], row["id"], row["segment"]) for row in rows} == {
         (b"topic", "id ü".encode(), (3).to_bytes(8, "big"))
@@ -115,4 +115,4 @@ def test_every_event_is_a_row_with_all_its_columns(batches: list[list[EventRecor
 def test_half_a_character_is_refused_before_anything_is_sent() -> None:
     event = EventRecord(Event(1, "\ud800"), TIME, PartitionOffset(0, 0))
     with pytest.raises(UnicodeEncodeError):
-        copied([(KEY, InsertEvents(0, (event,), LIFE))])
+        encode_copy([(KEY, InsertEvents(0, (event,), LIFE))])

@@ -12,10 +12,10 @@ from cassandra.query import UNSET_VALUE, BatchStatement, BatchType, BoundStateme
 from inorder.journal.stores.cassandra_replica import (
     CELL_BYTES,
     MANY_ROWS,
-    TOGETHER,
-    TOGETHER_BYTES,
+    REQUEST_BYTES,
+    REQUEST_PARTITIONS,
     Write,
-    together,
+    group_requests,
     write,
 )
 
@@ -48,7 +48,7 @@ def shape(requests: Iterable[Any]) -> list[list[bytes]]:
 
 
 def test_small_writes_of_several_journals_are_one_unlogged_batch_that_may_be_repeated() -> None:
-    (batch,) = together([row("a"), row("b"), write(HEAD, "c", "text")])
+    (batch,) = group_requests([row("a"), row("b"), write(HEAD, "c", "text")])
     assert isinstance(batch, BatchStatement)
     assert (batch.batch_type, batch.is_idempotent) == (BatchType.UNLOGGED, True)
     assert batch._statements_and_parameters == [
@@ -59,20 +59,20 @@ def test_small_writes_of_several_journals_are_one_unlogged_batch_that_may_be_rep
 
 
 def test_it_goes_to_a_node_that_has_its_first_partition() -> None:
-    (batch,) = together([row("a"), row("b")])
+    (batch,) = group_requests([row("a"), row("b")])
     assert (batch.keyspace, batch.routing_key) == ("journal", b"a")
 
 
 def test_one_write_of_one_row_is_no_batch() -> None:
-    (alone,) = together([write(HEAD, "a", "text")])
+    (alone,) = group_requests([write(HEAD, "a", "text")])
     assert isinstance(alone, BoundStatement)
     assert (alone.values, alone.routing_key, alone.is_idempotent) == ([b"a", b"text"], b"a", True)
 
 
 def test_the_rows_of_one_journal_are_one_batch_however_many_they_are() -> None:
     many = Write(EVENTS, [[b"a", b"%d" % number] for number in range(MANY_ROWS + 1)])
-    large = Write(EVENTS, [[b"b", b"x" * TOGETHER_BYTES], [b"b", b"x"]])
-    assert shape(together([row("1"), many, row("2"), row("3"), large, row("4")])) == [
+    large = Write(EVENTS, [[b"b", b"x" * REQUEST_BYTES], [b"b", b"x"]])
+    assert shape(group_requests([row("1"), many, row("2"), row("3"), large, row("4")])) == [
         [b"1"],
         [b"a"] * (MANY_ROWS + 1),
         [b"2", b"3"],
@@ -82,14 +82,14 @@ def test_the_rows_of_one_journal_are_one_batch_however_many_they_are() -> None:
 
 
 def test_a_node_is_not_given_more_partitions_together_than_it_likes() -> None:
-    made = shape(together(row(str(number)) for number in range(TOGETHER + 1)))
-    assert [len(each) for each in made] == [TOGETHER, 1]
+    made = shape(group_requests(row(str(number)) for number in range(REQUEST_PARTITIONS + 1)))
+    assert [len(each) for each in made] == [REQUEST_PARTITIONS, 1]
 
 
 def test_a_node_is_not_given_more_bytes_together_than_it_likes() -> None:
-    half = TOGETHER_BYTES // 2 - 2 * CELL_BYTES - 1
-    assert shape(together([row("a", half), row("b", half), row("c", half)])) == [[b"a", b"b"], [b"c"]]
-    assert shape(together([row("a", half), row("b", half + 1)])) == [[b"a"], [b"b"]]
+    half = REQUEST_BYTES // 2 - 2 * CELL_BYTES - 1
+    assert shape(group_requests([row("a", half), row("b", half), row("c", half)])) == [[b"a", b"b"], [b"c"]]
+    assert shape(group_requests([row("a", half), row("b", half + 1)])) == [[b"a"], [b"b"]]
 
 
 def test_nulls_count_as_cells_and_what_is_unset_does_not() -> None:
@@ -97,4 +97,4 @@ def test_nulls_count_as_cells_and_what_is_unset_does_not() -> None:
 
 
 def test_nothing_is_no_request() -> None:
-    assert list(together([])) == []
+    assert list(group_requests([])) == []

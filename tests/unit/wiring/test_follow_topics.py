@@ -6,7 +6,7 @@ import threading
 
 from inorder.engines.slice_work import SliceWork
 from inorder.journal.jobs import follow_topics
-from inorder.journal.replication.replicating import ReplicateWork
+from inorder.journal.replication.job import ReplicateWork
 from inorder.model.errors import UnreachableError
 from tests.fakes.replica import MemoryReplica
 

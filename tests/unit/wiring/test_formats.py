@@ -18,7 +18,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 
 import inorder
 from inorder.engines.formats import METADATA_KEY, KnownOptions
-from inorder.journal.formats import Appended, hashes
+from inorder.journal.formats import AppendCommit, hash_ids
 from inorder.model.errors import ConfigurationError, GuaranteeError
 from inorder.model.partitioning import Partitioner
 from inorder.pipeline.formats import SentLanes
@@ -192,7 +192,7 @@ def test_what_two_tasks_have_is_seen_at_the_end_of_every_write(config: str) -> N
     given = {"config": config, "topic": "journal"}
     journal = JournalSink(given | {"whole_journals": "true"})
     kafka = KafkaSink(given | {"name": "copy"})
-    appended = Appended(2, 0, hashes(["a", "b"])), Appended(1, 0, hashes(["b"]))
+    appended = AppendCommit(2, 0, hash_ids(["a", "b"])), AppendCommit(1, 0, hash_ids(["b"]))
     carried = SentLanes({1: Sent(5), 2: Sent(1)}), SentLanes({2: Sent(1)})
     told: list[tuple[Callable[..., None], tuple[WriterCommitMessage, ...], str]] = [
         (journal.writer(EVENTS, overwrite=False).commit, appended, "journal"),

@@ -20,9 +20,8 @@ from inorder.bench.place import BenchPlace
 from inorder.bench.tables import LAYOUTS
 from inorder.bench.watching import watch
 from inorder.database.sql import quoted
-from inorder.embedded.jars import JarSet, fetch_set
-from inorder.embedded.java import find_java
-from inorder.embedded.process import HOST, free_port
+from inorder.embedded.jars import JarSet, fetch_set, find_java
+from inorder.embedded.server import HOST, free_port
 from inorder.embedded.stack import Program
 
 TABLE = "bench_debezium"

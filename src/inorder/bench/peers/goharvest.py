@@ -26,7 +26,7 @@ from inorder.bench.place import BenchPlace
 from inorder.bench.tables import LAYOUTS
 from inorder.database.sql import quoted
 from inorder.embedded.folders import cache_folder, need_disk
-from inorder.embedded.jars import only_one
+from inorder.embedded.jars import file_lock
 from inorder.embedded.stack import Program
 from inorder.kafka.admin import ensure_topic
 from inorder.model.errors import ConfigurationError, UnreachableError
@@ -77,7 +77,7 @@ def _digest(folder: Path) -> str:
 def _build_alone(folder: Path, program: Path) -> None:
     go = _find_go()
     need_disk(program.parent, _MEGABYTES, "Building goharvest")
-    with only_one(program.parent / "goharvest.lock"):
+    with file_lock(program.parent / "goharvest.lock"):
         if program.is_file():  # another process built it while we waited
             return
         work = program.with_name("goharvest.partial")

@@ -4,38 +4,38 @@
 replicated offset *R* of a partition first and then reads its records from the first that is there, *F*, to *R*. What
 comes after *R* is lag, not a difference.
 
-**What is compared.** The actions of a journal are folded one by one with the code of the replicator (`replicate`), and
-the outcome is laid beside the rows that the store has: the head, and every visible event with all its columns. Both
-come in the order of their numbers, so one of each is held at a time.
+**What is compared.** The actions of a journal are folded one by one with the code of the replicator
+(`replication/actions.py`), and the result is compared with the rows of the store: the head, and every visible event
+with all its columns. Both come in the order of their numbers, so one of each is held at a time.
 
-**At which moment.** The head names the last action that it includes. If that lies at or before *R*, the head is the
-journal as of *R* and nothing else. If it lies behind, the journal has moved on: it agrees if all up to *R* is there and
-the head has not gone back; otherwise it is *unsettled* and looked at again with a newer *R*. A head that is gone may
-have been purged since *R*: that settles with the next look, which reads up to a newer *R* whether there was a purge.
-The caller looks at every journal twice before it reports it, and drops what it found where the head has changed.
+**At which moment.** The head names the last action that it includes. If that is at or before *R*, the head is the
+journal as of *R*. If it is after *R*, the journal has moved on: it agrees if everything up to *R* is there and the head
+has not gone back; otherwise it is *unsettled* and compared again in the next pass, with a newer *R*. A missing head may
+have been purged since *R*: the next pass reads up to a newer *R* and finds the purge. The caller compares every journal
+that differs twice before it reports it, and drops what it found if the head has changed (`passes.py`).
 
-**What retention took.** Where *F* is not 0, or rows come from another partition, the beginning of a journal is not
-known. Rows older than *F* come first in it; they are taken at their word and counted. From there on all is compared. A
+**What retention removed.** If *F* is not 0, or rows come from another partition, the beginning of a journal is not
+known. Rows older than *F* come first; they are taken as they are and counted. Everything after them is compared. A
 purge among the records makes everything known again.
 
 Invariants:
 
 1. What is reported was different in the store at one moment, whatever replicators did meanwhile.
-2. Memory does not grow with a journal: a page of rows, the places of its quarantine, and `MOST` findings.
-3. A store is never written to.
+2. Memory does not grow with a journal: a page of rows, the places of its quarantine, and `MAX_FINDINGS` findings.
+3. The store is never written to.
 
 Failure table:
 
 | what happens meanwhile                     | what follows                                                        |
 |---|---|
-| the replicator goes on                     | heads are behind *R*: the journal agrees, or is looked at again     |
-| a journal is purged                        | its head is gone or of a later life: looked at again                |
-| a journal is truncated                     | its head has moved: looked at again                                 |
-| retention moves *F*                        | records are missing, so it differs; looked at again with a newer *F*|
-| a parked journal is released               | what was in quarantine has changed: looked at again                 |
-| records were given up (`discard`)          | the topic has them, the store has not: told for as long as that is  |
-| rows written by Kafka Journal's replicator | other names of lives, other spellings of JSON: no difference        |
-| a head is wrong                            | told once; not each event that it hides or shows                    |
+| the replicator goes on                     | heads are after *R*: the journal agrees, or is compared again       |
+| a journal is purged                        | its head is gone or of a later life: compared again                 |
+| a journal is truncated                     | its head has moved: compared again                                  |
+| retention moves *F*                        | records are missing, so it differs; compared again with a newer *F* |
+| a parked journal is released               | the quarantine has changed: compared again                          |
+| records were discarded (`discard`)         | the topic has them, the store has not: reported as long as they are |
+| rows written by Kafka Journal's replicator | other record ids, other spellings of JSON: no difference            |
+| a head is wrong                            | reported once, not for each event that it hides or shows            |
 | the audit is killed                        | nothing                                                             |
 """
 
@@ -47,134 +47,136 @@ from typing import Final
 
 from inorder.journal.action import Append, Mark, Purge, expiry_at
 from inorder.journal.audit.findings import (
-    Finding,
-    Kind,
-    Look,
+    AuditFinding,
+    FindingKind,
     StoredRow,
-    columns_of,
-    differing,
-    told_event,
-    told_fields,
-    told_head,
+    StoredState,
+    describe_columns,
+    describe_event,
+    describe_head,
+    find_differences,
+    select_columns,
 )
-from inorder.journal.codec.records import timestamp_of
-from inorder.journal.replication.replicate import Place, Replicated, opened, replicated
-from inorder.journal.replication.transition import Acted, InsertEvents
+from inorder.journal.codec import timestamp_of
+from inorder.journal.replication.actions import JournalOutcome, SliceSource, read_action, replicate_journal
+from inorder.journal.replication.transition import ActionRecord, InsertEvents
 from inorder.journal.segments import journal_segment
 from inorder.journal.stores.ports import Expiry, JournalHead, LogRecord
 from inorder.journal.stores.rows import event_columns
 from inorder.model.errors import DamagedRecordError
 from inorder.model.journal import EventRecord, Key, PartitionOffset
 
-MOST: Final = 1_000
-"""Findings of one journal that are told one by one; the rest is counted."""
+MAX_FINDINGS: Final = 1_000
+"""Findings of one journal that are listed; the rest is counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What is read of a partition: from its first record to the replicated offset, -1 where there is none."""
+    """What is read of a partition: from its first record to the replicated offset, -1 if there is none."""
 
     first: int
     replicated: int
     before: int | None = None
-    """The replicated offset of the look before, where this is not the first."""
+    """The replicated offset of the previous pass, if this is not the first."""
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What there is to say about a journal."""
+class JournalVerdict:
+    """The result of comparing one journal."""
 
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[AuditFinding, ...] = ()
     is_settled: bool = True
-    """Whether it could be compared; else it has moved on, and must be looked at again."""
+    """Whether it could be compared; else it has moved on, and must be compared again."""
     events: int = 0
     """Events that were compared."""
     older: int = 0
-    """Rows, or a head, older than what the topic has."""
+    """Rows, or a head, older than the first record of the topic."""
 
     @property
     def is_suspect(self) -> bool:
-        """Whether it must be looked at again before anything is said."""
+        """Whether it must be compared again before anything is reported."""
         return not self.is_settled or any(each.kind.is_difference for each in self.findings)
 
     @property
     def misses_journal(self) -> bool:
         """Whether the store has nothing of a journal that the topic has."""
-        return any(each.kind is Kind.missing_journal for each in self.findings)
+        return any(each.kind is FindingKind.missing_journal for each in self.findings)
 
 
 @dataclass(slots=True)
-class _Found:
-    """Findings in the making."""
-
-    told: list[Finding] = field(default_factory=list)
+class _Findings:
+    listed: list[AuditFinding] = field(default_factory=list)
     left_out: int = 0
 
-    def add(self, finding: Finding) -> None:
-        if len(self.told) < MOST:
-            self.told.append(finding)
+    def add(self, finding: AuditFinding) -> None:
+        if len(self.listed) < MAX_FINDINGS:
+            self.listed.append(finding)
         else:
             self.left_out += finding.kind.is_difference
 
 
 class JournalAudit:
-    """One journal: it takes its records in offset order, then says what it found."""
+    """Compares one journal: takes its records in offset order, then returns the verdict."""
 
     def __init__(
-        self, key: Key, partition: int, span: Span, look: Look, rows: Callable[[], Iterator[StoredRow]], size: int
+        self,
+        key: Key,
+        partition: int,
+        span: Span,
+        state: StoredState,
+        rows: Callable[[], Iterator[StoredRow]],
+        size: int,
     ) -> None:
-        """`rows` begins to read the rows of the journal; `size` is that of segments where the store has no head."""
+        """`rows` starts reading the rows of the journal; `size` is the segment size if the store has no head."""
         self._key = key
         self._span = span
-        self._head = look.head
-        self._place = Place(key.topic, partition, look.head.segment_size if look.head else size)
+        self._head = state.head
+        self._place = SliceSource(key.topic, partition, state.head.segment_size if state.head else size)
         self._new_rows = rows
         self._rows: VisibleRows | None = None
-        self._waiting = {place.offset for place in look.waiting if place.partition == partition}
+        self._waiting = {place.offset for place in state.waiting if place.partition == partition}
         self._unseen = {offset for offset in self._waiting if span.first <= offset <= span.replicated}
-        self._parked_from = self._first_waiting()
+        self._parked_from = self._find_parked_from()
         self._life = FoldedLife()
         self._purged_at = -1
-        self._found = _Found()
+        self._found = _Findings()
         self._events = self._older = 0
         if self._head is not None:
             self._begin(self._head)
 
     def take(self, record: LogRecord) -> None:
-        """The next record of the journal."""
         try:
-            action = opened(record, self._place.topic, self._place.partition)
+            action = read_action(record, self._place.topic, self._place.partition)
             if action is None or isinstance(action, Mark):
                 return
             self._unseen.discard(record.offset)
             if isinstance(action, Purge):
                 self._purge(record.offset)
             elif self._parked_from is not None and record.offset >= self._parked_from:
-                self._wait(record.offset, "It follows a record in quarantine.")
+                self._require_quarantined(record.offset, "It follows a record in quarantine.")
             else:
-                acted = [Acted(record.offset, action, record)]
-                done = replicated(self._place, self._key, self._life.head, acted)
+                acted = [ActionRecord(record.offset, action, record)]
+                done = replicate_journal(self._place, self._key, self._life.head, acted)
                 self._follow(record, done, is_append=isinstance(action, Append))
         except DamagedRecordError as error:
-            self._wait(record.offset, error.message)
+            self._require_quarantined(record.offset, error.message)
 
-    def finish(self) -> Verdict:
-        """What was found."""
+    def finish(self) -> JournalVerdict:
         is_settled = True
-        self._rest_of_rows()
+        self._check_remaining_rows()
         if self._head is None:
-            is_settled = self._without_head()
+            is_settled = self._check_missing_head()
         elif self._life.head is None:
-            is_settled = self._surplus(self._head)
+            is_settled = self._report_surplus(self._head)
         else:
             is_settled = self._compare_heads(self._head, self._life.head)
         for offset in sorted(self._unseen):
-            self._tell(Kind.not_in_topic, offset, in_store="a record in quarantine")
-        self._tell_notes()
-        return Verdict(tuple(self._findings()), is_settled, self._events, self._older)
+            self._report(FindingKind.not_in_topic, offset, in_store="a record in quarantine")
+        self._add_notes()
+        return JournalVerdict(tuple(self._findings()), is_settled, self._events, self._older)
 
     def _begin(self, head: JournalHead) -> None:
-        """Passes over what is older than the topic, and takes the store's word for it."""
+        """Skips rows that are older than the topic, and starts from what the store says there."""
         rows, end, before = self._visible(head), 0, None
         while (row := rows.peek()) is not None and self._is_older(row):
             end, before = row.seq_nr, row.place
@@ -191,107 +193,119 @@ class JournalAudit:
 
     def _purge(self, offset: int) -> None:
         void = sorted(each for each in self._waiting if each < offset)
-        self._found, self._life, self._purged_at, self._rows = _Found(), FoldedLife(), offset, None
+        self._found, self._life, self._purged_at, self._rows = _Findings(), FoldedLife(), offset, None
         self._events = self._older = 0
         for each in void:
-            self._tell(Kind.not_in_topic, each, in_topic=f"a purge at {offset} has made it void", in_store="a record")
+            self._report(
+                FindingKind.not_in_topic, each, in_topic=f"a purge at {offset} has made it void", in_store="a record"
+            )
         self._waiting = {each for each in self._waiting if each > offset}
-        self._parked_from = self._first_waiting()
+        self._parked_from = self._find_parked_from()
         self._unseen = {each for each in self._unseen if each > offset}
 
-    def _first_waiting(self) -> int | None:
+    def _find_parked_from(self) -> int | None:
         """Where the journal is parked: at the first record in quarantine that its head does not include.
 
-        A slice that was broken off after it parked a journal puts all of its records there when it is done again.
+        A slice that was interrupted after it parked a journal puts all its records there when it is repeated.
         """
         place = self._head.partition_offset if self._head else None
         included = place.offset if place is not None and place.partition == self._place.partition else -1
         return min((offset for offset in self._waiting if offset > included), default=None)
 
-    def _wait(self, offset: int, reason: str) -> None:
+    def _require_quarantined(self, offset: int, reason: str) -> None:
         """A record that is not applied must be in quarantine."""
         self._unseen.discard(offset)
         if offset not in self._waiting:
-            self._tell(Kind.not_in_quarantine, offset, in_topic=reason)
+            self._report(FindingKind.not_in_quarantine, offset, in_topic=reason)
 
-    def _follow(self, record: LogRecord, done: Replicated, *, is_append: bool) -> None:
+    def _follow(self, record: LogRecord, done: JournalOutcome, *, is_append: bool) -> None:
         for _, statement in done.change.statements:
             if isinstance(statement, InsertEvents):
                 for event in statement.events:
                     self._compare_event(event, statement.segment)
         for fork in done.forks:
             if self._life.is_whole:
-                self._tell(Kind.fork, record.offset, fork.record.seq_nr, in_topic=str(fork))
+                self._report(FindingKind.fork, record.offset, fork.record.seq_nr, in_topic=str(fork))
         self._life.follow(record, done.change.head, is_append=is_append)
 
     def _compare_event(self, event: EventRecord, segment: int) -> None:
         head = self._head
         if head is None or not (head.delete_to or 0) < event.seq_nr <= head.seq_nr:
-            return  # the head tells
+            return  # reported with the head, if at all
         self._events += 1
         rows = self._visible(head)
         while (row := rows.peek()) is not None and row.seq_nr < event.seq_nr:
-            self._surplus_row(rows.take())
+            self._report_surplus_row(rows.take())
         if row is None or row.seq_nr > event.seq_nr:
-            self._tell(Kind.missing_event, event.offset, event.seq_nr, in_topic=told_event(event_columns(event)))
+            self._report(
+                FindingKind.missing_event, event.offset, event.seq_nr, in_topic=describe_event(event_columns(event))
+            )
             return
         self._compare_row(event, segment, rows.take())
 
     def _compare_row(self, event: EventRecord, segment: int, row: StoredRow) -> None:
-        if names := differing(event, segment, row):
-            ours = columns_of(names, event_columns(event), segment, event.timestamp)
-            theirs = columns_of(names, row.columns, row.segment, row.timestamp)
-            told, stored = told_fields(ours), told_fields(theirs)
-            self._tell(self._kind_of(row, Kind.different_event), event.offset, event.seq_nr, told, stored)
+        if names := find_differences(event, segment, row):
+            ours = select_columns(names, event_columns(event), segment, event.timestamp)
+            theirs = select_columns(names, row.columns, row.segment, row.timestamp)
+            in_topic, in_store = describe_columns(ours), describe_columns(theirs)
+            self._report(
+                self._kind_of(row, FindingKind.different_event), event.offset, event.seq_nr, in_topic, in_store
+            )
 
-    def _surplus_row(self, row: StoredRow) -> None:
+    def _report_surplus_row(self, row: StoredRow) -> None:
         if not self._life.is_whole and self._is_older(row):
             self._older += 1
             return
-        kind = self._kind_of(row, Kind.surplus_event)
-        self._tell(kind, row.columns.offset, row.seq_nr, in_store=told_event(row.columns))
+        kind = self._kind_of(row, FindingKind.surplus_event)
+        self._report(kind, row.columns.offset, row.seq_nr, in_store=describe_event(row.columns))
 
-    def _kind_of(self, row: StoredRow, otherwise: Kind) -> Kind:
+    def _kind_of(self, row: StoredRow, otherwise: FindingKind) -> FindingKind:
         is_former = row.columns.partition == self._place.partition and row.columns.offset < self._purged_at
-        return Kind.foreign_life if is_former else otherwise
+        return FindingKind.foreign_life if is_former else otherwise
 
-    def _rest_of_rows(self) -> None:
-        """Visible rows behind the last event; of a journal that has moved on they may be rightly there."""
+    def _check_remaining_rows(self) -> None:
+        """Visible rows after the last event; in a journal that has moved on they may be correct."""
         if self._head is None or self._life.head is None:
             return
         rows = self._visible(self._head)
         while rows.peek() is not None:
             row = rows.take()
             if not (self._has_moved_on and row.columns.offset > self._span.replicated):
-                self._surplus_row(row)
+                self._report_surplus_row(row)
         for row in rows.misplaced:
-            self._misplaced(row)
+            self._report_misplaced(row)
 
-    def _misplaced(self, row: StoredRow) -> None:
+    def _report_misplaced(self, row: StoredRow) -> None:
         """A row in the wrong segment is one finding, not a missing event and a surplus one."""
-        missing = [each for each in self._found.told if each.kind is Kind.missing_event and each.seq_nr == row.seq_nr]
+        missing = [
+            each for each in self._found.listed if each.kind is FindingKind.missing_event and each.seq_nr == row.seq_nr
+        ]
         for each in missing:
-            self._found.told.remove(each)
-        self._tell(Kind.different_event, row.columns.offset, row.seq_nr, in_store=f"it lies in segment {row.segment}")
+            self._found.listed.remove(each)
+        self._report(
+            FindingKind.different_event, row.columns.offset, row.seq_nr, in_store=f"it lies in segment {row.segment}"
+        )
 
     @property
     def _has_moved_on(self) -> bool:
         place = self._head.partition_offset if self._head else None
         return place is not None and place.partition == self._place.partition and place.offset > self._span.replicated
 
-    def _without_head(self) -> bool:
+    def _check_missing_head(self) -> bool:
         expected = self._life.head
         if expected is None:
             return True
-        self._tell(Kind.missing_journal, self._life.last_at, in_topic=told_head(expected))
+        self._report(FindingKind.missing_journal, self._life.last_at, in_topic=describe_head(expected))
         before = self._span.before
         return before is not None and self._purged_at <= before and self._life.began_at <= before
 
-    def _surplus(self, head: JournalHead) -> bool:
+    def _report_surplus(self, head: JournalHead) -> bool:
         if self._has_moved_on:
             return False
-        told = f"purged at {self._purged_at}" if self._purged_at >= 0 else "nothing"
-        self._tell(Kind.surplus_journal, head.partition_offset.offset, in_topic=told, in_store=told_head(head))
+        in_topic = f"purged at {self._purged_at}" if self._purged_at >= 0 else "nothing"
+        self._report(
+            FindingKind.surplus_journal, head.partition_offset.offset, in_topic=in_topic, in_store=describe_head(head)
+        )
         return True
 
     def _compare_heads(self, head: JournalHead, expected: JournalHead) -> bool:
@@ -299,8 +313,10 @@ class JournalAudit:
             has_grown = head.seq_nr >= expected.seq_nr and (head.delete_to or 0) >= (expected.delete_to or 0)
             return has_grown and not any(each.kind.is_difference for each in self._visible_findings(expected))
         if not self._life.agrees(head):
-            told = told_head(expected)
-            self._tell(Kind.wrong_head, head.partition_offset.offset, head.seq_nr, told, told_head(head))
+            in_topic = describe_head(expected)
+            self._report(
+                FindingKind.wrong_head, head.partition_offset.offset, head.seq_nr, in_topic, describe_head(head)
+            )
         return True
 
     def _visible(self, head: JournalHead) -> VisibleRows:
@@ -308,56 +324,60 @@ class JournalAudit:
             self._rows = VisibleRows(self._new_rows(), head, self._span.replicated)
         return self._rows
 
-    def _visible_findings(self, expected: JournalHead | None) -> Iterator[Finding]:
-        """What is deleted in the topic differs in nobody's eyes."""
+    def _visible_findings(self, expected: JournalHead | None) -> Iterator[AuditFinding]:
+        """Without findings about events that the topic deletes: no reader sees those."""
         deleted = 0 if expected is None else expected.delete_to or 0
-        missing = (Kind.missing_event, Kind.different_event, Kind.surplus_event)
-        return (each for each in self._found.told if each.kind not in missing or (each.seq_nr or 0) > deleted)
+        missing = (FindingKind.missing_event, FindingKind.different_event, FindingKind.surplus_event)
+        return (each for each in self._found.listed if each.kind not in missing or (each.seq_nr or 0) > deleted)
 
-    def _findings(self) -> Iterator[Finding]:
+    def _findings(self) -> Iterator[AuditFinding]:
         yield from self._visible_findings(self._life.head)
         if self._found.left_out:
-            yield Finding(Kind.more, self._key.topic, self._key.id, in_store=f"{self._found.left_out} more")
+            yield AuditFinding(FindingKind.more, self._key.topic, self._key.id, in_store=f"{self._found.left_out} more")
 
-    def _tell_notes(self) -> None:
+    def _add_notes(self) -> None:
         if self._waiting:
-            self._tell(Kind.parked, min(self._waiting), in_store=f"{len(self._waiting)} records in quarantine")
+            self._report(FindingKind.parked, min(self._waiting), in_store=f"{len(self._waiting)} records in quarantine")
         rows = self._rows
         if rows is None and self._head is None:
             rows = VisibleRows(self._new_rows(), None, self._span.replicated)
         if rows is not None and (hidden := rows.hidden()):
-            self._tell(Kind.hidden_rows, None, in_store=f"{hidden} rows that no reader sees")
+            self._report(FindingKind.hidden_rows, None, in_store=f"{hidden} rows that no reader sees")
 
-    def _tell(
+    def _report(
         self,
-        kind: Kind,
+        kind: FindingKind,
         offset: int | None,
         seq_nr: int | None = None,
         in_topic: str | None = None,
         in_store: str | None = None,
     ) -> None:
         key = self._key
-        self._found.add(Finding(kind, key.topic, key.id, self._place.partition, offset, seq_nr, in_topic, in_store))
+        self._found.add(
+            AuditFinding(kind, key.topic, key.id, self._place.partition, offset, seq_nr, in_topic, in_store)
+        )
 
 
-def unmentioned(key: Key, look: Look, spans: Mapping[int, Span]) -> Verdict:
-    """A journal of the store that no record of the topic is about."""
+def judge_unmentioned(key: Key, state: StoredState, spans: Mapping[int, Span]) -> JournalVerdict:
+    """The verdict on a journal of the store without any record in the topic."""
     found = [
-        Finding(Kind.not_in_topic, key.topic, key.id, each.partition, each.offset, in_store="a record in quarantine")
-        for each in sorted(look.waiting)
+        AuditFinding(
+            FindingKind.not_in_topic, key.topic, key.id, each.partition, each.offset, in_store="a record in quarantine"
+        )
+        for each in sorted(state.waiting)
         if _is_within(each, spans)
     ]
-    if look.head is None:
-        return Verdict(tuple(found))
-    place = look.head.partition_offset
+    if state.head is None:
+        return JournalVerdict(tuple(found))
+    place = state.head.partition_offset
     if _is_within(place, spans):
-        there = told_head(look.head)
-        surplus = Finding(
-            Kind.surplus_journal, key.topic, key.id, place.partition, place.offset, None, "nothing", there
+        there = describe_head(state.head)
+        surplus = AuditFinding(
+            FindingKind.surplus_journal, key.topic, key.id, place.partition, place.offset, None, "nothing", there
         )
-        return Verdict((*found, surplus))
+        return JournalVerdict((*found, surplus))
     span = spans.get(place.partition)
-    return Verdict(tuple(found), older=int(span is None or place.offset < span.first))
+    return JournalVerdict(tuple(found), older=int(span is None or place.offset < span.first))
 
 
 def _is_within(place: PartitionOffset, spans: Mapping[int, Span]) -> bool:
@@ -365,12 +385,9 @@ def _is_within(place: PartitionOffset, spans: Mapping[int, Span]) -> bool:
     return span is not None and span.first <= place.offset <= span.replicated
 
 
-# A journal since its last purge as the topic has it, and whether the head of a store agrees with it.
-
-
 @dataclass(slots=True)
 class FoldedLife:
-    """What the records so far lead to, and where that last changed."""
+    """A journal since its last purge as the topic has it so far, and where it last changed."""
 
     head: JournalHead | None = None
     is_whole: bool = True
@@ -381,7 +398,6 @@ class FoldedLife:
     expiries: set[Expiry | None] = field(default_factory=set)
 
     def follow(self, record: LogRecord, head: JournalHead | None, *, is_append: bool) -> None:
-        """The life after a record."""
         before, self.head, self.last_at = self.head, head, record.offset
         if head is None:
             return
@@ -390,8 +406,8 @@ class FoldedLife:
         if before is None or replace(before, partition_offset=head.partition_offset) != head:
             self.changed_at = record.offset
         if is_append and before is not None and before.seq_nr == head.seq_nr and head.expiry is not None:
-            # All of it are forks. A replicator that has them in one slice with the append before them takes their time
-            # for the day of the expiry: either is right.
+            # All of them are forks. A replicator that has them in one slice with the append before them takes the day
+            # of the expiry from their time: either is right.
             self.expiries |= {head.expiry, expiry_at(timestamp_of(record), head.expiry.after)}
         elif is_append or not self.expiries:
             self.expiries = {head.expiry}
@@ -399,7 +415,7 @@ class FoldedLife:
     def agrees(self, head: JournalHead) -> bool:
         """Whether the head of the store is the one that the topic leads to.
 
-        Actions that change nothing may have been left out of its offset.
+        Its offset need not include actions that change nothing.
         """
         expected = self.head
         if expected is None:
@@ -409,16 +425,17 @@ class FoldedLife:
         return same and is_placed and (not self.expiries or head.expiry in self.expiries)
 
 
-# The rows of one journal in a store, told apart as its head says: visible, in the wrong segment, or hidden.
-
-MOST_MISPLACED: Final = 100
+MAX_MISPLACED: Final = 100
 
 
 class VisibleRows:
-    """The visible rows in the order of their numbers; what else it comes by is counted or set aside."""
+    """The rows that a journal's head makes visible, in the order of their numbers.
+
+    Visible rows in the wrong segment are set aside, hidden rows are counted.
+    """
 
     def __init__(self, rows: Iterator[StoredRow], head: JournalHead | None, replicated: int) -> None:
-        """What lies behind the offset `replicated` and is not visible yet is a slice in the making."""
+        """Hidden rows after the offset `replicated` belong to a slice that is being written."""
         self.misplaced: list[StoredRow] = []
         self._rows = rows
         self._head = head
@@ -427,7 +444,7 @@ class VisibleRows:
         self._next: StoredRow | None = None
 
     def peek(self) -> StoredRow | None:
-        """The next visible row, which stays; None at the end."""
+        """The next visible row without taking it; None at the end."""
         while self._next is None:
             row = next(self._rows, None)
             if row is None:
@@ -436,12 +453,12 @@ class VisibleRows:
                 self._hidden += row.columns.offset <= self._replicated
             elif self._is_placed(row):
                 self._next = row
-            elif len(self.misplaced) < MOST_MISPLACED:
+            elif len(self.misplaced) < MAX_MISPLACED:
                 self.misplaced.append(row)
         return self._next
 
     def take(self) -> StoredRow:
-        """The next visible row; call it after `peek` has shown it."""
+        """Takes the next visible row; call it after `peek` has returned it."""
         row = self.peek()
         if row is None:
             raise LookupError("There is no row left.")

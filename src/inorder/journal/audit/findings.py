@@ -9,19 +9,16 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
-from inorder.journal.codec.payload import PayloadColumns, from_column, from_columns
 from inorder.journal.stores.ports import JournalHead
-from inorder.journal.stores.rows import EventColumns, event_columns
+from inorder.journal.stores.rows import EventColumns, PayloadColumns, decode_metadata, decode_payload, event_columns
 from inorder.model.errors import PermanentError
 from inorder.model.journal import EventRecord, Key, PartitionOffset, SeqNr
 
-SHOWN: Final = 200
-"""Of a long value so many characters are told."""
+MAX_SHOWN: Final = 200
+"""How many characters of a long value are shown."""
 
 
-class Kind(StrEnum):
-    """The kinds of findings."""
-
+class FindingKind(StrEnum):
     missing_event = "missing event"
     surplus_event = "surplus event"
     foreign_life = "event of another life"
@@ -46,14 +43,16 @@ class Kind(StrEnum):
         return self not in _NOTES
 
 
-_NOTES: Final = frozenset((Kind.parked, Kind.fork, Kind.hidden_rows, Kind.moved, Kind.unsettled))
+_NOTES: Final = frozenset(
+    (FindingKind.parked, FindingKind.fork, FindingKind.hidden_rows, FindingKind.moved, FindingKind.unsettled)
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One finding; what is None is not known, or there is none."""
+class AuditFinding:
+    """One finding; None stands for what is unknown or absent."""
 
-    kind: Kind
+    kind: FindingKind
     topic: str
     id: str | None = None
     partition: int | None = None
@@ -63,36 +62,31 @@ class Finding:
     in_store: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
         return asdict(self)
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Finding:
-        """The finding of its `as_dict`."""
+    def of(cls, values: Mapping[str, Any]) -> AuditFinding:
         chosen = {each.name: values[each.name] for each in fields(cls)}
-        return cls(**chosen | {"kind": Kind(chosen["kind"])})
+        return cls(**chosen | {"kind": FindingKind(chosen["kind"])})
 
 
-def told_head(head: JournalHead) -> str:
-    """A head in a line."""
+def describe_head(head: JournalHead) -> str:
     expiry = "" if head.expiry is None else f", expires on {head.expiry.on} ({head.expiry.after})"
     deleted = f", deleted to {head.delete_to}" if head.delete_to else ""
     return f"ends at {head.seq_nr}{deleted}, at {head.partition_offset}{expiry}"
 
 
-def told_event(columns: EventColumns) -> str:
-    """An event in a line."""
+def describe_event(columns: EventColumns) -> str:
     payload = columns.payload_txt if columns.payload_bin is None else columns.payload_bin
-    return f"at {columns.partition}:{columns.offset}, payload {_short(payload)}"
+    return f"at {columns.partition}:{columns.offset}, payload {_shorten(payload)}"
 
 
-def told_fields(values: Mapping[str, object]) -> str:
-    """Some columns in a line."""
-    return ", ".join(f"{name} {_short(value)}" for name, value in values.items())
+def describe_columns(values: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} {_shorten(value)}" for name, value in values.items())
 
 
-def differing(event: EventRecord, segment: int, row: StoredRow) -> list[str]:
-    """The columns in which a row is not what its record says; another spelling of the same JSON is no difference."""
+def find_differences(event: EventRecord, segment: int, row: StoredRow) -> list[str]:
+    """The columns in which a row differs from its record; another spelling of the same JSON is no difference."""
     ours = event_columns(event)
     found = [] if row.segment == segment else ["segment"]
     found += [] if row.timestamp == event.timestamp else ["timestamp"]
@@ -106,15 +100,14 @@ def differing(event: EventRecord, segment: int, row: StoredRow) -> list[str]:
     return found + names
 
 
-def columns_of(names: list[str], columns: EventColumns, segment: int, timestamp: object) -> dict[str, object]:
-    """The values of some columns."""
+def select_columns(names: list[str], columns: EventColumns, segment: int, timestamp: object) -> dict[str, object]:
     values = {**columns._asdict(), "segment": segment, "timestamp": timestamp}
     return {name: values[name] for name in names}
 
 
 def _same_metadata(ours: str, stored: str | None) -> bool:
     try:
-        return from_column(ours) == from_column(stored)
+        return decode_metadata(ours) == decode_metadata(stored)
     except ValueError:
         return False
 
@@ -127,10 +120,10 @@ def _same_payload(ours: EventColumns, stored: EventColumns) -> bool:
 
 
 def _payload(columns: EventColumns) -> object:
-    return from_columns(PayloadColumns(columns.payload_type, columns.payload_txt, columns.payload_bin))
+    return decode_payload(PayloadColumns(columns.payload_type, columns.payload_txt, columns.payload_bin))
 
 
-def _short(value: object) -> str:
+def _shorten(value: object) -> str:
     text = repr(
         sorted(value)
         if isinstance(value, frozenset)
@@ -138,14 +131,11 @@ def _short(value: object) -> str:
         if value is None or isinstance(value, bytes)
         else str(value)
     )
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
-
-
-# What an audit needs of a store: its rows as they lie there, those included that no reader sees.
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
 
 class StoredRow(NamedTuple):
-    """A row of the table `journal`, not decoded: what is wrong with it is for the audit to say."""
+    """A row of the table `journal`, not decoded: the audit decides what is wrong with it."""
 
     segment: int
     seq_nr: SeqNr
@@ -160,24 +150,24 @@ class StoredRow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What a store says about one journal at a moment: its head, and which of its records are in quarantine."""
+class StoredState:
+    """What a store has of one journal at a moment: its head, and which of its records are in quarantine."""
 
     head: JournalHead | None = None
     waiting: frozenset[PartitionOffset] = frozenset()
 
 
 class JournalRows(Protocol):
-    """The rows of a store. Used by one thread at a time."""
+    """What an audit needs of a store: all its rows, also those that no reader sees. Used by one thread at a time."""
 
-    def looks(self, keys: Sequence[Key]) -> Mapping[Key, Look]:
-        """What the store says about journals of one topic; those it knows nothing of are left out."""
+    def states(self, keys: Sequence[Key]) -> Mapping[Key, StoredState]:
+        """What the store has of journals of one topic; those it does not know are left out."""
 
     def rows(self, key: Key, head: JournalHead | None) -> Iterator[StoredRow]:
-        """The rows of a journal by segment, number and time, page by page: whatever head or life they belong to.
+        """The rows of a journal of any life by segment, number and time, page by page.
 
-        Where a table can only be asked segment by segment, these are the segments of the head and one more at either
-        end; the first two where there is no head.
+        A store that can only be queried segment by segment returns the segments of the head and one more at either
+        end, or the first two if there is no head.
         """
 
     def offset(self, topic: str, partition: int) -> int | None:
@@ -187,4 +177,4 @@ class JournalRows(Protocol):
         """The ids of all journals of a topic that have a head."""
 
     def close(self) -> None:
-        """Gives connections back; may be used again afterwards."""
+        """Releases connections; may be used again afterwards."""

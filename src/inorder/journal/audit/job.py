@@ -8,9 +8,9 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from inorder.journal.audit.auditing import Judged, Totals, settled
 from inorder.journal.audit.compare import Span
-from inorder.journal.audit.findings import Finding, Kind
+from inorder.journal.audit.findings import AuditFinding, FindingKind
+from inorder.journal.audit.passes import AuditTotals, JudgedJournal, settle
 from inorder.journal.stores.opening import StoredRows
 from inorder.kafka.admin import Cluster, Extent, Place
 from inorder.model.errors import ConfigurationError, TransientError
@@ -29,7 +29,7 @@ class Audit:
     """Of the Kafka client. Not shown, as they may hold a password."""
     segment_size: int
     topics: tuple[str, ...]
-    on_finding: Callable[[Finding], None]
+    on_finding: Callable[[AuditFinding], None]
     id: str | None = None
 
     def run(self, master: str | None, stop: threading.Event) -> dict[str, Any]:
@@ -45,16 +45,16 @@ class Audit:
 
     def run_on(self, spark: SparkSession, stop: threading.Event) -> dict[str, Any]:
         """The same on an open session."""
-        from inorder.journal.audit.on_spark import cancelled_by
+        from inorder.journal.audit.on_spark import cancel_on
 
-        totals = Totals()
+        totals = AuditTotals()
         looks = _Looks(spark, self)
         try:
-            with cancelled_by(spark, stop):
+            with cancel_on(spark, stop):
                 for finding in looks.partitions():
                     totals.count(finding)
                     self.on_finding(finding)
-                for finding in settled(looks.take, totals):
+                for finding in settle(looks.take, totals):
                     self.on_finding(finding)
         except TransientError:
             if not stop.is_set():
@@ -72,19 +72,21 @@ class _Looks:
     audit: Audit
     _replicated: dict[Place, int] = field(default_factory=dict)
 
-    def partitions(self) -> Iterator[Finding]:
+    def partitions(self) -> Iterator[AuditFinding]:
         """Partitions whose offset in the store does not fit the topic."""
         extents = self._extents()
         for (topic, partition), offset in self._offsets(extents).items():
             extent = extents[topic, partition]
             if offset >= extent.end:
                 ends = f"ends before {extent.end}"
-                yield Finding(Kind.wrong_offset, topic, None, partition, offset, None, ends, "all is replicated to it")
+                yield AuditFinding(
+                    FindingKind.wrong_offset, topic, None, partition, offset, None, ends, "all is replicated to it"
+                )
             elif 0 <= offset < extent.first - 1:
                 begins = f"begins at {extent.first}"
-                yield Finding(Kind.lost_records, topic, None, partition, offset + 1, None, begins, "is due")
+                yield AuditFinding(FindingKind.lost_records, topic, None, partition, offset + 1, None, begins, "is due")
 
-    def take(self, suspects: Set[Key] | None) -> Iterator[Judged | Totals]:
+    def take(self, suspects: Set[Key] | None) -> Iterator[JudgedJournal | AuditTotals]:
         """One look at some journals, or at all."""
         from inorder.engines.session import java_properties
         from inorder.journal.audit.on_spark import AuditTask, SparkAudit
@@ -93,10 +95,10 @@ class _Looks:
         task = AuditTask(self.audit.rows, spans, self.audit.segment_size)
         audit = SparkAudit(self.spark, task, java_properties(self.audit.properties))
         trimmed: Set[Place] | None = None
-        for each in audit.look(suspects, self.audit.id):
+        for each in audit.run_pass(suspects, self.audit.id):
             if trimmed is None:  # everything was read before the first result came
                 trimmed = self._trimmed(spans)
-            yield _unsettled(each) if isinstance(each, Judged) and _touches(each, trimmed) else each
+            yield _unsettled(each) if isinstance(each, JudgedJournal) and _touches(each, trimmed) else each
 
     def _spans(self) -> dict[Place, Span]:
         extents = self._extents()
@@ -127,9 +129,9 @@ class _Looks:
         return {place for place, span in spans.items() if place not in now or now[place].first > span.first}
 
 
-def _touches(each: Judged, places: Set[Place]) -> bool:
+def _touches(each: JudgedJournal, places: Set[Place]) -> bool:
     return any((each.key.topic, finding.partition) in places for finding in each.verdict.findings)
 
 
-def _unsettled(each: Judged) -> Judged:
+def _unsettled(each: JudgedJournal) -> JudgedJournal:
     return each._replace(verdict=replace(each.verdict, is_settled=False))

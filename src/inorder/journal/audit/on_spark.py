@@ -1,12 +1,14 @@
 """An audit on Spark: the topics are read as a batch, brought together by journal, and compared in tasks.
 
     read       Kafka, read_committed, each partition from its first record to its replicated offset
-    add        a row for each journal that the store has, so that one which nobody mentions is found too
-    together   by topic and key, sorted by partition and offset; Spark sorts on disk what memory does not hold
-    compare    mapInArrow (`audit_task`): a stream of entries against a stream of rows
+    add        a row for each journal of the store, so that one without records is found too
+    group      by topic and key, sorted by partition and offset; Spark sorts on disk what memory does not hold
+    compare    mapInArrow (`AuditTask`): a stream of entries against a stream of rows
     keep       results on disk, until all tasks are done; then they go to the driver one by one
 
-Nothing is collected at the driver but the keys of journals that must be looked at again.
+The driver collects nothing but the keys of journals that must be compared again. Journals that agree are summed up in a
+task's last row, so what reaches the driver is as large as what is wrong. An error is a row too, so that the driver sees
+ours and not Spark's wrapping of it.
 """
 
 from __future__ import annotations
@@ -26,21 +28,16 @@ from pyspark.sql import functions as sf
 
 from inorder.engines.session import spark_errors
 from inorder.engines.slice_task import Task, record_headers
-from inorder.journal.audit.auditing import Entry, Judged, Spans, Totals, judged
-from inorder.journal.audit.compare import Verdict
-from inorder.journal.audit.findings import Finding, JournalRows
-from inorder.journal.codec.records import ACTION_HEADER
-from inorder.journal.replication.replicate import id_of
+from inorder.journal.audit.compare import JournalVerdict
+from inorder.journal.audit.findings import AuditFinding, JournalRows
+from inorder.journal.audit.passes import AuditEntry, AuditTotals, JudgedJournal, Spans, judge
+from inorder.journal.codec import ACTION_HEADER
+from inorder.journal.replication.actions import id_of
 from inorder.journal.stores.ports import LogRecord
 from inorder.kafka.admin import Place
 from inorder.model import errors
 from inorder.model.errors import InorderError
 from inorder.model.journal import Key
-
-# What a task of an audit does: entries sorted by journal come as Arrow batches, verdicts go as rows of JSON.
-#
-# Journals that agree are summed up in the task's last row, so what reaches the driver is as large as what is wrong. An
-# error is a row too, so that the driver sees ours and not Spark's wrapping of it.
 
 ENTRY_SCHEMA: Final = (
     "topic string, key binary, partition int, offset bigint, value binary, timestamp timestamp, "
@@ -50,12 +47,12 @@ RESULT_SCHEMA: Final = "result string"
 _KEYS: Final = pa.schema([("topic", pa.string()), ("key", pa.binary())])
 KEY_SCHEMA: Final = "topic string, key binary"
 _IDS_PER_BATCH: Final = 10_000
-_NOBODY: Final = -1
+_NO_PARTITION: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
 class AuditTask:
-    """What tasks need; it travels pickled."""
+    """What tasks need; it is pickled."""
 
     rows: Callable[[], JournalRows]
     spans: Spans
@@ -66,14 +63,14 @@ class AuditTask:
         return self._results
 
     def ids(self) -> Task:
-        """The function for `mapInArrow` over names of topics: the journals that the store has of each."""
+        """The function for `mapInArrow` over names of topics: the journals of each in the store."""
         return self._ids
 
     def _results(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        totals = Totals()
+        totals = AuditTotals()
         try:
             with closing(self.rows()) as rows:
-                for each in judged(map(entries, batches), rows, self.spans, self.segment_size):
+                for each in judge(map(read_entries, batches), rows, self.spans, self.segment_size):
                     if each.verdict.findings or not each.verdict.is_settled:
                         yield _batch(_judged_row(each))
                     else:
@@ -90,36 +87,37 @@ class AuditTask:
                     yield from _key_batches(topic, rows.ids(topic))
 
 
-def entries(records: pa.RecordBatch) -> list[Entry]:
-    """The entries of an Arrow batch."""
+def read_entries(records: pa.RecordBatch) -> list[AuditEntry]:
     names = ("topic", "key", "partition", "offset", "value", "timestamp")
     columns = [records.column(name) for name in names]
     columns[-1] = columns[-1].cast(pa.int64())
-    found: list[Entry] = []
+    found: list[AuditEntry] = []
     key, last = None, None
     rows = zip(*(column.to_pylist() for column in columns), record_headers(records), strict=True)
     for topic, raw, partition, offset, value, micros, headers in rows:
-        if key is None or (topic, raw) != last:  # a key is checked when it is made, and that takes its time
+        if key is None or (topic, raw) != last:  # building a key checks it, which is slow
             key, last = Key(id_of(raw), topic), (topic, raw)
         time = None if micros is None else micros // 1000
-        record = None if partition == _NOBODY else LogRecord(offset, time, raw, value, headers)
-        found.append(Entry(key, partition, record))
+        record = None if partition == _NO_PARTITION else LogRecord(offset, time, raw, value, headers)
+        found.append(AuditEntry(key, partition, record))
     return found
 
 
-def result_of(text: str) -> Judged | Totals:
-    """What a row says; raises the error that it tells of."""
+def parse_result(text: str) -> JudgedJournal | AuditTotals:
+    """The result in a row; raises the error that it carries."""
     fields: dict[str, Any] = json.loads(text)
     if "error" in fields:
         kind: type[InorderError] = getattr(errors, fields["error"])
         raise kind(fields["message"], hint=fields["hint"])
     if "key" not in fields:
-        return Totals(**fields)
-    findings = tuple(map(Finding.of, fields["findings"]))
-    return Judged(Key(*fields["key"]), Verdict(findings, fields["is_settled"], fields["events"], fields["older"]))
+        return AuditTotals(**fields)
+    findings = tuple(map(AuditFinding.of, fields["findings"]))
+    return JudgedJournal(
+        Key(*fields["key"]), JournalVerdict(findings, fields["is_settled"], fields["events"], fields["older"])
+    )
 
 
-def _judged_row(each: Judged) -> dict[str, Any]:
+def _judged_row(each: JudgedJournal) -> dict[str, Any]:
     verdict = each.verdict
     return {
         "key": [each.key.id, each.key.topic],
@@ -149,19 +147,19 @@ def _batch(fields: dict[str, Any]) -> pa.RecordBatch:
 
 
 RECORDS_PER_TASK: Final = 100_000
-"""A task sorts about so many; on any number of cores they take turns."""
+"""About how many records one task sorts."""
 _COLUMNS: Final = ("topic", "key", "partition", "offset", "value", "timestamp", "headers")
 
 
 @dataclass(frozen=True, slots=True)
 class SparkAudit:
-    """Looks at the journals of some partitions; `kafka` are properties of the Java client."""
+    """Compares the journals of some partitions; `kafka` are properties of the Java client."""
 
     spark: SparkSession
     task: AuditTask
     kafka: Mapping[str, str]
 
-    def look(self, suspects: Set[Key] | None, only: str | None = None) -> Iterator[Judged | Totals]:
+    def run_pass(self, suspects: Set[Key] | None, only: str | None = None) -> Iterator[JudgedJournal | AuditTotals]:
         """Compares journals: all of them, those given, or those of one id."""
         with spark_errors():
             found = self._entries(suspects, only)
@@ -171,7 +169,7 @@ class SparkAudit:
             try:
                 results.count()
                 for row in results.toLocalIterator():
-                    yield result_of(row.result)
+                    yield parse_result(row.result)
             finally:
                 results.unpersist()
 
@@ -186,7 +184,7 @@ class SparkAudit:
         names = sf.broadcast(self.spark.createDataFrame(rows, KEY_SCHEMA))
         chosen = found.join(names, ["topic", "key"], "left_semi")
         if any("\\x" in key.id for key in suspects):
-            # A key that is no text is escaped in its id, so it is not found by it. Such keys are few: all are taken.
+            # A key that is not text is escaped in its id, so it is not found by it. Such keys are few: all are taken.
             is_escaped = ~sf.is_valid_utf8("key") | sf.contains(sf.col("key"), sf.lit(b"\0"))
             chosen = chosen.unionByName(found.filter(is_escaped))
         return chosen
@@ -200,14 +198,14 @@ class SparkAudit:
             "assign": json.dumps({topic: list(offsets) for topic, offsets in _by_topic(starts).items()}),
             "startingOffsets": json.dumps(_by_topic(starts)),
             "endingOffsets": json.dumps(_by_topic({place: span.replicated + 1 for place, span in spans.items()})),
-            # What retention takes meanwhile shows as a difference, and the next look begins where the topic does then.
+            # What retention removes meanwhile shows as a difference; the next pass starts at the topic's new beginning.
             "failOnDataLoss": "false",
             "includeHeaders": "true",
             "kafka.isolation.level": "read_committed",
             "kafka.fetch.max.wait.ms": "10",
         }
         records = self.spark.read.format("kafka").options(**options).load().select(*_COLUMNS)
-        # All others are none of ours, and need not travel.
+        # Other records are not of journals, and need not be shuffled.
         return records.filter(
             (sf.length("key") > 0) & sf.exists("headers", lambda header: header["key"] == ACTION_HEADER)
         )
@@ -232,8 +230,8 @@ class SparkAudit:
 
 
 @contextmanager
-def cancelled_by(spark: SparkSession, stop: threading.Event) -> Iterator[None]:
-    """Ends what this thread has Spark do when `stop` is set within the block."""
+def cancel_on(spark: SparkSession, stop: threading.Event) -> Iterator[None]:
+    """Cancels the Spark jobs of this thread when `stop` is set within the block."""
     over, context, tag = threading.Event(), spark.sparkContext, f"audit-{uuid4().hex}"
 
     def watch() -> None:

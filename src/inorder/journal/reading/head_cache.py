@@ -1,7 +1,7 @@
 """What the log has beyond the store, kept up to date for all journals of one partition; a state machine without I/O.
 
-Records come in by `add`, in offset order; the store's replicated offset by `remove`. `find` asks for one journal at an
-offset, and the answer is one of these:
+`add` takes records in offset order, `remove` the store's replicated offset. `find` looks up one journal at an offset,
+and the answer is one of these:
 
 | answer     | when                                                                                              |
 |---|---|
@@ -10,10 +10,10 @@ offset, and the answer is one of these:
 | `Limited`  | the cache has forgotten, or never seen, records that may matter: read the log instead             |
 | `Behind`   | records up to that offset are still to come: wait                                                 |
 
-A partition keeps so many journals. With more, the longest untouched ones are dropped, and the cache is no longer
-`complete` from where it began but from its oldest entry. **Nothing is known about a journal from before that offset
-unless the store has it**, and so a journal without an entry has no actions only if the store has passed the gap, and an
-entry that began after a gap is good only then, too. (The original takes a dropped journal for one without actions, and
+A partition keeps `max_journals` journals. With more, the least recently written ones are dropped, and the cache is no
+longer complete from where it began but from its oldest entry. **Nothing is known about a journal before that offset
+unless the store has it.** So a journal without an entry has no actions only if the store has passed the gap, and an
+entry that began after a gap is valid only then, too. (The original takes a dropped journal for one without actions, and
 so does not see its events until they are replicated.)
 """
 
@@ -25,7 +25,7 @@ from math import floor
 from typing import Final, NamedTuple, TypeAlias
 
 from inorder.journal.action import Action, Mark
-from inorder.journal.codec.records import action_of
+from inorder.journal.codec import action_of
 from inorder.journal.reading.head import EMPTY, HeadInfo, doubt, fold
 from inorder.journal.stores.ports import LogRecord
 from inorder.model.errors import DamagedRecordError
@@ -37,12 +37,12 @@ _LEAST_DROP: Final = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """The store has it all."""
+    """The store has everything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The journal's actions up to `offset`, which may be further than was asked for."""
+    """The journal's actions up to `offset`, which may be further than requested."""
 
     info: HeadInfo
     offset: int
@@ -51,20 +51,20 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Limited:
-    """The cache cannot tell."""
+    """The cache does not know, and will not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """The cache cannot tell yet."""
+    """The cache does not know yet."""
 
 
 Answer: TypeAlias = Ahead | Known | Limited
 Listener: TypeAlias = Callable[[Answer], None]
 
 
-class Seen(NamedTuple):
-    """A record that was read; without an id it is of no journal, without an action it is not ours."""
+class SeenRecord(NamedTuple):
+    """A record that was read; without an id or an action it is not of a journal."""
 
     offset: int
     id: bytes | None = None
@@ -72,12 +72,12 @@ class Seen(NamedTuple):
     is_damaged: bool = False
 
 
-def seen(record: LogRecord, topic: str, partition: int) -> Seen:
-    """What a cache needs of a record; one that cannot be read is the trouble of its own journal."""
+def inspect_record(record: LogRecord, topic: str, partition: int) -> SeenRecord:
+    """What a cache needs of a record; one that cannot be read affects its own journal only."""
     try:
-        return Seen(record.offset, record.key, action_of(record, topic, partition))
+        return SeenRecord(record.offset, record.key, action_of(record, topic, partition))
     except DamagedRecordError:
-        return Seen(record.offset, record.key, is_damaged=True)
+        return SeenRecord(record.offset, record.key, is_damaged=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,38 +107,35 @@ class PartitionCache:
         self._first: int | None = None
         self._last: int | None = None
         self._replicated: int | None = None
-        # In the order of their last offsets: a journal that is touched moves to the end.
+        # In the order of their last offsets: a journal that gets a record moves to the end.
         self._entries: dict[bytes, _Entry] = {}
         self._waiting: list[_Waiting] = []
 
     @property
     def offset(self) -> int | None:
-        """The last offset that needs no reading any more: seen, or in the store."""
+        """The last offset that need not be read any more: seen, or in the store."""
         known = [offset for offset in (self._last, self._replicated) if offset is not None]
         return max(known) if known else None
 
     def behind(self, offset: int) -> int:
-        """How many offsets it has still to see before it can tell something at an offset."""
+        """How many offsets it must still see before it can answer at an offset."""
         known = self.offset
         return offset - (self._complete_from - 1 if known is None else known)
 
     @property
     def size(self) -> int:
-        """How many journals are kept."""
         return len(self._entries)
 
     @property
     def listeners(self) -> int:
-        """How many wait."""
         return len(self._waiting)
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing that the store could tell: no journal is kept and nobody waits."""
+        """Whether the store's offset makes no difference: no journal is kept and no reader waits."""
         return not self._entries and not self._waiting
 
     def find(self, id: bytes, offset: int) -> Answer | Behind:
-        """What is known about a journal up to an offset."""
         if self._replicated is not None and self._replicated >= offset:
             return Ahead()
         if self._first is None or self._last is None or offset > self._last:
@@ -151,7 +148,7 @@ class PartitionCache:
         return Limited()
 
     def listen(self, id: bytes, offset: int, listener: Listener) -> Callable[[], None]:
-        """Tells the listener once there is an answer, at once if there is; returns how to stop listening."""
+        """Calls the listener as soon as there is an answer, perhaps at once; returns how to stop listening."""
         answer = self.find(id, offset)
         if not isinstance(answer, Behind):
             listener(answer)
@@ -160,8 +157,8 @@ class PartitionCache:
         self._waiting.append(waiting)
         return lambda: self._forget(waiting)
 
-    def add(self, records: Iterable[Seen]) -> int | None:
-        """Takes what was read; returns how many offsets it is further, None if not or for the first time."""
+    def add(self, records: Iterable[SeenRecord]) -> int | None:
+        """Takes records; returns by how many offsets that moves it on, None if not at all or for the first time."""
         before = self._last
         for record in records:
             if self._last is not None and record.offset <= self._last:
@@ -169,12 +166,12 @@ class PartitionCache:
             self._first = record.offset if self._first is None else self._first
             self._last = record.offset
             self._take(record)
-        self._tell()
+        self._notify()
         self._limit()
-        return difference(before, self._last)
+        return count_advance(before, self._last)
 
     def remove(self, replicated: int) -> int | None:
-        """Takes what the store says; returns how many offsets it is further, None if not or for the first time."""
+        """Takes the store's offset; returns by how much that moves it on, None if not at all or for the first time."""
         before = self._replicated
         if before is not None and before >= replicated:
             return None
@@ -184,13 +181,13 @@ class PartitionCache:
             if entry.offset > replicated:
                 break
             del self._entries[id]
-        self._tell()
-        return difference(before, replicated)
+        self._notify()
+        return count_advance(before, replicated)
 
     def _is_in_store_below(self, offset: int) -> bool:
         return offset <= 0 or (self._replicated is not None and self._replicated >= offset - 1)
 
-    def _take(self, record: Seen) -> None:
+    def _take(self, record: SeenRecord) -> None:
         if record.id is None or not (record.is_damaged or record.action):
             return
         if isinstance(record.action, Mark) or self._is_replicated(record.offset):
@@ -211,17 +208,17 @@ class PartitionCache:
         oldest = next(iter(self._entries.values()))
         self._first = self._complete_from = oldest.offset
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         still: list[_Waiting] = []
-        told: list[tuple[Listener, Answer]] = []
+        answered: list[tuple[Listener, Answer]] = []
         for waiting in self._waiting:
             answer = self.find(waiting.id, waiting.offset)
             if isinstance(answer, Behind):
                 still.append(waiting)
             else:
-                told.append((waiting.listener, answer))
+                answered.append((waiting.listener, answer))
         self._waiting = still
-        for listener, answer in told:
+        for listener, answer in answered:
             listener(answer)
 
     def _forget(self, waiting: _Waiting) -> None:
@@ -229,10 +226,10 @@ class PartitionCache:
             self._waiting.remove(waiting)
 
 
-def difference(before: int | None, now: int | None) -> int | None:
-    """How much further something is; None if it is not, or if there is nothing to compare.
+def count_advance(before: int | None, now: int | None) -> int | None:
+    """By how much an offset has moved on; None if it has not, or if there is nothing to compare.
 
-    >>> difference(10, 20), difference(20, 10), difference(None, 10)
+    >>> count_advance(10, 20), count_advance(20, 10), count_advance(None, 10)
     (10, None, None)
     """
     if before is None or now is None or now <= before:

@@ -1,29 +1,29 @@
 """How a journal is read: the store's events, then those of the log that the store does not have yet.
 
-**What is authoritative.** The topic. What a journal is, is decided by its actions in the order of their offsets
-(`life`). The store is a copy that may be any number of actions behind; the head cache is a hint.
+**What is authoritative.** The topic. The actions of a journal in the order of their offsets decide what it is
+(`life.py`). The store is a copy that may be any number of actions behind; the head cache is a hint.
 
-A read is of a moment. It sends a *mark* and shows the journal as it was there, or as it was a little later where the
-store has gone on meanwhile; never less than what was acknowledged before the read began, and never a mixture.
+A read is of one moment. It sends a *mark* and shows the journal as it was there, or a little later if the store has
+moved on meanwhile; never less than what was acknowledged before the read began, and never a mixture.
 
-    send a mark                         its offset is where the read ends
-    what has the store?                 the partition's replicated offset, then the journal's head, in this order
-    what has the log beyond it?         from the head cache, else by replaying the journal's own records up to the mark;
-                                        but first, where that is asked for, wait for the store to pass the mark
-    plan                                pure: which events come from where (`plan`)
-    stream the store's events           then look at the head again: was it truncated meanwhile?
-    stream the log's events             from the buffer of the replay, else from a second look at the log
+    send a mark                   its offset is where the read ends
+    read the store's position     the partition's replicated offset, then the journal's head, in this order
+    find what the log has beyond  from the head cache, else by replaying the journal's own records up to the mark;
+                                  but first, if so configured, wait for the store to pass the mark
+    plan                          pure: which events come from where (`head.py`)
+    stream the store's events     then read the head again: was the journal truncated meanwhile?
+    stream the log's events       from the buffer of the replay, else by reading the log a second time
 
-What is spared: Kafka is not read if the store has passed the mark; without a cache the store's offset is asked for
-while the mark is on its way (with one it would not be safe: what the cache has forgotten since must be in the head that
-we read); the replay keeps its records, so the log is read once, up to a limit of memory; the log is not read a second
-time if the replicator has caught up in between; records of other journals are not decoded, nor payloads of events that
-are not shown.
+What is saved: Kafka is not read if the store has passed the mark; without a cache the store's offset is read while the
+mark is in flight (with one that is not safe: what the cache has forgotten since must be in the head that is read); the
+replay keeps its records, so the log is read once, up to a limit of memory; the log is not read a second time if the
+replicator has caught up in between; records of other journals are not decoded, nor payloads of events that are not
+shown.
 
-A wait changes nothing in this. It ends with the store's own offset at the mark or beyond, and the head is read after
-that: as if the store had been so far all along. Where it ends without, what the cache said still holds, since the plan
-is of the mark; and without a cache the store's offset is asked anew. Nobody waits who can be answered without reading
-the log: from the store, or from the cache where the log has no events to show.
+A wait changes none of this. It ends with the store's own offset at the mark or beyond, and the head is read after that:
+as if the store had been there all along. If it ends otherwise, what the cache said still holds, since the plan is of
+the mark; and without a cache the store's offset is read again. No read waits that can be answered without the log: from
+the store, or from the cache if the log has no events to show.
 
 Why the order matters: a head that is read after the replicated offset includes at least what that offset promises, so
 the log from there on completes it. In the other order, actions that are replicated in between would be in neither.
@@ -35,15 +35,15 @@ Failure table:
 | replication is behind, or down             | nothing: the log has the rest                                      |
 | for longer than the topic's retention      | `RecordsLostError`, unless the store has caught up meanwhile       |
 | the journal is purged while it is read     | `JournalChangedError` instead of a journal with a hole; a later    |
-| or events that are being shown are deleted | read is right                                                      |
+| or events that are being shown are deleted | read is correct                                                    |
 | appends while it is read                   | they are after the mark and not shown                              |
 | a record of the journal cannot be read     | `DamagedRecordError`, unless a purge comes after it                |
 | two writers                                | the first wins, the other's events are reported as forks           |
-| Kafka does not answer                      | `DeadlineError`: each step has so many seconds, and the stream so  |
-|                                            | many without a record                                              |
+| Kafka does not answer                      | `DeadlineError`: each step has a time limit, and so has the stream |
+|                                            | without a record                                                   |
 | the head cache is late, small or wrong     | the log is replayed instead                                        |
-| a reader waits for the store, and notices  | it asks the store, which decides; when the time is over it reads   |
-| lie, are late or do not come (`waiting`)   | the log, as if it had not waited                                   |
+| a reader waits for the store, and notices  | it reads the store's offset, which decides; after the time limit   |
+| are wrong, late or missing (`waiting.py`)  | it reads the log, as if it had not waited                          |
 | a store without transactions has applied   | a journal that seems to begin with what the log has: the only case |
 | a purge after our mark, but not yet moved  | that is not seen, and only while that purge runs                   |
 | the partition's offset                     |                                                                    |
@@ -55,12 +55,14 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Final, Protocol
 
+from inorder.engines.measures import SILENT, Meter
 from inorder.journal.action import Append
-from inorder.journal.codec.records import action_of, events_of
-from inorder.journal.life import Fork, count
-from inorder.journal.reading.head import Appended, Plan, Unreplicated, plan_from_cache, plan_from_store
+from inorder.journal.codec import action_of, events_of
+from inorder.journal.life import Fork, separate_forks
+from inorder.journal.reading.head import LogAppend, LogReplay, ReadPlan, plan_from_cache, plan_from_store
 from inorder.journal.reading.head_cache import Ahead, Known
 from inorder.journal.reading.waiting import StoreWait
 from inorder.journal.stores.ports import EventualJournal, JournalHead, JournalLog, LogRecord, Window
@@ -70,14 +72,12 @@ from inorder.model.journal import MAX_SEQ_NR, EventRecord, Key, PartitionOffset,
 
 TIMEOUT_SECONDS: Final = 30.0
 BUFFER_BYTES: Final = 8_000_000
-"""What a replay keeps of the log's records at most; beyond, the log is read a second time."""
+"""How much of the log's records a replay keeps; beyond that the log is read a second time."""
 
 
 class Heads(Protocol):
-    """The head cache, as a reader sees it."""
-
     def find(self, key: Key, partition: int, offset: int, deadline: Deadline) -> Ahead | Known | None:
-        """What the log has of a journal up to an offset; None where the log must be asked. It may wait for a while."""
+        """What the log has of a journal up to an offset; None if the log must be read. May wait for a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +88,13 @@ class Moment:
     partition: int
     last: int
     """The offset of the last record that belongs to it."""
-    plan: Plan
-    kept: list[Appended] | None = None
+    plan: ReadPlan
+    kept: list[LogAppend] | None = None
     """The appends of the log that matter, if a replay has kept them."""
 
 
 class JournalReader:
-    """Reads journals; many threads may use one at a time."""
+    """Reads journals; safe for use by many threads."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class JournalReader:
         timeout_seconds: float = TIMEOUT_SECONDS,
         buffer_bytes: int = BUFFER_BYTES,
         on_fork: Callable[[Key, Fork], None] = lambda key, fork: None,  # noqa: ARG005 - the signature
-        decode: Callable[[Append, LogRecord, str, int], list[EventRecord]] = events_of,
+        meter: Meter = SILENT,
     ) -> None:
         self._log = log
         self._store = store
@@ -117,30 +117,30 @@ class JournalReader:
         self._timeout = timeout_seconds
         self._buffer_bytes = buffer_bytes
         self._on_fork = on_fork
-        self._decode = decode
+        self._meter = meter
 
     def moment(self, key: Key, mark: Future[PartitionOffset], from_seq_nr: SeqNr = MAX_SEQ_NR) -> Moment:
-        """The journal at a mark that is on its way; events below a number are of no interest to the caller."""
+        """The journal at a mark that is in flight; the caller does not need events below `from_seq_nr`."""
         deadline = Deadline(self._clock, self._timeout, f"Looking for the head of {key}")
         early = self._replicated_early(key)
-        at = answer(mark, deadline)
+        at = wait_for_place(mark, deadline)
         last = at.offset - 1
-        cached = self._in_cache(key, at.partition, last, deadline)
+        cached = self._find_in_cache(key, at.partition, last, deadline)
         if cached is not None and (self._store_wait is None or not cached.plan.needs_log(from_seq_nr)):
             return cached
-        if self._store_wait is not None and _after(early.get(at.partition)) <= last:
-            # From here on only the store's own offset counts; nothing that the cache said is used with it.
+        if self._store_wait is not None and _next(early.get(at.partition)) <= last:
+            # From here on only the store's own offset counts; nothing from the cache is combined with it.
             has_passed = self._store_wait.has_passed((key.topic, at.partition), last, deadline)
             if cached is not None and not has_passed:
                 return cached
             early = {at.partition: last} if has_passed else {}
         if at.partition not in early:
             early = {at.partition: self._store.offset(key.topic, at.partition)}
-        window = Window(key.topic, at.partition, _after(early[at.partition]), last)
-        return self._replayed(window, key, from_seq_nr, deadline)
+        window = Window(key.topic, at.partition, _next(early[at.partition]), last)
+        return self._replay(window, key, from_seq_nr, deadline)
 
     def events(self, moment: Moment, numbers: SeqRange) -> Generator[EventRecord, None, None]:
-        """The events of that moment, in order; it holds no more than a page of the store and the kept appends."""
+        """The events of that moment, in order; holds at most a page of the store and the kept appends."""
         plan, start = moment.plan, moment.plan.start(numbers.first)
         if plan.life is None or start > numbers.last:
             return
@@ -150,15 +150,15 @@ class JournalReader:
             yield from self._unreplicated(moment, plan, SeqRange(max(start, plan.end + 1), numbers.last))
 
     def _replicated_early(self, key: Key) -> dict[int, int | None]:
-        """What the store has, asked for while the mark is on its way: safe only where no cache is asked afterwards."""
+        """The store's offset, read while the mark is in flight: safe only if no cache is used afterwards."""
         partition = None if self._heads else self._log.partition_of(key.topic, key.id.encode())
         return {} if partition is None else {partition: self._store.offset(key.topic, partition)}
 
-    def _in_cache(self, key: Key, partition: int, last: int, deadline: Deadline) -> Moment | None:
+    def _find_in_cache(self, key: Key, partition: int, last: int, deadline: Deadline) -> Moment | None:
         found = None if self._heads is None or last < 0 else self._heads.find(key, partition, last, deadline)
-        return None if found is None else self._cached(key, partition, last, found)
+        return None if found is None else self._plan_cached(key, partition, last, found)
 
-    def _cached(self, key: Key, partition: int, last: int, found: Ahead | Known) -> Moment | None:
+    def _plan_cached(self, key: Key, partition: int, last: int, found: Ahead | Known) -> Moment | None:
         if isinstance(found, Ahead):
             return Moment(key, partition, last, plan_from_store(self._store.pointer(key)))
         last = max(last, found.offset)
@@ -166,25 +166,25 @@ class JournalReader:
         plan = plan_from_store(head) if has_passed else plan_from_cache(found.info, head, partition, found.replicated)
         return None if plan is None else Moment(key, partition, last, plan)
 
-    def _replayed(self, window: Window, key: Key, from_seq_nr: SeqNr, deadline: Deadline) -> Moment:
+    def _replay(self, window: Window, key: Key, from_seq_nr: SeqNr, deadline: Deadline) -> Moment:
         partition, last = window.partition, window.last
         head, has_passed = (self._store.pointer(key), True) if window.first > last else self._head(key, partition, last)
         if has_passed:
             return Moment(key, partition, last, plan_from_store(head))
-        window = Window(key.topic, partition, max(window.first, _after(_applied(head, partition))), last)
-        replay = Unreplicated(head, window, from_seq_nr, self._buffer_bytes)
+        window = Window(key.topic, partition, max(window.first, _next(_applied(head, partition))), last)
+        replay = LogReplay(head, window, from_seq_nr, self._buffer_bytes)
         try:
             with closing(self._log.records(window, key.id.encode(), deadline)) as records:
                 for record in records:
                     replay.take(record)
         except RecordsLostError as lost:
             deadline.remaining()
-            return self._replayed(self._caught_up(window, lost), key, from_seq_nr, deadline)
+            return self._replay(self._caught_up(window, lost), key, from_seq_nr, deadline)
         return Moment(key, partition, last, replay.plan(), replay.kept)
 
     def _caught_up(self, window: Window, lost: RecordsLostError) -> Window:
-        """The window after the store has passed what the log has lost meanwhile; else the loss is real."""
-        first = _after(self._store.offset(window.topic, window.partition))
+        """The window after the store has passed what the log has lost; raises the error if it has not."""
+        first = _next(self._store.offset(window.topic, window.partition))
         if first < min(lost.first, window.last + 1):
             raise lost
         return Window(window.topic, window.partition, first, window.last)
@@ -194,8 +194,8 @@ class JournalReader:
         head = self._store.pointer(key)
         if head is not None:
             return head, _applied(head, partition) >= last
-        # No head: never there, or purged after our mark? The partition's offset, asked for now, tells.
-        if _after(self._store.offset(key.topic, partition)) <= last:
+        # No head: never there, or purged after our mark? The partition's offset, read now, decides.
+        if _next(self._store.offset(key.topic, partition)) <= last:
             return None, False
         return self._store.pointer(key), True
 
@@ -207,23 +207,23 @@ class JournalReader:
                 yield record
         _require_unchanged(key, head, self._store.pointer(key), numbers.first)
 
-    def _unreplicated(self, moment: Moment, plan: Plan, numbers: SeqRange) -> Generator[EventRecord, None, None]:
+    def _unreplicated(self, moment: Moment, plan: ReadPlan, numbers: SeqRange) -> Generator[EventRecord, None, None]:
         if moment.kept is not None:
-            yield from self._counted(moment, moment.kept, numbers)
+            yield from self._visible(moment, moment.kept, numbers)
             return
-        if _after(self._store.offset(moment.key.topic, moment.partition)) > moment.last:
+        if _next(self._store.offset(moment.key.topic, moment.partition)) > moment.last:
             yield from self._replicated_meanwhile(moment, plan, numbers)
             return
         window = Window(moment.key.topic, moment.partition, plan.log_from or 0, moment.last)
         try:
             with closing(self._appends(moment.key, window)) as appends:
-                yield from self._counted(moment, appends, numbers)
+                yield from self._visible(moment, appends, numbers)
         except RecordsLostError as lost:
             self._caught_up(window, lost)
-            raise _changed(moment.key, "lost to retention, after it was replicated,", numbers.first) from lost
+            raise _changed_error(moment.key, "lost to retention, after it was replicated,", numbers.first) from lost
 
     def _replicated_meanwhile(
-        self, moment: Moment, plan: Plan, numbers: SeqRange
+        self, moment: Moment, plan: ReadPlan, numbers: SeqRange
     ) -> Generator[EventRecord, None, None]:
         head = self._store.pointer(moment.key)
         if plan.head is not None:
@@ -232,7 +232,7 @@ class JournalReader:
             start = max(numbers.first, (head.delete_to or 0) + 1)
             yield from self._stored(moment.key, head, SeqRange(start, max(start, numbers.last)))
 
-    def _appends(self, key: Key, window: Window) -> Generator[Appended, None, None]:
+    def _appends(self, key: Key, window: Window) -> Generator[LogAppend, None, None]:
         deadline = Deadline(self._clock, self._timeout, f"Reading {key} from {window}")
         seen = -1
         with closing(self._log.records(window, key.id.encode(), deadline)) as records:
@@ -240,18 +240,18 @@ class JournalReader:
                 action = action_of(record, window.topic, window.partition) if record.offset > seen else None
                 seen = record.offset
                 if isinstance(action, Append):
-                    yield Appended(action, record)
-                # The caller may have taken its time; only ours is counted.
+                    yield LogAppend(action, record)
+                # The time that the caller took does not count.
                 deadline.renew()
 
-    def _counted(
-        self, moment: Moment, appends: Iterable[Appended], numbers: SeqRange
+    def _visible(
+        self, moment: Moment, appends: Iterable[LogAppend], numbers: SeqRange
     ) -> Generator[EventRecord, None, None]:
         end = moment.plan.end
         for action, record in appends:
             if action.range.last < numbers.first:
                 continue
-            kept, forks = count(end, self._decode(action, record, moment.key.topic, moment.partition))
+            kept, forks = separate_forks(end, self._decode(moment, action, record))
             for fork in forks:
                 self._on_fork(moment.key, fork)
             for event in kept:
@@ -261,21 +261,27 @@ class JournalReader:
                     yield event
             end = kept[-1].seq_nr if kept else end
 
+    def _decode(self, moment: Moment, action: Append, record: LogRecord) -> list[EventRecord]:
+        began = perf_counter()
+        events = events_of(action, record, moment.key.topic, moment.partition)
+        self._meter.took("journal_decode", perf_counter() - began, action.payload_type.value)
+        return events
 
-def answer(place: Future[PartitionOffset], deadline: Deadline) -> PartitionOffset:
-    """The place of a record that was sent, once it is known; raises what became of it otherwise, or `DeadlineError`."""
+
+def wait_for_place(place: Future[PartitionOffset], deadline: Deadline) -> PartitionOffset:
+    """Waits for the place of a record that was sent; raises the error of the send, or `DeadlineError`."""
     try:
         return place.result(timeout=deadline.remaining())
     except TimeoutError as error:
         raise deadline.error() from error
 
 
-def _after(offset: int | None) -> int:
+def _next(offset: int | None) -> int:
     return 0 if offset is None else offset + 1
 
 
 def _applied(head: JournalHead | None, partition: int) -> int:
-    """The last offset of the partition that a head includes; -1 if that cannot be told."""
+    """The last offset of the partition that a head includes; -1 if unknown."""
     if head is None or head.partition_offset.partition != partition:
         return -1
     return head.partition_offset.offset
@@ -285,10 +291,10 @@ def _require_unchanged(key: Key, before: JournalHead, after: JournalHead | None,
     is_same = after is not None and after.record_id == before.record_id and after.seq_nr >= before.seq_nr
     if after is not None and is_same and (after.delete_to or 0) < start:
         return
-    raise _changed(key, "truncated" if is_same else "purged", start)
+    raise _changed_error(key, "truncated" if is_same else "purged", start)
 
 
-def _changed(key: Key, what: str, start: SeqNr) -> JournalChangedError:
+def _changed_error(key: Key, what: str, start: SeqNr) -> JournalChangedError:
     return JournalChangedError(
         f"The journal {key} was {what} while its events from {start} on were read.", hint="Read it again."
     )

@@ -1,10 +1,10 @@
 """Keeps the head cache of one topic up to date, on a thread of its own.
 
-The thread follows all partitions from where the store ends, tells the caches what it reads, and asks the store now and
-then how far it is, as long as a cache knows of anything that the store had not. It is only a hint: whatever goes wrong,
-readers are told so and read the log themselves, and the thread begins again where it was, ever less eagerly.
+The thread follows all partitions from where the store ends, passes what it reads to the caches, and reads the store's
+offset at intervals as long as a cache knows of anything that the store had not. It is only a hint: if anything fails,
+readers get no answer and read the log themselves, and the thread starts again where it was, with growing pauses.
 
-A record that cannot be read makes its own journal doubtful and does no harm to others.
+A record that cannot be read makes its own journal doubtful and does not affect others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from functools import partial
 from typing import Final
 
 from inorder.engines.measures import SILENT, Meter
-from inorder.journal.reading.head_cache import Ahead, Answer, Known, Limited, PartitionCache, seen
+from inorder.journal.reading.head_cache import Ahead, Answer, Known, Limited, PartitionCache, inspect_record
 from inorder.journal.stores.ports import EventualJournal, JournalLog, LogRecord, TopicTail
 from inorder.model.deadline import Deadline
 from inorder.model.errors import GuaranteeError, TransientError
@@ -28,25 +28,25 @@ from inorder.model.journal import Key
 
 @dataclass(frozen=True, slots=True)
 class HeadCacheLimits:
-    """How long and how much; times in seconds."""
+    """Times in seconds."""
 
     wait: float = 1.0
     """How long a reader waits for records that the cache has not seen yet."""
     far: int = 20_000
-    """A cache that has still to see so many records is not waited for, as after a day without replication."""
+    """A cache that must still see this many records is not waited for, as after a day without replication."""
     remove_interval: float = 0.1
-    """How often the store is asked how far it is."""
+    """How often the store's offset is read."""
     expiry: float = 600.0
-    """How long a topic is followed after somebody last asked for it."""
+    """How long a topic is followed after its last look-up."""
     max_journals: int = 10_000
     """Journals a partition."""
     drop_upon_limit: float = 0.1
-    """Which part of them goes when there are more."""
+    """Which part of them is dropped when there are more."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeadCacheReading:
-    """How much is held, and by how many it is waited for."""
+    """How many journals a cache holds, and how many readers wait for it."""
 
     journals: int
     waiting: int
@@ -57,7 +57,7 @@ _LONGEST_PAUSE: Final = 1.0
 
 
 class TopicCache:
-    """The caches of a topic's partitions; its thread starts with it and ends with `close`, or when nobody asks."""
+    """The caches of a topic's partitions; its thread ends with `close`, or `expiry` after the last look-up."""
 
     def __init__(
         self,
@@ -81,31 +81,30 @@ class TopicCache:
         self._is_outdated = False
         self._started = threading.Event()
         self._stopping = threading.Event()
-        self._asked_at = clock()
+        self._used_at = clock()
         self._thread = threading.Thread(target=self._run, name=f"head-cache-{topic}", daemon=True)
         self._thread.start()
 
     @property
     def is_over(self) -> bool:
-        """Whether it follows the topic no more."""
+        """Whether it no longer follows the topic."""
         return self._stopping.is_set()
 
     def find(self, key: Key, partition: int, offset: int, deadline: Deadline) -> Ahead | Known | None:
-        """What is known of a journal up to an offset; None where the cache cannot tell in time."""
+        """What is known of a journal up to an offset; None if the cache has no answer in time."""
         began = self._clock()
-        found, word, when = self._find(key, partition, offset, deadline)
-        self._meter.took("head_cache_find", self._clock() - began, self._topic, word, when)
+        found, result, when = self._find(key, partition, offset, deadline)
+        self._meter.took("head_cache_find", self._clock() - began, self._topic, result, when)
         return found
 
     def reading(self) -> HeadCacheReading:
-        """How much it holds at the moment."""
         with self._lock:
             caches = list(self._caches.values())
             return HeadCacheReading(sum(each.size for each in caches), sum(each.listeners for each in caches))
 
     def _find(self, key: Key, partition: int, offset: int, deadline: Deadline) -> tuple[Ahead | Known | None, str, str]:
-        """What is known, in a word too, and whether it was known `now` or `later`."""
-        self._asked_at = self._clock()
+        """What is known, the label of that result, and whether it was known `now` or `later`."""
+        self._used_at = self._clock()
         patience = min(self._limits.wait, deadline.remaining())
         if self._has_failed or not self._started.wait(patience):
             return None, "absent", "now" if self._has_failed else "later"
@@ -131,7 +130,7 @@ class TopicCache:
         return (None, "limited", when) if isinstance(found, Limited) else (found, type(found).__name__.lower(), when)
 
     def close(self) -> None:
-        """Ends the thread; whoever waits is told so. May be called twice."""
+        """Ends the thread; readers that wait get a `TransientError`. May be called twice."""
         self._stop()
         if threading.current_thread() is not self._thread:
             self._thread.join()
@@ -190,38 +189,37 @@ class TopicCache:
             if self._clock() - removed_at >= self._limits.remove_interval:
                 self._remove()
                 removed_at = self._clock()
-            if self._clock() - self._asked_at >= self._limits.expiry:
+            if self._clock() - self._used_at >= self._limits.expiry:
                 self._stopping.set()
 
     def _add(self, polled: Mapping[int, Sequence[LogRecord]]) -> None:
         for partition, records in polled.items():
-            new = [seen(record, self._topic, partition) for record in records]
+            new = [inspect_record(record, self._topic, partition) for record in records]
             with self._lock:
-                further = self._caches[partition].add(new)
-            self._tell("kafka", further)
-            self._tell_age(records)
+                advance = self._caches[partition].add(new)
+            self._report_advance("kafka", advance)
+            self._report_age(records)
 
     def _remove(self) -> None:
         for partition, cache in list(self._caches.items()):
             if not cache.is_idle:
                 offset = self._store.offset(self._topic, partition)
                 with self._lock:
-                    further = None if offset is None else cache.remove(offset)
-                self._tell("store", further)
+                    advance = None if offset is None else cache.remove(offset)
+                self._report_advance("store", advance)
 
-    def _tell(self, source: str, further: int | None) -> None:
-        if further is not None:
-            self._meter.add("head_cache_offsets", further, self._topic, source)
+    def _report_advance(self, source: str, advance: int | None) -> None:
+        if advance is not None:
+            self._meter.add("head_cache_offsets", advance, self._topic, source)
 
-    def _tell_age(self, records: Sequence[LogRecord]) -> None:
-        """How old the first of some records is that came at once."""
+    def _report_age(self, records: Sequence[LogRecord]) -> None:
         if records and records[0].timestamp_ms is not None:
             age = time.time() - records[0].timestamp_ms / 1000
             self._meter.took("head_cache_record_age", max(0.0, age), self._topic)
 
 
 class HeadCache:
-    """The head cache of all topics; a topic is followed from the first question about it."""
+    """The head cache of all topics; a topic is followed from its first look-up on."""
 
     def __init__(
         self,
@@ -237,7 +235,7 @@ class HeadCache:
         self._is_closed = False
 
     def find(self, key: Key, partition: int, offset: int, deadline: Deadline) -> Ahead | Known | None:
-        """What the log has of a journal up to an offset; None where the log must be asked."""
+        """What the log has of a journal up to an offset; None if the log must be read."""
         with self._lock:
             if self._is_closed:
                 raise TransientError("The head cache is closed.", hint="Open the journals again.")
@@ -247,7 +245,6 @@ class HeadCache:
         return topic.find(key, partition, offset, deadline)
 
     def readings(self) -> dict[str, HeadCacheReading]:
-        """How much each topic's cache holds at the moment."""
         with self._lock:
             topics = dict(self._topics)
         return {name: topic.reading() for name, topic in topics.items()}

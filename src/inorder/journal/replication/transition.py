@@ -1,7 +1,7 @@
 """What an action does to a journal in the store: (head, action) → the next head, and the statements that lead there.
 
 An action that the head already includes (by its offset) does nothing, so replaying a topic from any offset is harmless.
-The rules are those of `life`, so that a journal reads the same before and after it is replicated:
+The rules are those of `life.py`, so that a journal reads the same before and after it is replicated:
 
 | the original                                             | here                                                      |
 |---|---|
@@ -9,6 +9,9 @@ The rules are those of `life`, so that a journal reads the same before and after
 | a delete with a lower number lowers delete_to            | the larger one stays                                      |
 | after a delete of a journal that is not there, an append | the append begins the journal: delete_to falls below it,  |
 | of smaller numbers is never visible                      | and it gets a record id                                   |
+
+Statements are values: the decision is made once, each store only translates it. They are executed in this order. In a
+store without transactions a crash may fall between any two; the order is such that executing all again is correct.
 """
 
 from __future__ import annotations
@@ -30,19 +33,14 @@ from inorder.journal.action import (
     Purge,
     RemoveExpiry,
     SetExpiry,
-    changed_expiry,
+    apply_expiry_change,
+    decide_expiry_change,
     expiry_at,
-    expiry_change,
 )
-from inorder.journal.life import Fork, Life, after_append, after_delete, count, life_of
+from inorder.journal.life import Fork, Life, after_append, after_delete, life_of, separate_forks
 from inorder.journal.segments import SegmentSpan, journal_segment
 from inorder.journal.stores.ports import JournalHead
 from inorder.model.journal import MIN_SEQ_NR, DeleteTo, EventRecord, PartitionOffset, SeqNr, SeqRange
-
-# What a store has to write for an action, as values: the decision is made once, each store only spells it.
-#
-# They are carried out in the order given. In a store without transactions a crash may fall between any two; the order
-# is such that carrying out the whole again is right.
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +63,7 @@ class InsertHead:
 
 @dataclass(frozen=True, slots=True)
 class UpdateHead:
-    """Columns of a row of `metajournal`; None is a column that stays as it is."""
+    """Columns of a row of `metajournal`; None leaves a column as it is."""
 
     partition_offset: PartitionOffset
     updated: datetime
@@ -78,7 +76,7 @@ class UpdateHead:
 
 @dataclass(frozen=True, slots=True)
 class DeleteEvents:
-    """All rows of some segments of `journal`; of the last one only those up to a number, where one is given."""
+    """All rows of some segments of `journal`; of the last one only those up to `to`, if that is given."""
 
     segments: SegmentSpan
     to: SeqNr | None = None
@@ -86,7 +84,7 @@ class DeleteEvents:
 
 @dataclass(frozen=True, slots=True)
 class DeleteHead:
-    """The row of `metajournal`; and, before it, the snapshots of the life that ends: those placed below the purge."""
+    """The row of `metajournal`; before it the snapshots of the life that ends: those placed below the purge."""
 
 
 Statement: TypeAlias = InsertEvents | InsertHead | UpdateHead | DeleteEvents | DeleteHead
@@ -94,7 +92,7 @@ Statement: TypeAlias = InsertEvents | InsertHead | UpdateHead | DeleteEvents | D
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The head after an action, what is to be written for it, and events that do not count."""
+    """The head after an action, the statements for it, and events that do not count."""
 
     head: JournalHead | None
     statements: tuple[Statement, ...] = ()
@@ -102,12 +100,11 @@ class Change:
 
     @property
     def is_change(self) -> bool:
-        """Whether anything is to be written."""
         return bool(self.statements)
 
 
 @dataclass(frozen=True, slots=True)
-class At:
+class ActionPlace:
     """Where and when an action, or the last of several that are applied together, was written."""
 
     partition_offset: PartitionOffset
@@ -116,7 +113,7 @@ class At:
 
 def append(
     head: JournalHead | None,
-    at: At,
+    at: ActionPlace,
     events: Sequence[EventRecord],
     *,
     segment_size: int,
@@ -124,19 +121,19 @@ def append(
     begun: Life | None = None,
     rewrites_expiry: bool = False,
 ) -> Change:
-    """Appends events, perhaps of several records; the size and the id are those of a journal that begins.
+    """Appends events, perhaps of several records; `segment_size` and `record_id` are for a journal that begins.
 
-    `begun` is the life as it was after the first append of such a journal, where that one may be left out because it
+    `begun` is the life after the first append of such a journal, for the case that this append is left out because it
     is deleted again: what is deleted must not depend on how the log is cut into slices. `rewrites_expiry` writes the
-    expiry though it ends as it was: where a store goes by the time of each cell, somebody late may still write the one
-    that it had in between.
+    expiry even if it ends as it was: in a store that goes by the time of each cell, a slow replicator may still write
+    the one that it had in between.
     """
     if head is None:
         return _begin(at, events, segment_size, record_id, begun)
     if _includes(head, at.partition_offset):
         return Change(head)
     life = life_of(head)
-    counted = count(life.end if life else 0, _unseen(head, events))
+    counted = separate_forks(life.end if life else 0, _unseen(head, events))
     if not counted.kept:
         moved = replace(head, partition_offset=at.partition_offset)
         return Change(moved, (UpdateHead(at.partition_offset, at.timestamp),), tuple(counted.forks))
@@ -148,15 +145,15 @@ def append(
         delete_to=after.delete_to or None,
         record_id=head.record_id if head.is_begun else record_id,
     )
-    change = expiry_change(head.expiry, counted.kept[-1].metadata.payload.expire_after, at.timestamp)
+    change = decide_expiry_change(head.expiry, counted.kept[-1].metadata.payload.expire_after, at.timestamp)
     if rewrites_expiry and change == KEEP_EXPIRY:
         change = RemoveExpiry() if head.expiry is None else SetExpiry(head.expiry)
-    grown = replace(grown, expiry=changed_expiry(head.expiry, change))
+    grown = replace(grown, expiry=apply_expiry_change(head.expiry, change))
     update = replace(_update(head, grown, at), expiry=change)
     return Change(grown, (*_inserts(grown, counted.kept), update), tuple(counted.forks))
 
 
-def delete(head: JournalHead | None, at: At, to: DeleteTo, *, segment_size: int, origin: str | None) -> Change:
+def delete(head: JournalHead | None, at: ActionPlace, to: DeleteTo, *, segment_size: int, origin: str | None) -> Change:
     """Deletes all events up to a number, the journal's last one at most."""
     if head is None:
         made = JournalHead(at.partition_offset, segment_size, to, to)
@@ -168,11 +165,11 @@ def delete(head: JournalHead | None, at: At, to: DeleteTo, *, segment_size: int,
     return Change(left, (_update(head, left, at), *_deletes(head, life)))
 
 
-def purge(head: JournalHead | None, at: At) -> Change:
+def purge(head: JournalHead | None, at: ActionPlace) -> Change:
     """Removes the journal.
 
-    The head's offset stays until its row goes, so that a crash midway lets the purge be done again. One segment more
-    than needed is deleted at either end, for rows that a crash may have left there.
+    The head's offset stays until its row is deleted, so that the purge is repeated after a crash midway. One segment
+    more than needed is deleted at either end, for rows that a crash may have left there.
     """
     if head is None or (_includes(head, at.partition_offset) and at.partition_offset != head.partition_offset):
         return Change(head)
@@ -186,8 +183,10 @@ def purge(head: JournalHead | None, at: At) -> Change:
     return Change(None, (hiding, rows, DeleteHead()) if hidden != head else (rows, DeleteHead()))
 
 
-def _begin(at: At, events: Sequence[EventRecord], segment_size: int, record_id: UUID, begun: Life | None) -> Change:
-    counted = count(0, events)
+def _begin(
+    at: ActionPlace, events: Sequence[EventRecord], segment_size: int, record_id: UUID, begun: Life | None
+) -> Change:
+    counted = separate_forks(0, events)
     first, last = counted.kept[0], counted.kept[-1]
     life = _after(None, counted.kept, begun)
     after = last.metadata.payload.expire_after
@@ -210,13 +209,13 @@ def _after(life: Life | None, events: Sequence[EventRecord], begun: Life | None)
 
 
 def _includes(head: JournalHead, place: PartitionOffset) -> bool:
-    # Positions in two partitions cannot be compared: a journal that moved goes on with whatever comes.
+    # Offsets of two partitions cannot be compared: a journal that moved takes whatever comes.
     moved = head.partition_offset.partition != place.partition
     return not moved and place.offset <= head.partition_offset.offset
 
 
 def _unseen(head: JournalHead, events: Sequence[EventRecord]) -> Sequence[EventRecord]:
-    """Those behind the head; they come in the order of the log, so if the first is, all are."""
+    """The events after the head; they come in the order of the log, so if the first is, all are."""
     if not _includes(head, events[0].partition_offset):
         return events
     return [event for event in events if not _includes(head, event.partition_offset)]
@@ -231,7 +230,7 @@ def _inserts(head: JournalHead, events: Sequence[EventRecord]) -> Iterator[Inser
         yield InsertEvents(segment, tuple(rows), head.record_id)
 
 
-def _update(old: JournalHead, new: JournalHead, at: At) -> UpdateHead:
+def _update(old: JournalHead, new: JournalHead, at: ActionPlace) -> UpdateHead:
     return UpdateHead(
         at.partition_offset,
         at.timestamp,
@@ -251,24 +250,12 @@ def _deletes(head: JournalHead, life: Life) -> Iterator[DeleteEvents]:
     yield DeleteEvents(SegmentSpan(first, last), None if life.delete_to == life.seq_nr else life.delete_to)
 
 
-# Fewer writes for the same result: what several records of one journal amount to, before a store is touched.
-#
-# Records are walked from the newest to the oldest, so that what is to come is known:
-#
-# - a mark is nothing; before a purge nothing matters;
-# - of two deletes in a row the one that reaches further stays, with its own offset;
-# - a delete before appends goes if a later delete reaches as far;
-# - appends in a row become one, with the newest offset; an append goes if a later delete covers all of it;
-# - but the last append before a delete always stays: it says where the journal ends, and how long it lives;
-# - and so does an append that reaches as far as those between it and the delete: they are forks, and must not count
-#   instead. (Not as far as those behind the delete too: the delete goes no further than where the journal ends then.)
-
 R = TypeVar("R")
-"""Whatever the caller needs to write a record."""
+"""What the caller needs to write a record."""
 
 
-class Acted(NamedTuple, Generic[R]):
-    """An action, where it stands, and what it came with."""
+class ActionRecord(NamedTuple, Generic[R]):
+    """An action, its offset, and its record."""
 
     offset: int
     action: Action
@@ -276,48 +263,55 @@ class Acted(NamedTuple, Generic[R]):
 
 
 @dataclass(frozen=True, slots=True)
-class Appends(Generic[R]):
-    """Appends to be written together; `offset` is that of the newest."""
+class CollapsedAppends(Generic[R]):
+    """Appends that are written together; `offset` is that of the newest."""
 
     offset: int
-    records: tuple[Acted[R], ...]
+    records: tuple[ActionRecord[R], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Deletion(Generic[R]):
-    """A delete to be written."""
-
+class CollapsedDelete(Generic[R]):
     offset: int
     action: Delete
     record: R
 
 
 @dataclass(frozen=True, slots=True)
-class Purging(Generic[R]):
-    """A purge to be written."""
-
+class CollapsedPurge(Generic[R]):
     offset: int
     record: R
 
 
-Batch: TypeAlias = Appends[R] | Deletion[R] | Purging[R]
+Collapsed: TypeAlias = CollapsedAppends[R] | CollapsedDelete[R] | CollapsedPurge[R]
 
-_Kept: TypeAlias = list[Acted[R]] | Deletion[R] | Purging[R]
-"""A batch in the making; appends as a list, the newest first."""
+_Kept: TypeAlias = list[ActionRecord[R]] | CollapsedDelete[R] | CollapsedPurge[R]
+"""While collapsing: appends as a list, the newest first."""
 
 
-def collapse(records: Sequence[Acted[R]]) -> list[Batch[R]]:
-    """The batches that the records of one journal, in offset order, amount to; in offset order too."""
+def collapse(records: Sequence[ActionRecord[R]]) -> list[Collapsed[R]]:
+    """What the records of one journal, in offset order, amount to: fewer writes for the same result, in offset order.
+
+    Records are taken from the newest to the oldest, so that what comes later is known:
+
+    - a mark is nothing; before a purge nothing matters;
+    - of two deletes in a row the one that reaches further stays, with its own offset;
+    - a delete before appends is dropped if a later delete reaches as far;
+    - appends in a row become one, with the newest offset; an append is dropped if a later delete covers all of it;
+    - but the last append before a delete always stays: it says where the journal ends, and how long it lives;
+    - and so does an append that reaches as far as those between it and the delete: they are forks, and must not count
+      instead. (Not as far as those after the delete too: the delete reaches at most to where the journal ends then.)
+    """
     newer: list[_Kept[R]] = []
     furthest = end = 0
     for record in reversed(records):
-        if newer and isinstance(newer[-1], Purging):
+        if newer and isinstance(newer[-1], CollapsedPurge):
             break
         match record.action:
             case Mark():
                 pass
             case Purge():
-                newer.append(Purging(record.offset, record.record))
+                newer.append(CollapsedPurge(record.offset, record.record))
             case Delete():
                 _delete(newer, record, record.action, furthest)
                 furthest = max(furthest, record.action.to)
@@ -325,20 +319,23 @@ def collapse(records: Sequence[Acted[R]]) -> list[Batch[R]]:
                 end = _append(newer, record, record.action, furthest, end)
             case _:
                 assert_never(record.action)
-    return [Appends(kept[0].offset, tuple(kept[::-1])) if isinstance(kept, list) else kept for kept in reversed(newer)]
+    return [
+        CollapsedAppends(kept[0].offset, tuple(kept[::-1])) if isinstance(kept, list) else kept
+        for kept in reversed(newer)
+    ]
 
 
-def _delete(newer: list[_Kept[R]], record: Acted[R], action: Delete, furthest: int) -> None:
-    deletion = Deletion(record.offset, action, record.record)
+def _delete(newer: list[_Kept[R]], record: ActionRecord[R], action: Delete, furthest: int) -> None:
+    deletion = CollapsedDelete(record.offset, action, record.record)
     following = newer[-1] if newer else None
-    if isinstance(following, Deletion):
+    if isinstance(following, CollapsedDelete):
         if action.to >= following.action.to:
             newer[-1] = deletion
     elif action.to > furthest:
         newer.append(deletion)
 
 
-def _append(newer: list[_Kept[R]], record: Acted[R], action: Append, furthest: int, end: int) -> int:
+def _append(newer: list[_Kept[R]], record: ActionRecord[R], action: Append, furthest: int, end: int) -> int:
     """Keeps the append if it matters; returns where the appends that are now to be written together end."""
     following, last = newer[-1] if newer else None, action.range.last
     if not isinstance(following, list):

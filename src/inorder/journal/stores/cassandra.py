@@ -6,19 +6,19 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
-from inorder.journal.audit.findings import Look, StoredRow
-from inorder.journal.replication.replica import is_parked
+from inorder.journal.audit.findings import StoredRow, StoredState
+from inorder.journal.replication.store_port import parked_error
 from inorder.journal.segments import SegmentSpan, journal_segment, metajournal_segments, segment_size
 from inorder.journal.stores.cassandra_session import CassandraSession, cassandra_errors, identify, identity, install
 from inorder.journal.stores.ports import Expiry, JournalHead
-from inorder.journal.stores.rows import EventColumns, check_unique, stored_event
+from inorder.journal.stores.rows import EventColumns, require_unique, stored_event
 from inorder.model.journal import EventRecord, Key, PartitionOffset, SeqNr
 
 AT_ONCE: Final = 16
-"""Ranges of the ring that are asked together."""
+"""Token ranges that are queried together."""
 _TOKENS = range(-(2**63), 2**63, 2**57)
 RANGES: Final = tuple((first, min(first + _TOKENS.step, 2**63 - 1)) for first in _TOKENS)
-"""The ring of Murmur3 in 128 parts, each without its first token; so many, that none takes long to look through."""
+"""The Murmur3 ring in 128 parts, each without its first token; enough that none takes long to scan."""
 
 
 class CassandraJournal:
@@ -28,20 +28,19 @@ class CassandraJournal:
         self._session = CassandraSession(url)
 
     def install(self) -> list[str]:
-        """Makes keyspace and tables, or migrates them; returns the statements that were run."""
+        """Creates keyspace and tables, or migrates them; returns the statements that were run."""
         run = install(self._session)
         identify(self._session)
         return run
 
     def identity(self) -> str | None:
-        """The store's random name."""
         return identity(self._session)
 
     def pointer(self, key: Key) -> JournalHead | None:
-        """The journal's head, in the segment where it is now or was in old versions."""
-        waiting = self._session.execute("quarantine_begins", key.topic, key.id).one()
-        if waiting is not None:
-            raise is_parked(key, waiting.partition, waiting.offset)
+        """The journal's head, in its segment of this version or of old ones."""
+        parked_from = self._session.execute("quarantine_begins", key.topic, key.id).one()
+        if parked_from is not None:
+            raise parked_error(key, parked_from.partition, parked_from.offset)
         for segment in metajournal_segments(key.id):
             row = self._session.execute("head", key.topic, segment, key.id).one()
             if row is not None:
@@ -49,7 +48,6 @@ class CassandraJournal:
         return None
 
     def offset(self, topic: str, partition: int) -> int | None:
-        """The partition's replicated offset."""
         row = self._session.execute("offset", topic, partition, serial=True).one()
         return None if row is None or row[0] is None or row[0] < 0 else int(row[0])
 
@@ -61,45 +59,43 @@ class CassandraJournal:
             for row in self._rows("events", key.id, key.topic, segment, first, head.seq_nr):
                 if head.record_id is not None and row.meta_record_id != head.record_id:
                     continue
-                check_unique(key, before, row.seq_nr)
+                require_unique(key, before, row.seq_nr)
                 before = row.seq_nr
                 yield _event(row)
 
     def ids(self, topic: str) -> Iterator[str]:
-        """The ids of all journals of a topic: those that are parked, then the others."""
+        """The ids of all journals of a topic: parked ones first."""
         parked = {id for (id,) in self._rows("parked", topic)}
         yield from parked
         yield from (id for (id,) in self._of_all_heads("ids", topic) if id not in parked)
 
     def expired(self, topic: str, before: date) -> Iterator[str]:
-        """The ids of the journals that were to go before a day.
+        """The ids of the journals that expired before a day.
 
-        The index of the table answers for one day only, and a missed day may be any.
+        The index of the table serves one day only, and a missed day may be any.
         """
         return (id for (id,) in self._of_all_heads("expired", topic, before))
 
     def _of_all_heads(self, name: str, topic: str, *bound: Any) -> Iterator[Any]:
-        """Walks the ring, some ranges at a time: a topic's 10,000 segments one by one take a hundred times as long."""
+        """Scans the ring, some ranges at a time: a topic's 10,000 segments one by one take a hundred times as long."""
         for start in range(0, len(RANGES), AT_ONCE):
             with cassandra_errors():
                 statement, session = self._session.prepared(name), self._session.session
-                asked = RANGES[start : start + AT_ONCE]
-                answers = [session.execute_async(statement, (topic, *bound, *between)) for between in asked]
+                queries = RANGES[start : start + AT_ONCE]
+                answers = [session.execute_async(statement, (topic, *bound, *between)) for between in queries]
             for answer in answers:
                 yield from _rows(answer.result)
 
     def close(self) -> None:
-        """Leaves the cluster."""
         self._session.close()
 
     def _rows(self, name: str, *bound: Any) -> Iterator[Any]:
         return _rows(lambda: self._session.execute(name, *bound))
 
 
-def _rows(ask: Callable[[], Iterable[Any]]) -> Iterator[Any]:
-    """What an answer has, page by page."""
+def _rows(query: Callable[[], Iterable[Any]]) -> Iterator[Any]:
     with cassandra_errors():
-        rows = iter(ask())
+        rows = iter(query())
     while True:
         with cassandra_errors():  # the next page may fail where the first did not
             row = next(rows, None)
@@ -146,33 +142,29 @@ def _date(value: Any) -> date:
     return datetime.fromtimestamp(value.seconds, UTC).date()
 
 
-# Journals in Cassandra, as an audit sees them: every row of the segments that a journal may have rows in.
-
 ROWS_AT_ONCE: Final = 64
-"""Questions that are under way together."""
+"""Queries in flight at a time."""
 
 
 class CassandraJournalRows:
-    """A `JournalRows` on a keyspace."""
+    """A `JournalRows` on a keyspace: every row of the segments that a journal may have rows in."""
 
     def __init__(self, url: str) -> None:
         self._session = CassandraSession(url)
         self._journal = CassandraJournal(url)
 
-    def looks(self, keys: Sequence[Key]) -> Mapping[Key, Look]:
-        """Heads and quarantine of some journals of one topic."""
+    def states(self, keys: Sequence[Key]) -> Mapping[Key, StoredState]:
         if not keys:
             return {}
         parked = {id for (id,) in self._session.execute("parked", keys[0].topic)}
-        found: dict[Key, Look] = {}
+        found: dict[Key, StoredState] = {}
         for key, head in zip(keys, self._heads(keys), strict=True):
-            look = Look(head, self._waiting(key) if key.id in parked else frozenset())
-            if look != Look():
-                found[key] = look
+            state = StoredState(head, self._waiting(key) if key.id in parked else frozenset())
+            if state != StoredState():
+                found[key] = state
         return found
 
     def rows(self, key: Key, head: JournalHead | None) -> Iterator[StoredRow]:
-        """The rows of the segments of a head, and of one more at either end."""
         first, last = _segments(head)
         for segment in range(first, last + 1):
             rows = iter(self._session.execute("rows", key.id, key.topic, segment))
@@ -184,15 +176,12 @@ class CassandraJournalRows:
                 yield _row(row)
 
     def offset(self, topic: str, partition: int) -> int | None:
-        """The partition's replicated offset."""
         return self._journal.offset(topic, partition)
 
     def ids(self, topic: str) -> Iterator[str]:
-        """The ids of all journals of a topic."""
         return self._journal.ids(topic)
 
     def close(self) -> None:
-        """Leaves the cluster."""
         self._session.close()
         self._journal.close()
 
@@ -200,15 +189,15 @@ class CassandraJournalRows:
         statement = self._session.prepared("head")
         for start in range(0, len(keys), ROWS_AT_ONCE):
             with cassandra_errors():
-                asked = [
+                queries = [
                     [
                         self._session.session.execute_async(statement, (key.topic, segment, key.id))
                         for segment in metajournal_segments(key.id)
                     ]
                     for key in keys[start : start + ROWS_AT_ONCE]
                 ]
-                answers = [[row for each in futures if (row := each.result().one()) is not None] for futures in asked]
-            # The segment of today is asked before the old one.
+                answers = [[row for each in futures if (row := each.result().one()) is not None] for futures in queries]
+            # The segment of this version comes before the old one.
             yield from (head_of(rows[0]) if rows else None for rows in answers)
 
     def _waiting(self, key: Key) -> frozenset[PartitionOffset]:

@@ -1,19 +1,33 @@
 """Journals in Cassandra, as the replicator writes them.
 
-There is no transaction over several rows. So the order of writes and the time of each cell do its work:
+Cassandra has no transaction over several rows. The order of writes and the time of each cell take its place:
 
-- **Order**: the events of a journal before its head where they are added, its head first where they go; the partition's
-  offset last, by compare-and-set. Whoever finds the offset moved finds everything else.
-- **Time**: every cell is written at a time that is made of the action's offset, never of a clock. The last write wins
-  in Cassandra, so the newest action does, whoever carries it out and when. A replicator that was paused in the middle
-  of an append cannot bring a journal back that was purged meanwhile: its rows are older than the purge's tombstones.
-  (They are kept for `gc_grace_seconds`, ten days if nobody changes it.)
+- **Order**: the events of a journal before its head when they are added, its head first when they are deleted; the
+  partition's offset last, by compare-and-set. A reader that sees the offset moved sees everything else.
+- **Time**: every cell is written at a time made from the action's offset, never from a clock. The last write wins in
+  Cassandra, so the newest action does, whichever replicator writes it and when. A replicator that was paused in the
+  middle of an append cannot bring back a journal that was purged meanwhile: its rows are older than the purge's
+  tombstones. (They are kept for `gc_grace_seconds`, ten days by default.)
 - **Repeating** a slice after a crash writes the same cells at the same times.
-- **Memory**: heads need not be asked for while the offset is where we have moved it (`head_memory`).
+- **Memory**: heads need not be read while the offset is where this replicator has moved it (`HeadMemory`).
 
 The times lie beyond those of today's clocks, so that rows of other replicators, written by a clock, are older.
 
-What a slice waits for: one round of questions, one of events, one of heads, and the compare-and-set.
+What a slice waits for: one round of reads, one of events, one of heads, and the compare-and-set.
+
+**Rows** of the table `journal` are encoded by hand, since the driver would encode every value of every row anew. What
+the events of one append share is encoded once, in the order of the statement `insert_event`. Columns without a value
+are left unset, because a null is written as a tombstone that readers pay for. A row is then not overwritten as a whole,
+and need not be: writing it again writes the same. Only a row of a former life could have more columns, if it had the
+same number and the same millisecond and a paused replicator wrote it after the purge. So the first append of a life,
+the one that a purge may be so close to, writes its nulls.
+
+**Requests.** All rows of a batch are of one partition of the store, so it is one mutation there, and no limit on
+batches applies. A request costs node and driver more than a small row in it, and at some hundred appends a second
+nearly all writes are small. So small writes of several journals share a request: an unlogged batch, within the limits
+above which a node warns of batches that span partitions (10 partitions, 5 KiB). A larger write goes alone. Such a batch
+promises nothing but to answer when all of it is written. Nothing more is needed: its writes are of different journals,
+and each may be repeated.
 """
 
 from __future__ import annotations
@@ -31,8 +45,7 @@ from cassandra.query import UNSET_VALUE, BatchStatement, BatchType, BoundStateme
 from cassandra.util import Duration
 
 from inorder.journal.action import RemoveExpiry, SetExpiry
-from inorder.journal.codec.payload import to_column, to_columns
-from inorder.journal.replication.replica import Dated, HeadMemory, JournalChange, Quarantined, ReplicaSlice
+from inorder.journal.replication.store_port import HeadMemory, JournalChange, OffsetStatement, Quarantined, ReplicaSlice
 from inorder.journal.replication.transition import (
     DeleteEvents,
     DeleteHead,
@@ -45,12 +58,12 @@ from inorder.journal.segments import metajournal_segment, metajournal_segments
 from inorder.journal.stores.cassandra import head_of
 from inorder.journal.stores.cassandra_session import CassandraSession, cassandra_errors
 from inorder.journal.stores.ports import Expiry, JournalHead
-from inorder.journal.stores.rows import header_column, quarantined_of, time_column
+from inorder.journal.stores.rows import encode_metadata, encode_payload, header_column, quarantined_of, time_column
 from inorder.model.errors import FencedError, RejectedError
 from inorder.model.journal import Event, EventRecord, Key, PartitionOffset
 
 AT_ONCE: Final = 32
-"""Statements on their way: enough to keep a node at work, and not more than it takes."""
+"""Statements in flight: enough to keep a node busy, and not more than it accepts."""
 
 
 class CassandraReplica:
@@ -61,21 +74,19 @@ class CassandraReplica:
         self._memory = HeadMemory()
 
     def offsets(self, topic: str) -> Mapping[int, int]:
-        """What is replicated, by partition."""
         rows = self._session.execute("offsets")
         return {partition: offset for name, partition, offset in rows if name == topic and offset >= 0}
 
     @contextmanager
     def slice(self, topic: str, partition: int) -> Iterator[ReplicaSlice]:
-        """Writes as it goes; what is broken off is begun again."""
+        """Writes at once; an interrupted slice is repeated."""
         moved = self._memory.moved_to(topic, partition)
         writing = _Slice(self._session, topic, partition, moved)
         with self._memory.over(writing, topic, partition) as remembering:
             yield remembering
-        self._memory.forget(writing.old_segments)  # where these are is asked with the head
+        self._memory.forget(writing.old_segments)  # their segment is read with the head
 
     def quarantined(self, topic: str | None = None, id: str | None = None) -> list[Quarantined]:
-        """What is in quarantine."""
         name, bound = ("quarantined", ()) if topic is None else ("quarantined_of_topic", (topic,))
         rows = self._session.execute(name, *bound)
         aware = [row._replace(timestamp=_aware(row.timestamp)) for row in rows if id in (None, row.id)]
@@ -83,23 +94,19 @@ class CassandraReplica:
         return sorted(found, key=lambda each: (each.key, each.partition, each.offset))
 
     def discard(self, key: Key, offset: int | None = None) -> int:
-        """Gives up all records of a journal, or one."""
         going = [each for each in self.quarantined(key.topic, key.id) if offset in (None, each.offset)]
         for each in going:
-            _lift(self._session, key, each.partition, each.offset)
+            _delete_quarantined(self._session, key, each.partition, each.offset)
         return len(going)
 
     def close(self) -> None:
-        """Leaves the cluster."""
         self._session.close()
 
 
 class _Slice:
-    """The verbs of one slice."""
-
     def __init__(self, session: CassandraSession, topic: str, partition: int, moved: int | None) -> None:
         self.old_segments: dict[Key, int] = {}
-        """Of heads that are where old versions have placed them."""
+        """Of heads in the segments of old versions."""
         self._session = session
         self._moved = moved
         self._topic = topic
@@ -108,11 +115,11 @@ class _Slice:
         self._parked: list[Any] | None = None
 
     def lock_offset(self) -> int | None:
-        """Remembers the offset; `move_offset` finds out whether anybody else has moved it.
+        """Remembers the offset; `move_offset` detects whether another replicator has moved it.
 
-        A serial read also ends what a compare-and-set has left undone, and costs as much as one. It is not needed
-        behind one of our own that is done: every plain read finds that, or that the store went back. Nor need the
-        question after it, who is parked, wait for the answer then: whoever was parked up to this offset was before it.
+        A serial read also completes an unfinished compare-and-set, and costs as much as one. It is not needed after one
+        of our own that is complete: every plain read finds that, or that the store went back. In that case the query
+        for parked journals need not wait for the answer either: what was parked up to this offset was parked before it.
         """
         place = self._topic, self._partition
         if self._moved is not None:
@@ -124,13 +131,13 @@ class _Slice:
         return self._offset
 
     def parked(self, keys: Sequence[Key]) -> set[Key]:
-        # One read a slice, and next to always of an empty partition.
+        # One read a slice, nearly always of an empty partition.
         rows = self._session.execute("parked", self._topic) if self._parked is None else self._parked
         found = {id for (id,) in rows}
         return {key for key in keys if key.id in found}
 
     def heads(self, keys: Sequence[Key]) -> Mapping[Key, JournalHead]:
-        """Where the segment of today has none, the one of old versions is asked."""
+        """Reads the segment of this version, then that of old ones."""
         found: dict[Key, JournalHead] = {}
         for age in range(2):
             places = [(key, metajournal_segments(key.id)) for key in keys if key not in found]
@@ -144,17 +151,17 @@ class _Slice:
         return found
 
     def carry_out(self, changes: Sequence[JournalChange]) -> None:
-        # Journals are independent of each other, so their first writes go together, then their second ones, and so on.
+        # Journals are independent, so their first writes go together, then their second ones, and so on.
         try:
             steps = [list(self._steps(change)) for change in changes]
         except UnicodeEncodeError as error:
             raise RejectedError(f"Cassandra cannot hold text that is not Unicode: {error}.") from error
         for number in range(max(map(len, steps), default=0)):
-            requests = together(step[number] for step in steps if number < len(step))
+            requests = group_requests(step[number] for step in steps if number < len(step))
             self._send([partial(self._session.session.execute_async, each) for each in requests])
 
     def attempt(self) -> AbstractContextManager[None]:
-        """Rows that no head shows are seen by nobody."""
+        """Nothing to undo: rows that no head shows are invisible."""
         return nullcontext()
 
     def free(self, purged: Mapping[Key, int]) -> None:
@@ -162,7 +169,7 @@ class _Slice:
             self._session.execute("free", BASE_MICROS + offset, key.topic, key.id)
 
     def lift(self, key: Key, partition: int, offset: int) -> None:
-        _lift(self._session, key, partition, offset)
+        _delete_quarantined(self._session, key, partition, offset)
 
     def quarantine(self, records: Sequence[Quarantined]) -> None:
         now = datetime.now(UTC)
@@ -181,7 +188,7 @@ class _Slice:
         if not answer.one()[0]:
             raise FencedError(
                 f"Another replicator has moved {self._topic}[{self._partition}] on from {self._offset}.",
-                hint="What this one wrote is the same; it goes on from the new offset.",
+                hint="What this one wrote is the same; it continues from the new offset.",
             )
 
     def _steps(self, change: JournalChange) -> Iterator[Write]:
@@ -189,12 +196,12 @@ class _Slice:
         for dated in change.statements:
             yield from self._writes(change.key, dated, begins)
 
-    def _writes(self, key: Key, dated: Dated, begins: bool) -> Iterator[Write]:
-        """The writes that one of our statements comes to; none is sent before the last is answered."""
+    def _writes(self, key: Key, dated: OffsetStatement, begins: bool) -> Iterator[Write]:
+        """The writes for one statement; each is sent after the last is answered."""
         statement, micros = dated.statement, BASE_MICROS + dated.offset
         match statement:
             case InsertEvents():
-                yield from batches(self._session.prepared("insert_event"), key, statement, begins=begins)
+                yield from build_writes(self._session.prepared("insert_event"), key, statement, begins=begins)
             case DeleteEvents():
                 yield from (self._write(*each) for each in _deletes(key, statement, micros))
             case InsertHead():
@@ -221,7 +228,7 @@ class _Slice:
         return [list(rows) for rows in self._send([self._later(name, *each) for each in bound])]
 
     def _send(self, sends: Sequence[Callable[[], ResponseFuture]]) -> list[Any]:
-        """Sends all, some at once, and waits for every answer; in the same order."""
+        """Sends all, `AT_ONCE` at a time, and waits for every answer; in the same order."""
         answers: list[Any] = []
         waiting: deque[ResponseFuture] = deque()
         with cassandra_errors():
@@ -243,8 +250,8 @@ def _begins(statement: Statement) -> bool:
     return isinstance(statement, InsertHead) or (isinstance(statement, UpdateHead) and statement.record_id is not None)
 
 
-def _lift(session: CassandraSession, key: Key, partition: int, offset: int) -> None:
-    # At the time of the record itself: of two writes at one time the delete wins, so a replay does not bring it back.
+def _delete_quarantined(session: CassandraSession, key: Key, partition: int, offset: int) -> None:
+    # At the time of the record itself: of two writes at one time the delete wins, so a replay does not restore it.
     session.execute("lift", BASE_MICROS + offset, key.topic, key.id, partition, offset)
 
 
@@ -300,19 +307,6 @@ def _expiry(expiry: Expiry | None) -> tuple[Any, Any]:
     return Duration(0, expiry.after.days, int(rest.total_seconds() * 1_000_000) * 1000), expiry.on
 
 
-# Rows of the table `journal` as the protocol carries them, in batches of one partition.
-#
-# The driver would encode every value of every row anew. What the events of one append share is encoded once here, in
-# the order of the statement `insert_event`.
-#
-# Columns without a value are left unset, because a null is written as a tombstone that readers pay for. A row is then
-# not written over as a whole, and need not be: whoever writes it again writes the same. Only a row of a former life
-# could have more columns, if it had the same number and the same millisecond and a paused replicator wrote it after
-# the purge. So the first append of a life, the one that a purge may be so close to, writes its nulls.
-#
-# All rows of a batch are of one partition of the store, so it is one mutation there, and limits of batches are not met.
-# What shares a request with others is decided elsewhere (`writes`).
-
 BASE_MICROS: Final = 1 << 52
 """In the year 2112: no clock of today writes later."""
 BATCH_ROWS: Final = 200
@@ -326,8 +320,10 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 _BINARY: Final = b"binary"
 
 
-def batches(insert: PreparedStatement, key: Key, statement: InsertEvents, *, begins: bool = False) -> Iterator[Write]:
-    """The rows of one segment; `UnicodeEncodeError` for half a character, which Cassandra could not hold.
+def build_writes(
+    insert: PreparedStatement, key: Key, statement: InsertEvents, *, begins: bool = False
+) -> Iterator[Write]:
+    """The rows of one segment; raises `UnicodeEncodeError` for a lone surrogate, which Cassandra cannot store.
 
     `begins`: the first append of them is the first of a journal's life.
     """
@@ -389,13 +385,13 @@ def _shared(key: Key, statement: InsertEvents, record: EventRecord) -> _Shared:
     return _Shared(
         (key.id.encode(), key.topic.encode(), _BIGINT(statement.segment)),
         sender,
-        to_column(record.metadata).encode(),
+        encode_metadata(record.metadata).encode(),
         (_map(record.headers), _BIGINT(BASE_MICROS + record.offset)),
     )
 
 
 def _own(event: Event) -> list[Any]:
-    payload = to_columns(event.payload)
+    payload = encode_payload(event.payload)
     binary = UNSET_VALUE if payload.binary is None else payload.binary
     return [_set(event.tags), _text(payload.type), _text(payload.text), binary]
 
@@ -421,27 +417,17 @@ def _sized(texts: Iterable[str]) -> bytes:
     return b"".join(_INT(len(data)) + data for data in (text.encode() for text in texts))
 
 
-# Writes that are on their way together, in as few requests as Cassandra likes.
-#
-# A request costs node and driver more than a small row in it, and at some hundred appends a second nearly all that is
-# to be written is small. So small writes of several journals share a request: an unlogged batch, within the limits
-# above which a node warns of batches that span partitions (10 partitions, 5 KiB). A write that is larger than that
-# goes alone; it is one mutation, which no limit counts.
-#
-# Such a batch promises nothing but to answer when all of it is written. Nothing more is needed: its writes are of
-# different journals, and every one may be carried out again.
-
-TOGETHER: Final = 10
+REQUEST_PARTITIONS: Final = 10
 """Partitions in a batch; a node warns of more (`unlogged_batch_across_partitions_warn_threshold`)."""
-TOGETHER_BYTES: Final = 5 * 1024
+REQUEST_BYTES: Final = 5 * 1024
 """A node warns of more (`batch_size_warn_threshold`), and refuses ten times as much."""
 CELL_BYTES: Final = 20
-"""What a node counts for a cell beside its value."""
+"""What a node counts for a cell besides its value."""
 MANY_ROWS: Final = 20
-"""Of events, each with a dozen cells: more need not be counted."""
+"""Of events, each with a dozen cells: more rows need no exact size."""
 
 Values: TypeAlias = Sequence[Any]
-"""Of one row, as the protocol carries them."""
+"""The encoded values of one row."""
 
 
 class Write(NamedTuple):
@@ -454,7 +440,7 @@ class Write(NamedTuple):
     def size(self) -> int:
         """About how many bytes a node counts for it."""
         if len(self.rows) > MANY_ROWS:
-            return TOGETHER_BYTES
+            return REQUEST_BYTES
         return sum(CELL_BYTES + len(value or b"") for row in self.rows for value in row if value is not UNSET_VALUE)
 
 
@@ -463,12 +449,12 @@ def write(statement: PreparedStatement, *values: Any) -> Write:
     return Write(statement, [statement.bind(values).values])
 
 
-def together(writes: Iterable[Write]) -> Iterator[BoundStatement | BatchStatement]:
+def group_requests(writes: Iterable[Write]) -> Iterator[BoundStatement | BatchStatement]:
     """The requests for writes of different partitions; in the same order."""
     some: list[Write] = []
     size = 0
     for each in writes:
-        if some and (len(some) == TOGETHER or size + each.size > TOGETHER_BYTES):
+        if some and (len(some) == REQUEST_PARTITIONS or size + each.size > REQUEST_BYTES):
             yield _request(some)
             some, size = [], 0
         some.append(each)

@@ -39,8 +39,8 @@ CONNECT_SECONDS: Final = 10.0
 ANSWER_SECONDS: Final = 10.0
 DEFAULT_PORT: Final = 9042
 DEFAULT_KEYSPACE: Final = "journal"
-# Statements that are on their way together are a packet each. With Nagle's delay the second would wait until the node
-# has answered the first, and with it for the disk.
+# Statements in flight are a packet each. With Nagle's delay the second would wait until the node has answered the
+# first, and so for the disk.
 _AT_ONCE: Final = ((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),)
 _STATEMENTS = sql.load("inorder.journal", "sql/cassandra/journal.cql")
 
@@ -56,16 +56,15 @@ FAMILIES: Final[tuple[tuple[type[Exception], type[InorderError]], ...]] = (
 )
 
 _HINTS: Final[dict[type[InorderError], str]] = {
-    UnreachableError: "Check that the nodes of journal.store run; it is tried again.",
-    TransientError: "It is tried again.",
-    ConfigurationError: "Check journal.store and the rights of its user.",
-    RejectedError: "Where a table is missing, `inorder schema install --layout journal` makes it.",
+    UnreachableError: "Check that the nodes of journal.store are running; the operation is retried.",
+    TransientError: "The operation is retried.",
+    ConfigurationError: "Check journal.store and the permissions of its user.",
+    RejectedError: "If a table is missing, `inorder schema install --layout journal` creates it.",
 }
 
 
 @contextmanager
 def cassandra_errors() -> Iterator[None]:
-    """Errors of the driver, as ours."""
     try:
         yield
     except tuple(kind for kind, _ in FAMILIES) as error:
@@ -75,7 +74,7 @@ def cassandra_errors() -> Iterator[None]:
 
 
 class CassandraSession:
-    """One cluster, connected at the first statement; many threads may use it."""
+    """One cluster, connected at the first statement; safe for use by many threads."""
 
     def __init__(self, url: str) -> None:
         """`cassandra://user:password@host,host:port/keyspace?dc=name&replicas=3`."""
@@ -94,7 +93,7 @@ class CassandraSession:
         self._prepared: dict[str, PreparedStatement] = {}
 
     def execute(self, name: str, *bound: Any, serial: bool = False) -> Any:
-        """Runs a named statement; what it returns is fetched page by page."""
+        """Runs a named statement; rows are fetched page by page."""
         with cassandra_errors():
             return self.session.execute(self.prepared(name, serial=serial), bound)
 
@@ -104,7 +103,6 @@ class CassandraSession:
             self.session.execute(statement, timeout=60)
 
     def rendered(self, name: str) -> str:
-        """A statement of this keyspace."""
         return _STATEMENTS.render(name, keyspace=self.keyspace, replicas=str(self.replicas))
 
     def prepared(self, name: str, *, serial: bool = False) -> PreparedStatement:
@@ -122,7 +120,6 @@ class CassandraSession:
 
     @property
     def session(self) -> Session:
-        """The driver's session."""
         with self._lock:
             if self._session is None:
                 self._cluster = self._new_cluster()
@@ -131,7 +128,7 @@ class CassandraSession:
             return self._session
 
     def close(self) -> None:
-        """Leaves the cluster; may be called twice, and used again afterwards."""
+        """Disconnects; may be called twice, and used again afterwards."""
         with self._lock:
             cluster, self._cluster, self._session = self._cluster, None, None
             self._prepared.clear()
@@ -169,10 +166,10 @@ def _number(text: str, what: str) -> int:
 
 # Keyspace, tables and numbered migrations, made by one installer at a time.
 #
-# The number of the last migration stands in `setting['schema-version']`. A fresh keyspace begins with the last one;
-# an older one gets what it lacks, each step followed by its number; a newer one is left as it is, but for the tables
-# that only we have. The lock is a row with a time to live, taken by a compare-and-set, as other versions take it. It
-# is asked for only when there is work.
+# `setting['schema-version']` holds the number of the last migration. A fresh keyspace begins with the last one; an
+# older one gets what it lacks, each step followed by its number; a newer one is left as it is, except for the tables
+# that only inorder has. The lock is a row with a time to live, taken by a compare-and-set, as other versions take it,
+# and only when there is work.
 
 LOCK_ID = "kafka-journal"
 LOCK_SECONDS = 60
@@ -180,22 +177,22 @@ PATIENCE_SECONDS = 60.0
 VERSION_KEY = "schema-version"
 IDENTITY_KEY = "store-id"
 OURS = frozenset({"quarantine", "snapshot"})
-"""Tables that other versions do not know, so that their numbers say nothing about them."""
+"""Tables that Kafka Journal does not have, so that the number of a migration says nothing about them."""
 OUR_COLUMNS = {"add_snapshot_place": ("snapshot", "offset")}
-"""Statements for columns that our first version did not have, each with one of them: these have no numbers either."""
+"""Statements for columns that inorder's first version did not have, each with one of them; these have no numbers."""
 
 _SCHEMA_STATEMENTS: Mapping[str, str] = sql.load("inorder.journal", "sql/cassandra/journal.cql")
 TABLES = tuple(name for name in _SCHEMA_STATEMENTS if name.startswith("create_") and name != "create_keyspace")
 MIGRATIONS = tuple(name for name in _SCHEMA_STATEMENTS if name.startswith("migrate_"))
 LAST = len(MIGRATIONS) - 1
-# What an existing column or table is answered with: another installer was here.
+# The error for an existing column or table: another installer was faster.
 _DONE = "already exists"
 
 
 def install(session: CassandraSession) -> list[str]:
-    """Makes what does not exist and carries out the migrations that are due; returns the statements that were run.
+    """Creates what does not exist and runs the pending migrations; returns the statements that were run.
 
-    Safe to run at every start, and by several at once.
+    Safe to run at every start, and by several processes at once.
     """
     found = _tables(session)
     run = [] if "setting" in found else _run(session, ("create_keyspace", "create_locks", "create_setting"))
@@ -217,13 +214,13 @@ def install(session: CassandraSession) -> list[str]:
 
 
 def identify(session: CassandraSession) -> None:
-    """Gives the store a random name, unless it has one; of several who try, the first decides."""
+    """Gives the store a random name, unless it has one; of several attempts, the first wins."""
     if identity(session) is None:
         session.execute("add_setting", IDENTITY_KEY, str(uuid4()), datetime.now(UTC), socket.gethostname())
 
 
 def identity(session: CassandraSession) -> str | None:
-    """The random name of the store, which tells notices about it from those about others."""
+    """The random name of the store, which distinguishes notices about it from those about others."""
     row = session.execute("setting", IDENTITY_KEY, serial=True).one()
     return str(row[0]) if row else None
 
@@ -266,7 +263,7 @@ def _migrate(session: CassandraSession, name: str) -> str:
     try:
         session.execute_ddl(statement)
     except RejectedError as error:
-        # A step that was carried out before its number was written.
+        # A step that was run before its number was written.
         if _DONE not in error.message and "conflicts with an existing column" not in error.message:
             raise
     return statement
@@ -278,8 +275,9 @@ def _lock(session: CassandraSession) -> Iterator[None]:
     while not _locked(session):
         if time.monotonic() > deadline:
             raise TransientError(
-                f"Somebody has held the lock {LOCK_ID!r} of {session.keyspace} for {PATIENCE_SECONDS:g} s.",
-                hint=f"It ends by itself within {LOCK_SECONDS} s of its holder's death; try again.",
+                f"Timed out after {PATIENCE_SECONDS:g} s: another installer holds the lock {LOCK_ID!r}"
+                f" of {session.keyspace}.",
+                hint=f"The lock expires within {LOCK_SECONDS} s of its holder's death; try again.",
             )
         threading.Event().wait(0.1)
     try:

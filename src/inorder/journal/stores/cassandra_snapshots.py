@@ -1,11 +1,11 @@
 """Snapshots in Cassandra: savers of one journal take turns, and every cell has the time of its mark.
 
-The turn is a row in `locks` that ends by itself. Whoever holds it sends a mark, reads the ring, writes, and gives the
-turn back by a compare-and-set. If that finds the turn gone, nothing counts and all is done again with a new mark.
+A turn is a row in `locks` that expires. Its holder sends a mark, reads the history, writes, and releases the turn by a
+compare-and-set. If that finds the turn gone, nothing counts and all is done again with a new mark.
 
-A cell's time is made of the mark's offset, as in `journal_replica`: the tombstone of a purge lies over all that was
-placed before it, whenever it is written; and a saver who was paused and lost its turn loses to those who came after it,
-since their marks are behind its own. No two snapshots have one time, so the cells of two never mix.
+A cell's time is made from the mark's offset, as in `cassandra_replica.py`: the tombstone of a purge covers everything
+placed before it, whenever it is written; and a saver that was paused and lost its turn loses to the next ones, since
+their marks come after its own. No two snapshots have the same time, so the cells of two never mix.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Final, TypeVar
 from uuid import uuid4
 
-from inorder.journal.snapshots import SnapshotRow, Standing, fitting, placement
+from inorder.journal.snapshots import LifeAtMark, SnapshotRow, place_snapshot, select_snapshots
 from inorder.journal.stores.cassandra_replica import BASE_MICROS
 from inorder.journal.stores.cassandra_session import CassandraSession
 from inorder.journal.stores.rows import SnapshotColumns, snapshot_columns, stored_snapshot
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 TURN_SECONDS: Final = 30
 PATIENCE_SECONDS: Final = 60.0
-"""Longer than a turn, so that a saver who died is waited for."""
+"""Longer than a turn, so that the turn of a saver that died expires meanwhile."""
 _PAUSE_SECONDS: Final = 0.02
 
 
@@ -40,7 +40,6 @@ class CassandraSnapshots:
         self._turn_seconds = turn_seconds
 
     def rows(self, key: Key) -> list[SnapshotRow]:
-        """The ring."""
         found = self._session.execute("snapshots", key.id, key.topic)
         return [
             SnapshotRow(slot, seq_nr, timestamp.replace(tzinfo=UTC), PartitionOffset(partition, offset), life)
@@ -48,45 +47,40 @@ class CassandraSnapshots:
         ]
 
     def load(self, key: Key, row: SnapshotRow) -> Snapshot | None:
-        """One snapshot, if its slot is as it was."""
         found = self._session.execute("snapshot", key.id, key.topic, row.slot).one()
         if found is None or (found.partition, found.offset) != (row.place.partition, row.place.offset):
             return None
         columns = SnapshotColumns(*found[2:])
         return stored_snapshot(columns._replace(timestamp=columns.timestamp.replace(tzinfo=UTC)))
 
-    def save(self, key: Key, snapshot: Snapshot, size: int, stand: Callable[[], Standing]) -> bool:
-        """Written in a turn."""
+    def save(self, key: Key, snapshot: Snapshot, size: int, send_mark: Callable[[], LifeAtMark]) -> bool:
         columns = snapshot_columns(snapshot)
 
         def write() -> bool:
-            standing = stand()
-            placed = placement(self.rows(key), standing, snapshot.seq_nr, snapshot.timestamp, size)
+            at_mark = send_mark()
+            placed = place_snapshot(self.rows(key), at_mark, snapshot.seq_nr, snapshot.timestamp, size)
             if placed is None:
                 return False
-            place, life = standing.place, standing.stored_life
+            place, life = at_mark.place, at_mark.stored_life
             row = key.id, key.topic, placed.slot, place.partition, place.offset, life, *columns
-            self._session.execute("save_snapshot", *row, _micros(standing))
+            self._session.execute("save_snapshot", *row, _micros(at_mark))
             for slot in placed.emptied:
-                self._session.execute("delete_snapshot", _micros(standing), key.id, key.topic, slot)
+                self._session.execute("delete_snapshot", _micros(at_mark), key.id, key.topic, slot)
             return True
 
         return self._in_turn(key, write)
 
-    def delete(self, key: Key, criteria: SnapshotCriteria, stand: Callable[[], Standing]) -> int:
-        """Deleted in a turn."""
-
+    def delete(self, key: Key, criteria: SnapshotCriteria, send_mark: Callable[[], LifeAtMark]) -> int:
         def write() -> int:
-            standing = stand()
-            going = fitting(self.rows(key), standing, criteria)
+            at_mark = send_mark()
+            going = select_snapshots(self.rows(key), at_mark, criteria)
             for row in going:
-                self._session.execute("delete_snapshot", _micros(standing), key.id, key.topic, row.slot)
+                self._session.execute("delete_snapshot", _micros(at_mark), key.id, key.topic, row.slot)
             return len(going)
 
         return self._in_turn(key, write)
 
     def close(self) -> None:
-        """Leaves the cluster."""
         self._session.close()
 
     def _in_turn(self, key: Key, write: Callable[[], T]) -> T:
@@ -106,18 +100,18 @@ class CassandraSnapshots:
         while not self._has_turn(name, token):
             if time.monotonic() > deadline:
                 raise TransientError(
-                    f"Somebody else has saved {name!r} for {PATIENCE_SECONDS:g} s.",
-                    hint=f"A turn ends by itself within {self._turn_seconds} s; try again.",
+                    f"Timed out after {PATIENCE_SECONDS:g} s: other processes hold the lock {name!r}.",
+                    hint=f"A lock expires within {self._turn_seconds} s; try again.",
                 )
             pause.wait(_PAUSE_SECONDS)
 
     def _has_turn(self, name: str, token: str) -> bool:
         seconds = self._turn_seconds
-        asked = name, seconds * 1000, datetime.now(UTC), token, seconds
-        answer = self._session.execute("lock_snapshots", *asked).one()
-        # Ours too where the answer to the first asking was lost.
+        row = name, seconds * 1000, datetime.now(UTC), token, seconds
+        answer = self._session.execute("lock_snapshots", *row).one()
+        # Ours too if the answer to the first request was lost.
         return bool(answer[0]) or getattr(answer, "metadata", None) == token
 
 
-def _micros(standing: Standing) -> int:
-    return BASE_MICROS + standing.place.offset
+def _micros(at_mark: LifeAtMark) -> int:
+    return BASE_MICROS + at_mark.place.offset

@@ -1,4 +1,9 @@
-"""The topics of journals on a Kafka cluster: a `JournalLog`."""
+"""The topics of journals on a Kafka cluster: a `JournalLog`.
+
+A consumer costs a connection and some round trips before its first record. So consumers that read short windows are
+pooled for the next reader, and closed after some idle time. Each is assigned one partition by hand, for one window, and
+joins no group.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,7 @@ from typing import Any, NamedTuple, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from inorder.database.pool import OnLent, Pool, untold
+from inorder.database.pool import OnLent, Pool, ignore_loan
 from inorder.journal.stores.kafka_producer import JournalProducer
 from inorder.journal.stores.ports import LogRecord, TopicTail, Window
 from inorder.kafka.admin import Cluster, check_properties
@@ -23,30 +28,23 @@ from inorder.model.journal import PartitionOffset
 from inorder.model.message import Record, RecordHeaders
 from inorder.model.partitioning import Partitioner, partition_of
 
-# Reading short windows of a partition, on consumers that are kept for the next reader.
-#
-# A consumer costs a connection and some round trips before its first record. So consumers are lent out and come back,
-# and what nobody used for a while is closed. Each is assigned one partition by hand, for one window, and joins no
-# group.
-
 GROUP = "inorder.journal"
-"""The client wants a group's name; no group is joined, and no offset is committed to it."""
+"""The client requires a group's name; no group is joined, and no offset is committed."""
 CHUNK = 2_000
 LOOK_SECONDS = 0.1
 
 PROPERTIES: Mapping[str, object] = {
-    # Records that retention has removed are an error; a jump to the first that is left would hide them.
+    # Records that retention has removed are an error; jumping to the first remaining one would hide them.
     "auto.offset.reset": "error",
     # Windows are short; what is fetched beyond them is thrown away.
     "queued.min.messages": 10_000,
     "queued.max.messages.kbytes": 16_384,
 }
 
-GONE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
+OFFSET_GONE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 
 
-def consumer_pool(properties: Mapping[str, Any], on_lent: OnLent = untold) -> Pool[Consumer]:
-    """Consumers for as many readers as there are at once."""
+def consumer_pool(properties: Mapping[str, Any], on_lent: OnLent = ignore_loan) -> Pool[Consumer]:
     return Pool(lambda: committed_consumer(properties, GROUP, PROPERTIES), Consumer.close, on_lent=on_lent)
 
 
@@ -55,12 +53,12 @@ def window_records(consumer: Consumer, window: Window, key: bytes, deadline: Dea
     try:
         consumer.assign([TopicPartition(window.topic, window.partition, window.first)])
         while True:
-            # The client waits until it has all it was asked for, so only the first is waited for.
+            # The client waits until it has as many as requested, so only the first is waited for.
             messages = consumer.consume(1, min(LOOK_SECONDS, deadline.remaining()))
             messages += consumer.consume(CHUNK, 0) if messages else []
             for message in messages:
                 error = message.error()
-                # An end before the window's is that of an open transaction; what is behind it comes when it has ended.
+                # An end before the window's is that of an open transaction; what is after it comes when it has ended.
                 if (message.offset() or 0) > window.last and (error is None or _is_end(error)):
                     return
                 if error is None:
@@ -73,20 +71,19 @@ def window_records(consumer: Consumer, window: Window, key: bytes, deadline: Dea
     except KafkaException as exception:
         raise meaning(error_of(exception), f"Reading {window}") from exception
     finally:
-        consumer.unassign()  # or it would go on fetching while nobody reads
+        consumer.unassign()  # or it would keep fetching
 
 
 def record_of(message: Message) -> LogRecord:
-    """A message as a record."""
     # The client's stubs allow more shapes of headers than a received message has.
     headers = cast("RecordHeaders", tuple(message.headers() or ()))
     return LogRecord(message.offset() or 0, message.timestamp()[1], message.key(), message.value(), headers)
 
 
 def continue_or_raise(consumer: Consumer, error: KafkaError, topic: str, partition: int, wanted: int) -> None:
-    """Returns for what the client mends by itself."""
-    if error.code() in GONE:
-        raise lost(consumer, topic, partition, wanted)
+    """Returns if the client recovers by itself, else raises."""
+    if error.code() in OFFSET_GONE:
+        raise lost_error(consumer, topic, partition, wanted)
     if error.code() in BEING_MADE:
         raise topic_unavailable(topic, error)
     if error.retriable() or error.code() in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE):
@@ -94,15 +91,14 @@ def continue_or_raise(consumer: Consumer, error: KafkaError, topic: str, partiti
     raise meaning(error, f"Reading {topic}[{partition}]")
 
 
-def lost(consumer: Consumer, topic: str, partition: int, wanted: int) -> InorderError:
-    """What it means that an offset is not there any more."""
+def lost_error(consumer: Consumer, topic: str, partition: int, wanted: int) -> InorderError:
     try:
         first, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=5)
     except KafkaException as exception:
         return TransientError(f"Reading {topic}[{partition}]: {describe(error_of(exception))}")
     return RecordsLostError(
-        f"{topic}[{partition}] holds offsets {first} to {end}; {wanted} is not there, and it was not replicated.",
-        hint="Retention removed records before the replicator read them. `inorder journal lag` shows how far it is.",
+        f"{topic}[{partition}] holds offsets {first} to {end}; offset {wanted} is gone, and was not replicated.",
+        hint="Retention removed records before the replicator read them; `inorder journal lag` shows its position.",
         wanted=wanted,
         first=first,
     )
@@ -118,33 +114,28 @@ TAIL_CHUNK = 5_000
 class KafkaJournalLog:
     """Sends, reads windows and follows topics; nothing connects before it is needed."""
 
-    def __init__(self, properties: Mapping[str, Any], *, on_lent: OnLent = untold) -> None:
-        """`on_lent` is told of every loan of a consumer."""
+    def __init__(self, properties: Mapping[str, Any], *, on_lent: OnLent = ignore_loan) -> None:
+        """`on_lent` is called for every loan of a consumer."""
         check_properties(properties)
         self._properties = dict(properties)
         self._producer = JournalProducer(properties)
         self._pool = consumer_pool(properties, on_lent)
 
     def send(self, record: Record) -> Future[PartitionOffset]:
-        """Sends without waiting."""
         return self._producer.send(record)
 
     def partition_of(self, topic: str, key: bytes) -> int | None:
-        """Where the key's records go, as long as the topic keeps its partitions."""
         partitions = self._producer.partitions(topic)
         return None if partitions is None else partition_of(key, partitions, Partitioner.MURMUR2)
 
     def records(self, window: Window, key: bytes, deadline: Deadline) -> Generator[LogRecord, None, None]:
-        """The records with this key in a window."""
         with self._pool.lent() as consumer:
             yield from window_records(consumer, window, key, deadline)
 
     def tail(self, topic: str) -> TopicTail:
-        """A consumer of its own."""
         return KafkaTail(self._properties, topic)
 
     def close(self) -> None:
-        """Sends what waits, then lets everything go."""
         self._producer.close()
         self._pool.close()
 
@@ -160,20 +151,18 @@ class KafkaTail:
         self._next: dict[int, int] = {}
 
     def partitions(self) -> Sequence[int]:
-        """As the broker knows them now."""
         count = Cluster(self._properties).partitions(self._topic)
         if count is None:
             raise TopicUnavailableError(self._topic, f"Topic {self._topic!r} does not exist.", hint="Create it.")
         return range(count)
 
     def start(self, offsets: Mapping[int, int]) -> None:
-        """Reads from these offsets on."""
         consumer = self._consumer = self._consumer or committed_consumer(self._properties, GROUP, self._more)
         try:
             for partition, offset in offsets.items():
                 first, _ = consumer.get_watermark_offsets(TopicPartition(self._topic, partition), timeout=5)
                 if first > offset:
-                    raise lost(consumer, self._topic, partition, offset)
+                    raise lost_error(consumer, self._topic, partition, offset)
             consumer.assign([TopicPartition(self._topic, partition, at) for partition, at in offsets.items()])
         except KafkaException as exception:
             raise meaning(error_of(exception), f"Following {self._topic!r}") from exception
@@ -199,20 +188,17 @@ class KafkaTail:
         return found
 
     def close(self) -> None:
-        """Leaves the broker."""
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None
 
-
-# What a consumer costs: why they are kept for the next reader, and why windows are short.
 
 WAIT_SECONDS = 10.0
 POLLED = 20_000
 
 
 class ConsumerCost(NamedTuple):
-    """Medians: milliseconds to the first record of a new consumer, and of one that goes elsewhere; then of a record."""
+    """Medians: milliseconds to the first record of a new consumer and of one that seeks, microseconds per record."""
 
     init_ms: float
     seek_ms: float
@@ -220,7 +206,7 @@ class ConsumerCost(NamedTuple):
 
 
 def consumer_cost(properties: Mapping[str, Any], topic: str, trials: int) -> ConsumerCost:
-    """Measured on the first partition of a topic that has records."""
+    """Measures it on the first partition of a topic that has records."""
     inits, seeks = [], []
     for _ in range(trials):
         began = time.perf_counter()

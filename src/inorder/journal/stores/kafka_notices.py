@@ -1,11 +1,16 @@
-"""Publishes how far a store is, without ever holding up whoever replicates.
+"""Notices on Kafka of how far a store is: replicators announce offsets, readers that wait for the store follow them.
 
-A thread of its own sends what is newest for each partition, at once, and rests for a few milliseconds; what comes
-meanwhile replaces what waits. So a lone slice is announced right after its commit, many small ones cost few records,
-and whatever happens to Kafka, no more waits here than one offset a partition.
+**Announcing** never blocks the replicator. A separate thread sends the newest offset of each partition at once and then
+rests for a few milliseconds; what comes meanwhile replaces what waits. So a single slice is announced right after its
+commit, many small ones cost few records, and whatever happens to Kafka, at most one offset a partition waits here. A
+notice is a hint. It need not survive a broker, so one replica's answer is enough; one that could not be sent is sent
+again a second later, unless there is a newer one. The failure is logged once, and once more when it is over.
 
-A notice is a hint. It need not survive a broker, so one replica's answer is enough; one that could not be sent is tried
-again a second later, unless there is a newer one. That this is so is logged once, and once when it is over.
+**Following** is done for all readers of one `Journals`, on a thread that starts with the first wait. It begins at the
+end of the topic and keeps nothing of what it reads. Earlier notices are of no use: a reader that waits has read the
+store's offset, or is woken to do so once the end was found. The same after every failure, since notices may have come
+meanwhile: the topic was deleted, created again, or the broker was unavailable. The store's name is read from the store
+itself, and again when a wait timed out: the store may have been created anew.
 """
 
 from __future__ import annotations
@@ -20,7 +25,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from inorder.journal.reading.waiting import Notice, StoreWait, Waiters, notice_of
+from inorder.journal.reading.waiting import OffsetNotice, StoreWait, Waiters, parse_notice
 from inorder.journal.stores.kafka_log import PROPERTIES, KafkaTail
 from inorder.journal.stores.opening import JournalStore
 from inorder.journal.stores.ports import EventualJournal
@@ -43,14 +48,14 @@ OURS: Mapping[str, object] = {
     "queue.buffering.max.messages": 10_000,
     # A topic that the broker makes by itself is not compacted.
     "allow.auto.create.topics": False,
-    # Less than a flush waits, so that after one the fate of everything is known.
+    # Less than a flush waits, so that after one the outcome of every record is known.
     "message.timeout.ms": 2_000,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetAnnouncers:
-    """Opens announcers in whichever process calls it; it travels pickled, and equal ones open equal announcers."""
+    """Opens announcers in the process that calls it; pickled, and equal ones open equal announcers."""
 
     properties: tuple[tuple[str, Any], ...] = field(repr=False)
     """Not shown, as they may hold a password."""
@@ -59,7 +64,6 @@ class OffsetAnnouncers:
 
     @classmethod
     def of(cls, properties: Mapping[str, Any], topic: str, store: str) -> OffsetAnnouncers:
-        """To a topic of a cluster, for the store of a name."""
         return cls(tuple(sorted(properties.items())), topic, store)
 
     def __call__(self) -> OffsetAnnouncer:
@@ -67,7 +71,7 @@ class OffsetAnnouncers:
 
 
 class OffsetAnnouncer:
-    """An `Announcer` on Kafka; nothing connects before there is something to tell."""
+    """An `Announcer` on Kafka; connects with the first announcement."""
 
     def __init__(self, properties: Mapping[str, Any], topic: str, store: str) -> None:
         self._properties = dict(properties)
@@ -80,7 +84,6 @@ class OffsetAnnouncer:
         self._is_failing = False
 
     def announce(self, topic: str, partition: int, offset: int) -> None:
-        """Leaves it to the thread."""
         with self._changed:
             place = topic, partition
             self._pending[place] = max(offset, self._pending.get(place, -1))
@@ -93,7 +96,7 @@ class OffsetAnnouncer:
             self._changed.notify()
 
     def close(self) -> None:
-        """Lets the thread send what waits, and end; a broker that is away is not waited for."""
+        """Lets the thread send what waits, and end; does not wait for an unavailable broker."""
         with self._changed:
             thread, self._thread = self._thread, None
             self._closing.set()
@@ -109,9 +112,9 @@ class OffsetAnnouncer:
                 left, reason = self._send(producer, due)
             except (InorderError, KafkaException, BufferError) as error:
                 left, reason = due, str(error)
-            self._tell(reason)
+            self._log_failure(reason)
             if left:
-                producer = None  # the topic may be gone: the next one looks, and makes it
+                producer = None  # the topic may be gone: the next one creates it
                 self._put_back(left)
             if closing.wait(RETRY_SECONDS if left else REST_SECONDS) and left:
                 return
@@ -128,13 +131,13 @@ class OffsetAnnouncer:
                 self._pending[place] = max(offset, self._pending.get(place, -1))
 
     def _producer(self) -> Producer:
-        # Asked first, since making it needs a right that nothing else of ours does.
+        # Checked first, since creating it needs a permission that nothing else of ours does.
         if Cluster(self._properties).partitions(self._topic) is None:
             ensure_compacted_topic(self._properties, self._topic, 1)
         return Producer({**self._properties, **OURS}, logger=CLIENT_LOG)
 
     def _send(self, producer: Producer, due: Mapping[Place, int]) -> tuple[dict[Place, int], str]:
-        """Sends and waits for the answers; what could not be sent, and why."""
+        """Sends and waits for the answers; returns what could not be sent, and why."""
         left, reasons = dict(due), [""]
 
         def note(place: Place, error: KafkaError | None) -> None:
@@ -144,7 +147,7 @@ class OffsetAnnouncer:
                 reasons.append(describe(error))
 
         for place, offset in due.items():
-            notice = Notice(self._store, place, offset)
+            notice = OffsetNotice(self._store, place, offset)
 
             def on_delivery(error: KafkaError | None, _: Message, place: Place = place) -> None:
                 note(place, error)
@@ -154,21 +157,12 @@ class OffsetAnnouncer:
         producer.flush(_FLUSH_SECONDS)
         return left, reasons[-1] or ("no answer in time." if left else "")
 
-    def _tell(self, reason: str) -> None:
+    def _log_failure(self, reason: str) -> None:
         if reason and not self._is_failing:
-            log.warning("journal.offsets_not_announced topic=%s reason=%s", self._topic, reason)
+            log.warning("journal.offsets_not_announced", extra={"topic": self._topic, "reason": reason})
         elif not reason and self._is_failing:
-            log.info("journal.offsets_announced_again topic=%s", self._topic)
+            log.info("journal.offsets_announced_again", extra={"topic": self._topic})
         self._is_failing = bool(reason)
-
-
-# Follows the topic of notices for all readers of one `Journals`, on a thread that starts with the first who waits.
-#
-# It begins at the end of the topic and keeps nothing of what it reads. What was announced before is of no use:
-# whoever waits has asked the store, or is woken to do so once the end was found. The same after every trouble, since
-# notices may have come meanwhile: the topic was deleted, made anew, or the broker was away.
-#
-# The store's name is asked of the store itself, and again when a wait was in vain: perhaps it has been made anew.
 
 
 POLL_SECONDS: Final = 0.25
@@ -179,23 +173,22 @@ _PATIENT: Mapping[str, object] = {**PROPERTIES, "fetch.wait.max.ms": 500, "enabl
 
 
 class ReplicatedOffsets:
-    """`Notices` from Kafka; `store` tells the name of the store, None as long as it has none."""
+    """`OffsetNotices` from Kafka; `store` reads the name of the store, None as long as it has none."""
 
     def __init__(self, properties: Mapping[str, Any], topic: str, store: Callable[[], str | None]) -> None:
         self._properties = dict(properties)
         self._topic = topic
-        self._ask_store = store
+        self._read_store_name = store
         self._store: str | None = None
         self._lock = threading.Lock()
         self._waiters = Waiters()
-        self._doubts_store = threading.Event()
+        self._store_is_doubtful = threading.Event()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._is_failing = False
 
     @contextmanager
     def listen(self, place: Place, offset: int) -> Iterator[threading.Event | None]:
-        """An event that is set whenever the store may have passed the offset; None where waiting is not worth it."""
         heard = threading.Event()
         with self._lock:
             if self._stopping.is_set() or not self._waiters.is_worth_it(place, offset):
@@ -212,11 +205,10 @@ class ReplicatedOffsets:
             with self._lock:
                 leave()
 
-    def in_vain(self, place: Place, offset: int) -> None:
-        """Somebody waited for this and heard nothing in time."""
+    def timed_out(self, place: Place, offset: int) -> None:
         with self._lock:
-            self._waiters.in_vain(place, offset)
-        self._doubts_store.set()
+            self._waiters.timed_out(place, offset)
+        self._store_is_doubtful.set()
 
     def close(self) -> None:
         """Ends the thread; may be called twice."""
@@ -240,39 +232,39 @@ class ReplicatedOffsets:
                     pause = _FIRST_PAUSE
                     self._follow(tail)
             except InorderError as error:
-                self._tell(error)
+                self._log_failure(error)
                 self._stopping.wait(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _begin(self, tail: KafkaTail) -> None:
-        self._store = self._ask_store()
+        self._store = self._read_store_name()
         extents = Cluster(self._properties).extents(self._topic)
         if extents is None:
             text = f"Topic {self._topic!r} does not exist."
-            raise TopicUnavailableError(self._topic, text, hint="A replicator of this version makes it.")
+            raise TopicUnavailableError(self._topic, text, hint="A replicator of this version creates it.")
         tail.start({partition: extent.end for partition, extent in extents.items()})
         with self._lock:
-            self._waiters.may_have_missed()
+            self._waiters.wake_all()
         self._is_failing = False
 
     def _follow(self, tail: KafkaTail) -> None:
         while not self._stopping.is_set():
             for records in tail.poll(POLL_SECONDS).values():
                 for record in records:
-                    self._hear(record.key, record.value)
-            if self._doubts_store.is_set():
-                self._doubts_store.clear()
-                self._store = self._ask_store()
+                    self._receive(record.key, record.value)
+            if self._store_is_doubtful.is_set():
+                self._store_is_doubtful.clear()
+                self._store = self._read_store_name()
 
-    def _hear(self, key: bytes | None, value: bytes | None) -> None:
-        notice = notice_of(key, value)
+    def _receive(self, key: bytes | None, value: bytes | None) -> None:
+        notice = parse_notice(key, value)
         if notice is not None and notice.store == self._store:
             with self._lock:
-                self._waiters.told(notice.place, notice.offset)
+                self._waiters.notify(notice.place, notice.offset)
 
-    def _tell(self, error: InorderError) -> None:
+    def _log_failure(self, error: InorderError) -> None:
         if not self._is_failing:
-            log.warning("journal.notices_not_heard topic=%s reason=%s", self._topic, error)
+            log.warning("journal.notices_not_heard", extra={"topic": self._topic, "reason": str(error)})
         self._is_failing = True
 
 

@@ -1,7 +1,7 @@
-"""Sending records of journals: each is acknowledged by all replicas, and the caller holds a future of its place.
+"""Sends records of journals: each is acknowledged by all replicas, and the caller gets a future of its place.
 
-The client packs what several threads send at once into one batch, and a broker refuses a batch as a whole. So that one
-append that is too large takes no other with it, a topic's limit is read before the first record goes there. A larger
+The client packs what several threads send at once into one batch, and a broker refuses a batch as a whole. So that an
+append that is too large does not fail others with it, a topic's limit is read before its first record is sent. A larger
 record is refused here, measured without compression. Topics with a limit below the client's own batch have a producer
 whose batches stay below it.
 
@@ -32,8 +32,7 @@ from inorder.kafka.errors import (
 from inorder.kafka.topic_facts import DEFAULT_BATCH_SIZE, size_of
 from inorder.model.errors import InorderError, RejectedError, TopicUnavailableError, TransientError, UnknownOutcomeError
 from inorder.model.journal import PartitionOffset
-from inorder.model.message import Record
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow, Record
 
 POLL_SECONDS = 0.2
 FRAMING_BYTES = 128
@@ -43,7 +42,7 @@ FIELD_BYTES = 10
 CLOSE_SECONDS = 10.0
 
 DEFAULTS: Mapping[str, object] = {
-    # Whoever appends waits for the answer; what others append meanwhile fills the next batch by itself.
+    # An appender waits for the answer; what others append meanwhile fills the next batch.
     "linger.ms": 0,
     "compression.type": "lz4",
     "message.timeout.ms": 30_000,
@@ -61,24 +60,24 @@ OURS: Mapping[str, object] = {
 
 @dataclass(frozen=True, slots=True)
 class KnownTopic:
-    """What was learnt of a topic before the first record went there."""
+    """What was read about a topic before its first record was sent."""
 
     partitions: int
     max_bytes: int
 
 
 class JournalProducer:
-    """Any thread sends; delivery reports come on a thread of each producer's own."""
+    """Safe for use by many threads; each underlying producer has a thread for delivery reports."""
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
         self._properties = dict(properties)
         self._lock = threading.Lock()
         self._topics: dict[str, KnownTopic] = {}
-        self._by_limit: dict[int, _Polled] = {}
+        self._by_limit: dict[int, _PolledProducer] = {}
         self._is_closed = False
 
     def send(self, record: Record) -> Future[PartitionOffset]:
-        """Hands a record over; whatever prevents it is in the future."""
+        """Hands a record over; an error is in the future."""
         future: Future[PartitionOffset] = Future()
         try:
             known = self._topics.get(record.topic) or self._learn(record.topic)
@@ -94,7 +93,7 @@ class JournalProducer:
         return known.partitions if known else None
 
     def close(self) -> None:
-        """Waits for what is under way, within a limit; may be called twice."""
+        """Waits for records in flight, within a limit; may be called twice."""
         with self._lock:
             self._is_closed = True
             producers = list(self._by_limit.values())
@@ -113,25 +112,25 @@ class JournalProducer:
         known = self._topics[topic] = KnownTopic(partitions, limit)
         return known
 
-    def _producer(self, max_bytes: int) -> _Polled:
+    def _producer(self, max_bytes: int) -> _PolledProducer:
         batch = min(max_bytes, int(str(self._properties.get("batch.size", DEFAULT_BATCH_SIZE))))
         with self._lock:
             if self._is_closed:
                 raise TransientError("The journal is closed.", hint="Open another.")
             found = self._by_limit.get(batch)
             if found is None or found.is_broken:
-                found = self._by_limit[batch] = _Polled({**self._properties, "batch.size": batch})
+                found = self._by_limit[batch] = _PolledProducer({**self._properties, "batch.size": batch})
             return found
 
 
-class _Polled:
-    """A producer and the thread that hears what became of its records."""
+class _PolledProducer:
+    """A producer and the thread for its delivery reports."""
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
         self._producer = Producer({**DEFAULTS, **properties, **OURS}, logger=CLIENT_LOG)
         self._stop = threading.Event()
         self.is_broken = False
-        """After a fatal error the client sends nothing more; another must take its place."""
+        """After a fatal error the client sends nothing more, and must be replaced."""
         self._thread = threading.Thread(target=self._poll, name="inorder-journal-producer", daemon=True)
         self._thread.start()
 
@@ -177,14 +176,14 @@ class _Polled:
             return topic_unavailable(topic, error)
         if error.fatal() or error.code() in UNANSWERED_ERRORS:
             return UnknownOutcomeError(
-                f"Sending to {topic!r}: {describe(error)} Nobody knows whether it arrived.",
-                hint="Look at the journal's pointer before you send it again.",
+                f"Sending to {topic!r}: {describe(error)} It is not known whether it arrived.",
+                hint="Check the journal's pointer before you send it again.",
             )
         return meaning(error, f"Sending to {topic!r}")
 
 
 def _check_size(record: Record, known: KnownTopic) -> None:
-    if _at_most(record) <= known.max_bytes:
+    if _max_size(record) <= known.max_bytes:
         return
     size = size_of(OutboxRow(0, record.topic, record.key, record.value, record.headers, None, None))
     if size > known.max_bytes:
@@ -194,7 +193,7 @@ def _check_size(record: Record, known: KnownTopic) -> None:
         )
 
 
-def _at_most(record: Record) -> int:
-    """A bound of a record's size that is soon told; almost every record is far below the limit."""
+def _max_size(record: Record) -> int:
+    """A cheap upper bound of a record's size; almost every record is far below the limit."""
     headers = sum(3 * len(name) + len(value or b"") + FIELD_BYTES for name, value in record.headers)
     return len(record.key or b"") + len(record.value or b"") + headers + FRAMING_BYTES

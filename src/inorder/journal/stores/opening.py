@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from inorder.journal.audit.findings import JournalRows
-from inorder.journal.replication.expiring import ExpiryIndex
-from inorder.journal.replication.replica import JournalReplica, Quarantine
+from inorder.journal.expire import ExpiryIndex
+from inorder.journal.replication.store_port import JournalReplica, Quarantine
 from inorder.journal.snapshots import SnapshotStore
 from inorder.journal.stores.ports import EventualJournal
 from inorder.model.errors import ConfigurationError

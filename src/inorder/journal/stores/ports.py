@@ -1,4 +1,9 @@
-"""What journals need from Kafka: a producer of records, a reader of short windows, and a tail for the head cache."""
+"""What readers and writers of journals need from Kafka (`JournalLog`) and from the store (`EventualJournal`).
+
+The topic is authoritative, the store is a copy that may be behind. A replicator applies the actions of a partition in
+offset order and then moves the partition's offset. In a database with transactions both happen at once; elsewhere a
+journal's head and events may be ahead of the partition's offset, never behind it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +20,7 @@ from inorder.model.message import Record, RecordHeaders
 
 
 class LogRecord(NamedTuple):
-    """A record as it lies in its partition."""
+    """A record of a partition."""
 
     offset: int
     timestamp_ms: int | None
@@ -47,60 +52,53 @@ class TopicTail(Protocol):
         """The topic's partitions as the broker knows them now."""
 
     def start(self, offsets: Mapping[int, int]) -> None:
-        """Follows exactly these partitions, each from the offset given; called before `poll`, and again to change them.
+        """Follows exactly these partitions, each from the given offset; called before `poll`, and again to change them.
 
-        Raises `RecordsLostError` where a partition begins above its offset.
+        Raises `RecordsLostError` if a partition begins above its offset.
         """
 
     def poll(self, timeout_seconds: float) -> Mapping[int, Sequence[LogRecord]]:
         """What has arrived, in offset order, by partition, values included; empty after the timeout."""
 
     def close(self) -> None:
-        """Leaves the broker; may be called twice."""
+        """Disconnects; may be called twice."""
 
 
 class JournalLog(Protocol):
-    """The topics of journals. Many threads use one at a time."""
+    """The topics of journals. Safe for use by many threads."""
 
     def send(self, record: Record) -> Future[PartitionOffset]:
         """Sends a record without waiting; the future holds its place once all replicas have it.
 
         The partition is the one that Java's producer would choose (murmur2 of the key). Records of one thread arrive in
-        the order they were sent. The future raises `RejectedError` where the broker refuses the content,
-        `TopicUnavailableError` for an unknown topic, else `TransientError`. Nobody but the log completes it, and it
-        always does so within a time limit of its own.
+        the order they were sent. The future raises `RejectedError` if the broker refuses the content,
+        `TopicUnavailableError` for an unknown topic, else `TransientError`. Only the log completes it, and always
+        within a time limit of its own.
         """
 
     def partition_of(self, topic: str, key: bytes) -> int | None:
-        """The partition that `send` would choose, if it is known without asking anybody; a guess, never a promise."""
+        """The partition that `send` would choose, if known without a request; a guess, never a promise."""
 
     def records(self, window: Window, key: bytes, deadline: Deadline) -> Generator[LogRecord, None, None]:
-        """The records with this key in a window, in offset order; others are passed over without being decoded.
+        """The records with this key in a window, in offset order; others are skipped without being decoded.
 
-        It ends once everything up to `window.last` has been seen; holes in the offsets are no records. It waits no
-        longer than `deadline.remaining()`, asked before each wait, and renews the deadline whenever the broker has sent
-        something, be it of other keys: the time counts without a sign of life. Where the partition begins above
-        `window.first` it raises `RecordsLostError`, before it yields anything. Closing the iterator gives the consumer
-        back. `read_committed`: records of aborted transactions are not seen.
+        It ends once everything up to `window.last` has been seen; offsets without a record are skipped. It waits at
+        most `deadline.remaining()`, checked before each wait, and renews the deadline whenever the broker sends
+        anything, even of other keys: the limit is on time without a sign of life. If the partition begins above
+        `window.first` it raises `RecordsLostError` before it yields anything. Closing the iterator releases the
+        consumer. `read_committed`: records of aborted transactions are not seen.
         """
 
     def tail(self, topic: str) -> TopicTail:
-        """A consumer of its own, for the head cache or a subscription."""
+        """A separate consumer, for the head cache or a subscription."""
 
     def close(self) -> None:
-        """Sends what is waiting, then drops the producer and all consumers; may be called twice."""
-
-
-# What a reader of journals needs from the store that they are replicated to.
-#
-# The topic decides, the store is a copy that may be behind. A replicator applies the actions of a partition in offset
-# order and then moves the partition's offset. In a database with transactions both happen at once; elsewhere a
-# journal's head and events may be ahead of the partition's offset, never behind it.
+        """Sends what is waiting, then closes the producer and all consumers; may be called twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """How long a journal lives after its last append, and the day on which it may go."""
+    """How long a journal lives after its last append, and the day after which it may be purged."""
 
     after: timedelta
     on: date
@@ -118,25 +116,25 @@ class JournalHead:
     delete_to: DeleteTo | None = None
     expiry: Expiry | None = None
     record_id: UUID | None = None
-    """Names this life of the journal, and its events carry it; None in rows of old versions, or with no event yet."""
+    """Identifies this life of the journal and its events; None in rows of old versions, or without an event yet."""
 
     @property
     def is_begun(self) -> bool:
-        """Whether an event was ever appended; a delete of a journal that is not there makes a head without any."""
+        """Whether an event was ever appended; a delete of a journal that does not exist makes a head without any."""
         return self.record_id is not None or self.seq_nr != self.delete_to
 
 
 class EventualJournal(Protocol):
-    """The read side of a store. Many threads use one at a time; every verb may block on the database.
+    """The read side of a store. Safe for use by many threads; every call may block on the database.
 
     Faults of the environment are raised as `TransientError` within a time limit of the store's own.
     """
 
     def pointer(self, key: Key) -> JournalHead | None:
-        """The journal's head; None where the store has no such journal.
+        """The journal's head; None if the store has no such journal.
 
-        `DamagedRecordError` where it is parked: a record of it could not be read, and waits in quarantine with all that
-        came after it.
+        Raises `DamagedRecordError` if the journal is parked: one of its records could not be read, and is in quarantine
+        with everything that came after it.
         """
 
     def offset(self, topic: str, partition: int) -> int | None:
@@ -148,18 +146,18 @@ class EventualJournal(Protocol):
     def read(self, key: Key, head: JournalHead, from_seq_nr: SeqNr) -> Generator[EventRecord, None, None]:
         """The journal's events from a number to `head.seq_nr`, those up to `head.delete_to` left out, in order.
 
-        Gaps are no end: it goes on to `head.seq_nr` whatever is missing on the way. Events that carry another
-        `record_id` than the head's are of an earlier life and left out. Two events with one number raise
-        `GuaranteeError`. It reads page by page and holds one page at most; closing the iterator frees what it holds.
-        It may meet changes made after `head` was read: the caller compares heads at the end.
+        It continues over gaps up to `head.seq_nr`. Events with another `record_id` than the head's are of an earlier
+        life and left out. Two events with one number raise `GuaranteeError`. It reads page by page and holds at most
+        one page; closing the iterator releases it. It may see changes made after `head` was read: the caller compares
+        heads at the end.
         """
 
     def ids(self, topic: str) -> Iterator[str]:
         """The ids of all journals of a topic that have a head or are parked, each once, in any order; page by page.
 
-        A parked journal is one of them though it may have no head yet: whoever walks over all journals is to meet it,
-        and is told by `pointer`, instead of taking what is left for everything.
+        A parked journal is included even without a head, so that a scan of all journals finds it and gets an error from
+        `pointer`, instead of taking the rest for everything.
         """
 
     def close(self) -> None:
-        """Gives connections back; may be called twice."""
+        """Releases connections; may be called twice."""

@@ -13,11 +13,11 @@ import psycopg
 from inorder.database import sql
 from inorder.database.pool import Pool
 from inorder.database.postgres import connect, install, postgres_errors
-from inorder.journal.audit.findings import Look, StoredRow
-from inorder.journal.replication.replica import is_parked
+from inorder.journal.audit.findings import StoredRow, StoredState
+from inorder.journal.replication.store_port import parked_error
 from inorder.journal.segments import journal_segment, segment_size
 from inorder.journal.stores.ports import Expiry, JournalHead
-from inorder.journal.stores.rows import EventColumns, check_unique, stored_event
+from inorder.journal.stores.rows import EventColumns, require_unique, stored_event
 from inorder.model.errors import ConfigurationError
 from inorder.model.journal import EventRecord, Key, PartitionOffset, SeqNr
 
@@ -46,31 +46,27 @@ class PostgresJournal:
         )
 
     def install(self) -> list[str]:
-        """Makes the tables that do not exist; safe to run at every start. Returns the statements that were run."""
+        """Creates the tables that do not exist; safe to run at every start. Returns the statements that were run."""
         made = journal_tables()
         with self._pool.lent() as connection, postgres_errors(), connection.transaction():
             install(connection, made)
         return made
 
     def identity(self) -> str | None:
-        """The store's random name."""
         rows = self._rows("identity")
         return str(rows[0][0]) if rows else None
 
     def pointer(self, key: Key) -> JournalHead | None:
-        """The journal's head."""
         *head, partition, offset = self._rows("head", topic=key.topic, id=key.id)[0]
         if offset is not None:
-            raise is_parked(key, partition, offset)
+            raise parked_error(key, partition, offset)
         return None if head[0] is None else head_of(head)
 
     def offset(self, topic: str, partition: int) -> int | None:
-        """The partition's replicated offset."""
         rows = self._rows("offset", topic=topic, partition=partition)
         return int(rows[0][0]) if rows else None
 
     def read(self, key: Key, head: JournalHead, from_seq_nr: SeqNr) -> Generator[EventRecord, None, None]:
-        """The visible events from a number on."""
         first = max(from_seq_nr, (head.delete_to or 0) + 1)
         place = _Place(journal_segment(first, head.segment_size), first - 1, "infinity")
         before = 0
@@ -78,22 +74,21 @@ class PostgresJournal:
             rows = self._events(key, head, place)
             for row in rows:
                 place = _Place(*row[:3])
-                check_unique(key, before, place.seq_nr)
+                require_unique(key, before, place.seq_nr)
                 before = place.seq_nr
                 yield stored_event(*row[1:])
             if len(rows) < self._page:
                 return
 
     def ids(self, topic: str) -> Iterator[str]:
-        """The ids of all journals of a topic, parked ones included, ascending."""
+        """Ascending."""
         return self._pages("ids", topic=topic)
 
     def expired(self, topic: str, before: date) -> Iterator[str]:
-        """The ids of the journals that were to go before a day, ascending."""
+        """The ids of the journals that expired before a day, ascending."""
         return self._pages("expired", topic=topic, before=before)
 
     def close(self) -> None:
-        """Gives connections back."""
         self._pool.close()
 
     def _events(self, key: Key, head: JournalHead, place: _Place) -> list[tuple[Any, ...]]:
@@ -121,12 +116,12 @@ class PostgresJournal:
 
 @contextmanager
 def journal_errors() -> Iterator[None]:
-    """As everywhere, but for a missing table, which is not the outbox's here."""
+    """`postgres_errors` with hints about the journal's tables."""
     try:
         with postgres_errors():
             yield
     except ConfigurationError as error:
-        hint = "Check journal.store and its rights; `inorder schema install --layout journal` makes its tables."
+        hint = "Check journal.store and its permissions; `inorder schema install --layout journal` creates its tables."
         raise ConfigurationError(error.message, hint=hint) from error
 
 
@@ -143,14 +138,12 @@ def head_of(row: Sequence[Any]) -> JournalHead:
     return JournalHead(PartitionOffset(partition, offset), segment_size(size), seq_nr, delete_to, expiry, record_id)
 
 
-# Journals in PostgreSQL, as an audit sees them: every row that is there, page by page.
-
 _STORED_ROWS_STATEMENTS: Final = sql.load("inorder.journal", "sql/postgres/stored_rows.sql")
 _HEADS: Final = sql.load("inorder.journal", "sql/postgres/journal.sql")["heads"]
 
 
 class PostgresJournalRows:
-    """A `JournalRows` on one connection, beside a reader."""
+    """A `JournalRows` on one connection, next to a reader: every row, page by page."""
 
     def __init__(self, url: str, *, page: int = PAGE) -> None:
         self._url = url
@@ -158,8 +151,7 @@ class PostgresJournalRows:
         self._journal = PostgresJournal(url, application_name="inorder audit")
         self._connection: psycopg.Connection[Any] | None = None
 
-    def looks(self, keys: Sequence[Key]) -> Mapping[Key, Look]:
-        """Heads and quarantine of some journals of one topic."""
+    def states(self, keys: Sequence[Key]) -> Mapping[Key, StoredState]:
         if not keys:
             return {}
         topic, bound = keys[0].topic, {"topic": keys[0].topic, "ids": [key.id for key in keys]}
@@ -168,10 +160,9 @@ class PostgresJournalRows:
             waiting[id].add(PartitionOffset(partition, offset))
         heads = {id: head_of(row) for id, *row in self._fetch(_HEADS, **bound)}
         ids = waiting.keys() | heads.keys()
-        return {Key(id, topic): Look(heads.get(id), frozenset(waiting.get(id, ()))) for id in ids}
+        return {Key(id, topic): StoredState(heads.get(id), frozenset(waiting.get(id, ()))) for id in ids}
 
     def rows(self, key: Key, head: JournalHead | None) -> Iterator[StoredRow]:  # noqa: ARG002 - here all are found
-        """All rows of a journal."""
         place: tuple[Any, ...] = (-1, 0, "-infinity")
         while rows := self._page_of(key, *place):
             yield from map(_row, rows)
@@ -180,15 +171,12 @@ class PostgresJournalRows:
             place = rows[-1][:3]
 
     def offset(self, topic: str, partition: int) -> int | None:
-        """The partition's replicated offset."""
         return self._journal.offset(topic, partition)
 
     def ids(self, topic: str) -> Iterator[str]:
-        """The ids of all journals of a topic."""
         return self._journal.ids(topic)
 
     def close(self) -> None:
-        """Gives connections back."""
         self._journal.close()
         if self._connection is not None:
             self._connection.close()

@@ -2,6 +2,14 @@
 
 The row of the partition in `pointer2` is the mutex. A second replicator waits for it, then finds the offset moved. So
 what a slice writes and the offset it moves become visible together, and a replicator that was paused changes nothing.
+
+Rows of the table `journal` are written in PostgreSQL's binary COPY format, encoded by hand because they are the bulk of
+the work. What the events of one append share (id, segment, place, time, origin, metadata …) is encoded once. What is
+left for an event is its number, its tags and its payload.
+
+    PGCOPY\\n 0xff \\r\\n 0x00   flags   length of an extension        then for each row
+    number of columns (int16)   for each column its length (int32, -1 is NULL) and that many bytes
+    -1 (int16)
 """
 
 from __future__ import annotations
@@ -17,8 +25,7 @@ from psycopg import IsolationLevel
 
 from inorder.database import sql
 from inorder.database.postgres import committed, connect, postgres_errors
-from inorder.journal.codec.payload import to_column, to_columns
-from inorder.journal.replication.replica import JournalChange, Quarantined, ReplicaSlice
+from inorder.journal.replication.store_port import JournalChange, Quarantined, ReplicaSlice
 from inorder.journal.replication.transition import (
     DeleteEvents,
     DeleteHead,
@@ -30,25 +37,23 @@ from inorder.journal.replication.transition import (
 from inorder.journal.segments import metajournal_segment
 from inorder.journal.stores.ports import JournalHead
 from inorder.journal.stores.postgres import head_of
-from inorder.journal.stores.rows import event_columns, header_column, quarantined_of, time_column
+from inorder.journal.stores.rows import (
+    encode_metadata,
+    encode_payload,
+    event_columns,
+    header_column,
+    quarantined_of,
+    time_column,
+)
 from inorder.model.errors import RejectedError
 from inorder.model.journal import Event, EventRecord, Key
 from inorder.model.message import json_bytes
-
-# Rows of the table `journal` in PostgreSQL's binary COPY format, made by hand because they are the bulk of the work.
-#
-# What the events of one append share (id, segment, place, time, origin, metadata …) is spelt once and repeated as it
-# is. What is left for an event is its number, its tags and its payload.
-#
-#     PGCOPY\\n 0xff \\r\\n 0x00   flags   length of an extension        then for each row
-#     number of columns (int16)   for each column its length (int32, -1 is NULL) and that many bytes
-#     -1 (int16)
 
 COLUMNS: Final = (
     "topic", "id", "segment", "timestamp", "meta_record_id", "partition", "offset", "origin", "version", "metadata",
     "headers", "seq_nr", "tags", "payload_type", "payload_txt", "payload_bin",
 )  # fmt: skip
-"""Those of an append first, then those of an event."""
+"""The columns of an append first, then those of an event."""
 
 _SIGNATURE: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _END: Final = b"\xff\xff"
@@ -64,8 +69,8 @@ _DIMENSION: Final = Struct(">ii")
 _TEXT_OID: Final = 25
 
 
-def copied(rows: Iterable[tuple[Key, InsertEvents]]) -> bytes:
-    """All rows as COPY takes them; `UnicodeEncodeError` for half a character, which PostgreSQL could not hold."""
+def encode_copy(rows: Iterable[tuple[Key, InsertEvents]]) -> bytes:
+    """All rows in COPY format; raises `UnicodeEncodeError` for a lone surrogate, which PostgreSQL cannot store."""
     parts = [_SIGNATURE]
     for key, statement in rows:
         _add(parts, key, statement)
@@ -98,12 +103,12 @@ def _shared(key: Key, statement: InsertEvents, record: EventRecord) -> Iterator[
     yield _BIGINT.pack(8, record.offset)
     yield _text(record.origin)
     yield _text(record.version)
-    yield _text(to_column(record.metadata))
+    yield _text(encode_metadata(record.metadata))
     yield _jsonb(record.headers)
 
 
 def _own(event: Event) -> Iterator[bytes]:
-    payload = to_columns(event.payload)
+    payload = encode_payload(event.payload)
     yield _BIGINT.pack(8, event.seq_nr)
     yield _tags(event.tags)
     yield _text(payload.type)
@@ -120,7 +125,7 @@ def _text(text: str | None) -> bytes:
 
 
 def _jsonb(headers: Mapping[str, str]) -> bytes:
-    """NULL where there are none; a version byte leads the others."""
+    """NULL if there are none; else a version byte comes first."""
     return _sized(b"\1" + json_bytes(dict(headers))) if headers else _NULL
 
 
@@ -161,8 +166,7 @@ class PostgresReplica:
         self._connection: Connection | None = None
 
     def offsets(self, topic: str) -> Mapping[int, int]:
-        """What is committed."""
-        connection = self._connected()
+        connection = self._connect()
         with postgres_errors(), connection.transaction():
             rows = connection.execute(_STATEMENTS["offsets"], {"topic": topic}).fetchall()
         return {partition: offset for partition, offset in rows if offset >= 0}
@@ -170,31 +174,28 @@ class PostgresReplica:
     @contextmanager
     def slice(self, topic: str, partition: int) -> Iterator[ReplicaSlice]:
         """One transaction."""
-        connection = self._connected()
+        connection = self._connect()
         with committed(connection, f"{topic}[{partition}]"):
             yield _Slice(connection, topic, partition)
 
     def quarantined(self, topic: str | None = None, id: str | None = None) -> list[Quarantined]:
-        """What is in quarantine."""
-        connection = self._connected()
+        connection = self._connect()
         with postgres_errors(), connection.transaction():
             rows = connection.execute(_STATEMENTS["quarantined"], {"topic": topic, "id": id}, binary=True).fetchall()
         return [quarantined_of(*row) for row in rows]
 
     def discard(self, key: Key, offset: int | None = None) -> int:
-        """Gives up all records of a journal, or one."""
-        connection = self._connected()
+        connection = self._connect()
         bound = {"topic": key.topic, "id": key.id, "offset": offset}
         with postgres_errors(), connection.transaction():
             return connection.execute(_STATEMENTS["discard"], bound).rowcount
 
     def close(self) -> None:
-        """Gives the connection back."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
-    def _connected(self) -> Connection:
+    def _connect(self) -> Connection:
         if self._connection is None or self._connection.closed:
             with postgres_errors():
                 self._connection = connect(self._url, self._application_name, autocommit=True)
@@ -206,7 +207,7 @@ class PostgresReplica:
 
 
 class _Slice:
-    """The verbs of one slice in an open transaction."""
+    """One slice in an open transaction."""
 
     def __init__(self, connection: Connection, topic: str, partition: int) -> None:
         self._connection = connection
@@ -222,13 +223,13 @@ class _Slice:
         return int(row[0]) if row and row[0] >= 0 else None
 
     def parked(self, keys: Sequence[Key]) -> set[Key]:
-        asked = {key.id: key for key in keys}
-        return {asked[id] for (id,) in self._execute("parked", ids=list(asked)).fetchall()}
+        by_id = {key.id: key for key in keys}
+        return {by_id[id] for (id,) in self._execute("parked", ids=list(by_id)).fetchall()}
 
     def heads(self, keys: Sequence[Key]) -> Mapping[Key, JournalHead]:
-        asked = {key.id: key for key in keys}
-        rows = self._execute("heads", ids=list(asked)).fetchall()
-        return {asked[id]: head_of(columns) for id, *columns in rows}
+        by_id = {key.id: key for key in keys}
+        rows = self._execute("heads", ids=list(by_id)).fetchall()
+        return {by_id[id]: head_of(columns) for id, *columns in rows}
 
     def carry_out(self, changes: Sequence[JournalChange]) -> None:
         inserts: list[_Insert] = []
@@ -261,7 +262,7 @@ class _Slice:
         self._execute("move_offset", offset=offset)
 
     def _inserts(self, change: JournalChange) -> list[_Insert]:
-        """What of a journal is to be inserted; what it deletes is deleted in its turn among it."""
+        """The inserts of a journal; its deletes are executed in their order among them."""
         inserts: list[_Insert] = []
         for _, statement in change.statements:
             if isinstance(statement, InsertEvents):
@@ -281,14 +282,15 @@ class _Slice:
             self._copy_events(inserts)
 
     def _copy_events(self, inserts: Sequence[_Insert]) -> None:
-        """Several times faster than an INSERT; an event that is there already is refused, and `attempt` is careful."""
-        with _our_errors(), self._connection.cursor() as cursor:
-            rows = copied(inserts)
+        """Several times faster than an INSERT, but refuses an event that exists; in `attempt` INSERT is used."""
+        with _store_errors(), self._connection.cursor() as cursor:
+            rows = encode_copy(inserts)
             with cursor.copy(_COPY) as copy:
                 copy.write(rows)
 
     def _write_heads(self, changes: Sequence[JournalChange]) -> None:
-        # First, or a journal that is purged and begun anew would keep what only a new row gets: created, origin, size.
+        # First, or a journal that is purged and begins again would keep what only a new row gets: created, origin,
+        # size.
         if gone := [change.key.id for change in changes if _is_purged(change)]:
             self._execute("delete_heads", ids=gone)
         rows = [_head_row(change) for change in changes if change.head is not None]
@@ -307,14 +309,14 @@ class _Slice:
             self._execute("void_snapshots", ids=list(purged), offsets=list(purged.values()))
 
     def _execute(self, name: str, **bound: Any) -> psycopg.Cursor[Any]:
-        with _our_errors():
+        with _store_errors():
             place = {"topic": self._topic, "partition": self._partition}
             return self._connection.execute(_STATEMENTS[name], {**place, **bound}, binary=True)
 
 
 @contextmanager
-def _our_errors() -> Iterator[None]:
-    """As everywhere, and half a character, which JSON can spell, is refused as PostgreSQL would refuse it."""
+def _store_errors() -> Iterator[None]:
+    """`postgres_errors`; a lone surrogate, which JSON can carry, is refused as PostgreSQL would refuse it."""
     try:
         with postgres_errors():
             yield
@@ -327,7 +329,7 @@ def _is_purged(change: JournalChange) -> bool:
 
 
 def _since_purge(change: JournalChange) -> list[Statement]:
-    """What was done in the life that the head is of."""
+    """The statements of the life that the head belongs to."""
     said = [each for _, each in change.statements]
     gone = [number for number, each in enumerate(said) if isinstance(each, DeleteHead)]
     return said[gone[-1] + 1 :] if gone else said
@@ -343,7 +345,7 @@ def _event_rows(key: Key, statement: InsertEvents) -> Iterator[tuple[Any, ...]]:
 
 def _quarantined_row(each: Quarantined) -> tuple[Any, ...]:
     record = each.record
-    # A driver's words may quote what PostgreSQL cannot hold.
+    # A driver's error may quote what PostgreSQL cannot store.
     reason = each.reason.replace("\0", "\\x00")
     place = each.key.id, each.partition, each.offset
     return (*place, reason, record.key, record.value, header_column(record), time_column(record))
@@ -355,7 +357,7 @@ def _json(value: object) -> str:
 
 def _head_row(change: JournalChange) -> tuple[Any, ...]:
     head = change.head
-    assert head is not None  # noqa: S101 - the caller has looked
+    assert head is not None  # noqa: S101 - the caller has checked
     said = _since_purge(change)
     made = next((each for each in said if isinstance(each, InsertHead)), None)
     moved = [each.updated for each in said if isinstance(each, UpdateHead)]

@@ -1,8 +1,8 @@
 """Snapshots in PostgreSQL: a save is one transaction under two advisory locks.
 
-One lock is the journal's: savers of a ring take turns. The other is the partition's, shared by all savers and taken
-alone by a replicator that applies a purge. So a purge is either applied before the save looks at the journal's life, or
-finds what was saved.
+One lock is the journal's: its savers take turns. The other is the partition's: savers share it, and a replicator that
+applies a purge takes it exclusively. So a purge is either applied before the save checks the journal's life, or finds
+what was saved.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from psycopg import IsolationLevel
 from inorder.database import sql
 from inorder.database.pool import Pool
 from inorder.database.postgres import connect
-from inorder.journal.snapshots import SnapshotRow, Standing, fitting, placement, purged_meanwhile
+from inorder.journal.snapshots import LifeAtMark, SnapshotRow, place_snapshot, purged_error, select_snapshots
 from inorder.journal.stores.postgres import journal_errors
 from inorder.journal.stores.rows import SnapshotColumns, snapshot_columns, stored_snapshot
 from inorder.model.journal import Key, PartitionOffset, Snapshot, SnapshotCriteria
@@ -31,55 +31,48 @@ class PostgresSnapshots:
     """A `SnapshotStore`; each call borrows a connection."""
 
     def __init__(self, url: str, *, application_name: str = "inorder snapshots") -> None:
-        self._pool: Pool[Connection] = Pool(
-            lambda: _opened(url, application_name), lambda connection: connection.close()
-        )
+        self._pool: Pool[Connection] = Pool(lambda: _open(url, application_name), lambda connection: connection.close())
 
     def rows(self, key: Key) -> list[SnapshotRow]:
-        """The ring."""
         with journal_errors(), self._pool.lent() as connection:
             return _rows(connection, key)
 
     def load(self, key: Key, row: SnapshotRow) -> Snapshot | None:
-        """One snapshot, if its slot is as it was."""
         with journal_errors(), self._pool.lent() as connection:
             found = _execute(connection, "load", key, row.place, slot=row.slot).fetchone()
         return None if found is None else stored_snapshot(SnapshotColumns(*found))
 
-    def save(self, key: Key, snapshot: Snapshot, size: int, stand: Callable[[], Standing]) -> bool:
-        """One transaction, begun when the mark is known."""
-        columns, standing = snapshot_columns(snapshot), stand()
-        with self._locked(key, standing) as connection:
-            _require_same_life(connection, key, standing)
-            placed = placement(_rows(connection, key), standing, snapshot.seq_nr, snapshot.timestamp, size)
+    def save(self, key: Key, snapshot: Snapshot, size: int, send_mark: Callable[[], LifeAtMark]) -> bool:
+        columns, at_mark = snapshot_columns(snapshot), send_mark()
+        with self._locked(key, at_mark) as connection:
+            _require_same_life(connection, key, at_mark)
+            placed = place_snapshot(_rows(connection, key), at_mark, snapshot.seq_nr, snapshot.timestamp, size)
             if placed is None:
                 return False
             _execute(connection, "delete", key, slots=list(placed.emptied))
-            about = {"slot": placed.slot, "life": standing.stored_life, **columns._asdict()}
-            _execute(connection, "save", key, standing.place, **about)
+            about = {"slot": placed.slot, "life": at_mark.stored_life, **columns._asdict()}
+            _execute(connection, "save", key, at_mark.place, **about)
         return True
 
-    def delete(self, key: Key, criteria: SnapshotCriteria, stand: Callable[[], Standing]) -> int:
-        """One transaction."""
-        standing = stand()
-        with self._locked(key, standing) as connection:
-            going = fitting(_rows(connection, key), standing, criteria)
+    def delete(self, key: Key, criteria: SnapshotCriteria, send_mark: Callable[[], LifeAtMark]) -> int:
+        at_mark = send_mark()
+        with self._locked(key, at_mark) as connection:
+            going = select_snapshots(_rows(connection, key), at_mark, criteria)
             _execute(connection, "delete", key, slots=[row.slot for row in going])
         return len(going)
 
     def close(self) -> None:
-        """Gives connections back."""
         self._pool.close()
 
     @contextmanager
-    def _locked(self, key: Key, standing: Standing) -> Iterator[Connection]:
+    def _locked(self, key: Key, at_mark: LifeAtMark) -> Iterator[Connection]:
         with journal_errors(), self._pool.lent() as connection, connection.transaction():
-            # A statement of its own: what comes after it must see what the last holder committed.
-            _execute(connection, "lock", key, PartitionOffset(standing.place.partition, 0))
+            # A separate statement: the next one must see what the last holder committed.
+            _execute(connection, "lock", key, PartitionOffset(at_mark.place.partition, 0))
             yield connection
 
 
-def _opened(url: str, application_name: str) -> Connection:
+def _open(url: str, application_name: str) -> Connection:
     connection = connect(url, application_name, autocommit=True)
     connection.isolation_level = IsolationLevel.READ_COMMITTED
     return connection
@@ -93,12 +86,12 @@ def _rows(connection: Connection, key: Key) -> list[SnapshotRow]:
     ]
 
 
-def _require_same_life(connection: Connection, key: Key, standing: Standing) -> None:
-    [(replicated, is_there, life)] = _execute(connection, "life", key, standing.place).fetchall()
-    # A purge behind the mark that is not replicated yet will find the snapshot.
-    has_passed = replicated is not None and replicated >= standing.place.offset
-    if has_passed and not (is_there and life == standing.life):
-        raise purged_meanwhile(key)
+def _require_same_life(connection: Connection, key: Key, at_mark: LifeAtMark) -> None:
+    [(replicated, is_there, life)] = _execute(connection, "life", key, at_mark.place).fetchall()
+    # A purge after the mark that is not replicated yet will find the snapshot.
+    has_passed = replicated is not None and replicated >= at_mark.place.offset
+    if has_passed and not (is_there and life == at_mark.life):
+        raise purged_error(key)
 
 
 def _execute(

@@ -1,4 +1,4 @@
-"""A row of the table `journal` as an event: what all stores share of it."""
+"""Rows of the tables `journal`, `quarantine` and `snapshot` as values: what all stores share."""
 
 from __future__ import annotations
 
@@ -9,12 +9,31 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import NamedTuple
 
-from inorder.journal.codec.payload import PayloadColumns, from_column, from_columns, parsed, to_column, to_columns
-from inorder.journal.codec.records import timestamp_of
-from inorder.journal.replication.replica import Quarantined
+from inorder.journal.codec import (
+    data_of,
+    parse_json,
+    payload_metadata,
+    payload_metadata_json,
+    require_object,
+    timestamp_of,
+    with_data,
+)
+from inorder.journal.replication.store_port import Quarantined
 from inorder.journal.stores.ports import LogRecord
 from inorder.model.errors import GuaranteeError, PermanentError
-from inorder.model.journal import Event, EventRecord, Key, PartitionOffset, RecordMetadata, SeqNr, Snapshot
+from inorder.model.journal import (
+    Event,
+    EventRecord,
+    Key,
+    PartitionOffset,
+    Payload,
+    PayloadType,
+    RecordMetadata,
+    SeqNr,
+    Snapshot,
+    json_payload,
+    json_value,
+)
 from inorder.model.message import json_bytes, utf8
 
 
@@ -32,8 +51,8 @@ def stored_event(
     payload_bin: bytes | None,
     headers: Mapping[str, str],
 ) -> EventRecord:
-    """The event of a row; raises `PermanentError` where its columns contradict each other."""
-    payload = from_columns(PayloadColumns(payload_type, payload_txt, payload_bin))
+    """The event of a row; raises `PermanentError` if its columns contradict each other."""
+    payload = decode_payload(PayloadColumns(payload_type, payload_txt, payload_bin))
     return EventRecord(
         Event(seq_nr, payload, frozenset(tags or ())),
         timestamp,
@@ -46,7 +65,7 @@ def stored_event(
 
 
 class EventColumns(NamedTuple):
-    """The columns of an event's row, but for those that place it; as `stored_event` takes them back."""
+    """The columns of an event's row after its key, in the order of `stored_event`."""
 
     partition: int
     offset: int
@@ -61,15 +80,14 @@ class EventColumns(NamedTuple):
 
 
 def event_columns(record: EventRecord) -> EventColumns:
-    """What is stored of an event."""
-    payload = to_columns(record.event.payload)
+    payload = encode_payload(record.event.payload)
     return EventColumns(
         record.partition_offset.partition,
         record.partition_offset.offset,
         record.origin,
         record.version,
         record.event.tags,
-        to_column(record.metadata),
+        encode_metadata(record.metadata),
         payload.type,
         payload.text,
         payload.binary,
@@ -77,7 +95,7 @@ def event_columns(record: EventRecord) -> EventColumns:
     )
 
 
-def check_unique(key: Key, before: SeqNr, seq_nr: SeqNr) -> None:
+def require_unique(key: Key, before: SeqNr, seq_nr: SeqNr) -> None:
     """Raises `GuaranteeError` if a store has two events of one number."""
     if seq_nr <= before:
         raise GuaranteeError(
@@ -86,26 +104,23 @@ def check_unique(key: Key, before: SeqNr, seq_nr: SeqNr) -> None:
         )
 
 
-# Events of one append, and often of a whole journal, have the same; parsing it again would be most of a read.
+# Events of one append, and often of a whole journal, share it; parsing it for each would dominate a read.
 @lru_cache(maxsize=256)
 def _metadata(column: str | None) -> RecordMetadata:
-    return from_column(column)
+    return decode_metadata(column)
 
-
-# A row of the table `quarantine` as a record, byte for byte as it came: what all stores share of it.
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def header_column(record: LogRecord) -> str:
-    """The headers as JSON, values in base64: they may hold anything, and a name may come twice."""
+    """The headers as JSON, values in base64: they may hold any bytes, and a name may occur twice."""
     return json.dumps(
         [(name, None if value is None else base64.b64encode(value).decode()) for name, value in record.headers]
     )
 
 
 def time_column(record: LogRecord) -> datetime | None:
-    """When the record was written, if Kafka knows."""
     return None if record.timestamp_ms is None else timestamp_of(record)
 
 
@@ -120,17 +135,13 @@ def quarantined_of(
     value: bytes | None,
     headers: str,
 ) -> Quarantined:
-    """The record of a row."""
     time = None if timestamp is None else (timestamp - _EPOCH) // timedelta(milliseconds=1)
     found = tuple((name, None if text is None else base64.b64decode(text)) for name, text in json.loads(headers))
     return Quarantined(Key(id, topic), partition, reason, LogRecord(offset, time, key, value, found))
 
 
-# A row of the table `snapshot` as a snapshot: what all stores share of it.
-
-
 class SnapshotColumns(NamedTuple):
-    """The columns of a snapshot's row, but for those that place it; as `stored_snapshot` takes them back."""
+    """The columns of a snapshot's row after its key, as `stored_snapshot` takes them."""
 
     seq_nr: SeqNr
     timestamp: datetime
@@ -143,20 +154,20 @@ class SnapshotColumns(NamedTuple):
 
 
 def snapshot_columns(snapshot: Snapshot) -> SnapshotColumns:
-    """What is stored of a snapshot; `ValidationError` for what JSON cannot carry."""
+    """The columns of a snapshot; raises `ValidationError` for what JSON cannot carry."""
     if isinstance(snapshot.payload, str):
         utf8("payload", snapshot.payload)
     metadata = None if snapshot.metadata is None else json_bytes(snapshot.metadata).decode()
     about = snapshot.seq_nr, snapshot.timestamp, snapshot.origin, snapshot.version, metadata
-    return SnapshotColumns(*about, *to_columns(snapshot.payload))
+    return SnapshotColumns(*about, *encode_payload(snapshot.payload))
 
 
 def stored_snapshot(columns: SnapshotColumns) -> Snapshot:
-    """The snapshot of a row; raises `PermanentError` where its columns contradict each other."""
+    """The snapshot of a row; raises `PermanentError` if its columns contradict each other."""
     payload = PayloadColumns(columns.payload_type, columns.payload_txt, columns.payload_bin)
     return Snapshot(
         columns.seq_nr,
-        from_columns(payload),
+        decode_payload(payload),
         columns.timestamp,
         _stored_metadata(columns.metadata),
         columns.origin,
@@ -166,6 +177,84 @@ def stored_snapshot(columns: SnapshotColumns) -> Snapshot:
 
 def _stored_metadata(column: str | None) -> object:
     try:
-        return None if column is None else parsed(column)
+        return None if column is None else parse_json(column)
     except ValueError as error:
         raise PermanentError(f"The stored metadata of a snapshot is damaged: {error}.") from error
+
+
+# Split from inorder.journal.codec.
+
+
+def encode_metadata(metadata: RecordMetadata) -> str:
+    """The text of the column `metadata`.
+
+    >>> encode_metadata(RecordMetadata())
+    '{"header":{},"payload":{}}'
+    """
+    content = {"header": with_data(metadata.header), "payload": payload_metadata_json(metadata.payload)}
+    return json_bytes(content).decode()
+
+
+def decode_metadata(text: str | None) -> RecordMetadata:
+    """The metadata of the column, in old spellings too; raises `ValueError`.
+
+    >>> decode_metadata('{"data":{"a":1}}')
+    RecordMetadata(header={'a': 1}, payload=PayloadMetadata(expire_after=None, data=None))
+    """
+    if text is None:
+        return RecordMetadata()
+    content = require_object(parse_json(text), "metadata")
+    if "data" in content:
+        return RecordMetadata(header=content["data"])
+    return RecordMetadata(_header(content), payload_metadata(content.get("payload")))
+
+
+def _header(content: Mapping[str, object]) -> object:
+    return data_of(content.get("header"))
+
+
+class PayloadColumns(NamedTuple):
+    """A payload as the columns `payload_type`, `payload_txt` and `payload_bin`; all are None without a payload."""
+
+    type: str | None = None
+    text: str | None = None
+    binary: bytes | None = None
+
+
+def encode_payload(payload: Payload) -> PayloadColumns:
+    """The columns of a payload.
+
+    >>> encode_payload({"key": "value"})
+    PayloadColumns(type='json', text='{"key":"value"}', binary=None)
+    """
+    match payload:
+        case None:
+            return PayloadColumns()
+        case bytes():
+            return PayloadColumns(PayloadType.BINARY.value, None, payload)
+        case str():
+            return PayloadColumns(PayloadType.TEXT.value, payload)
+    return PayloadColumns(PayloadType.JSON.value, json_bytes(json_value(payload)).decode())
+
+
+def decode_payload(columns: PayloadColumns) -> Payload:
+    """The payload of the columns; an unknown type is read as binary, and missing bytes as no bytes.
+
+    Raises `PermanentError` if type and column do not match.
+    """
+    if columns.type is None:
+        return None
+    if columns.type not in (PayloadType.TEXT, PayloadType.JSON):
+        if columns.text is not None:
+            raise PermanentError(f"Bytes expected for a payload of type {columns.type!r}, but its text column is set.")
+        return bytes(columns.binary or b"")
+    if columns.text is None:
+        raise PermanentError(f"Text expected for a payload of type {columns.type!r}, but its text column is empty.")
+    return columns.text if columns.type == PayloadType.TEXT else _json(columns.text)
+
+
+def _json(text: str) -> Payload:
+    try:
+        return json_payload(parse_json(text))
+    except ValueError as error:
+        raise PermanentError(f"A stored payload of type 'json' is damaged: {error}.") from error

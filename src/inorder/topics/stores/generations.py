@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from inorder.database.database import Database, Dialect, Installed, statements_of
+from inorder.database.database import Database, Dialect, InstallingDatabase, statements_of
 from inorder.topics.generations import Generation, Pointers, TopicState, decode, encode
 
 
@@ -13,7 +13,7 @@ class SqlTopicGenerations:
     """One row per topic, changed by compare-and-set on its epoch; creates its table at the first call."""
 
     def __init__(self, database: Database) -> None:
-        self._database = Installed(database, generation_tables(database.dialect))
+        self._database = InstallingDatabase(database, generation_tables(database.dialect))
         self._statements = statements_of("inorder.topics", database.dialect, "topic_generations.sql")
 
     def read(self, topic: str) -> TopicState | None:

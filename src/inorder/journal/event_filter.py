@@ -1,8 +1,8 @@
-"""Which events of a topic's records count, for somebody who reads all journals of the topic at once.
+"""Which events of a topic's records count, for a subscription, which reads all journals of the topic at once.
 
-A reader of one journal knows where it ends from the store's head and replays the log over it. Here records of all
-journals come by in offset order, from some offset on that the store had reached. What was seen is remembered (`ends`);
-for the rest the store is asked, which may be behind the record, or past it.
+A reader of one journal takes its end from the store's head and replays the log over it. Here records of all journals
+come in offset order, from some offset on that the store had reached. What was seen is remembered (`JournalEnds`); the
+rest is read from the store, which may be behind the record, or past it.
 
 | the store's head is   | and nothing of the journal is forgotten    | something may be forgotten                |
 |---|---|---|
@@ -10,6 +10,10 @@ for the rest the store is asked, which may be behind the record, or past it.
 |                       | head says and what was seen since          | the store has passed what was forgotten   |
 | at it, or past it     | those events count that the store has from this very record                            |
 | gone, the store past  | the journal is purged, and its events with it                                          |
+
+What was seen of a journal gives a lower bound of its end; it is *exact* after a purge, or once the store was read for
+where the journal ended before. The least recently written journal is forgotten, and the offset up to which something
+may be forgotten is remembered: if the store has passed it, nothing is lost.
 """
 
 from __future__ import annotations
@@ -22,8 +26,8 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from inorder.journal.action import Action, Append, Purge
-from inorder.journal.codec.records import action_of, events_of
-from inorder.journal.life import Fork, count, life_of
+from inorder.journal.codec import action_of, events_of
+from inorder.journal.life import Fork, life_of, separate_forks
 from inorder.journal.stores.ports import EventualJournal, JournalHead, JournalLog, LogRecord, Window
 from inorder.model.deadline import Deadline
 from inorder.model.errors import DamagedRecordError
@@ -31,20 +35,19 @@ from inorder.model.journal import EventRecord, Key, SeqNr, SeqRange
 
 
 @dataclass(frozen=True, slots=True)
-class _Passed:
+class _StorePassed:
     """The store has applied the record, or more; without a head the journal is purged."""
 
     head: JournalHead | None
 
 
-# To make a key checks it, which is more than to count an event.
+# Building a key checks it, which takes longer than filtering an event.
 @lru_cache(maxsize=10_000)
 def key_of(id: bytes, topic: str) -> Key:
-    """The journal of a record's key."""
     return Key(id.decode(errors="backslashreplace"), topic)
 
 
-class Counting:
+class EventFilter:
     """Takes the records of a topic in the order of their offsets; used by one thread."""
 
     def __init__(
@@ -52,7 +55,7 @@ class Counting:
         log: JournalLog,
         store: EventualJournal,
         topic: str,
-        ends: Ends,
+        ends: JournalEnds,
         deadline: Callable[[str], Deadline],
         on_fork: Callable[[Key, Fork], None],
     ) -> None:
@@ -64,11 +67,11 @@ class Counting:
         self._on_fork = on_fork
 
     def learn(self, partition: int, record: LogRecord) -> None:
-        """Takes a record of which nobody wants the events."""
-        self._see(partition, record, self._readable(partition, record))
+        """Takes a record whose events are not needed."""
+        self._see(partition, record, self._read_action(partition, record))
 
-    def counted(self, partition: int, record: LogRecord) -> list[EventRecord]:
-        """The events of a record that count; `DamagedRecordError` where it cannot be read."""
+    def filter(self, partition: int, record: LogRecord) -> list[EventRecord]:
+        """The events of a record that count; raises `DamagedRecordError` if it cannot be read."""
         action = action_of(record, self._topic, partition)
         before = self._see(partition, record, action)
         if not isinstance(action, Append) or not record.key:
@@ -76,48 +79,48 @@ class Counting:
         events = events_of(action, record, self._topic, partition)
         key = key_of(record.key, self._topic)
         found = before if before.is_exact else self._before(key, partition, record.offset, before)
-        if isinstance(found, _Passed):
+        if isinstance(found, _StorePassed):
             kept = self._in_store(key, found.head, action.range, events)
             if kept:
-                self._ends.set(partition, record.key, End(kept[-1].seq_nr, is_exact=True), record.offset)
+                self._ends.set(partition, record.key, JournalEnd(kept[-1].seq_nr, is_exact=True), record.offset)
             return kept
-        kept, forks = count(found.seq_nr, events)
+        kept, forks = separate_forks(found.seq_nr, events)
         self._ends.set(partition, record.key, after(found, action), record.offset)
         for fork in forks:
             self._on_fork(key, fork)
         return kept
 
-    def _see(self, partition: int, record: LogRecord, action: Action | None) -> End:
-        """Notes what a record says about its journal's end; returns what was known before."""
+    def _see(self, partition: int, record: LogRecord, action: Action | None) -> JournalEnd:
+        """Remembers what a record says about its journal's end; returns what was known before."""
         id = record.key or b""
         before = self._ends.of(partition, id)
         if isinstance(action, Append | Purge):
             self._ends.set(partition, id, after(before, action), record.offset)
         return before
 
-    def _before(self, key: Key, partition: int, offset: int, seen: End) -> End | _Passed:
-        """Where the journal ended before a record, unless the store has gone past it."""
+    def _before(self, key: Key, partition: int, offset: int, seen: JournalEnd) -> JournalEnd | _StorePassed:
+        """Where the journal ended before a record, unless the store has passed it."""
         forgotten = self._ends.forgotten(partition)
-        # Asked for before the head, so that the head includes it.
+        # Read before the head, so that the head includes it.
         applied = -1 if forgotten < 0 else self._replicated(partition)
         head = self._store.pointer(key)
         if head is None and self._replicated(partition) >= offset:
-            # Perhaps it was applied just now; then there is a head, or it was purged since.
-            return _Passed(self._store.pointer(key))
+            # It may have been applied just now; then there is a head, or it was purged since.
+            return _StorePassed(self._store.pointer(key))
         if head is not None and head.partition_offset.partition == partition:
             if head.partition_offset.offset >= offset:
-                return _Passed(head)
+                return _StorePassed(head)
             applied = max(applied, head.partition_offset.offset)
         if forgotten > applied:
-            return self._replayed(key, head, Window(self._topic, partition, applied + 1, offset - 1))
-        return End(max(seen.seq_nr, _end_of(head)), is_exact=True)
+            return self._replay(key, head, Window(self._topic, partition, applied + 1, offset - 1))
+        return JournalEnd(max(seen.seq_nr, _end_of(head)), is_exact=True)
 
-    def _replayed(self, key: Key, head: JournalHead | None, window: Window) -> End:
-        end = End(_end_of(head), is_exact=True)
+    def _replay(self, key: Key, head: JournalHead | None, window: Window) -> JournalEnd:
+        end = JournalEnd(_end_of(head), is_exact=True)
         deadline = self._deadline(f"Looking for the end of {key} in {window}")
         with closing(self._log.records(window, key.id.encode(), deadline)) as records:
             for record in records:
-                end = after(end, self._readable(window.partition, record))
+                end = after(end, self._read_action(window.partition, record))
         return end
 
     def _in_store(
@@ -134,7 +137,7 @@ class Counting:
                 places[row.seq_nr] = row.partition_offset
         return [event for event in events if places.get(event.seq_nr) == event.partition_offset]
 
-    def _readable(self, partition: int, record: LogRecord) -> Action | None:
+    def _read_action(self, partition: int, record: LogRecord) -> Action | None:
         try:
             return action_of(record, self._topic, partition)
         except DamagedRecordError:
@@ -150,51 +153,44 @@ def _end_of(head: JournalHead | None) -> SeqNr:
     return 0 if life is None else life.end
 
 
-# Where journals end, as somebody knows who reads a topic from some offset on and remembers only so many of them.
-#
-# What was seen of a journal gives a lower bound of its end; it is *exact* after a purge, or once the store was asked
-# where the journal ended before. The one that was not heard of for longest is forgotten, and the offset up to which
-# something may be forgotten is remembered: if the store has passed it, nothing is lost.
-
 MAX_JOURNALS: Final = 100_000
 
 
-class End(NamedTuple):
-    """The largest number that was seen of a journal's life, 0 if none was."""
+class JournalEnd(NamedTuple):
+    """The largest number seen of a journal's life, 0 if none."""
 
     seq_nr: SeqNr = 0
     is_exact: bool = False
 
 
-UNKNOWN: Final = End()
-NONE: Final = End(0, is_exact=True)
+UNKNOWN: Final = JournalEnd()
+NO_EVENT: Final = JournalEnd(0, is_exact=True)
 
 
-def after(end: End, action: Action | None) -> End:
-    """The end after a record's action, None for a record that is none of ours."""
+def after(end: JournalEnd, action: Action | None) -> JournalEnd:
+    """The end after a record's action, which is None for a record that is not of a journal."""
     match action:
         case Purge():
-            return NONE
+            return NO_EVENT
         case Append():
             return end._replace(seq_nr=max(end.seq_nr, action.range.last))
     return end
 
 
-class Ends:
-    """The ends of the journals of one topic."""
+class JournalEnds:
+    """The ends of the journals of one topic, as far as they are remembered."""
 
     def __init__(self, max_journals: int = MAX_JOURNALS) -> None:
         self._max = max_journals
-        self._known: OrderedDict[tuple[int, bytes], tuple[End, int]] = OrderedDict()
+        self._known: OrderedDict[tuple[int, bytes], tuple[JournalEnd, int]] = OrderedDict()
         self._forgotten: dict[int, int] = {}
 
-    def of(self, partition: int, id: bytes) -> End:
-        """What is known of a journal's end."""
+    def of(self, partition: int, id: bytes) -> JournalEnd:
         found = self._known.get((partition, id))
         return UNKNOWN if found is None else found[0]
 
-    def set(self, partition: int, id: bytes, end: End, offset: int) -> None:
-        """Remembers an end as it is after the record at an offset."""
+    def set(self, partition: int, id: bytes, end: JournalEnd, offset: int) -> None:
+        """Remembers an end as of the record at an offset."""
         self._known[partition, id] = end, offset
         self._known.move_to_end((partition, id))
         if len(self._known) > self._max:

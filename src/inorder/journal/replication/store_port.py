@@ -1,8 +1,16 @@
-"""What a replicator needs of the store that it writes journals to.
+"""What a replicator needs of the store that it writes journals to, and what operators need of its quarantine.
 
-One slice of a partition is carried out at a time, and the partition's offset moves last. A store with transactions
-makes all of it visible at once. One without carries the statements out in their order, so that whoever finds the offset
-moved finds everything else too, and repeating the whole is harmless.
+One slice of a partition is written at a time, and the partition's offset moves last. A store with transactions makes
+all of it visible at once. One without executes the statements in their order, so that a reader that sees the offset
+moved sees everything else too, and repeating the whole is harmless.
+
+**Quarantine.** A journal without one of its records would show a hole, or worse, would let its writer continue from the
+wrong number. So a damaged record and everything that follows in its journal is kept aside, as it came, and the journal
+is *parked*: readers get an error, and all other journals continue. Three things end it:
+
+- a purge in the log, after which nothing of it matters;
+- `release`, once the records can be read (by a newer version, for example): they are applied in offset order;
+- `discard`, which drops records for good: one, or all of a journal.
 """
 
 from __future__ import annotations
@@ -12,7 +20,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from inorder.journal.replication.transition import Statement
 from inorder.journal.stores.ports import JournalHead, LogRecord
@@ -20,8 +28,8 @@ from inorder.model.errors import DamagedRecordError
 from inorder.model.journal import Key
 
 
-class Dated(NamedTuple):
-    """A statement and the offset of the action behind it, which decides where a store has no order of its own."""
+class OffsetStatement(NamedTuple):
+    """A statement and the offset of its action, which decides the order if the store has none of its own."""
 
     offset: int
     statement: Statement
@@ -29,18 +37,18 @@ class Dated(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JournalChange:
-    """What a slice comes to for one journal: the statements in their order, and the head that they lead to."""
+    """What a slice changes in one journal: the statements in their order, and the head that they lead to."""
 
     key: Key
-    statements: Sequence[Dated]
+    statements: Sequence[OffsetStatement]
     head: JournalHead | None
 
 
 class ReplicaSlice(Protocol):
-    """One slice being written; the verbs are called in this order."""
+    """One slice being written; the methods are called in this order."""
 
     def lock_offset(self) -> int | None:
-        """The partition's replicated offset, which nobody else moves until the slice ends; None before the first."""
+        """The partition's replicated offset, which no one else moves until the slice ends; None before the first."""
 
     def parked(self, keys: Sequence[Key]) -> Collection[Key]:
         """Those of the journals that have records in quarantine."""
@@ -52,10 +60,10 @@ class ReplicaSlice(Protocol):
         """Writes the changes of different journals; `RejectedError` where the store refuses one for its content."""
 
     def attempt(self) -> AbstractContextManager[None]:
-        """A block after whose exception nothing of it is left that anybody sees, and the slice goes on."""
+        """A block that leaves nothing visible if it raises; the slice continues after it."""
 
     def free(self, purged: Mapping[Key, int]) -> None:
-        """Removes the records of these journals from quarantine: a purge at the offset given has made them void."""
+        """Removes the records of these journals from quarantine: a purge at the given offset has made them void."""
 
     def lift(self, key: Key, partition: int, offset: int) -> None:
         """Removes one record from quarantine, because it is applied."""
@@ -71,31 +79,17 @@ class JournalReplica(Protocol):
     """The write side of a store. Used by one thread at a time."""
 
     def slice(self, topic: str, partition: int) -> AbstractContextManager[ReplicaSlice]:
-        """Begins a slice; an exception leaves what can be begun again.
+        """Begins a slice; after an exception it can be begun again.
 
-        `UnknownOutcomeError` where the answer to the commit is lost: the offset tells. `FencedError` where another
-        replicator has moved the offset meanwhile.
+        Raises `UnknownOutcomeError` if the answer to the commit is lost: then the offset says whether it happened.
+        Raises `FencedError` if another replicator has moved the offset meanwhile.
         """
 
     def offsets(self, topic: str) -> Mapping[int, int]:
         """The replicated offsets of a topic, by partition."""
 
     def close(self) -> None:
-        """Gives connections back; may be used again afterwards."""
-
-
-# Records that are not applied, because one before them in their journal cannot be read, and what becomes of them.
-#
-# A journal without one of its records would show a hole, or worse, would let its writer go on from the wrong number. So
-# the damaged record and everything that follows in its journal is kept aside, as it came, and the journal is *parked*:
-# readers are told so, and all other journals go on. Three things end it:
-#
-# - a purge in the log, after which nothing of it matters;
-# - `release`, once the records can be read (by a newer version, say): they are applied in the order of their offsets;
-# - `discard`, which gives records up for good: one, or all of a journal.
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
+        """Releases connections; may be used again afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +103,6 @@ class Quarantined:
 
     @property
     def offset(self) -> int:
-        """Where it lies in its partition."""
         return self.record.offset
 
 
@@ -117,97 +110,69 @@ class Quarantine(Protocol):
     """What operators need of a store."""
 
     def slice(self, topic: str, partition: int) -> AbstractContextManager[ReplicaSlice]:
-        """As replicators take it, so that none of them writes meanwhile."""
+        """Locks the partition as replicators do, so that none of them writes meanwhile."""
 
     def quarantined(self, topic: str | None = None, id: str | None = None) -> Sequence[Quarantined]:
-        """The records in quarantine by topic, id, partition and offset; those of one topic or journal where asked."""
+        """The records in quarantine by topic, id, partition and offset; optionally of one topic or journal."""
 
     def discard(self, key: Key, offset: int | None = None) -> int:
-        """Gives up all records of a journal, or one; says how many there were."""
+        """Drops all records of a journal, or one; returns how many there were."""
 
     def close(self) -> None:
-        """Gives connections back."""
+        """Releases connections."""
 
 
-def is_parked(key: Key, partition: int, offset: int) -> DamagedRecordError:
-    """What readers of a parked journal are told."""
+def parked_error(key: Key, partition: int, offset: int) -> DamagedRecordError:
     return DamagedRecordError(
         f"The journal {key} is parked: its records from {key.topic}[{partition}] offset {offset} on are in quarantine.",
-        hint=f"`inorder journal quarantine list --topic {key.topic}` tells why; release or discard them, or purge it.",
+        hint=f"`inorder journal quarantine list --topic {key.topic}` says why; release, discard or purge it.",
         topic=key.topic,
         partition=partition,
         offset=offset,
     )
 
 
-def by_partition(records: Sequence[Quarantined]) -> list[tuple[int, list[Quarantined]]]:
+def group_by_partition(records: Sequence[Quarantined]) -> list[tuple[int, list[Quarantined]]]:
     """The records of one journal, partition by partition: a journal whose topic was repartitioned has several."""
     ordered = sorted(records, key=lambda each: (each.partition, each.offset))
     return [(partition, list(some)) for partition, some in groupby(ordered, lambda each: each.partition)]
 
 
-# A slice around another one: what it does not say itself, the other one does.
-
-
-class SliceAround:
-    """The verbs that nobody has anything to add to."""
-
-    def __init__(self, writing: ReplicaSlice) -> None:
-        self._slice = writing
-
-    def attempt(self) -> AbstractContextManager[None]:
-        """Passed on."""
-        return self._slice.attempt()
-
-    def free(self, purged: Mapping[Key, int]) -> None:
-        """Passed on."""
-        self._slice.free(purged)
-
-    def lift(self, key: Key, partition: int, offset: int) -> None:
-        """Passed on."""
-        self._slice.lift(key, partition, offset)
-
-    def quarantine(self, records: Sequence[Quarantined]) -> None:
-        """Passed on."""
-        self._slice.quarantine(records)
-
-
-# Heads that a replicator need not ask for again, because it wrote or read them itself and nobody came between.
-#
-# **What is authoritative.** The store. A head is taken from memory only while the partition's offset in the store is
-# the one that this replicator has moved there itself. Whoever replicates a partition moves its offset, so until it is
-# another one the journals of the partition are as this replicator left them, but for what somebody has begun and not
-# finished: the same cells that this one is about to write, with the same times.
-#
-# Taken from memory, a head is as old as one that a replicator read before it was paused. So a store must have an answer
-# to that already: Cassandra has the time of each cell, and the offset that is moved by compare-and-set.
-#
-# | what happens                                     | what follows                                                    |
-# |---|---|
-# | another one moves the offset, or the store goes  | the offset is another one: all heads of the partition are       |
-# | back to a backup                                 | forgotten before the first is used                              |
-# | a slice fails, wherever                          | the same; what it wrote is not known                            |
-# | another one dies in mid-slice                    | the offset stays; this one writes what that one did, and more   |
-# | a journal is parked, by whomever, or was refused | its head is forgotten: `release` changes it and moves no offset |
-# | a journal has records in several partitions, and | in one process the head is known to the partition that wrote it |
-# | they come by turns                               | last; in another one a partition may go by its own older head,  |
-# |                                                  | and then takes a fork of the other's events for the first       |
-
-MOST: Final = 20_000
-"""Heads that are kept, those that were used last: some ten megabytes."""
+MAX_HEADS: Final = 20_000
+"""How many heads are kept, the most recently used ones: some ten megabytes."""
 
 
 class _Term(NamedTuple):
-    """For as long as nobody else moves the offset of a partition."""
+    """The time during which no one else moves the offset of a partition."""
 
     partition: int
     number: int
 
 
 class HeadMemory:
-    """What one replicator remembers, of all its partitions."""
+    """Heads that a replicator need not read again: it wrote or read them itself, and no one wrote since.
 
-    def __init__(self, most: int = MOST) -> None:
+    **What is authoritative.** The store. A head is taken from memory only while the partition's offset in the store is
+    the one that this replicator has moved there itself. Every replicator of a partition moves its offset, so until the
+    offset differs the journals of the partition are as this replicator left them, except for what another one has begun
+    and not finished: the same cells that this one is about to write, with the same times.
+
+    A head from memory is as old as one that a replicator read before it was paused. So a store must be able to handle
+    that anyway: Cassandra has the time of each cell, and the offset that moves by compare-and-set.
+
+    | what happens                                    | what follows                                                   |
+    |---|---|
+    | another one moves the offset, or the store is   | the offset differs: all heads of the partition are forgotten   |
+    | restored from a backup                          | before the first is used                                       |
+    | a slice fails, wherever                         | the same; what it wrote is not known                           |
+    | another one dies in mid-slice                   | the offset stays; this one writes what that one did, and more  |
+    | a journal is parked, by anyone, or was refused  | its head is forgotten: `release` changes it without an offset  |
+    | a journal has records in several partitions,    | in one process the head belongs to the partition that wrote it |
+    | and they alternate                              | last; in another one a partition may use its own older head,   |
+    |                                                 | and then takes a fork of the other's events for the first      |
+    """
+
+    def __init__(self, most: int = MAX_HEADS) -> None:
         self._most = most
         self._heads: OrderedDict[Key, tuple[_Term, JournalHead | None]] = OrderedDict()
         self._terms: dict[tuple[str, int], tuple[_Term, int]] = {}
@@ -215,9 +180,9 @@ class HeadMemory:
 
     @contextmanager
     def over(self, writing: ReplicaSlice, topic: str, partition: int) -> Iterator[ReplicaSlice]:
-        """The slice, with heads from memory where they are known."""
+        """The slice, with heads from memory as far as they are known."""
         self._begun += 1
-        # Taken out: a slice that ends with an exception leaves nothing.
+        # Removed first, so that a slice that raises leaves nothing.
         before = self._terms.pop((topic, partition), None)
         remembering = _RememberingSlice(self, writing, _Term(partition, self._begun), before)
         yield remembering
@@ -230,7 +195,7 @@ class HeadMemory:
         return None if before is None else before[1]
 
     def known(self, term: _Term, keys: Sequence[Key]) -> dict[Key, JournalHead | None]:
-        """The heads of those journals that are known in a term; None is none."""
+        """The heads that are known in a term; None for a journal that has none."""
         found: dict[Key, JournalHead | None] = {}
         for key in keys:
             of, head = self._heads.get(key, (None, None))
@@ -246,18 +211,18 @@ class HeadMemory:
             self._heads.popitem(last=False)
 
     def forget(self, keys: Collection[Key]) -> None:
-        """The store is asked next time."""
+        """Makes the next slice read these heads from the store."""
         for key in keys:
             self._heads.pop(key, None)
 
 
-class _RememberingSlice(SliceAround):
-    """A slice that asks the store only for heads which are not known."""
+class _RememberingSlice:
+    """A slice that reads only those heads from the store that are not known; all else it forwards."""
 
     def __init__(
         self, memory: HeadMemory, writing: ReplicaSlice, fresh: _Term, before: tuple[_Term, int] | None
     ) -> None:
-        super().__init__(writing)
+        self._slice = writing
         self.term = fresh
         self.moved_to: int | None = None
         self._memory = memory
@@ -279,10 +244,10 @@ class _RememberingSlice(SliceAround):
     def heads(self, keys: Sequence[Key]) -> Mapping[Key, JournalHead]:
         known = self._memory.known(self.term, keys)
         unknown = [key for key in keys if key not in known]
-        asked = self._slice.heads(unknown) if unknown else {}
+        read = self._slice.heads(unknown) if unknown else {}
         for key in unknown:
-            self._remember(key, asked.get(key))
-        return {key: head for key, head in known.items() if head is not None} | dict(asked)
+            self._remember(key, read.get(key))
+        return {key: head for key, head in known.items() if head is not None} | dict(read)
 
     def carry_out(self, changes: Sequence[JournalChange]) -> None:
         self._slice.carry_out(changes)
@@ -290,8 +255,17 @@ class _RememberingSlice(SliceAround):
             self._remember(change.key, change.head)
 
     def quarantine(self, records: Sequence[Quarantined]) -> None:
-        super().quarantine(records)
+        self._slice.quarantine(records)
         self._memory.forget({each.key for each in records})
+
+    def attempt(self) -> AbstractContextManager[None]:
+        return self._slice.attempt()
+
+    def free(self, purged: Mapping[Key, int]) -> None:
+        self._slice.free(purged)
+
+    def lift(self, key: Key, partition: int, offset: int) -> None:
+        self._slice.lift(key, partition, offset)
 
     def move_offset(self, offset: int) -> None:
         self._slice.move_offset(offset)

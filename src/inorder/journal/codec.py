@@ -1,39 +1,140 @@
-"""The events of an append as the value of a Kafka record: JSON, or binary where any event is.
+"""From actions to Kafka records and back, byte for byte as Kafka Journal writes them.
 
-JSON: `{"events":[{"seqNr":1,"tags":["a"],"payloadType":"text","payload":"…"}],"metadata":{…}}`.
+A record that is not of a journal is no error: one without a key, a time or the header `journal.action`, an append
+without a value, an action of a later version. A journal's record that cannot be read raises `DamagedRecordError` with
+its coordinates: leaving it out would show a journal with a hole.
+
+**The header** `journal.action` is the action as JSON. What is absent is left out. An unknown root is an action of a
+later version, and ignored.
+
+    {"append":{"range":{"from":1,"to":5},"origin":"h","version":"0.0.1","payloadType":"json","metadata":{"data":{}}}}
+    {"delete":{"to":3,"origin":"h"}}     {"purge":{}}     {"mark":{"id":"…"}}
+
+**The value** of an append holds its events, as JSON, or binary if any payload is:
+
+    {"events":[{"seqNr":1,"tags":["a"],"payloadType":"text","payload":"…"}],"metadata":{…}}
 
 Binary, big endian: a version byte; the number of events; for each its size, number, tags, kind of payload and payload;
-then the metadata as JSON up to the end. Version 0 has no metadata. A version that we do not know is read like 0, so
-that what a later one adds at the end does no harm.
+then the metadata as JSON up to the end. Version 0 has no metadata. An unknown version is read like 0, so that what a
+later one adds at the end does no harm.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - an exception, whatever its module calls it
 from typing import Final, NamedTuple, assert_never
 
 import orjson
 
-from inorder.journal import action
-from inorder.journal.action import Action, Append, Delete, Mark, Purge
-from inorder.model.errors import PermanentError, ValidationError
+from inorder.journal.action import Action, Append, Delete, Mark, Purge, format_duration, parse_duration
+from inorder.journal.stores.ports import LogRecord
+from inorder.model.errors import DamagedRecordError, ValidationError
 from inorder.model.journal import (
     MIN_SEQ_NR,
     Event,
+    EventRecord,
+    Key,
+    PartitionOffset,
     Payload,
     PayloadMetadata,
     PayloadType,
     RecordMetadata,
     SeqRange,
-    checked_seq_nr,
+    check_events,
+    check_seq_nr,
     json_payload,
     json_value,
     payload_type,
+    range_of,
 )
-from inorder.model.message import json_bytes, utf8
+from inorder.model.message import Limits, Message, Record, encode, json_bytes, utf8
+
+ACTION_HEADER: Final = "journal.action"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class RecordSender(NamedTuple):
+    """The writer of a record: its host, and the version of this library."""
+
+    origin: str | None = None
+    version: str | None = None
+
+
+def append_record(
+    key: Key,
+    events: Iterable[Event],
+    timestamp: datetime,
+    sender: RecordSender,
+    metadata: RecordMetadata,
+    headers: Mapping[str, str],
+    limits: Limits,
+) -> Record:
+    """The record of an append; raises `ValidationError` for anything that a record cannot carry."""
+    checked = check_events(events)
+    if ACTION_HEADER in headers:
+        raise ValidationError("headers", f"{ACTION_HEADER!r} is taken by the journal itself.", hint="Choose another.")
+    kind, value = to_value(checked, metadata.payload)
+    action = Append(range_of(checked), kind, sender.origin, sender.version, metadata.header)
+    return action_record(key, action, timestamp, limits, value=value, headers=headers)
+
+
+def action_record(
+    key: Key,
+    action: Action,
+    timestamp: datetime,
+    limits: Limits,
+    *,
+    value: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Record:
+    """The record of an action; only an append has a value and headers of the application's own."""
+    all_headers: dict[str, str | bytes | None] = {ACTION_HEADER: to_header(action), **(headers or {})}
+    return encode(Message(key.topic, key=key.id, value=value, headers=all_headers, timestamp=timestamp), limits)
+
+
+def action_of(record: LogRecord, topic: str, partition: int) -> Action | None:
+    """The action of a record, None if it is not of a journal; raises `DamagedRecordError` if it cannot be read."""
+    header = next((value for name, value in record.headers if name == ACTION_HEADER), None)
+    if header is None or record.key is None or record.timestamp_ms is None:
+        return None
+    try:
+        action = from_header(header)
+    except ValueError as error:
+        raise _damaged(f"its header {ACTION_HEADER}", error, record, topic, partition) from error
+    return None if isinstance(action, Append) and record.value is None else action
+
+
+def events_of(action: Append, record: LogRecord, topic: str, partition: int) -> list[EventRecord]:
+    """The events of an append's record; raises `DamagedRecordError` if they cannot be read."""
+    try:
+        events, metadata = from_value(action.payload_type, record.value or b"")
+        headers = {name: (value or b"").decode() for name, value in record.headers if name != ACTION_HEADER}
+    except ValueError as error:
+        raise _damaged("it", error, record, topic, partition) from error
+    place = PartitionOffset(partition, record.offset)
+    time = timestamp_of(record)
+    about = RecordMetadata(action.metadata, metadata)
+    return [EventRecord(event, time, place, action.origin, action.version, about, headers) for event in events]
+
+
+def timestamp_of(record: LogRecord) -> datetime:
+    return _EPOCH + timedelta(milliseconds=record.timestamp_ms or 0)
+
+
+def _damaged(what: str, error: ValueError, record: LogRecord, topic: str, partition: int) -> DamagedRecordError:
+    return DamagedRecordError(
+        f"The record {topic}[{partition}] offset {record.offset} of key {(record.key or b'')!r} cannot be read:"
+        f" {what} is damaged: {error}.",
+        hint="Other journals are not affected. Find its writer; a purge of this journal lets it start over.",
+        topic=topic,
+        partition=partition,
+        offset=record.offset,
+    )
+
 
 _VERSION: Final = 1
 _INT32: Final = Struct(">i")
@@ -45,15 +146,13 @@ _NONE_PLAIN: Final = (0, 0, 0, 0, 0)
 _KINDS: Final = {None: 0, PayloadType.BINARY: 1, PayloadType.JSON: 2, PayloadType.TEXT: 3}
 
 
-class Events(NamedTuple):
-    """What the value of an append holds."""
-
+class AppendedEvents(NamedTuple):
     events: list[Event]
     metadata: PayloadMetadata
 
 
 def to_value(events: Sequence[Event], metadata: PayloadMetadata) -> tuple[PayloadType, bytes]:
-    """The value of the record, and its kind: binary as soon as one payload is.
+    """The value of the record, and its kind: binary if any payload is.
 
     >>> to_value([Event(1, "hello")], PayloadMetadata())[1]
     b'{"events":[{"seqNr":1,"tags":[],"payloadType":"text","payload":"hello"}],"metadata":{}}'
@@ -64,8 +163,8 @@ def to_value(events: Sequence[Event], metadata: PayloadMetadata) -> tuple[Payloa
     return PayloadType.JSON, json_bytes(content)
 
 
-def from_value(kind: PayloadType, value: bytes) -> Events:
-    """The events of a value; raises `ValueError` saying what is wrong with it."""
+def from_value(kind: PayloadType, value: bytes) -> AppendedEvents:
+    """The events of a value; raises `ValueError` if it is damaged."""
     return _from_binary(value) if kind is PayloadType.BINARY else _from_json(value)
 
 
@@ -77,19 +176,21 @@ def _json_event(event: Event) -> dict[str, object]:
     return content
 
 
-def _from_json(value: bytes) -> Events:
-    root = as_object(parsed(value), "the payload")
+def _from_json(value: bytes) -> AppendedEvents:
+    root = require_object(parse_json(value), "the payload")
     events = root.get("events")
     if not isinstance(events, list) or not events:
         raise ValueError("events is not a list with an event")
-    return Events([_event(as_object(event, "event")) for event in events], payload_metadata(root.get("metadata")))
+    return AppendedEvents(
+        [_event(require_object(event, "event")) for event in events], payload_metadata(root.get("metadata"))
+    )
 
 
 def _event(content: Mapping[str, object]) -> Event:
     tags = content.get("tags") or ()
     if not isinstance(tags, list | tuple) or not all(isinstance(tag, str) for tag in tags):
         raise ValueError("tags are not a list of texts")
-    return Event(checked_seq_nr_of(content, "seqNr"), _payload(content), frozenset(tags))
+    return Event(read_seq_nr(content, "seqNr"), _payload(content), frozenset(tags))
 
 
 def _payload(content: Mapping[str, object]) -> Payload:
@@ -132,7 +233,7 @@ def _sized(data: bytes) -> bytes:
     return _INT32.pack(len(data)) + data
 
 
-def _from_binary(value: bytes) -> Events:
+def _from_binary(value: bytes) -> AppendedEvents:
     if not value:
         raise ValueError("a binary payload of no bytes")
     source = _Source(value, 1)
@@ -140,13 +241,13 @@ def _from_binary(value: bytes) -> Events:
     if not events:
         raise ValueError("a binary payload without events")
     tail = source.rest() if value[0] == _VERSION else b""
-    return Events(events, payload_metadata(parsed(tail) if tail else None))
+    return AppendedEvents(events, payload_metadata(parse_json(tail) if tail else None))
 
 
 def _plain_events(source: _Source, count: int) -> list[Event]:
-    """So many events: those of bytes without tags in one step each, because most are; any other is read part by part.
+    """Reads `count` events: bytes without tags, which most are, in one step; any other part by part.
 
-    Where the steps are none for an event, the long way says what it is, or what is wrong with it.
+    The long way also finds what is wrong with a damaged one.
     """
     data, at, read = source.data, source.at, _PLAIN.unpack_from
     last, events = len(data) - _PLAIN.size, []
@@ -181,14 +282,14 @@ def _read_payload(kind: int, data: bytes) -> Payload:
         case 1:
             return data
         case 2:
-            return json_payload(parsed(data))
+            return json_payload(parse_json(data))
         case 3:
             return data.decode()
     raise ValueError(f"{kind} is not a kind of payload")
 
 
 class _Source:
-    """Bytes that are read from left to right; what is not there raises `ValueError`."""
+    """Reads bytes from left to right; raises `ValueError` at the end."""
 
     def __init__(self, data: bytes, position: int) -> None:
         self.data = data
@@ -229,14 +330,6 @@ class _Source:
         return taken
 
 
-# An action as the JSON of the header `journal.action`, field for field as the original writes it.
-#
-#     {"append":{"range":{"from":1,"to":5},"origin":"h","version":"0.0.1","payloadType":"json","metadata":{"data":{}}}}
-#     {"delete":{"to":3,"origin":"h"}}     {"purge":{}}     {"mark":{"id":"…"}}
-#
-# What is absent is left out. A root that we do not know is an action of a later version and none for us.
-
-
 def to_header(action: Action) -> bytes:
     """The value of an action's header.
 
@@ -259,29 +352,29 @@ def to_header(action: Action) -> bytes:
 
 
 def from_header(value: bytes) -> Action | None:
-    """The action of a header; None for one of a later version; raises `ValueError` saying what is wrong with it.
+    """The action of a header, None if it is of a later version; raises `ValueError` if it is damaged.
 
     >>> from_header(b'{"new":{}}'), from_header(b'{"purge":{"origin":"h"}}')
     (None, Purge(origin='h', version=None))
     """
-    root = as_object(parsed(value), "the header")
+    root = require_object(parse_json(value), "the header")
     if "append" in root:
-        return _append(as_object(root["append"], "append"))
+        return _append(require_object(root["append"], "append"))
     if "mark" in root:
-        content = as_object(root["mark"], "mark")
+        content = require_object(root["mark"], "mark")
         return Mark(_text(content, "id"), **_read_sender(content))
     if "delete" in root:
-        content = as_object(root["delete"], "delete")
-        return Delete(checked_seq_nr_of(content, "to"), **_read_sender(content))
+        content = require_object(root["delete"], "delete")
+        return Delete(read_seq_nr(content, "to"), **_read_sender(content))
     if "purge" in root:
-        return Purge(**_read_sender(as_object(root["purge"], "purge")))
+        return Purge(**_read_sender(require_object(root["purge"], "purge")))
     return None
 
 
-def parsed(value: bytes | str) -> object:
-    """The value of JSON; what the strict parser refuses may still pass a lenient one, as with the original.
+def parse_json(value: bytes | str) -> object:
+    """Parses JSON; what the strict parser refuses may still pass a lenient one, as in the original.
 
-    >>> parsed(b'"\\\\ud800"') == "\\ud800"
+    >>> parse_json(b'"\\\\ud800"') == "\\ud800"
     True
     """
     try:
@@ -293,17 +386,17 @@ def parsed(value: bytes | str) -> object:
             raise ValueError(f"not JSON ({error})") from error
 
 
-def as_object(value: object, what: str) -> Mapping[str, object]:
+def require_object(value: object, what: str) -> Mapping[str, object]:
     """The value, if it is a JSON object; else `ValueError`."""
     if isinstance(value, dict):
         return value
     raise ValueError(f"{what} is not a JSON object")
 
 
-def checked_seq_nr_of(content: Mapping[str, object], field: str) -> int:
+def read_seq_nr(content: Mapping[str, object], field: str) -> int:
     """A sequence number among fields; else `ValueError`."""
     try:
-        return checked_seq_nr(content.get(field), field)
+        return check_seq_nr(content.get(field), field)
     except ValidationError as error:
         raise ValueError(error.message) from error
 
@@ -314,13 +407,13 @@ def with_data(data: object) -> dict[str, object]:
 
 
 def data_of(metadata: object) -> object:
-    """The data of what `with_data` made; None for anything else, which old versions wrote."""
+    """The inverse of `with_data`; None for anything else, which old versions wrote."""
     return metadata.get("data") if isinstance(metadata, dict) else None
 
 
 def _append(content: Mapping[str, object]) -> Append:
-    numbers = as_object(content.get("range"), "range")
-    first, last = checked_seq_nr_of(numbers, "from"), checked_seq_nr_of(numbers, "to")
+    numbers = require_object(content.get("range"), "range")
+    first, last = read_seq_nr(numbers, "from"), read_seq_nr(numbers, "to")
     if first > last:
         raise ValueError(f"range {first} to {last} ends before it begins")
     kind = content.get("payloadType")
@@ -347,97 +440,19 @@ def _text(content: Mapping[str, object], field: str) -> str:
     raise ValueError(f"{field} is not text")
 
 
-# What an application says about an append, as JSON: in the payload, and in the column `metadata` of a store.
-
-
 def payload_metadata_json(metadata: PayloadMetadata) -> dict[str, object]:
-    """`{"expireAfter":"1 day","data":…}`, what is absent left out."""
-    expiry = {} if metadata.expire_after is None else {"expireAfter": action.to_text(metadata.expire_after)}
+    """`{"expireAfter":"1 day","data":…}`; what is absent is left out."""
+    expiry = {} if metadata.expire_after is None else {"expireAfter": format_duration(metadata.expire_after)}
     return {**expiry, **with_data(metadata.data)}
 
 
 def payload_metadata(value: object) -> PayloadMetadata:
-    """The metadata of a payload; None is none at all, which old versions wrote. Raises `ValueError`."""
+    """The metadata of a payload; old versions wrote none (None). Raises `ValueError`."""
     if value is None:
         return PayloadMetadata()
-    content = as_object(value, "metadata")
+    content = require_object(value, "metadata")
     expiry = content.get("expireAfter")
-    return PayloadMetadata(None if expiry is None else action.from_json(expiry), content.get("data"))
-
-
-def to_column(metadata: RecordMetadata) -> str:
-    """The text of the column.
-
-    >>> to_column(RecordMetadata())
-    '{"header":{},"payload":{}}'
-    """
-    content = {"header": with_data(metadata.header), "payload": payload_metadata_json(metadata.payload)}
-    return json_bytes(content).decode()
-
-
-def from_column(text: str | None) -> RecordMetadata:
-    """The metadata of the column, in old spellings too; raises `ValueError`.
-
-    >>> from_column('{"data":{"a":1}}')
-    RecordMetadata(header={'a': 1}, payload=PayloadMetadata(expire_after=None, data=None))
-    """
-    if text is None:
-        return RecordMetadata()
-    content = as_object(parsed(text), "metadata")
-    if "data" in content:
-        return RecordMetadata(header=content["data"])
-    return RecordMetadata(_header(content), payload_metadata(content.get("payload")))
-
-
-def _header(content: Mapping[str, object]) -> object:
-    return data_of(content.get("header"))
+    return PayloadMetadata(None if expiry is None else parse_duration(expiry), content.get("data"))
 
 
 # A payload as the columns `payload_type`, `payload_txt` and `payload_bin` of a store.
-
-
-class PayloadColumns(NamedTuple):
-    """All are None where there is no payload."""
-
-    type: str | None = None
-    text: str | None = None
-    binary: bytes | None = None
-
-
-def to_columns(payload: Payload) -> PayloadColumns:
-    """What is stored of a payload.
-
-    >>> to_columns({"key": "value"})
-    PayloadColumns(type='json', text='{"key":"value"}', binary=None)
-    """
-    match payload:
-        case None:
-            return PayloadColumns()
-        case bytes():
-            return PayloadColumns(PayloadType.BINARY.value, None, payload)
-        case str():
-            return PayloadColumns(PayloadType.TEXT.value, payload)
-    return PayloadColumns(PayloadType.JSON.value, json_bytes(json_value(payload)).decode())
-
-
-def from_columns(columns: PayloadColumns) -> Payload:
-    """The payload that is stored; an unknown type is read as binary, and bytes that are missing as none.
-
-    Raises `PermanentError` where type and column do not fit.
-    """
-    if columns.type is None:
-        return None
-    if columns.type not in (PayloadType.TEXT, PayloadType.JSON):
-        if columns.text is not None:
-            raise PermanentError(f"Bytes expected for a payload of type {columns.type!r}, but its text column is set.")
-        return bytes(columns.binary or b"")
-    if columns.text is None:
-        raise PermanentError(f"Text expected for a payload of type {columns.type!r}, but its text column is empty.")
-    return columns.text if columns.type == PayloadType.TEXT else _json(columns.text)
-
-
-def _json(text: str) -> Payload:
-    try:
-        return json_payload(parsed(text))
-    except ValueError as error:
-        raise PermanentError(f"A stored payload of type 'json' is damaged: {error}.") from error

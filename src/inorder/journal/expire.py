@@ -1,13 +1,13 @@
-"""The job `expire`: journals whose day has passed are purged, by an action in the log like any other.
+"""The job `expire`: purges journals whose day of expiry has passed, by an action in the log like any other.
 
-An append says how long its journal lives after it, and the store knows the day on which that ends. A journal is taken
-when the whole day is over, so never too early and a day late at most; all days before are looked at, so that a day on
-which the job did not run is made up for.
+An append says how long its journal lives after it, and the store has the day on which that ends. A journal is purged
+when the whole day is over, so never too early and at most a day late; all earlier days are checked too, so that a day
+on which the job did not run is made up for.
 
-The store may be behind. Before a journal is purged a mark is written and the journal is read up to it, as every reader
-does: if an append is in the log alone, or has moved the day meanwhile, the journal stays. What is left is the moment
+The store may be behind. Before it purges a journal the job writes a mark and reads the journal up to it, as readers
+do: if an append is in the log alone, or has moved the day meanwhile, the journal stays. What remains is the moment
 between the mark and the purge. A writer that appends just then, to a journal that has been idle for its whole life,
-loses what it appended; `expected_seq_nr` tells it.
+loses what it appended; with `expected_seq_nr` it gets an error.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Protocol
 from uuid import uuid4
 
 from inorder.journal.action import Mark
-from inorder.journal.client import Journals
-from inorder.journal.reading.head import Plan
+from inorder.journal.client import JournalClient
+from inorder.journal.reading.head import ReadPlan
 from inorder.model.errors import DamagedRecordError
 from inorder.model.journal import Key
 
@@ -35,18 +35,18 @@ class ExpiryIndex(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """What became of a journal that the store calls expired."""
+    """A journal that is expired according to the store, and whether it was purged."""
 
     key: Key
     is_purged: bool
-    """False where it lives on, or nothing was to be done."""
+    """False if it lives on, or in a dry run."""
 
     def __str__(self) -> str:
         return f"{self.key} {'is purged' if self.is_purged else 'is left'}."
 
 
 def expire(
-    journals: Journals,
+    journals: JournalClient,
     index: ExpiryIndex,
     topics: Iterable[str],
     today: date,
@@ -55,7 +55,7 @@ def expire(
     per_second: float,
     dry_run: bool = False,
 ) -> Iterator[Expired]:
-    """Purges what has expired before today, so many journals a second at most; ends early when `stop` is set."""
+    """Purges journals that expired before today, at most `per_second`; ends early when `stop` is set."""
     for topic in topics:
         for id in index.expired(topic, today):
             if stop.is_set():
@@ -68,17 +68,17 @@ def expire(
             yield Expired(key, is_due)
 
 
-def _is_expired(journals: Journals, key: Key, today: date) -> bool:
+def _is_expired(journals: JournalClient, key: Key, today: date) -> bool:
     mark = journals.send(key, Mark(str(uuid4()), *journals.sender))
     try:
         plan = journals.reader.moment(key, mark).plan
     except DamagedRecordError:
-        return False  # parked: nobody knows what its records say
+        return False  # parked: what its records say is unknown
     return has_expired(plan, today)
 
 
-def has_expired(plan: Plan, today: date) -> bool:
-    """Whether a journal's last append is in the store, and the day that it named is over."""
+def has_expired(plan: ReadPlan, today: date) -> bool:
+    """Whether a journal's last append is in the store, and its day of expiry is over."""
     if plan.head is None or plan.log_from is not None or plan.head.expiry is None:
         return False
     return plan.head.expiry.on < today

@@ -1,1 +1,0 @@
-"""From actions to records of Kafka and back, bit for bit as Kafka Journal writes them."""

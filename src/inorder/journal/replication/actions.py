@@ -1,0 +1,350 @@
+"""Replication: what the records of one slice of a journal topic change in the store.
+
+**What is authoritative.** The topic. The store is a copy, and the partition's row in `pointer2` says how far it goes:
+every record up to that offset is in it. The row moves last, in the same transaction where the store has one.
+
+    lock the offset            drop what is applied; a second replicator waits here, then finds nothing to do
+    decode the headers         records that are not of journals count as applied
+    group by journal           each journal's records in offset order
+    decide what is parked      below
+    collapse                   fewer writes for the same result (`transition.collapse`)
+    transition                 (head, action) → the next head and the statements that lead there (`transition.py`)
+    carry out, move the offset
+
+Invariants:
+
+1. The store holds, for every journal, the fold of its actions up to the offset (`life.py`).
+2. The offset never moves back, and no record counts twice: the offset drops it, and if that is lost, the head's offset.
+3. A head never falls: not by a fork, not by a smaller delete, not by a replay.
+
+Which records are applied and which go to quarantine is decided journal by journal, from values alone:
+
+| the journal, the record            | what follows                                                                |
+|---|---|
+| any, a purge                       | applied; what came before it is void, in quarantine too                     |
+| parked, any other                  | quarantine, after those that are there                                      |
+| not parked, a damaged one          | quarantine; from here on the journal is parked                              |
+| any, a mark                        | nothing                                                                     |
+
+The decision does not depend on how the log is cut into slices: what a later delete of the same slice covers is decoded
+all the same.
+
+Failure table:
+
+| what happens                              | what follows                                                         |
+|---|---|
+| crash before the commit                   | nothing is visible; the slice is read again from the offset          |
+| crash after it, the answer lost           | the offset shows it; what is applied is dropped                      |
+| two replicators, or one that was paused   | the lock lets one through; the other finds the offset moved          |
+| replay of any range in any chunking       | offset and heads drop what they include                              |
+| a record that cannot be read              | it parks its own journal                                             |
+| two writers of one journal                | the first wins; the other's events are reported as forks             |
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import assert_never
+from uuid import UUID
+
+from inorder.engines.slice_work import Slice
+from inorder.journal.action import Action, Append, Mark, Purge
+from inorder.journal.codec import action_of, events_of
+from inorder.journal.life import Fork, Life, after, life_id, life_of
+from inorder.journal.replication import transition
+from inorder.journal.replication.store_port import JournalChange, OffsetStatement, Quarantined
+from inorder.journal.replication.transition import (
+    ActionPlace,
+    ActionRecord,
+    Change,
+    Collapsed,
+    CollapsedAppends,
+    CollapsedDelete,
+    CollapsedPurge,
+    DeleteHead,
+    collapse,
+)
+from inorder.journal.stores.ports import JournalHead, LogRecord
+from inorder.model.errors import DamagedRecordError
+from inorder.model.journal import EventRecord, Key, PartitionOffset
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedRecord:
+    """A record that parks its journal."""
+
+    key: Key
+    offset: int
+    reason: str
+    record: LogRecord
+
+
+@dataclass(slots=True)
+class SliceActions:
+    """The actions of a slice by journal, in offset order, and how many records were not of journals."""
+
+    journals: dict[Key, list[ActionRecord[LogRecord]]] = field(default_factory=dict)
+    damaged: list[DamagedRecord] = field(default_factory=list)
+    foreign: int = 0
+
+
+def group_by_journal(batch: Slice, above: int) -> SliceActions:
+    """The actions of the records above an offset."""
+    found, keys = SliceActions(), dict[bytes | None, Key]()
+    for record in _records(batch, above):
+        try:
+            action = read_action(record, batch.topic, batch.partition)
+        except DamagedRecordError as error:
+            found.damaged.append(DamagedRecord(_key(record, batch.topic), record.offset, error.message, record))
+            continue
+        if action is None:
+            found.foreign += 1
+        else:
+            acted = ActionRecord(record.offset, action, record)
+            key = keys.get(record.key)
+            if key is None:  # building a key checks it, which takes longer than the rest of this loop
+                key = keys[record.key] = _key(record, batch.topic)
+            found.journals.setdefault(key, []).append(acted)
+    return found
+
+
+def read_action(record: LogRecord, topic: str, partition: int) -> Action | None:
+    """The action of a record; None if it is not of a journal. Raises `DamagedRecordError` if it cannot be read."""
+    if not record.key:
+        return None  # an empty key names no journal
+    action = action_of(record, topic, partition)
+    if action is not None and b"\0" in record.key:
+        raise DamagedRecordError(
+            f"The record {topic}[{partition}] offset {record.offset} has the key {record.key!r}, which no store holds.",
+            hint="Find its writer.",
+            topic=topic,
+            partition=partition,
+            offset=record.offset,
+        )
+    return action
+
+
+@dataclass(frozen=True, slots=True)
+class JournalOutcome:
+    """The result of one journal's records."""
+
+    change: JournalChange
+    forks: tuple[Fork, ...] = ()
+    events: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SliceSource:
+    """Where the records of a slice come from, and the segment size of journals that begin in it."""
+
+    topic: str
+    partition: int
+    segment_size: int
+
+
+def replicate_journal(
+    source: SliceSource, key: Key, head: JournalHead | None, records: Sequence[ActionRecord[LogRecord]]
+) -> JournalOutcome:
+    """What the records of one journal change, given its head. Raises `DamagedRecordError` if events cannot be read."""
+    statements: list[OffsetStatement] = []
+    forks: list[Fork] = []
+    events = 0
+    begun_at, begun = _find_beginning(life_of(head), records)
+    record_id = life_id(key, source.partition, begun_at)
+    batches = collapse(records)
+    dropped = _covered_events(source, records, batches)
+    for batch in batches:
+        change, appended = _apply(source, head, batch, record_id, begun, dropped)
+        statements += [OffsetStatement(batch.offset, statement) for statement in change.statements]
+        forks += change.forks
+        events += appended
+        head = change.head
+    return JournalOutcome(JournalChange(key, tuple(statements), head), tuple(forks), events)
+
+
+def _apply(
+    source: SliceSource,
+    head: JournalHead | None,
+    batch: Collapsed[LogRecord],
+    record_id: UUID,
+    begun: Life | None,
+    dropped: Sequence[EventRecord],
+) -> tuple[Change, int]:
+    match batch:
+        case CollapsedAppends(offset, records):
+            appended = [_events(source, acted) for acted in records]
+            events = [event for each in appended for event in each]
+            at = _at(source, offset, records[-1].record)
+            change = transition.append(
+                head,
+                at,
+                events,
+                segment_size=source.segment_size,
+                record_id=record_id,
+                begun=begun,
+                rewrites_expiry=_varies(events[-1], (*dropped, *(each[0] for each in appended))),
+            )
+            return change, len(events) - len(change.forks)
+        case CollapsedDelete(offset, action, record):
+            at = _at(source, offset, record)
+            size = source.segment_size
+            return transition.delete(head, at, action.to, segment_size=size, origin=action.origin), 0
+        case CollapsedPurge(offset, record):
+            if head is None:
+                # What the purge makes void may have been left out here and still be written by a slow replicator: in a
+                # store that goes by the time of each cell, this tombstone hides it.
+                return Change(None, (DeleteHead(),)), 0
+            return transition.purge(head, _at(source, offset, record)), 0
+    assert_never(batch)
+
+
+def _find_beginning(life: Life | None, records: Sequence[ActionRecord[LogRecord]]) -> tuple[int, Life | None]:
+    """The first append since the last purge, even if nothing of it is written, and the life after it."""
+    first, begun = -1, None
+    for offset, action, _ in records:
+        if isinstance(action, Purge):
+            first, life, begun = -1, None, None
+        elif first < 0:
+            life = after(life, action)
+            if isinstance(action, Append):
+                first, begun = offset, life
+    return first, begun
+
+
+def _covered_events(
+    source: SliceSource, records: Sequence[ActionRecord[LogRecord]], batches: Sequence[Collapsed[LogRecord]]
+) -> list[EventRecord]:
+    """The events that a later delete covers; decoded, because a damaged record parks its journal in any chunking."""
+    written = {acted.offset for batch in batches if isinstance(batch, CollapsedAppends) for acted in batch.records}
+    purged = max((offset for offset, action, _ in records if isinstance(action, Purge)), default=-1)
+    covered = [
+        acted
+        for acted in records
+        if acted.offset > purged and isinstance(acted.action, Append) and acted.offset not in written
+    ]
+    return [event for acted in covered for event in _events(source, acted)]
+
+
+def _varies(last: EventRecord, events: Sequence[EventRecord]) -> bool:
+    """Whether the expiry had other values in between; the events of an append share one."""
+    after = last.metadata.payload.expire_after
+    return any(event.metadata.payload.expire_after != after for event in events)
+
+
+def _events(source: SliceSource, acted: ActionRecord[LogRecord]) -> Sequence[EventRecord]:
+    action = acted.action
+    assert isinstance(action, Append)  # noqa: S101 - collapse joins nothing else
+    return events_of(action, acted.record, source.topic, source.partition)
+
+
+def _at(source: SliceSource, offset: int, record: LogRecord) -> ActionPlace:
+    return ActionPlace(
+        PartitionOffset(source.partition, offset), _EPOCH + timedelta(milliseconds=record.timestamp_ms or 0)
+    )
+
+
+def _records(batch: Slice, above: int) -> Iterator[LogRecord]:
+    for index in range(bisect_right(batch.offsets, above), len(batch)):
+        micros = batch.timestamps[index]
+        time = None if micros is None else micros // 1000
+        yield LogRecord(batch.offsets[index], time, batch.keys[index], batch.values[index], batch.headers[index])
+
+
+def _key(record: LogRecord, topic: str) -> Key:
+    return Key(id_of(record.key or b""), topic)
+
+
+def id_of(key: bytes) -> str:
+    """The id of the journal whose records have this key; bytes that are not text are escaped."""
+    return key.decode(errors="backslashreplace").replace("\0", "\\x00")
+
+
+FOLLOWS = "It follows a record of its journal that is in quarantine."
+
+
+@dataclass(slots=True)
+class JournalRecords:
+    """The records of one journal in a slice."""
+
+    key: Key
+    actions: list[ActionRecord[LogRecord]] = field(default_factory=list)
+    damaged: list[DamagedRecord] = field(default_factory=list)
+
+    def has_before(self, offset: int) -> bool:
+        firsts = [each.offset for each in self.actions[:1]] + [each.offset for each in self.damaged[:1]]
+        return any(first < offset for first in firsts)
+
+
+@dataclass(frozen=True, slots=True)
+class ParkingDecision:
+    """Which records of a journal are applied, and which go to quarantine."""
+
+    applied: list[ActionRecord[LogRecord]]
+    replicated: JournalOutcome | None
+    parked: list[Quarantined]
+    purged: int | None = None
+    """The offset of a purge that makes void what is, or may still come, in quarantine."""
+
+
+def collect_records(
+    journals: Iterable[tuple[Key, list[ActionRecord[LogRecord]]]], damaged: Iterable[DamagedRecord]
+) -> list[JournalRecords]:
+    found = {key: JournalRecords(key, actions) for key, actions in journals}
+    for one in damaged:
+        found.setdefault(one.key, JournalRecords(one.key)).damaged.append(one)
+    return list(found.values())
+
+
+def decide_parking(
+    source: SliceSource, journal: JournalRecords, head: JournalHead | None, *, is_parked: bool
+) -> ParkingDecision:
+    purged = max((each.offset for each in journal.actions if isinstance(each.action, Purge)), default=-1)
+    is_freed = purged >= 0
+    voids = is_freed and (is_parked or journal.has_before(purged))
+    cut, reason = _first_damage(journal, purged)
+    if is_parked and not is_freed:
+        cut, reason = -1, FOLLOWS
+    while True:
+        actions = [each for each in journal.actions if purged <= each.offset and (cut is None or each.offset < cut)]
+        try:
+            done = replicate_journal(source, journal.key, head, actions) if actions else None
+        except DamagedRecordError as error:
+            cut, reason = error.offset, error.message
+            continue
+        applied = [each for each in actions if not isinstance(each.action, Mark)]
+        return ParkingDecision(
+            applied, done, [] if cut is None else _waiting(source, journal, cut, reason), purged if voids else None
+        )
+
+
+def quarantine_from(
+    source: SliceSource, key: Key, records: Sequence[ActionRecord[LogRecord]], reason: str
+) -> list[Quarantined]:
+    """A record that the store has refused, and those after it, for quarantine."""
+    reasons = [reason] + [FOLLOWS] * (len(records) - 1)
+    return [
+        Quarantined(key, source.partition, why, each.record)
+        for each, why in zip(records, reasons, strict=True)
+        if not isinstance(each.action, Mark)
+    ]
+
+
+def _first_damage(journal: JournalRecords, purged: int) -> tuple[int | None, str]:
+    first = next((each for each in journal.damaged if each.offset > purged), None)
+    return (None, "") if first is None else (first.offset, first.reason)
+
+
+def _waiting(source: SliceSource, journal: JournalRecords, cut: int, reason: str) -> list[Quarantined]:
+    reasons = {each.offset: each.reason for each in journal.damaged} | ({cut: reason} if cut >= 0 else {})
+    records = [each.record for each in journal.actions if not isinstance(each.action, Mark)]
+    records += [each.record for each in journal.damaged]
+    return [
+        Quarantined(journal.key, source.partition, reasons.get(record.offset, FOLLOWS), record)
+        for record in sorted(records)
+        if record.offset >= cut
+    ]

@@ -1,0 +1,380 @@
+"""The job `replicate`: slices of journal topics in, journals in a store out, exactly once in effect.
+
+An engine reads slices from Kafka and calls the worker for each. What makes the effect exact is here and in the store,
+nothing in the engine.
+
+**What is authoritative.** The topic; the store is a copy of it. The partition's row in `pointer2` says how far the copy
+goes: every record up to its offset is in the store, in quarantine, or not of a journal.
+
+**What is only a hint.** Spark's checkpoint, the offsets that an engine planned, which task is believed to own a
+partition, the driver's memory of the last offset, the figures of an outcome after a lost answer, every clock.
+
+One slice:
+
+    lock the offset       PostgreSQL: the row is locked. Cassandra: it is remembered, and moved by compare-and-set
+    drop what is applied  and raise `GuaranteeError` if the offset is below one that was seen committed
+    group by journal      records that are not of journals count as applied
+    decide what is parked a record that cannot be read parks its journal; the others go on (`actions.py`)
+    collapse, transition  fewer writes for the same result; (head, action) → statements (`transition.py`)
+    carry out             events before the head when they are added, the head first when they are deleted
+    quarantine            what is parked
+    move the offset       last of all
+
+Invariants:
+
+1. For every journal that is not parked the store shows the fold of its actions up to the offset (`life.py`). Readers
+   of a parked one get an error, and the store shows the fold up to its first damaged record.
+2. The offset never moves back. It moves after everything that it covers is written.
+3. A slice may be applied again, whole or in other chunks, by any process at any time: offset and heads drop what they
+   include, and in Cassandra every cell has the time of its action, so that what is older loses.
+4. A head never falls, and a late append of a former life does not bring a purged journal back.
+
+Failure table:
+
+| what happens                              | PostgreSQL                        | Cassandra                           |
+|---|---|---|
+| crash after events, before the head       | rolled back, read again           | rows that no head shows; written    |
+|                                           |                                   | again, the same cells and times     |
+| crash after the head, before the offset   | rolled back, read again           | the head drops what it includes     |
+| crash between the steps of a purge        | rolled back                       | its head is hidden first and        |
+|                                           |                                   | deleted last; the purge is repeated |
+| answer to the commit is lost              | tried again: the lock waits until | tried again: the offset shows it,   |
+|                                           | the old session is gone, then the | and a compare-and-set that finds    |
+|                                           | offset shows it                   | its own value does no harm          |
+| two replicators, or one that was paused   | one waits for the lock, then      | both write the same cells; one      |
+|                                           | drops what is applied             | moves the offset, the other is      |
+|                                           |                                   | fenced, reads it again and drops    |
+| paused within a transaction               | the server ends the session       | its cells are older than what came  |
+|                                           |                                   | since, and lose                     |
+| replay of any range in any chunking       | nothing changes                   | nothing changes                     |
+| the store is restored from a backup       | `GuaranteeError` in a running job; a new start replays from the offset  |
+| a record cannot be read                   | its journal is parked, all others go on                                 |
+| the store refuses a record                | it is isolated, its journal is parked                                   |
+| two writers of one journal                | the first wins; the other's events are reported as forks                |
+| store unavailable, disk full, deadlock    | `TransientError`: the slice is read again from the offset               |
+| retention removed what was not applied    | `GuaranteeError` at the start, or from the client                       |
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+from typing import Protocol
+
+from inorder.engines.measures import MeasureTally
+from inorder.engines.slice_work import (
+    Pointer,
+    Slice,
+    SliceOutcome,
+    SliceWorker,
+    check_order,
+    later_outcome,
+    settle_commit,
+)
+from inorder.journal.life import Fork
+from inorder.journal.replication.actions import (
+    JournalOutcome,
+    JournalRecords,
+    ParkingDecision,
+    SliceActions,
+    SliceSource,
+    collect_records,
+    decide_parking,
+    group_by_journal,
+    quarantine_from,
+    read_action,
+    replicate_journal,
+)
+from inorder.journal.replication.measures import ReplicationTally
+from inorder.journal.replication.store_port import (
+    JournalReplica,
+    Quarantine,
+    Quarantined,
+    ReplicaSlice,
+    group_by_partition,
+)
+from inorder.journal.replication.transition import ActionRecord
+from inorder.journal.stores.ports import JournalHead, LogRecord
+from inorder.model.errors import (
+    ConfigurationError,
+    FencedError,
+    GuaranteeError,
+    RejectedError,
+)
+from inorder.model.journal import Key
+
+log = logging.getLogger("inorder.journal")
+
+
+class Announcer(Protocol):
+    """Publishes how far the store is, for readers that wait for it. Called by one thread; never blocks or raises."""
+
+    def announce(self, topic: str, partition: int, offset: int) -> None:
+        """The store has everything of the partition up to the offset; of several calls only the newest matters."""
+
+    def close(self) -> None:
+        """Sends what is waiting, within a time limit; may be used again afterwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicateWork:
+    """Journal topics and the store they are replicated to; `replicas` is pickled and must be comparable."""
+
+    topics: tuple[str, ...] = field(compare=False)
+    """Not compared: the worker does not depend on them, so it is kept when a topic is added."""
+    replicas: Callable[[], JournalReplica]
+    segment_size: int = 10_000
+    needs_headers: bool = True
+    name: str = "replicate"
+    is_measured: bool = False
+    """Whether outcomes carry measures; costs little."""
+    announcers: Callable[[], Announcer] | None = None
+    """Opens what announces how far the store is; pickled and compared, too."""
+
+    def open(self) -> SliceWorker:
+        """A worker; it connects at its first call."""
+        tally = ReplicationTally(MeasureTally()) if self.is_measured else None
+        announcer = None if self.announcers is None else self.announcers()
+        return ReplicateWorker(self.replicas(), self.segment_size, tally, announcer)
+
+
+class ReplicateWorker:
+    """Replicates slice after slice into one store.
+
+    It announces what it has applied right after the commit, also what another replicator applied first. The driver
+    learns of slices too, but later: reports of resident tasks are a twentieth of a second apart.
+    """
+
+    def __init__(
+        self,
+        replica: JournalReplica,
+        segment_size: int,
+        tally: ReplicationTally | None = None,
+        announcer: Announcer | None = None,
+    ) -> None:
+        self._replica = replica
+        self._segment_size = segment_size
+        self._tally = tally
+        self._announcer = announcer
+
+    def pointers(self, topic: str) -> Mapping[int, Pointer]:
+        with self._timed("offsets"):
+            offsets = self._replica.offsets(topic)
+        return {partition: Pointer(offset + 1) for partition, offset in offsets.items()}
+
+    def apply(self, batch: Slice, expected: int) -> SliceOutcome:
+        """Applies what is new in the slice, once."""
+        check_order(batch)
+        if self._tally is not None:
+            self._tally.begin_slice()
+        try:
+            outcome, written = self._settled(batch, expected, isolates=False)
+        except RejectedError:
+            # Nothing of the first attempt counts. One record at a time is slow, so only such a slice pays for it.
+            outcome, written = self._settled(batch, expected, isolates=True)
+        if self._announcer is not None and outcome.next_offset > 0:
+            self._announcer.announce(outcome.topic, outcome.partition, outcome.next_offset - 1)
+        if self._tally is None:
+            return outcome
+        self._tally.add_slice(written.found, written.done, written.parked)
+        return replace(outcome, measures=self._tally.tally.take())
+
+    def close(self) -> None:
+        with closing(self._replica):
+            if self._announcer is not None:
+                self._announcer.close()
+
+    def _settled(self, batch: Slice, expected: int, *, isolates: bool) -> tuple[SliceOutcome, _SliceResult]:
+        place = SliceSource(batch.topic, batch.partition, self._segment_size)
+        transaction = _SliceTransaction(place, batch, expected, isolates, self._timed)
+        return settle_commit(
+            lambda: self._slice(batch),
+            lambda writing, _lost: transaction.apply(writing),
+            lambda lost, now: lost if later_outcome(lost[0], now[0]) is lost[0] else now,
+            what=str(batch),
+            hint="The row in pointer2 says what is applied; the next start reads it.",
+            retry_on=(FencedError,),  # the offset was moved meanwhile, by another or by a commit whose answer was lost
+        )
+
+    @contextmanager
+    def _slice(self, batch: Slice) -> Iterator[ReplicaSlice]:
+        with self._replica.slice(batch.topic, batch.partition) as writing:
+            yield writing
+            began = perf_counter()
+        if self._tally is not None:
+            self._tally.took_store("commit", perf_counter() - began)
+
+    def _timed(self, verb: str) -> AbstractContextManager[None]:
+        return nullcontext() if self._tally is None else self._tally.timed(verb)
+
+
+@dataclass(slots=True)
+class _SliceResult:
+    applied: int = 0
+    parked: list[Quarantined] = field(default_factory=list)
+    forks: list[tuple[Key, Fork]] = field(default_factory=list)
+    found: SliceActions = field(default_factory=SliceActions)
+    done: list[JournalOutcome] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _SliceTransaction:
+    """Everything between the lock and the commit."""
+
+    place: SliceSource
+    batch: Slice
+    expected: int
+    isolates: bool
+    """Whether records are written one at a time, to find the one that the store refuses."""
+    timed: Callable[[str], AbstractContextManager[None]]
+
+    def apply(self, writing: ReplicaSlice) -> tuple[SliceOutcome, _SliceResult]:
+        batch = self.batch
+        with self.timed("lock_offset"):
+            offset = writing.lock_offset()
+        due = 0 if offset is None else offset + 1
+        if due < self.expected:
+            raise _moved_back_error(batch, due, self.expected)
+        if not batch.offsets or batch.next_offset <= due:
+            nothing = SliceOutcome(batch.topic, batch.partition, due, read=len(batch), replayed=len(batch))
+            return nothing, _SliceResult()
+        new = sum(each >= due for each in batch.offsets)
+        written = self._write(writing, due - 1)
+        with self.timed("move_offset"):
+            writing.move_offset(batch.offsets[-1])
+        _log_result(written)
+        outcome = SliceOutcome(
+            batch.topic,
+            batch.partition,
+            batch.next_offset,
+            read=len(batch),
+            applied=written.applied,
+            ignored=new - written.applied - len(written.parked),
+            rejected=len(written.parked),
+            replayed=len(batch) - new,
+        )
+        return outcome, written
+
+    def _write(self, writing: ReplicaSlice, above: int) -> _SliceResult:
+        found = group_by_journal(self.batch, above)
+        journals = collect_records(found.journals.items(), found.damaged)
+        keys = [journal.key for journal in journals]
+        parked: Collection[Key] = ()
+        heads: Mapping[Key, JournalHead] = {}
+        if keys:
+            with self.timed("parked"):
+                parked = writing.parked(keys)
+            with self.timed("heads"):
+                heads = writing.heads(keys)
+        written, decisions = _SliceResult(found=found), list[tuple[JournalRecords, ParkingDecision]]()
+        for journal in journals:
+            decisions.append(
+                (journal, decide_parking(self.place, journal, heads.get(journal.key), is_parked=journal.key in parked))
+            )
+        writing.free({journal.key: decision.purged for journal, decision in decisions if decision.purged is not None})
+        if self.isolates:
+            for journal, decision in decisions:
+                self._isolate(writing, journal.key, heads.get(journal.key), decision, written)
+        else:
+            self._carry_out(writing, decisions, written)
+        writing.quarantine(written.parked)
+        return written
+
+    def _carry_out(
+        self, writing: ReplicaSlice, decisions: Sequence[tuple[JournalRecords, ParkingDecision]], written: _SliceResult
+    ) -> None:
+        done = [decision.replicated for _, decision in decisions if decision.replicated is not None]
+        with self.timed("carry_out"):
+            writing.carry_out([each.change for each in done if each.change.statements])
+        written.done += done
+        for journal, decision in decisions:
+            written.applied += len(decision.applied)
+            written.parked += decision.parked
+            written.forks += [(journal.key, fork) for fork in decision.replicated.forks] if decision.replicated else []
+
+    def _isolate(
+        self,
+        writing: ReplicaSlice,
+        key: Key,
+        head: JournalHead | None,
+        decision: ParkingDecision,
+        written: _SliceResult,
+    ) -> None:
+        """Writes one record after the other, to find the one that the store refuses."""
+        for number, acted in enumerate(decision.applied):
+            done = replicate_journal(self.place, key, head, [acted])
+            try:
+                with writing.attempt(), self.timed("carry_out"):
+                    writing.carry_out([done.change] if done.change.statements else [])
+            except RejectedError as error:
+                written.parked += quarantine_from(self.place, key, decision.applied[number:], error.message)
+                break
+            head = done.change.head
+            written.done.append(done)
+            written.applied += 1
+            written.forks += [(key, fork) for fork in done.forks]
+        written.parked += decision.parked
+
+
+def first_of_each_journal(records: Sequence[Quarantined]) -> Iterator[Quarantined]:
+    seen: set[Key] = set()
+    for each in records:
+        if each.key not in seen:
+            seen.add(each.key)
+            yield each
+
+
+def _log_result(written: _SliceResult) -> None:
+    for key, fork in written.forks:
+        log.warning("journal.fork", extra={"journal": str(key), "fork": str(fork), "is_proven": fork.is_proven})
+    for each in first_of_each_journal(written.parked):
+        extra = {"journal": str(each.key), "partition": each.partition, "offset": each.offset, "reason": each.reason}
+        log.error("journal.parked", extra=extra)
+
+
+def _moved_back_error(batch: Slice, found: int, expected: int) -> GuaranteeError:
+    return GuaranteeError(
+        f"The offset of {batch.topic}[{batch.partition}] in pointer2 says that {found} is due,"
+        f" but all below {expected} was replicated before.",
+        hint="The store went back, perhaps to a backup. Make sure it is the right store, then journal"
+        " `inorder pipeline run replicate` again: it replays from there.",
+    )
+
+
+def release(store: Quarantine, key: Key, segment_size: int) -> int:
+    """Applies the records of a parked journal in offset order, all or nothing; returns how many there were.
+
+    Raises `DamagedRecordError`, and changes nothing, if one still cannot be read. Replicators wait meanwhile
+    (PostgreSQL), or what they add stays in quarantine for another release (Cassandra).
+    """
+    found = group_by_partition(store.quarantined(key.topic, key.id))
+    if not found:
+        raise ConfigurationError(
+            f"The journal {key} has nothing in quarantine.", hint="`inorder journal quarantine list` shows what has."
+        )
+    with store.slice(key.topic, found[-1][0]) as writing:
+        writing.lock_offset()
+        records = store.quarantined(key.topic, key.id)
+        head = writing.heads([key]).get(key)
+        for partition, some in group_by_partition(records):
+            head = _release_records(writing, SliceSource(key.topic, partition, segment_size), key, head, some)
+        for each in records:
+            writing.lift(key, each.partition, each.offset)
+    return len(records)
+
+
+def _release_records(
+    writing: ReplicaSlice, place: SliceSource, key: Key, head: JournalHead | None, records: Sequence[Quarantined]
+) -> JournalHead | None:
+    change = replicate_journal(place, key, head, list(_read_actions(place, records))).change
+    if change.statements:
+        writing.carry_out([change])
+    return change.head
+
+
+def _read_actions(place: SliceSource, records: Sequence[Quarantined]) -> list[ActionRecord[LogRecord]]:
+    actions = [(each.record, read_action(each.record, place.topic, place.partition)) for each in records]
+    return [ActionRecord(record.offset, action, record) for record, action in actions if action is not None]

@@ -1,1 +1,0 @@
-"""Reading all journals of a topic as one stream, with checkpoints."""
