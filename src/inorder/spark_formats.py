@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from inorder.engines.formats import Options, nearest
+from inorder.engines.formats import FormatOptions, suggest
 from inorder.engines.slice_work import SliceWork
 from inorder.journal.formats import JournalFormat, OpenJournals
 from inorder.journal.service import Journals
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class TableSink(TableFormat):
     """`inorder.table`."""
 
-    def work(self, options: Options) -> SliceWork:
+    def work(self, options: FormatOptions) -> SliceWork:
         """The tables of the settings, or the one that is named."""
         return work_of(upsert_work(_settings(options)), options.get("table"))
 
@@ -37,7 +37,7 @@ class TableSink(TableFormat):
 class KafkaSink(KafkaFormat):
     """`inorder.kafka`."""
 
-    def log(self, options: Options, name: str) -> BatchLog:
+    def log(self, options: FormatOptions, name: str) -> BatchLog:
         """The cluster of the settings."""
         settings = _settings(options)
         properties = tuple(sorted(settings.kafka.properties.items()))
@@ -47,7 +47,7 @@ class KafkaSink(KafkaFormat):
 class JournalSink(JournalFormat):
     """`inorder.journal`."""
 
-    def journals(self, options: Options) -> OpenJournals:
+    def journals(self, options: FormatOptions) -> OpenJournals:
         """The journals of the settings."""
         return partial(Journals, _settings(options))
 
@@ -55,7 +55,7 @@ class JournalSink(JournalFormat):
 class OutboxSource(OutboxFormat):
     """`inorder.outbox`."""
 
-    def rows(self, options: Options) -> WaitingRows:
+    def rows(self, options: FormatOptions) -> WaitingRows:
         """The outbox of the settings."""
         settings = _settings(options)
         return SqlWaitingRows(settings.database.require_url(), settings.relay.table, settings.relay.layout)
@@ -77,11 +77,11 @@ def work_of(work: UpsertWork, table: str | None) -> UpsertWork:
     known = [target.mapping.table for target in work.targets]
     if table not in known:
         raise ConfigurationError(
-            f"The settings have no table {table!r}{nearest(table, known)}",
+            f"The settings have no table {table!r}{suggest(table, known)}",
             hint=f"They have {', '.join(known)}; [pipeline.upsert] or [[pipeline.tables]] adds one.",
         )
     return UpsertWork(tuple(target for target in work.targets if target.mapping.table == table))
 
 
-def _settings(options: Options) -> Settings:
+def _settings(options: FormatOptions) -> Settings:
     return Settings.load(options.config, **options.overrides)

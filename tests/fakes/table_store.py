@@ -19,15 +19,15 @@ from inorder.pipeline.stores.ports import (
     NULL,
     Assigned,
     DeadLetter,
-    Filter,
     FoldedRow,
+    LetterFilter,
     LetterPlace,
     RowKey,
+    SliceCounters,
     SliceTransaction,
     StoredLetter,
-    Tally,
     Value,
-    Written,
+    WriteCounts,
 )
 
 Place: TypeAlias = tuple[str, int]
@@ -52,7 +52,7 @@ class Contents:
     letters: dict[tuple[str, int, int], DeadLetter] = field(default_factory=dict)
     settled: dict[tuple[str, int, int], tuple[str, str]] = field(default_factory=dict)
     """What was done with letters that are gone, and why."""
-    tallies: dict[Place, list[Tally]] = field(default_factory=lambda: defaultdict(list))
+    tallies: dict[Place, list[SliceCounters]] = field(default_factory=lambda: defaultdict(list))
 
     def copy(self) -> Contents:
         """A draft; what the dictionaries hold is never changed, but for the lists."""
@@ -107,7 +107,7 @@ class _Transaction:
         return self.contents.pointers.setdefault(self._place, Pointer())
 
     @contextmanager
-    def isolated(self) -> Iterator[None]:
+    def savepoint(self) -> Iterator[None]:
         before = self.contents.copy()
         try:
             yield
@@ -115,10 +115,10 @@ class _Transaction:
             self.contents = before
             raise
 
-    def upsert(self, rows: Sequence[FoldedRow], generation: int) -> Written:
-        return sum((self._written(row, (generation, row.offset)) for row in rows), Written())
+    def upsert(self, rows: Sequence[FoldedRow], generation: int) -> WriteCounts:
+        return sum((self._written(row, (generation, row.offset)) for row in rows), WriteCounts())
 
-    def upsert_each(self, rows: Sequence[FoldedRow], generation: int) -> Sequence[Written | RejectedError]:
+    def upsert_each(self, rows: Sequence[FoldedRow], generation: int) -> Sequence[WriteCounts | RejectedError]:
         return [self._alone(row, generation) for row in rows]
 
     def version(self, key: RowKey) -> tuple[int, int] | None:
@@ -136,37 +136,37 @@ class _Transaction:
         for letter in letters:
             self.contents.letters.setdefault((*self._place, letter.offset), letter)
 
-    def move_pointer(self, next_offset: int, tally: Tally) -> None:
+    def move_pointer(self, next_offset: int, counters: SliceCounters) -> None:
         self.contents.pointers[self._place] = replace(self.contents.pointers[self._place], next_offset=next_offset)
-        self.contents.tallies[self._place].append(tally)
+        self.contents.tallies[self._place].append(counters)
 
-    def _alone(self, row: FoldedRow, generation: int) -> Written | RejectedError:
+    def _alone(self, row: FoldedRow, generation: int) -> WriteCounts | RejectedError:
         try:
-            with self.isolated():
+            with self.savepoint():
                 return self.upsert([row], generation)
         except RejectedError as error:
             return error
 
-    def _written(self, row: FoldedRow, version: Version) -> Written:
+    def _written(self, row: FoldedRow, version: Version) -> WriteCounts:
         newest = self.version(row.key)
         if newest is not None and newest >= version:
-            return Written(stale=row.records)
+            return WriteCounts(stale=row.records)
         before = self.contents.rows.get(row.key)
         if row.values is None:
             self.contents.rows.pop(row.key, None)
             self.contents.tombstones[row.key] = version
             changes = before is not None or row.wavered
-            return Written(applied=row.records) if changes else Written(identical=row.records)
+            return WriteCounts(applied=row.records) if changes else WriteCounts(identical=row.records)
         if (self._mode == "insert" and before is not None) or (self._mode == "update" and before is None):
-            return Written()
+            return WriteCounts()
         after = StoredRow(_merged(before, row.values), version)
         if before is not None and before.values == after.values and not row.wavered:
-            return Written(identical=row.records)
+            return WriteCounts(identical=row.records)
         if self._refuses(after):
             raise RejectedError(f"{after.values!r} is refused.")
         self.contents.rows[row.key] = after
         self.contents.tombstones.pop(row.key, None)
-        return Written(applied=row.records)
+        return WriteCounts(applied=row.records)
 
 
 def _merged(before: StoredRow | None, values: tuple[Assigned, ...]) -> tuple[Value | None, ...]:
@@ -187,13 +187,13 @@ class MemoryDeadLetters:
         self._pipeline = pipeline
         self._newest_generation = newest_generation
 
-    def counts(self, wanted: Filter) -> dict[str, int]:
+    def counts(self, wanted: LetterFilter) -> dict[str, int]:
         return dict(Counter(letter.code for letter in self._matching(wanted)).most_common())
 
-    def places(self, wanted: Filter) -> list[LetterPlace]:
+    def places(self, wanted: LetterFilter) -> list[LetterPlace]:
         return sorted({letter.place for letter in self._matching(wanted)})
 
-    def page(self, place: LetterPlace, wanted: Filter, above: int = -1, most: int = 1000) -> list[StoredLetter]:
+    def page(self, place: LetterPlace, wanted: LetterFilter, above: int = -1, most: int = 1000) -> list[StoredLetter]:
         found = [one for one in self._matching(wanted) if one.place == place and one.offset > above]
         return sorted(found, key=lambda one: one.offset)[:most]
 
@@ -206,7 +206,7 @@ class MemoryDeadLetters:
     def newest_generation(self, pipeline: str) -> int:
         return self._newest_generation if pipeline == self._pipeline else 0
 
-    def discard(self, wanted: Filter, reason: str) -> int:
+    def discard(self, wanted: LetterFilter, reason: str) -> int:
         letters = list(self._matching(wanted))
         for letter in letters:
             with self._store.slice_transaction(letter.topic, letter.partition) as transaction:
@@ -216,7 +216,7 @@ class MemoryDeadLetters:
     def close(self) -> None:
         """Memory needs no connection."""
 
-    def _matching(self, wanted: Filter) -> Iterator[StoredLetter]:
+    def _matching(self, wanted: LetterFilter) -> Iterator[StoredLetter]:
         asked = {name: value for name in _FIELDS if (value := getattr(wanted, name)) is not None}
         for (topic, partition, offset), letter in self._store.contents.letters.items():
             stored = StoredLetter(

@@ -38,7 +38,7 @@ def caught_up(source: KafkaSource, worker: SliceWorker, topic: str) -> Iterator[
     places = [(topic, number) for number in range(source.partitions(topic) or 0)]
     starts = {place: pointers[place[1]].next_offset if place[1] in pointers else None for place in places}
     left = set(places)
-    with closing(source.open(starts, headers=True, tells_ends=True)) as reader:
+    with closing(source.open(starts, headers=True, reports_ends=True)) as reader:
         while left:
             slices, ended = reader.read(SLICE_RECORDS, 1.0)
             for batch in slices:

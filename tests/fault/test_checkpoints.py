@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from inorder.engines.micro_batch import remove_left_behind
+from inorder.engines.micro_batch import remove_abandoned
 from inorder.engines.running import Engine
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.stores.postgres_table import PostgresTableStores
@@ -151,6 +151,6 @@ def test_whatever_a_dead_driver_left_the_next_ones_die_too_and_the_last_goes_on(
         for moment in dying_driver.MOMENTS * 2:
             die(moment, stage, tmp_path, parent)
             damage(Logs.under(parent))
-    remove_left_behind(parent)
+    remove_abandoned(parent)
     engine.run(threading.Event(), once=True)
     stage.verify()

@@ -208,7 +208,7 @@ def replicate_all(properties: Mapping[str, Any], url: str, topic: str) -> None:
     left = set(partitions)
     with (
         closing(ReplicateWorker(PostgresReplica(url), SEGMENT_SIZE)) as worker,
-        closing(source.open(dict.fromkeys(partitions), headers=True, tells_ends=True)) as reader,
+        closing(source.open(dict.fromkeys(partitions), headers=True, reports_ends=True)) as reader,
     ):
         while left:
             slices, ended = reader.read(MOST, 1.0)

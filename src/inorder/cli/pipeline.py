@@ -19,7 +19,7 @@ from rich.text import Text
 
 from inorder.cli.output import AsJson, ConfigFile, load, say, show_fields, show_json, show_table
 from inorder.cli.stopping import in_background, stop_on_signals
-from inorder.engines.progress import Progress
+from inorder.engines.progress import RunTotals
 from inorder.model.errors import GuaranteeError, InorderError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def run(
     """
 
     from inorder.engines.job_status import JobService
-    from inorder.engines.progress import Progress, Several
+    from inorder.engines.progress import CompositeListener, RunTotals
 
     given: dict[str, Any] = {name: value for name, value in (("engine", engine), ("master", master)) if value}
     settings = load(config, **({"pipeline": given} if given else {}))
@@ -108,11 +108,11 @@ def run(
     if job is Job.relay:
         _relay(settings, once, as_json)
         return
-    progress = Progress()
+    progress = RunTotals()
     run_job, topics, behind = _migration(settings, topic, to) if job is Job.migrate else _parts(job, settings)
     service = JobService(settings, job.value, behind)
     say(f"The job {job.value} reads {topics} with the engine {settings.pipeline.engine}.")
-    listener = Several(progress, service.listener)
+    listener = CompositeListener(progress, service.listener)
     display = shown(progress, lambda: sum(behind().values()))
     with stop_on_signals(f"the job {job.value}") as stop, _told(service), display:
         totals = in_background(lambda: run_job(settings, once=once, stop=stop, listener=listener))
@@ -226,7 +226,7 @@ Behind = Callable[[], int]
 
 
 @contextmanager
-def shown(progress: Progress, behind: Behind, console: Console | None = None) -> Iterator[None]:
+def shown(progress: RunTotals, behind: Behind, console: Console | None = None) -> Iterator[None]:
     """Shows a run for as long as the block lasts; `behind` asks the cluster and may fail."""
     over = threading.Event()
     display = _Display(progress, behind, console or Console(stderr=True))
@@ -240,7 +240,7 @@ def shown(progress: Progress, behind: Behind, console: Console | None = None) ->
 
 
 class _Display:
-    def __init__(self, progress: Progress, behind: Behind, console: Console) -> None:
+    def __init__(self, progress: RunTotals, behind: Behind, console: Console) -> None:
         self._progress = progress
         self._behind = behind
         self._console = console
@@ -251,7 +251,7 @@ class _Display:
         """Draws on a terminal, logs elsewhere."""
         if not self._console.is_terminal:
             while not over.wait(LOG_SECONDS):
-                logger.info("pipeline.progress %s behind=%s", self._progress.as_dict(), self._ask())
+                logger.info("pipeline.progress", extra=self._progress.as_dict() | {"behind": self._ask()})
             return
         with Live(console=self._console, refresh_per_second=4, transient=True) as live:
             while not over.wait(LOOK_SECONDS):
@@ -271,7 +271,7 @@ class _Display:
         try:
             return self._behind()
         except InorderError as error:
-            logger.debug("pipeline.behind_unknown %s", error)
+            logger.debug("pipeline.behind_unknown", extra={"error": str(error)})
             return None
 
 

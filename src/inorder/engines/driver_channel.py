@@ -1,11 +1,12 @@
-"""The line between the driver and each resident task: progress goes up, the wish to stop comes down.
+"""The connection between the driver and each resident task: progress goes up, the request to stop comes down.
 
-The task calls the driver, over TCP. It says the token of this crew and the number of its seat; the driver answers
-with the pointers it has seen committed. From then on the task sends reports. The driver never says anything more: when
-its side of the line is closed, the task finishes the slice in hand and ends. That is so whether the driver wanted it,
-was killed, or lost the network; a task needs no other sign of life.
+The task connects to the driver over TCP. It sends the token of this launch and its own index, and the driver answers
+with the pointers that it has seen committed. From then on the task sends reports. The driver sends nothing more: when
+its side of the connection is closed, the task finishes the current slice and ends. That holds whether the driver
+requested it, was killed, or lost the network, so a task needs no heartbeat.
 
-Lines carry figures and no data. They are JSON, a message a line; the token is known to whoever got the task from Spark.
+Messages carry figures and no data. They are JSON, one message per line. The token is known only to processes that
+received the task from Spark.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ from inorder.model.errors import UnreachableError
 
 logger = logging.getLogger("inorder.pipeline")
 
-CALL_SECONDS = 10.0
-LAST_WORDS_SECONDS = 1.0
+CONNECT_SECONDS = 10.0
+LAST_REPORTS_SECONDS = 1.0
 _HELLO_BYTES = 4096
 _UNANSWERED_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
-    """Where the driver listens, and what a caller must know."""
+class DriverAddress:
+    """Where the driver listens, and the token that a task must send."""
 
     host: str
     port: int
@@ -46,44 +47,44 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What a task has done since its last one."""
+class TaskReport:
+    """What a task has done since its last report."""
 
     outcomes: Sequence[SliceOutcome]
     phases: Mapping[str, float]
     totals: Mapping[str, int] = field(default_factory=dict)
-    """What a task that applies no slices has counted since it began."""
+    """What a service task has counted since it began."""
 
 
-OnReport = Callable[[int, Report], None]
+OnReport = Callable[[int, TaskReport], None]
 
 
-class Line:
+class DriverConnection:
     """The task's end. Used by one thread."""
 
-    def __init__(self, address: Address, seat: int) -> None:
-        """Calls the driver; raises `UnreachableError` where nobody answers."""
+    def __init__(self, address: DriverAddress, index: int) -> None:
+        """Connects to the driver; raises `UnreachableError` if it does not answer."""
         try:
-            self._socket = socket.create_connection((address.host, address.port), CALL_SECONDS)
-            _notice_a_lost_peer(self._socket)
-            self._send({"token": address.token, "seat": seat})
-            with self._socket.makefile("rb") as answer:
-                said = answer.readline()
-            # A recv of a socket with a timeout would wait for it, whatever its flags say.
+            self._socket = socket.create_connection((address.host, address.port), CONNECT_SECONDS)
+            _detect_lost_peer(self._socket)
+            self._send({"token": address.token, "index": index})
+            with self._socket.makefile("rb") as stream:
+                answer = stream.readline()
+            # recv on a socket with a timeout waits for the timeout, even with MSG_DONTWAIT.
             self._poll = select.poll()
             self._poll.register(self._socket, select.POLLIN)
         except OSError as error:
             raise UnreachableError(
                 f"A task cannot reach its driver at {address.host}:{address.port}: {error}.",
-                hint="Let the nodes reach each other, or set spark.driver.host to a name that they all know.",
+                hint="Let the nodes reach each other, or set spark.driver.host to a name that they all resolve.",
             ) from error
-        self.is_open = bool(said)
-        """False once the driver wants the task to end, or is gone."""
-        told = orjson.loads(said) if said else {"expected": []}
-        self.expected: dict[Place, int] = {(topic, number): pointer for topic, number, pointer in told["expected"]}
+        self.is_open = bool(answer)
+        """False once the driver has requested the end, or is gone."""
+        welcome = orjson.loads(answer) if answer else {"expected": []}
+        self.expected: dict[Place, int] = {(topic, number): pointer for topic, number, pointer in welcome["expected"]}
 
-    def look(self) -> bool:
-        """Whether to go on; waits for nothing."""
+    def check(self) -> bool:
+        """Whether the task should continue; never blocks."""
         try:
             if self.is_open and self._poll.poll(0):
                 self.is_open = bool(self._socket.recv(1))
@@ -91,8 +92,8 @@ class Line:
             self.is_open = False
         return self.is_open
 
-    def report(self, report: Report) -> None:
-        """Sends what was done; a driver that is gone cannot be told, and `look` will say so."""
+    def report(self, report: TaskReport) -> None:
+        """Sends what was done; if the driver is gone, `check` returns False from then on."""
         try:
             outcomes = [asdict(one) for one in report.outcomes]
             self._send({"outcomes": outcomes, "phases": dict(report.phases), "totals": dict(report.totals)})
@@ -100,111 +101,110 @@ class Line:
             self.is_open = False
 
     def close(self) -> None:
-        """Ends the line."""
         self._socket.close()
 
     def _send(self, message: Mapping[str, Any]) -> None:
         self._socket.sendall(orjson.dumps(message) + b"\n")
 
 
-class Switchboard:
-    """The driver's end of all lines of one crew."""
+class DriverServer:
+    """The driver's end of all connections of one launch."""
 
     def __init__(self, host: str, bind: str, expected: Callable[[], Mapping[Place, int]], on_report: OnReport) -> None:
         self._expected = expected
         self._on_report = on_report
         self._lock = threading.Lock()
-        self._lines: dict[int, socket.socket] = {}
-        self._hearing: set[threading.Thread] = set()
-        self._is_over = False
-        self._listening = socket.create_server((bind, 0), family=socket.AF_INET6 if ":" in bind else socket.AF_INET)
-        self.address = Address(host, self._listening.getsockname()[1], secrets.token_hex(16))
-        self._thread = threading.Thread(target=self._accept, name="resident-switchboard", daemon=True)
+        self._connections: dict[int, socket.socket] = {}
+        self._readers: set[threading.Thread] = set()
+        self._is_stopping = False
+        self._listener = socket.create_server((bind, 0), family=socket.AF_INET6 if ":" in bind else socket.AF_INET)
+        self.address = DriverAddress(host, self._listener.getsockname()[1], secrets.token_hex(16))
+        self._thread = threading.Thread(target=self._accept, name="resident-server", daemon=True)
         self._thread.start()
 
-    def hang_up(self) -> None:
-        """Tells all tasks to end; what they still report is heard."""
+    def request_stop(self) -> None:
+        """Makes all tasks end by closing the sending side; their last reports are still read."""
         with self._lock:
-            self._is_over = True
-            for line in self._lines.values():
+            self._is_stopping = True
+            for connection in self._connections.values():
                 with suppress(OSError):
-                    line.shutdown(socket.SHUT_WR)
+                    connection.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Ends all lines, after what tasks that have ended said last; others are not waited for."""
-        self.hang_up()
+        """Closes all connections, after the last reports of tasks that have ended; waits for no other task."""
+        self.request_stop()
         with suppress(OSError):
-            self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-        deadline = time.monotonic() + LAST_WORDS_SECONDS
-        for thread in list(self._hearing):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        deadline = time.monotonic() + LAST_REPORTS_SECONDS
+        for thread in list(self._readers):
             thread.join(max(0.0, deadline - time.monotonic()))
         with self._lock:
-            for line in self._lines.values():
+            for connection in self._connections.values():
                 with suppress(OSError):
-                    line.shutdown(socket.SHUT_RDWR)
+                    connection.shutdown(socket.SHUT_RDWR)
         self._thread.join()
 
     def _accept(self) -> None:
         while True:
             try:
-                line, _ = self._listening.accept()
+                connection, _ = self._listener.accept()
             except OSError:
                 return  # closed
-            thread = threading.Thread(target=self._serve, args=(line,), name="resident-line", daemon=True)
-            self._hearing = {one for one in self._hearing if one.is_alive()} | {thread}
+            thread = threading.Thread(target=self._serve, args=(connection,), name="resident-connection", daemon=True)
+            self._readers = {one for one in self._readers if one.is_alive()} | {thread}
             thread.start()
 
-    def _serve(self, line: socket.socket) -> None:
-        seat = None
+    def _serve(self, connection: socket.socket) -> None:
+        index = None
         try:
-            with line, line.makefile("rb") as heard:
-                line.settimeout(CALL_SECONDS)
-                seat = self._welcome(line, heard)
-                line.settimeout(None)
-                while seat is not None and (said := heard.readline()):
-                    self._on_report(seat, _report_of(orjson.loads(said)))
+            with connection, connection.makefile("rb") as stream:
+                connection.settimeout(CONNECT_SECONDS)
+                index = self._welcome(connection, stream)
+                connection.settimeout(None)
+                while index is not None and (line := stream.readline()):
+                    self._on_report(index, _report_of(orjson.loads(line)))
         except (OSError, orjson.JSONDecodeError) as error:
-            logger.debug("pipeline.line_lost seat=%s %s", seat, error)
+            logger.debug("pipeline.task_connection_lost", extra={"task": index, "error": str(error)})
         finally:
             with self._lock:
-                if seat is not None and self._lines.get(seat) is line:
-                    del self._lines[seat]
+                if index is not None and self._connections.get(index) is connection:
+                    del self._connections[index]
 
-    def _welcome(self, line: socket.socket, heard: BinaryIO) -> int | None:
-        token, seat = _hello_of(heard.readline(_HELLO_BYTES))
+    def _welcome(self, connection: socket.socket, stream: BinaryIO) -> int | None:
+        token, index = _parse_hello(stream.readline(_HELLO_BYTES))
         if not hmac.compare_digest(token.encode(), self.address.token.encode()):
-            logger.warning("pipeline.stranger A caller without the token of this run was turned away.")
+            logger.warning("pipeline.connection_refused", extra={"reason": "authentication failed: wrong token"})
             return None
         with self._lock:
-            if self._is_over:
+            if self._is_stopping:
                 return None
-            before, self._lines[seat] = self._lines.get(seat), line
+            before, self._connections[index] = self._connections.get(index), connection
             expected = [[topic, number, pointer] for (topic, number), pointer in self._expected().items()]
-            line.sendall(orjson.dumps({"expected": expected}) + b"\n")
-        if before is not None:  # Spark has begun the task anew; whatever is left of the old one ends
+            connection.sendall(orjson.dumps({"expected": expected}) + b"\n")
+        if before is not None:  # Spark has restarted the task; if the old one is still alive, it ends
             with suppress(OSError):
                 before.shutdown(socket.SHUT_WR)
-        return seat
+        return index
 
 
-def _hello_of(said: bytes) -> tuple[str, int]:
-    """Token and seat; nothing that is any use where a stranger says something else."""
+def _parse_hello(line: bytes) -> tuple[str, int]:
+    """Token and index; a token that matches nothing if the line is not a greeting."""
     try:
-        match orjson.loads(said):
-            case {"token": str(token), "seat": int(seat)}:
-                return token, seat
+        match orjson.loads(line):
+            case {"token": str(token), "index": int(index)}:
+                return token, index
     except orjson.JSONDecodeError:
         pass
     return "", -1
 
 
-def _report_of(said: Mapping[str, Any]) -> Report:
-    return Report([SliceOutcome(**fields) for fields in said["outcomes"]], said["phases"], said["totals"])
+def _report_of(message: Mapping[str, Any]) -> TaskReport:
+    return TaskReport([SliceOutcome(**fields) for fields in message["outcomes"]], message["phases"], message["totals"])
 
 
-def _notice_a_lost_peer(line: socket.socket) -> None:
-    line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+def _detect_lost_peer(connection: socket.socket) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_USER_TIMEOUT": _UNANSWERED_MS}.items():
-        if hasattr(socket, name):  # some systems have none of them and notice later
-            line.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        if hasattr(socket, name):  # systems without these options notice later
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -1,4 +1,22 @@
-"""What the sinks have in common: they add, their options and columns are checked, and their tasks take Arrow."""
+"""What the Spark sinks have in common: options, columns, and how rows are distributed over tasks.
+
+**Distribution.** The pointer of a Kafka partition drops what is below it, and a journal drops what is below its end. If
+a Kafka partition or a journal were split over two tasks, the task with the higher numbers might come first, and the
+rows of the other would be dropped as already written: lost, without an error. No task can see the rows of another, and
+Spark does not tell a Python sink how its input is distributed. A check at the end of the batch comes too late. So these
+sinks require a statement beforehand, in one of two ways:
+
+- `in_order(df)` shuffles and sorts, and records that in the metadata of the column whose numbers rise. Spark passes
+  metadata through `select` and `filter`, up to the sink.
+- An option, `whole_partitions` or `whole_journals`, is your promise. For records of Kafka it holds where nothing
+  between the source and the sink shuffles, and the source has neither `minPartitions` nor `maxRecordsPerPartition`.
+
+Spark cannot sort a stream. There each task sorts its part of the batch itself, in memory, before it writes a row.
+
+A shuffle *behind* `in_order` splits things again, and a promise can be wrong. Both are detected at the end of the
+batch, when two tasks report the same partition or journal: then the write fails, at every attempt. It is late, but not
+silent.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +33,18 @@ from pyspark.sql.types import StructType
 
 from inorder.model.errors import ConfigurationError, GuaranteeError
 
-# What `.option(…)` may say to a format: names of its own, and the settings that one is likely to give alone.
-
 CONFIG: Final = "config"
 KAFKA_PREFIX: Final = "kafka."
 _OF_SPARK: Final = frozenset({"checkpointlocation"})
-"""What Spark hands on although it is not for us; it spells all names in lower case."""
+"""Options of Spark itself that it passes on, in lower case."""
 
 Overrides = Mapping[str, Mapping[str, str]]
-"""Sections of the settings with some of their keys."""
+"""Settings by section and key."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownOptions:
-    """The options of one format."""
+    """The names that `.option(…)` of one format takes: its own, and those that stand for a setting."""
 
     format: str
     own: frozenset[str] = frozenset()
@@ -37,8 +53,8 @@ class KnownOptions:
     takes_kafka: bool = False
     """Whether `kafka.NAME` is the property NAME of the Kafka client."""
 
-    def read(self, given: Mapping[str, str]) -> Options:
-        """The options that were given; one that is not known is refused, with the one that was probably meant."""
+    def read(self, given: Mapping[str, str]) -> FormatOptions:
+        """The given options; refuses an unknown one and suggests the name that was probably meant."""
         own: dict[str, str] = {}
         overrides: dict[str, dict[str, str]] = {}
         for name, value in given.items():
@@ -47,7 +63,7 @@ class KnownOptions:
             elif name not in _OF_SPARK:
                 section, key = self._setting(name)
                 overrides.setdefault(section, {})[key] = value
-        return Options(self.format, own, overrides)
+        return FormatOptions(self.format, own, overrides)
 
     def _setting(self, name: str) -> tuple[str, str]:
         if name in self.settings:
@@ -56,14 +72,14 @@ class KnownOptions:
             return "kafka", name.removeprefix(KAFKA_PREFIX)
         known = sorted({CONFIG, *self.own, *self.settings})
         raise ConfigurationError(
-            f"The format {self.format!r} has no option {name!r}{nearest(name, known)}",
+            f"The format {self.format!r} has no option {name!r}{suggest(name, known)}",
             hint=f"It has {', '.join(known)}{f' and {KAFKA_PREFIX}PROPERTY' if self.takes_kafka else ''}.",
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """What was given to a format."""
+class FormatOptions:
+    """The options of one read or write."""
 
     format: str
     own: Mapping[str, str]
@@ -71,70 +87,65 @@ class Options:
 
     @property
     def config(self) -> str | None:
-        """The settings file, on the driver's machine; without it, the file and variables that commands read."""
+        """The settings file, on the driver's machine; None for the file and variables that commands read."""
         return self.own.get(CONFIG)
 
     def get(self, name: str) -> str | None:
-        """The value of an option of the format's own."""
         return self.own.get(name)
 
     def require(self, name: str, why: str) -> str:
-        """The same for one that must be there."""
         if value := self.own.get(name):
             return value
         raise ConfigurationError(f"The format {self.format!r} needs the option {name!r}: {why}.")
 
-    def says(self, name: str) -> bool:
-        """Whether an option is true."""
+    def flag(self, name: str) -> bool:
         value = self.own.get(name, "false").lower()
         if value not in ("true", "false"):
             raise ConfigurationError(
-                f"The option {name!r} of the format {self.format!r} is {value!r}.", hint="Say true or false."
+                f"The option {name!r} of the format {self.format!r} is {value!r}.", hint="Use true or false."
             )
         return value == "true"
 
 
-def nearest(name: str, known: list[str]) -> str:
+def suggest(name: str, known: list[str]) -> str:
     """The end of a sentence about a name that is not known.
 
-    >>> nearest("tabel", ["table", "config"]), nearest("x", ["table"])
+    >>> suggest("tabel", ["table", "config"]), suggest("x", ["table"])
     ("; did you mean 'table'?", '.')
     """
     found = get_close_matches(name, known, n=1)
     return f"; did you mean {found[0]!r}?" if found else "."
 
 
-# Whether a DataFrame has the columns that a sink needs, asked on the driver before a task starts.
+# Columns, checked on the driver before a task starts.
 
 BYTES: Final = ("binary", "string")
 WHOLE_NUMBER: Final = ("bigint", "int", "smallint", "tinyint")
 MOMENT: Final = ("timestamp", "timestamp_ntz")
 HEADERS: Final = ("array<struct<key:string,value:binary>>",)
-"""As Spark's own Kafka source and sink have them."""
+"""The type of Spark's own Kafka source and sink."""
 ANYTHING: Final = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column that a format knows."""
-
     name: str
     types: tuple[str, ...]
-    """Spark's names of the types it may have; none for any."""
+    """Spark's names of the allowed types; empty for any."""
     is_needed: bool = True
 
 
 def check_columns(sink: str, found: Mapping[str, str], known: Sequence[Column]) -> None:
-    """Raises `ConfigurationError` for a column that is missing, unknown or of another type; `found` are the types."""
+    """Raises `ConfigurationError` for a column that is missing, unknown or of a wrong type; `found` has the types."""
     names = [column.name for column in known]
     for column in known:
         if column.is_needed and column.name not in found:
-            meant = nearest(column.name, [name for name in found if name not in names])
+            meant = suggest(column.name, [name for name in found if name not in names])
             raise _refusal(sink, f"needs a column {column.name!r}, which the data lacks{meant}", names)
     for name in found:
         if name not in names:
             missing = [each for each in names if each not in found]
-            raise _refusal(sink, f"knows no column {name!r}{nearest(name, missing)}", names)
+            raise _refusal(sink, f"knows no column {name!r}{suggest(name, missing)}", names)
     for column in known:
         _check_type(sink, column, found.get(column.name))
 
@@ -152,7 +163,7 @@ def _refusal(sink: str, text: str, names: Sequence[str]) -> ConfigurationError:
 
 
 class Sink(DataSource):
-    """A format that records can be written to."""
+    """A format that rows can be written to."""
 
     known_options: ClassVar[KnownOptions]
     known_columns: ClassVar[Sequence[Column]]
@@ -162,88 +173,69 @@ class Sink(DataSource):
         """What users write into `.format(…)`."""
         return cls.known_options.format
 
-    def checked(self, schema: StructType, overwrite: bool) -> Options:
-        """The options, once they and the columns are found right."""
+    def check(self, schema: StructType, overwrite: bool) -> FormatOptions:
+        """Checks options and columns, and returns the options."""
         options = self.known_options.read(self.options)
         if overwrite:
             raise ConfigurationError(
-                f"The format {self.name()!r} adds and never overwrites.",
+                f"The format {self.name()!r} appends and never overwrites.",
                 hint='Write .mode("append"), or .outputMode("append") in a stream.',
             )
         check_columns(self.name(), types_of(schema), self.known_columns)
         return options
 
-    def spread(self, schema: StructType, options: Options, grouping: Grouping) -> Spread:
-        """How rows are spread over tasks, if somebody says so."""
-        return spread_of(grouping, schema[grouping.rising].metadata or {}, options.says(grouping.promise))
+    def distribution(self, schema: StructType, options: FormatOptions, grouping: Grouping) -> Distribution:
+        """How rows are distributed over tasks, by metadata or by promise."""
+        return read_distribution(grouping, schema[grouping.rising].metadata or {}, options.flag(grouping.promise))
 
 
 def types_of(schema: StructType) -> Mapping[str, str]:
-    """The names and types of columns."""
     return {field.name: field.dataType.simpleString() for field in schema.fields}
 
 
-# Whether what belongs together is whole in one Spark partition, and in order there.
-#
-# The pointer of a Kafka partition drops what is below it, and a journal what is below its end. Were one of them spread
-# over two tasks, the one with the higher numbers might come first, and the other's rows would be dropped as if they had
-# been written: lost, without an error. No task can see what another one has, and Spark does not tell a Python sink how
-# its input is spread. What is found out when all tasks are done comes too late. So these sinks want to be told
-# beforehand, in one of two ways:
-#
-# - `in_order(df)` shuffles and sorts, and says so in the metadata of the column whose numbers rise. Spark hands
-# metadata on through `select` and `filter`, up to the sink.
-# - An option, `whole_partitions` or `whole_journals`, is your word for it. For records of Kafka it holds where nothing
-#   between the source and the sink shuffles, and the source has neither `minPartitions` nor `maxRecordsPerPartition`.
-#
-# A stream cannot be sorted by Spark. There each task sorts its part of the batch itself, in memory, before it writes a
-# row.
-#
-# A shuffle *behind* `in_order` spreads things again, and a word can be wrong. Both are found at the end of the batch,
-# when two tasks tell of the same thing: then the write fails, each time that it is tried. It is late, but not silent.
+# How rows are distributed over tasks.
 
 METADATA_KEY: Final = "inorder"
 ROWS_AT_ONCE: Final = 10_000
 
 
-class Spread(StrEnum):
-    """How rows are spread over Spark's partitions."""
+class Distribution(StrEnum):
+    """How rows are distributed over Spark's partitions."""
 
     SORTED = "sorted"
-    """What belongs together is in one of them, in rising order."""
+    """Each group is in one of them, in rising order."""
     WHOLE = "whole"
-    """It is in one of them, in any order."""
+    """Each group is in one of them, in any order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """What belongs together for a sink."""
+    """Which rows belong together for a sink."""
 
     what: str
     columns: tuple[str, ...]
-    """Rows that agree in these belong together."""
+    """Rows that are equal in these belong together."""
     rising: str
     """The column that orders them."""
     promise: str
-    """The option that is your word for it, and what it says."""
-    promised: Spread
+    """The option by which users promise it, and what it promises."""
+    promised: Distribution
 
     @property
     def order(self) -> tuple[str, ...]:
-        """By which rows are sorted."""
         return (*self.columns, self.rising)
 
 
 KAFKA_PARTITION: Final = Grouping(
-    "Kafka partition", ("topic", "partition"), "offset", "whole_partitions", Spread.SORTED
+    "Kafka partition", ("topic", "partition"), "offset", "whole_partitions", Distribution.SORTED
 )
-JOURNAL: Final = Grouping("journal", ("id",), "seq_nr", "whole_journals", Spread.WHOLE)
+JOURNAL: Final = Grouping("journal", ("id",), "seq_nr", "whole_journals", Distribution.WHOLE)
 
 
 def in_order(df: DataFrame, partitions: int | None = None) -> DataFrame:
     """The same rows, each Kafka partition or journal whole in one Spark partition: the last step before the sink.
 
-    It costs a shuffle, into `partitions` or as many as `spark.sql.shuffle.partitions` says. Records of Kafka are known
+    It costs a shuffle, into `partitions` or `spark.sql.shuffle.partitions` partitions. Records of Kafka are recognized
     by their columns `topic`, `partition` and `offset`, events by `id` and `seq_nr`.
     """
     grouping = grouping_of(df.columns)
@@ -251,13 +243,12 @@ def in_order(df: DataFrame, partitions: int | None = None) -> DataFrame:
     placed = df.repartition(*by) if partitions is None else df.repartition(partitions, *by)
     if not df.isStreaming:
         placed = placed.sortWithinPartitions(*grouping.order)
-    spread = Spread.WHOLE if df.isStreaming else Spread.SORTED
-    told = placed[grouping.rising].alias(grouping.rising, metadata={METADATA_KEY: spread.value})
-    return placed.select(*(told if name == grouping.rising else placed[name] for name in placed.columns))
+    distribution = Distribution.WHOLE if df.isStreaming else Distribution.SORTED
+    marked = placed[grouping.rising].alias(grouping.rising, metadata={METADATA_KEY: distribution.value})
+    return placed.select(*(marked if name == grouping.rising else placed[name] for name in placed.columns))
 
 
 def grouping_of(columns: Iterable[str]) -> Grouping:
-    """What belongs together in rows of these columns."""
     found = set(columns)
     for grouping in (KAFKA_PARTITION, JOURNAL):
         if found.issuperset(grouping.order):
@@ -268,23 +259,25 @@ def grouping_of(columns: Iterable[str]) -> Grouping:
     )
 
 
-def spread_of(grouping: Grouping, metadata: Mapping[str, Any], is_promised: bool) -> Spread:
-    """What is said of the rows, by the metadata of the column that rises or by you."""
-    if (told := metadata.get(METADATA_KEY)) is not None:
-        return Spread(told)
+def read_distribution(grouping: Grouping, metadata: Mapping[str, Any], is_promised: bool) -> Distribution:
+    """The distribution by the metadata of the rising column, else by promise; raises where there is neither."""
+    if (marked := metadata.get(METADATA_KEY)) is not None:
+        return Distribution(marked)
     if is_promised:
         return grouping.promised
     raise ConfigurationError(
-        f"Nothing says that each {grouping.what} is whole in one Spark partition; were it not, rows would be lost.",
-        hint="Write inorder.spark.in_order(df) as the last step before the sink. Or, where it is sure to be so"
-        f" (docs/pipeline.md), say .option({grouping.promise!r}, True).",
+        f"It is not known whether each {grouping.what} is whole in one Spark partition; if not, rows would be lost.",
+        hint="Write inorder.spark.in_order(df) as the last step before the sink. Or, where it is certain"
+        f" (docs/pipeline.md), set .option({grouping.promise!r}, True).",
     )
 
 
-def sorted_rows(grouping: Grouping, spread: Spread, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of a task in their order; where they are not sorted yet, all are held in memory meanwhile."""
+def sorted_rows(
+    grouping: Grouping, distribution: Distribution, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a task in order; where they are not sorted yet, all of them are held in memory."""
     filled = (batch for batch in batches if batch.num_rows)
-    if spread is Spread.SORTED:
+    if distribution is Distribution.SORTED:
         yield from filled
     elif held := list(filled):
         ordered = pa.Table.from_batches(held).sort_by([(name, "ascending") for name in grouping.order])
@@ -292,14 +285,14 @@ def sorted_rows(grouping: Grouping, spread: Spread, batches: Iterable[pa.RecordB
 
 
 def require_apart(what: str, tasks: Iterable[Iterable[object]]) -> None:
-    """Raises where two tasks had rows of one thing."""
+    """Raises where two tasks had rows of the same thing."""
     seen: set[object] = set()
     for things in tasks:
         for thing in things:
             if thing in seen:
                 raise GuaranteeError(
-                    f"The {what} {thing} was spread over several Spark partitions: rows of it may be lost.",
+                    f"The {what} {thing} was split over several Spark partitions: rows of it may be lost.",
                     hint="Write inorder.spark.in_order(df), or by_key for Kafka, as the last step before the sink. Then"
-                    " compare what was written with where it came from: what came too late was not written.",
+                    " compare the target with the source: rows that came too late were not written.",
                 )
             seen.add(thing)

@@ -59,7 +59,7 @@ from typing import Final, Self, TypeAlias
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from inorder.engines.measures import BOUNDS, COUNT_BOUNDS, Spread, absorb, spreads, under
+from inorder.engines.measures import BOUNDS, COUNT_BOUNDS, Histogram, absorb, read_histograms, under
 from inorder.engines.progress import FIGURES
 from inorder.engines.slice_work import Measures, SliceOutcome
 from inorder.kafka.admin import Place
@@ -260,9 +260,9 @@ def _of_the_replicator(measures: Mapping[str, Measures]) -> Iterator[Metric]:
         words = (((topic, word), number) for topic, found in measures.items() for word, number in under(found, name))
         yield _counter(f"replicator_{ours}", meaning, ("topic", label), words)
     for name, (ours, labels, meaning) in _TIMES.items():
-        times = {topic: spreads(found, name) for topic, found in measures.items()}
+        times = {topic: read_histograms(found, name) for topic, found in measures.items()}
         yield _histogram(f"{ours}_seconds", meaning, labels, times, BOUNDS, _MICROS)
-    sizes = {topic: spreads(found, "round_records", COUNT_BOUNDS) for topic, found in measures.items()}
+    sizes = {topic: read_histograms(found, "round_records", COUNT_BOUNDS) for topic, found in measures.items()}
     yield _histogram("replicator_round_records", "Records of a slice.", ("topic",), sizes, COUNT_BOUNDS, 1)
 
 
@@ -270,7 +270,7 @@ def _histogram(
     name: str,
     meaning: str,
     labels: Sequence[str],
-    found: Mapping[str, Mapping[str, Spread]],
+    found: Mapping[str, Mapping[str, Histogram]],
     bounds: Sequence[float],
     unit: int,
 ) -> Metric:

@@ -1,9 +1,9 @@
-"""Partitions read record by record with librdkafka, handed out as slices.
+"""Reads partitions with librdkafka and returns their records as slices.
 
-A look waits for one record only and then takes whatever else has been fetched meanwhile. So a lone record is on its way
-at once, and a backlog comes in slices as large as allowed.
+A read waits for one record only and then takes what else has been fetched meanwhile. So a single record is on its way
+at once, and a backlog arrives in slices of the largest size.
 
-Nothing is skipped silently: where the broker no longer holds the offset that is due, the client is told to fail
+No record is skipped silently: where the broker no longer holds the next offset, the client fails
 (`auto.offset.reset = error`) instead of jumping to another one.
 """
 
@@ -32,10 +32,10 @@ from inorder.model.errors import GuaranteeError, InorderError, TransientError
 from inorder.model.message import RecordHeaders
 
 GROUP = "inorder.pipeline"
-"""The client wants a group's name; no group is joined, and no offset is committed to it."""
+"""librdkafka requires a group name; the consumer joins no group and commits no offset to it."""
 
 _PROPERTIES = {"auto.offset.reset": "error", "queued.max.messages.kbytes": 64 * 1024}
-# The broker answers as soon as there is a record. Only an idle partition waits for so long, and the word of its end.
+# The broker answers as soon as there is a record; only an idle partition, and the event of its end, waits so long.
 _PATIENT = {"fetch.wait.max.ms": 500, "enable.partition.eof": False}
 _GONE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 
@@ -55,11 +55,11 @@ class KafkaSource:
         return Cluster(self.properties).partitions(topic)
 
     def open(
-        self, starts: Mapping[Place, int | None], *, headers: bool = False, tells_ends: bool = False
+        self, starts: Mapping[Place, int | None], *, headers: bool = False, reports_ends: bool = False
     ) -> PartitionReader:
-        consumer = committed_consumer(self.properties, GROUP, _PROPERTIES if tells_ends else _PROPERTIES | _PATIENT)
+        consumer = committed_consumer(self.properties, GROUP, _PROPERTIES if reports_ends else _PROPERTIES | _PATIENT)
         try:
-            consumer.assign([_beginning(place, start) for place, start in starts.items()])
+            consumer.assign([_start_of(place, start) for place, start in starts.items()])
         except KafkaException as exception:
             consumer.close()
             raise meaning(error_of(exception), f"Reading {_names(starts)}") from exception
@@ -82,7 +82,7 @@ class KafkaPartitionReader:
             raise meaning(error_of(exception), "Reading from Kafka") from exception
         ended: set[Place] = set()
         if any(map(Message.error, messages)):
-            messages = list(_sound(messages, ended))
+            messages = list(_records(messages, ended))
         return Reading([self._slice(*group) for group in _by_place(messages)], frozenset(ended))
 
     def close(self) -> None:
@@ -100,7 +100,7 @@ class KafkaPartitionReader:
 
 
 class _Timestamps(Sequence["int | None"]):
-    """Timestamps are wanted for dead letters only, so they are looked up when somebody asks."""
+    """Only dead letters need timestamps, so they are read on access."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self._messages = messages
@@ -131,8 +131,8 @@ def _by_place(messages: list[Message]) -> Iterator[tuple[Place, list[Message]]]:
     yield from groups.items()
 
 
-def _sound(messages: Iterable[Message], ended: set[Place]) -> Iterator[Message]:
-    """The messages that are records; ends are noted, and what is an error is raised."""
+def _records(messages: Iterable[Message], ended: set[Place]) -> Iterator[Message]:
+    """Yields the messages that are records, adds ends to `ended` and raises errors."""
     for message in messages:
         error = message.error()
         if error is None:
@@ -147,16 +147,18 @@ def _fault(message: Message, error: KafkaError) -> InorderError:
     topic, partition = _place(message)
     if error.code() in _GONE:
         return GuaranteeError(
-            f"{topic}[{partition}] no longer holds offset {message.offset()}, which is due: {describe(error)}",
+            f"{topic}[{partition}] no longer holds offset {message.offset()}, the next to read: {describe(error)}",
             hint=ACCEPT_LOSS,
         )
     if error.code() in BEING_MADE:
-        return TransientError(f"{topic}[{partition}] is gone: {describe(error)}", hint="It is waited for.")
+        return TransientError(
+            f"{topic}[{partition}] does not exist: {describe(error)}", hint="The job waits until it does."
+        )
     return meaning(error, f"Reading {topic}[{partition}]")
 
 
 def _headers(message: Message) -> RecordHeaders:
-    # The client's stubs allow more shapes of headers than a received message has.
+    # The stubs of the client allow more types of headers than a received message has.
     return cast("RecordHeaders", tuple(message.headers() or ()))
 
 
@@ -164,7 +166,7 @@ def _place(message: Message) -> Place:
     return message.topic() or "", message.partition() or 0
 
 
-def _beginning(place: Place, start: int | None) -> TopicPartition:
+def _start_of(place: Place, start: int | None) -> TopicPartition:
     topic, partition = place
     return TopicPartition(topic, partition, OFFSET_BEGINNING if start is None else start)
 

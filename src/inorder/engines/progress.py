@@ -1,4 +1,4 @@
-"""What a run tells while it runs: the outcome of slices, where the time goes, how far behind it is."""
+"""What a run reports while it runs: the outcomes of slices, and how much time each phase takes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
-from inorder.engines.slice_work import SliceOutcome, merged
+from inorder.engines.slice_work import SliceOutcome, add_measures
 
 logger = logging.getLogger("inorder.pipeline")
 
@@ -18,63 +18,67 @@ FIGURES: Final = ("read", "applied", "identical", "stale", "ignored", "rejected"
 
 
 class Listener(Protocol):
-    """Hears of a run; called from threads of the engine, one after the other per partition."""
+    """Follows a run; called from threads of the engine, one call after the other per partition."""
 
     def applied(self, outcome: SliceOutcome) -> None:
-        """Slices of a partition became this; several may be told as one."""
+        """A slice was applied; the outcomes of several slices of a partition may arrive as one."""
 
     def spent(self, phases: Mapping[str, float]) -> None:
-        """So many seconds were spent in each phase since the last time."""
+        """The seconds that were spent in each phase since the last call."""
 
 
-class _Nobody:
-    def applied(self, outcome: SliceOutcome) -> None:
-        """Nothing."""
+class _NullListener:
+    def applied(self, outcome: SliceOutcome) -> None: ...
 
-    def spent(self, phases: Mapping[str, float]) -> None:
-        """Nothing."""
+    def spent(self, phases: Mapping[str, float]) -> None: ...
 
 
-NOBODY: Final[Listener] = _Nobody()
+NULL_LISTENER: Final[Listener] = _NullListener()
 
 
-class Several:
-    """Hands everything on to all of them."""
+class CompositeListener:
+    """Forwards every call to several listeners."""
 
     def __init__(self, *listeners: Listener) -> None:
         self._listeners = listeners
 
     def applied(self, outcome: SliceOutcome) -> None:
-        """Slices of a partition became this."""
         for listener in self._listeners:
             listener.applied(outcome)
 
     def spent(self, phases: Mapping[str, float]) -> None:
-        """So many seconds were spent in each phase."""
         for listener in self._listeners:
             listener.spent(phases)
 
 
-def tell(listener: Listener, outcome: SliceOutcome) -> None:
-    """Logs an outcome, loudly where records were not applied, and hands it on."""
-    logger.debug("pipeline.slice_applied %s", outcome)
-    if outcome.rejected or outcome.stale:
-        logger.warning(
-            "pipeline.records_not_applied topic=%s partition=%d below=%d rejected=%d stale=%d",
-            outcome.topic, outcome.partition, outcome.next_offset, outcome.rejected, outcome.stale,
-        )  # fmt: skip
-    listener.applied(outcome)
+class LoggingListener:
+    """Logs every outcome, as a warning where records were not applied, and forwards it. Each engine has one."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+
+    def applied(self, outcome: SliceOutcome) -> None:
+        place = {"topic": outcome.topic, "partition": outcome.partition, "next_offset": outcome.next_offset}
+        if logger.isEnabledFor(logging.DEBUG):
+            logger.debug("pipeline.slice_applied", extra=place | {name: getattr(outcome, name) for name in FIGURES})
+        if outcome.rejected or outcome.stale:
+            fields = place | {"rejected": outcome.rejected, "stale": outcome.stale}
+            logger.warning("pipeline.records_not_applied", extra=fields)
+        self._listener.applied(outcome)
+
+    def spent(self, phases: Mapping[str, float]) -> None:
+        self._listener.spent(phases)
 
 
-def summed(earlier: SliceOutcome, later: SliceOutcome) -> SliceOutcome:
-    """Two outcomes of one partition, told as one."""
+def add_outcomes(earlier: SliceOutcome, later: SliceOutcome) -> SliceOutcome:
+    """Two outcomes of one partition as one."""
     sums = {name: getattr(earlier, name) + getattr(later, name) for name in FIGURES}
-    return replace(later, **sums, measures=merged(earlier.measures, later.measures))
+    return replace(later, **sums, measures=add_measures(earlier.measures, later.measures))
 
 
 @dataclass
-class Progress:
-    """A listener that keeps the sums of a run; any thread may look."""
+class RunTotals:
+    """A listener that sums up a run; any thread may read it."""
 
     clock: Callable[[], float] = time.monotonic
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -83,24 +87,21 @@ class Progress:
     _last: float | None = None
 
     def applied(self, outcome: SliceOutcome) -> None:
-        """Adds an outcome."""
-        figures = asdict(outcome)
         with self._lock:
-            self._sums.update({name: figures[name] for name in FIGURES})
+            self._sums.update({name: getattr(outcome, name) for name in FIGURES})
             self._last = self.clock()
 
     def spent(self, phases: Mapping[str, float]) -> None:
-        """Adds the seconds of some phases."""
         with self._lock:
             self._phases.update(phases)
 
     def totals(self) -> dict[str, int]:
-        """The sums in records, every figure named."""
+        """The sums in records, all of `FIGURES`."""
         with self._lock:
             return {name: self._sums[name] for name in FIGURES}
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it: sums, seconds by phase, and how long ago the last slice was applied."""
+        """The sums, the seconds per phase, and the age of the last slice in seconds."""
         with self._lock:
             age = None if self._last is None else round(self.clock() - self._last, 3)
             phases = {name: round(seconds, 3) for name, seconds in sorted(self._phases.items())}

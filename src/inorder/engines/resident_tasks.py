@@ -1,7 +1,12 @@
-"""The tasks of one launch, each a Spark job of its own, begun again by itself when the environment fails it.
+"""Long-lived Spark tasks from their launch to their end: those that consume partitions, and services such as relays.
 
-One job a task, and not one for all: Spark gives a job up when one of its tasks has failed too often, and the healthy
-ones would go with it. So each has its own back-off, and nobody waits for anybody.
+Each task is a Spark job of its own, restarted by itself when the environment fails it. One job for all tasks would not
+do: Spark gives up a job when one of its tasks has failed too often, and the healthy tasks would end with it. So each
+task has its own backoff, and none waits for another.
+
+A task runs in one of Spark's Python workers. It keeps no state that outlives it: its successor begins at the pointers.
+An error ends the task and reaches the driver as a row; the driver decides whether to restart the task. The task ends
+when its connection to the driver is closed (`driver_channel.py`).
 """
 
 from __future__ import annotations
@@ -20,11 +25,11 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
-from inorder.engines.driver_channel import Address, Line, Report, Switchboard
+from inorder.engines.driver_channel import DriverAddress, DriverConnection, DriverServer, TaskReport
 from inorder.engines.in_process import apply_all, starts
-from inorder.engines.progress import NOBODY, Listener, summed, tell
-from inorder.engines.session import STOP_BUDGET_SECONDS, Pauses, raise_gravest, spark_errors
-from inorder.engines.slice_task import OUTCOME_SCHEMA, Task, error_row, sorted_out
+from inorder.engines.progress import NULL_LISTENER, Listener, LoggingListener, add_outcomes
+from inorder.engines.session import STOP_BUDGET_SECONDS, Backoff, raise_gravest, spark_errors
+from inorder.engines.slice_task import OUTCOME_SCHEMA, Task, error_row, split_results
 from inorder.engines.slice_work import SliceOutcome, SliceWork, TopicSource
 from inorder.gc_tuning import look_for_cycles_less_often
 from inorder.kafka.admin import Place
@@ -32,38 +37,158 @@ from inorder.model.errors import InorderError, PermanentError, TransientError
 
 logger = logging.getLogger("inorder.pipeline")
 
-OnTotals = Callable[[int, Mapping[str, int]], None]
-"""Hears what the task in a seat has counted since it began."""
-
 CANCEL_SECONDS = 2.0
-"""How long a job may take to end that was cancelled; Spark kills its worker meanwhile."""
+"""How long a cancelled job may take to end; Spark kills its Python worker meanwhile."""
+REPORT_SECONDS = 0.05
+"""The shortest interval between two reports: at hundreds of small slices per second, one each would cost too much."""
+_WATCH_SECONDS = 0.05
+
+Totals = Mapping[str, int]
+OnTotals = Callable[[int, Totals], None]
+"""Called with the index of a service task and what it has counted since it began."""
 
 
-class Duty(Protocol):
-    """What a crew is for."""
+class TaskPlan(Protocol):
+    """Which tasks to run, and how many."""
 
     @property
     def name(self) -> str:
         """For logs."""
 
     @property
-    def seats(self) -> int:
-        """How many tasks it takes."""
+    def count(self) -> int:
+        """The number of tasks; they have the indexes 0 to count - 1."""
 
     @property
     def once(self) -> bool:
-        """Whether a task that ends is done; else it is begun again."""
+        """Whether a task that ends is done; else it is restarted."""
 
-    def task(self, seat: int, address: Address) -> Task:
-        """What the task in a seat does; it calls the driver at the address."""
+    def task(self, index: int, address: DriverAddress) -> Task:
+        """The function that the task runs; it connects to the driver at the address."""
 
-    def place(self, seat: int) -> str:
-        """What the task in a seat works on, for logs."""
+    def describe(self, index: int) -> str:
+        """What the task works on, for logs."""
+
+
+class ResidentTasks:
+    """The tasks of one plan on the driver's side; `expected` is updated while they work."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        plan: TaskPlan,
+        expected: dict[Place, int],
+        listener: Listener = NULL_LISTENER,
+        on_totals: OnTotals = lambda _index, _totals: None,
+    ) -> None:
+        self.failures: list[InorderError] = []
+        self._spark = spark
+        self._plan = plan
+        self._expected = expected
+        self._listener = LoggingListener(listener)
+        self._on_totals = on_totals
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._reports = [0] * plan.count
+        self._group = f"inorder-{uuid.uuid4()}"
+        host, bind = driver_host(spark)
+        self._server = DriverServer(host, bind, self._copy_expected, self._on_report)
+        self._threads = [
+            threading.Thread(target=self._keep_running, args=(index,), name=f"resident-{index}", daemon=True)
+            for index in range(plan.count)
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def is_running(self) -> bool:
+        """Whether tasks are still running and none has failed for good."""
+        return not self.failures and any(thread.is_alive() for thread in self._threads)
+
+    def stop(self) -> None:
+        """Lets each task finish its current slice, within the budget; then Spark cancels the rest."""
+        self._stopping.set()
+        self._server.request_stop()
+        if not self._join(STOP_BUDGET_SECONDS):
+            logger.warning("pipeline.tasks_cancelled", extra={"pipeline": self._plan.name})
+            with spark_errors():
+                self._spark.sparkContext.cancelJobGroup(self._group)
+            self._join(CANCEL_SECONDS)
+        self._server.close()
+
+    def _join(self, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def _keep_running(self, index: int) -> None:
+        backoff = Backoff()
+        while not self._stopping.is_set():
+            before = self._reports[index]
+            error = self._run_task(index)
+            if error is None and self._plan.once:
+                return
+            error = error or TransientError("The task ended before it was asked to.", hint="It is restarted.")
+            if not isinstance(error, TransientError):
+                self.failures.append(error)
+                return
+            pause = backoff.after(progress=self._reports[index] > before)
+            if not self._stopping.is_set():
+                fields = {"task": self._plan.describe(index), "pause_seconds": pause, "error": str(error)}
+                logger.warning("pipeline.task_restart", extra=fields)
+            self._stopping.wait(pause)
+
+    def _run_task(self, index: int) -> InorderError | None:
+        """Runs a task from its start to its end; returns how it failed, if it did."""
+        task = self._plan.task(index, self._server.address)
+        try:
+            with spark_errors():
+                return self._run_job(task, f"resident task {index} of {self._plan.name}")
+        except InorderError as error:
+            return error
+
+    def _run_job(self, task: Task, description: str) -> InorderError | None:
+        self._spark.sparkContext.setJobGroup(self._group, description, interruptOnCancel=True)
+        # One row in one partition makes one task.
+        job = self._spark.range(0, 1, 1, 1).mapInArrow(task, OUTCOME_SCHEMA)
+        try:
+            _, errors = split_results(job.collect())
+        except PythonException as error:  # a bug in the task, or a node without inorder
+            text = str(error).strip().splitlines() or [type(error).__name__]
+            return PermanentError(f"A task failed: {text[-1]}", hint="The log of Spark's executors has the traceback.")
+        return errors[0] if errors else None
+
+    def _copy_expected(self) -> Mapping[Place, int]:
+        with self._lock:
+            return dict(self._expected)
+
+    def _on_report(self, index: int, report: TaskReport) -> None:
+        with self._lock:
+            self._reports[index] += 1
+            for outcome in report.outcomes:
+                place = outcome.topic, outcome.partition
+                self._expected[place] = max(outcome.next_offset, self._expected.get(place, 0))
+                self._listener.applied(outcome)
+            self._listener.spent(report.phases)
+            if report.totals:
+                self._on_totals(index, report.totals)
+
+
+def driver_host(spark: SparkSession) -> tuple[str, str]:
+    """The name by which tasks reach the driver, and the address at which it listens."""
+    settings = spark.sparkContext.getConf()
+    host = settings.get("spark.driver.host") or "127.0.0.1"
+    return host, settings.get("spark.driver.bindAddress") or host
+
+
+# Tasks that consume partitions.
 
 
 @dataclass(frozen=True, slots=True)
-class SliceDuty:
-    """Partitions, shared out."""
+class SliceTaskPlan:
+    """A `TaskPlan` that shares partitions out among tasks."""
 
     work: SliceWork
     source: TopicSource
@@ -73,275 +198,140 @@ class SliceDuty:
 
     @property
     def name(self) -> str:
-        """Of the pipeline."""
         return self.work.name
 
     @property
-    def seats(self) -> int:
-        """One a share."""
+    def count(self) -> int:
         return len(self.shares)
 
-    def task(self, seat: int, address: Address) -> Task:
-        """Reads and applies its share."""
-        return resident_task(Order(seat, self.shares[seat], self.work, self.source, address, self.once))
+    def task(self, index: int, address: DriverAddress) -> Task:
+        return resident_task(TaskAssignment(index, self.shares[index], self.work, self.source, address, self.once))
 
-    def place(self, seat: int) -> str:
-        """The partitions."""
-        return ", ".join(f"{topic}[{number}]" for topic, number in self.shares[seat])
-
-
-class Crew:
-    """Resident tasks from their launch to their end; `expected` is kept up to date while they work."""
-
-    def __init__(
-        self,
-        spark: SparkSession,
-        duty: Duty,
-        expected: dict[Place, int],
-        listener: Listener = NOBODY,
-        on_totals: OnTotals = lambda _seat, _totals: None,
-    ) -> None:
-        self.failures: list[InorderError] = []
-        self._spark = spark
-        self._duty = duty
-        self._expected = expected
-        self._listener = listener
-        self._on_totals = on_totals
-        self._lock = threading.Lock()
-        self._over = threading.Event()
-        self._reports = [0] * duty.seats
-        self._group = f"inorder-{uuid.uuid4()}"
-        host, bind = driver_host(spark)
-        self._switchboard = Switchboard(host, bind, self._seen, self._on_report)
-        self._threads = [
-            threading.Thread(target=self._keep_at_work, args=(seat,), name=f"resident-{seat}", daemon=True)
-            for seat in range(duty.seats)
-        ]
-
-    def start(self) -> None:
-        """Launches all tasks."""
-        for thread in self._threads:
-            thread.start()
-
-    def is_at_work(self) -> bool:
-        """Whether tasks are still at work and none has failed for good."""
-        return not self.failures and any(thread.is_alive() for thread in self._threads)
-
-    def stop(self) -> None:
-        """Lets each task finish the slice in hand, within the budget; then Spark ends what is left."""
-        self._over.set()
-        self._switchboard.hang_up()
-        if not self._joined(STOP_BUDGET_SECONDS):
-            logger.warning("pipeline.tasks_cancelled pipeline=%s", self._duty.name)
-            with spark_errors():
-                self._spark.sparkContext.cancelJobGroup(self._group)
-            self._joined(CANCEL_SECONDS)
-        self._switchboard.close()
-
-    def _joined(self, seconds: float) -> bool:
-        deadline = time.monotonic() + seconds
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        return not any(thread.is_alive() for thread in self._threads)
-
-    def _keep_at_work(self, seat: int) -> None:
-        pauses = Pauses()
-        while not self._over.is_set():
-            before = self._reports[seat]
-            error = self._serve(seat)
-            if error is None and self._duty.once:
-                return
-            error = error or TransientError("The task ended before it was told to.", hint="It is begun again.")
-            if not isinstance(error, TransientError):
-                self.failures.append(error)
-                return
-            pause = pauses.after(progress=self._reports[seat] > before)
-            if not self._over.is_set():
-                place = self._duty.place(seat)
-                logger.warning("pipeline.task_restart places=%s pause=%.1fs reason=%s", place, pause, error)
-            self._over.wait(pause)
-
-    def _serve(self, seat: int) -> InorderError | None:
-        """One life of a task; how it failed, if it did."""
-        task = self._duty.task(seat, self._switchboard.address)
-        try:
-            with spark_errors():
-                return self._run_job(task, f"resident task {seat} of {self._duty.name}")
-        except InorderError as error:
-            return error
-
-    def _run_job(self, task: Task, words: str) -> InorderError | None:
-        self._spark.sparkContext.setJobGroup(self._group, words, interruptOnCancel=True)
-        # One row in one partition: Spark's way to say one task.
-        job = self._spark.range(0, 1, 1, 1).mapInArrow(task, OUTCOME_SCHEMA)
-        try:
-            _, errors = sorted_out(job.collect())
-        except PythonException as error:  # a fault of our own in the task, or a node without inorder
-            text = str(error).strip().splitlines() or [type(error).__name__]
-            return PermanentError(
-                f"A task failed: {text[-1]}", hint="The log of Spark's executors has the whole of it."
-            )
-        return errors[0] if errors else None
-
-    def _seen(self) -> Mapping[Place, int]:
-        with self._lock:
-            return dict(self._expected)
-
-    def _on_report(self, seat: int, report: Report) -> None:
-        with self._lock:
-            self._reports[seat] += 1
-            for outcome in report.outcomes:
-                place = outcome.topic, outcome.partition
-                self._expected[place] = max(outcome.next_offset, self._expected.get(place, 0))
-                tell(self._listener, outcome)
-            self._listener.spent(report.phases)
-            if report.totals:
-                self._on_totals(seat, report.totals)
-
-
-def driver_host(spark: SparkSession) -> tuple[str, str]:
-    """The name under which tasks reach the driver, and the address at which it listens."""
-    settings = spark.sparkContext.getConf()
-    host = settings.get("spark.driver.host") or "127.0.0.1"
-    return host, settings.get("spark.driver.bindAddress") or host
-
-
-# What a resident task does: it reads its partitions from the pointers on and applies slice after slice until the end.
-#
-# It runs in a Python worker of Spark's. Nothing that it knows outlives it: whoever takes its partitions next asks the
-# pointers. An error ends it and goes to the driver as a row, which decides whether it is begun again.
-
-REPORT_SECONDS = 0.05
-"""Reports are not closer than this: at some hundred small slices a second they would cost more than they tell."""
+    def describe(self, index: int) -> str:
+        return ", ".join(f"{topic}[{number}]" for topic, number in self.shares[index])
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """What a task is to do; it travels pickled."""
+class TaskAssignment:
+    """What one task consumes; it is pickled."""
 
-    seat: int
+    index: int
     places: tuple[Place, ...]
     work: SliceWork
     source: TopicSource
-    address: Address
+    address: DriverAddress
     once: bool
 
 
-def resident_task(order: Order) -> Task:
-    """The function for `mapInArrow`; its input says nothing, its output is at most an error."""
+def resident_task(assignment: TaskAssignment) -> Task:
+    """The function for `mapInArrow`; it ignores its input, and its output is at most an error."""
 
-    def serve(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         look_for_cycles_less_often()
         for _ in batches:
             pass
         try:
-            attend(order)
+            consume(assignment)
         except InorderError as error:
             yield error_row(error)
 
-    return serve
+    return run
 
 
-def attend(order: Order) -> None:
-    """Works until the driver hangs up or, with `once`, until all partitions have been read to their end."""
-    with closing(Line(order.address, order.seat)) as line, closing(order.work.open()) as worker:
-        if not line.look():
+def consume(assignment: TaskAssignment) -> None:
+    """Applies slices until the driver closes the connection or, with `once`, until all partitions are read to the end.
+
+    Reading begins at the pointers.
+    """
+    with (
+        closing(DriverConnection(assignment.address, assignment.index)) as driver,
+        closing(assignment.work.open()) as worker,
+    ):
+        if not driver.check():
             return
-        begin = starts(worker, order.places)
-        reader = order.source.open(begin, headers=order.work.needs_headers, tells_ends=order.once)
-        unread = set(order.places) if order.once else None
-        with closing(reader), closing(_Journal(line)) as journal:
-            apply_all(reader, worker, journal, expected=line.expected, goes_on=line.look, unread=unread)
+        begin = starts(worker, assignment.places)
+        reader = assignment.source.open(begin, headers=assignment.work.needs_headers, reports_ends=assignment.once)
+        unread = set(assignment.places) if assignment.once else None
+        with closing(reader), closing(_Reporter(driver)) as reporter:
+            apply_all(reader, worker, reporter, expected=driver.expected, goes_on=driver.check, unread=unread)
 
 
-class _Journal:
-    """What was done since the last report, and when the next one is due."""
+class _Reporter:
+    """Sums up what was done since the last report, and sends it when the next one is due."""
 
-    def __init__(self, line: Line, clock: Callable[[], float] = time.monotonic) -> None:
-        self._line = line
+    def __init__(self, driver: DriverConnection, clock: Callable[[], float] = time.monotonic) -> None:
+        self._driver = driver
         self._clock = clock
         self._outcomes: dict[Place, SliceOutcome] = {}
         self._phases: Counter[str] = Counter()
         self._due = clock()
 
-    def note(self, outcome: SliceOutcome) -> None:
-        """A slice was applied."""
+    def applied(self, outcome: SliceOutcome) -> None:
         place = outcome.topic, outcome.partition
         before = self._outcomes.get(place)
-        self._outcomes[place] = outcome if before is None else summed(before, outcome)
+        self._outcomes[place] = outcome if before is None else add_outcomes(before, outcome)
 
-    def spent(self, reading: float, applying: float) -> None:
-        """So many seconds have gone; reports when it is time."""
-        self._phases.update({"read": reading, "apply": applying})
+    def spent(self, phases: Mapping[str, float]) -> None:
+        self._phases.update(phases)
         if self._outcomes and self._clock() >= self._due:
             self.close()
 
     def close(self) -> None:
-        """Reports what is left."""
+        """Sends what is not reported yet."""
         if self._outcomes:
-            self._line.report(Report(list(self._outcomes.values()), self._phases))
+            self._driver.report(TaskReport(list(self._outcomes.values()), self._phases))
             self._outcomes, self._phases = {}, Counter()
             self._due = self._clock() + REPORT_SECONDS
 
 
-# Errands on Spark: long-lived tasks that do something else than reading partitions, such as relays.
-#
-# They share launch, restart and stop with the resident tasks (`resident_crew.py`): each is a Spark job of its own,
-# begun again when the environment fails it, and told to end by a line that closes. An errand must bear being run
-# twice at once, since Spark may take one for lost that lives on.
-
-_WATCH_SECONDS = 0.05
-
-Totals = Mapping[str, int]
+# Tasks that run a service, such as a relay.
 
 
-class Errand(Protocol):
-    """What a task does; it travels pickled."""
+class ServiceTask(Protocol):
+    """A long-running function; it is pickled. Two may run at once: Spark may replace a task that is still alive."""
 
-    def __call__(self, goes_on: Callable[[], bool], tell: Callable[[Totals], None]) -> None:
-        """Works for as long as `goes_on` says, which is cheap to ask; `tell` takes what it has counted so far."""
+    def __call__(self, goes_on: Callable[[], bool], report: Callable[[Totals], None], /) -> None:
+        """Runs while `goes_on()`, which is cheap, is true; passes what it has counted since it began to `report`."""
 
 
 @dataclass(frozen=True, slots=True)
-class ErrandDuty:
-    """The same errand for each of some tasks."""
+class ServiceTaskPlan:
+    """A `TaskPlan` that runs the same service in each of `count` tasks."""
 
     name: str
-    errand: Errand
-    seats: int
+    service: ServiceTask
+    count: int
     once: bool = False
 
-    def task(self, seat: int, address: Address) -> Task:
-        """Runs the errand."""
-        return errand_task(self.errand, seat, address)
+    def task(self, index: int, address: DriverAddress) -> Task:
+        return service_task(self.service, index, address)
 
-    def place(self, seat: int) -> str:
-        """Its number."""
-        return f"{self.name} {seat}"
+    def describe(self, index: int) -> str:
+        return f"{self.name} {index}"
 
 
-def errand_task(errand: Errand, seat: int, address: Address) -> Task:
-    """The function for `mapInArrow`; its input says nothing, its output is at most an error."""
+def service_task(service: ServiceTask, index: int, address: DriverAddress) -> Task:
+    """The function for `mapInArrow`; it ignores its input, and its output is at most an error."""
 
-    def serve(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
         try:
-            with closing(Line(address, seat)) as line:
-                errand(line.look, lambda totals: line.report(Report((), {}, totals)))
+            with closing(DriverConnection(address, index)) as driver:
+                service(driver.check, lambda totals: driver.report(TaskReport((), {}, totals)))
         except InorderError as error:
             yield error_row(error)
 
-    return serve
+    return run
 
 
-def run_errand(spark: SparkSession, duty: ErrandDuty, stop: threading.Event, on_totals: OnTotals) -> None:
+def run_service(spark: SparkSession, plan: ServiceTaskPlan, stop: threading.Event, on_totals: OnTotals) -> None:
     """Blocks until `stop` is set; raises the gravest error that ended a task for good."""
-    crew = Crew(spark, duty, {}, on_totals=on_totals)
-    crew.start()
+    tasks = ResidentTasks(spark, plan, {}, on_totals=on_totals)
+    tasks.start()
     try:
-        while crew.is_at_work() and not stop.wait(_WATCH_SECONDS):
+        while tasks.is_running() and not stop.wait(_WATCH_SECONDS):
             pass
     finally:
-        crew.stop()
-    raise_gravest(crew.failures)
+        tasks.stop()
+    raise_gravest(tasks.failures)

@@ -1,4 +1,10 @@
-"""A Spark session that suits our jobs: quiet, in UTC, on loopback, with workers that can import us."""
+"""A Spark session that suits inorder's jobs, Kafka's properties for the Java client, and what Spark's errors mean.
+
+The session logs errors only, is in UTC, listens on loopback when it is local, and its workers can import inorder.
+
+`java_properties` carries over only what decides how to reach the cluster. Tuning properties mean different things in
+the two clients and stay with librdkafka.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +35,11 @@ def spark_session(
     master: str = LOCAL_MASTER,
     options: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """The session of this process, started if there is none; `options` win over our properties.
+    """The session of this process, started if there is none; `options` override the properties below.
 
     `jars` are those of the Kafka connector (`inorder.embedded.spark_jars()` fetches them).
     """
-    # The driver's interpreter is the one that has our dependencies, so local workers must be the same.
+    # The driver's interpreter has the dependencies of inorder, so local workers must use the same one.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
@@ -48,20 +54,20 @@ def spark_session(
 def _properties(master: str, jars: Sequence[str | Path]) -> dict[str, str]:
     properties = {
         "spark.jars": ",".join(str(jar) for jar in jars),
-        # Spark's own profile writes a page of warnings before a session could ask it not to.
+        # Spark's default profile logs a page of warnings before setLogLevel takes effect.
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
-        # Ordered paths have no shuffle, and nothing may put one in.
+        # Ordered paths have no shuffle, and the optimizer must not add one.
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-        # A slice is held in memory on both sides; without this, 10,000 large records would be one.
+        # A slice is held in memory on both sides; without this limit, 10,000 large records would be one slice.
         "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 1024 * 1024),
-        # Over TCP each task waited 40 ms for its records, here 15. It looks like Nagle's algorithm: they come in a
-        # second small write, held back until the first is acknowledged, and the worker has nothing to answer yet.
+        # Over TCP each task waited 40 ms for its records, here 15. The likely cause is Nagle's algorithm: the records
+        # come in a second small write, held back until the first is acknowledged, which the worker delays.
         "spark.python.unix.domain.socket.enabled": "true",
-        # A kill signal must end Python workers that hang, or a stop would wait for them.
+        # Kills Python workers that hang, so that a stop does not wait for them.
         "spark.task.reaper.enabled": "true",
         "spark.executorEnv.PYTHONPATH": _python_path(),
     }
@@ -71,15 +77,10 @@ def _properties(master: str, jars: Sequence[str | Path]) -> dict[str, str]:
 
 
 def _python_path() -> str:
-    """Where workers find this package when it is run from its sources rather than installed."""
-    ours = str(Path(__file__).parents[2])
-    return os.pathsep.join(part for part in (ours, os.environ.get("PYTHONPATH", "")) if part)
+    """Lets workers import this package when it is run from its sources rather than installed."""
+    source = str(Path(__file__).parents[2])
+    return os.pathsep.join(part for part in (source, os.environ.get("PYTHONPATH", "")) if part)
 
-
-# One set of Kafka settings for two clients: librdkafka's properties as the Java client spells them.
-#
-# Only what decides how to reach the cluster is carried over. Tuning properties mean different things in the two clients
-# and stay with librdkafka.
 
 _SAME = ("bootstrap.servers", "client.id", "security.protocol")
 _MODULES = {
@@ -101,12 +102,12 @@ def _sasl(properties: Mapping[str, object]) -> dict[str, str]:
     mechanism = str(properties.get("sasl.mechanisms", properties.get("sasl.mechanism", "")))
     if mechanism not in _MODULES:
         return {}
-    user, password = (_escaped(properties.get(f"sasl.{name}", "")) for name in ("username", "password"))
+    user, password = (_escape(properties.get(f"sasl.{name}", "")) for name in ("username", "password"))
     login = f'{_MODULES[mechanism]} required username="{user}" password="{password}";'
     return {"sasl.mechanism": mechanism, "sasl.jaas.config": login}
 
 
-def _escaped(value: object) -> str:
+def _escape(value: object) -> str:
     return str(value).replace("\\", "\\\\").replace('"', '\\"')
 
 
@@ -116,55 +117,53 @@ def _tls(properties: Mapping[str, object]) -> dict[str, str]:
     return {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(properties["ssl.ca.location"])}
 
 
-# What Spark's errors mean to us, which of several is told, and how long to wait before the next try.
-
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.2, 5.0
 
-_START_AGAIN = "Start the pipeline again; it goes on from the pointers. The log of Spark's master may say why."
+_START_AGAIN = "Start the pipeline again; it continues from the pointers. The log of Spark's master may say why."
 
 STOP_BUDGET_SECONDS = 7.0
-"""What is in hand may take so long at a stop; a service has 10 s in all, and Spark's own end needs the rest."""
+"""How long the current slice may take at a stop; a service has 10 s in all, and Spark needs the rest to end."""
 
 
-class Pauses:
-    """Longer and longer waits between failures, short again after progress."""
+class Backoff:
+    """Exponential pauses between failures, short again after progress."""
 
     def __init__(self) -> None:
         self._last = FIRST_PAUSE_SECONDS
 
     def after(self, *, progress: bool) -> float:
-        """How many seconds to wait after a failure."""
+        """The seconds to wait after a failure."""
         self._last = FIRST_PAUSE_SECONDS if progress else min(2 * self._last, LONGEST_PAUSE_SECONDS)
         return self._last
 
 
-def gravity(error: Exception) -> int:
-    """The error to raise when tasks fail in different ways: one that must not be retried goes first."""
+def error_rank(error: Exception) -> int:
+    """Ranks errors of several tasks: the one to raise, which must not be retried, comes first."""
     return 0 if isinstance(error, GuaranteeError) else 2 if isinstance(error, TransientError) else 1
 
 
-def environment(error: Exception) -> InorderError:
-    """A failure of Spark's, as one that is waited out; unless it is the last."""
-    if _is_over():
-        return PermanentError(f"Spark was stopped: {_first_words(error)}", hint=_START_AGAIN)
-    return TransientError(f"Spark: {_first_words(error)}", hint="It starts again from the pointers.")
+def classify_spark_error(error: Exception) -> InorderError:
+    """A failure of Spark as a `TransientError`, or as a `PermanentError` if its context was stopped."""
+    if _is_stopped():
+        return PermanentError(f"Spark was stopped: {_first_line(error)}", hint=_START_AGAIN)
+    return TransientError(f"Spark: {_first_line(error)}", hint="It starts again from the pointers.")
 
 
-def _first_words(error: Exception) -> str:
-    """What an error says first; py4j begins with the name of the object that it called, which tells nobody anything."""
+def _first_line(error: Exception) -> str:
+    """The first informative line of an error; py4j's first line only names the object that it called."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    telling = lines[1] if isinstance(error, Py4JError) and len(lines) > 1 else lines[0]
-    return telling.removeprefix(": ")[:300]
+    line = lines[1] if isinstance(error, Py4JError) and len(lines) > 1 else lines[0]
+    return line.removeprefix(": ")[:300]
 
 
-def raise_if_over() -> None:
-    """Raises `PermanentError` where Spark was stopped by somebody else: a query then ends as if all were well."""
-    if _is_over():
-        raise PermanentError("Spark was stopped, and not by us.", hint=_START_AGAIN)
+def raise_if_stopped() -> None:
+    """Raises `PermanentError` if something else stopped Spark; a query then ends without an error."""
+    if _is_stopped():
+        raise PermanentError("Spark was stopped from outside.", hint=_START_AGAIN)
 
 
-def _is_over() -> bool:
-    """Whether the context of this process was stopped in its JVM, as a cluster's master does; nothing revives it."""
+def _is_stopped() -> bool:
+    """Whether the context of this process was stopped in its JVM, as a cluster's master does; it cannot be revived."""
     context = SparkContext._active_spark_context
     try:
         return context is not None and bool(context._jsc.sc().isStopped())
@@ -174,21 +173,21 @@ def _is_over() -> bool:
 
 @contextmanager
 def spark_errors() -> Iterator[None]:
-    """Errors of starting and stopping a query or a job, in our families."""
+    """Converts errors of starting and stopping a query or a job."""
     try:
         yield
     except AnalysisException as error:
         raise ConfigurationError(
             f"Spark refused the query: {str(error).splitlines()[0]}",
-            hint="Make the session with the jars of its Kafka connector (inorder.embedded.spark_jars).",
+            hint="Create the session with the jars of its Kafka connector (inorder.embedded.spark_jars).",
         ) from error
     except Py4JNetworkError as error:
-        raise PermanentError("Spark's JVM went away.", hint=_START_AGAIN) from error
+        raise PermanentError("Spark's JVM has exited.", hint=_START_AGAIN) from error
     except (PySparkException, Py4JError) as error:
-        raise environment(error) from error
+        raise classify_spark_error(error) from error
 
 
 def raise_gravest(errors: list[InorderError]) -> None:
-    """Raises one of several errors, if there is any."""
+    """Raises the highest-ranked of several errors, if there is any."""
     if errors:
-        raise min(errors, key=gravity)
+        raise min(errors, key=error_rank)

@@ -1,6 +1,9 @@
-"""What a task of a micro-batch does: an Arrow batch of its partition is a slice or several, each one transaction.
+"""A task of a micro-batch: it applies each Arrow batch of its partition as one or more slices, each one transaction.
 
-The task ends with the first error: what follows in its partition must not pass what failed.
+The task ends with the first error: records behind a failed one must not overtake it.
+
+Outcomes and errors return to the driver as rows. So the driver sees the original error and its text rather than Spark's
+wrapping of it.
 """
 
 from __future__ import annotations
@@ -24,10 +27,10 @@ RECORD_COLUMNS: Final = ("topic", "partition", "offset", "key", "value", "timest
 
 Task: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 Expected: TypeAlias = Callable[[], dict[Place, int]]
-"""Tells a task the pointers that the driver saw committed; called once, in the task."""
+"""Returns the pointers that the driver saw committed; called once, in the task."""
 
 _open_workers: dict[SliceWork, SliceWorker] = {}
-"""The workers of this process; Spark reuses its processes, so a connection serves many batches."""
+"""The workers of this process. Spark reuses its processes, so a connection serves many batches."""
 
 
 def slice_task(work: SliceWork, expected: Expected) -> Task:
@@ -36,12 +39,12 @@ def slice_task(work: SliceWork, expected: Expected) -> Task:
     def apply(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         look_for_cycles_less_often()
         set_aside_what_stays()
-        return applied(batches, work, expected)
+        return apply_batches(batches, work, expected)
 
     return apply
 
 
-def applied(batches: Iterable[pa.RecordBatch], work: SliceWork, expected: Expected) -> Iterator[pa.RecordBatch]:
+def apply_batches(batches: Iterable[pa.RecordBatch], work: SliceWork, expected: Expected) -> Iterator[pa.RecordBatch]:
     """Applies slice after slice and yields a row for each; an error is the last row."""
     try:
         pointers = expected()
@@ -56,7 +59,7 @@ def applied(batches: Iterable[pa.RecordBatch], work: SliceWork, expected: Expect
 
 
 def slice_of(records: pa.RecordBatch) -> Slice:
-    """The slice in an Arrow batch of Kafka records; all must be of one partition."""
+    """The slice in an Arrow batch of Kafka records, which must all be of one partition."""
     return Slice(
         *_place_of(records),
         offsets=records.column("offset").to_pylist(),
@@ -71,36 +74,33 @@ def _place_of(records: pa.RecordBatch) -> Place:
     topics, partitions = (records.column(name).unique().to_pylist() for name in ("topic", "partition"))
     if len(topics) != 1 or len(partitions) != 1:
         raise GuaranteeError(
-            f"One task was given partitions {sorted(partitions)} of {', '.join(sorted(topics))} at once.",
+            f"One task received partitions {sorted(partitions)} of {', '.join(sorted(topics))} at once.",
             hint="Remove any shuffle or repartition between Kafka and the table.",
         )
     return topics[0], partitions[0]
 
 
 def worker_of(work: SliceWork) -> SliceWorker:
-    """The worker of this process, opened when it is first asked for."""
+    """The worker of this process, opened at the first call."""
     if work not in _open_workers:
         _open_workers[work] = work.open()
     return _open_workers[work]
 
 
 def objects(column: pa.Array) -> list[Any]:
-    """A column as Python objects; by way of NumPy, which is several times faster than `to_pylist`."""
+    """A column as Python objects, through NumPy, which is several times faster than `to_pylist`."""
     objects: list[Any] = column.to_numpy(zero_copy_only=False).tolist() if not column.null_count else column.to_pylist()
     return objects
 
 
 def record_headers(records: pa.RecordBatch) -> list[RecordHeaders]:
-    """The headers of each record."""
     return [
         tuple((header["key"], header["value"]) for header in found or ())
         for found in records.column("headers").to_pylist()
     ]
 
 
-# How outcomes and errors come back from Spark's tasks: as rows.
-#
-# Errors travel as rows too, so that the driver sees our error and its text rather than Spark's wrapping of them.
+# The rows that tasks return.
 
 _ARROW_SCHEMA: Final = pa.schema(
     [
@@ -118,17 +118,14 @@ _NOTHING: Final = SliceOutcome("", 0, next_offset=0, read=0)
 
 
 def outcome_row(outcome: SliceOutcome) -> pa.RecordBatch:
-    """An outcome, to be sent to the driver."""
     return _row(outcome, dict.fromkeys(("error", "message", "hint")))
 
 
 def error_row(error: InorderError) -> pa.RecordBatch:
-    """An error, to be sent to the driver."""
     return _row(_NOTHING, {"error": type(error).__name__, "message": error.message, "hint": error.hint})
 
 
 def outcome_of(row: Row) -> SliceOutcome | InorderError:
-    """The outcome or the error that a task sent."""
     fields: dict[str, Any] = row.asDict()
     error, message, hint = fields.pop("error"), fields.pop("message"), fields.pop("hint")
     if error is None:
@@ -137,8 +134,8 @@ def outcome_of(row: Row) -> SliceOutcome | InorderError:
     return kind(message, hint=hint)
 
 
-def sorted_out(rows: Iterable[Row]) -> tuple[list[SliceOutcome], list[InorderError]]:
-    """Outcomes and errors apart, each in the order in which they came."""
+def split_results(rows: Iterable[Row]) -> tuple[list[SliceOutcome], list[InorderError]]:
+    """Outcomes and errors, each in the order of the rows."""
     results = [outcome_of(row) for row in rows]
     return (
         [result for result in results if isinstance(result, SliceOutcome)],
@@ -146,6 +143,6 @@ def sorted_out(rows: Iterable[Row]) -> tuple[list[SliceOutcome], list[InorderErr
     )
 
 
-def _row(outcome: SliceOutcome, told: dict[str, str | None]) -> pa.RecordBatch:
+def _row(outcome: SliceOutcome, error: dict[str, str | None]) -> pa.RecordBatch:
     measures = {"measures": orjson.dumps(outcome.measures).decode()}
-    return pa.RecordBatch.from_pylist([asdict(outcome) | measures | told], schema=_ARROW_SCHEMA)
+    return pa.RecordBatch.from_pylist([asdict(outcome) | measures | error], schema=_ARROW_SCHEMA)

@@ -1,25 +1,27 @@
-"""What an engine carries out: slices of Kafka partitions in, outcomes out; engines know nothing about tables.
+"""The contract between engines and the work they run: slices of Kafka partitions in, outcomes out.
 
-A *slice* is a run of records of one partition in offset order. The work decides what becomes of it, in one transaction
-that also moves the pointer of the partition. An engine only reads slices, hands them over and reports.
+A *slice* is a run of records of one partition in offset order. The work (a table pipeline, the replication of journals)
+applies it in one transaction that also moves the pointer of the partition. An engine only reads slices, passes them to
+the work and reports outcomes; it knows nothing about tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from inorder.kafka.admin import Extent, Place
-from inorder.model.errors import GuaranteeError
+from inorder.model.errors import GuaranteeError, TransientError, UnknownOutcomeError
 from inorder.model.message import RecordHeaders
 
 PORTION_BYTES: Final = 2 * 1024 * 1024
-"""How much one transaction takes. More would make it no faster, and what is made of the values is held in memory."""
+"""The size of one transaction. More would not be faster, and the decoded values are held in memory."""
 
 Measures: TypeAlias = Mapping[str, int]
-"""Figures by name, of which sums make sense (`inorder/journal/replication/tally.py`)."""
+"""Counters by name, which can be summed (`measures.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class Slice:
 
     @property
     def next_offset(self) -> int:
-        """Where the pointer stands once this slice is applied."""
+        """The pointer after this slice."""
         return self.offsets[-1] + 1 if self.offsets else 0
 
     def __str__(self) -> str:
@@ -49,8 +51,225 @@ class Slice:
         return f"{self.topic}[{self.partition}] offsets {span}"
 
 
+@dataclass(frozen=True, slots=True)
+class SliceOutcome:
+    """What became of the records of a slice; `read` is the sum of the counts below it."""
+
+    topic: str
+    partition: int
+    next_offset: int
+    read: int
+    applied: int = 0
+    identical: int = 0
+    stale: int = 0
+    ignored: int = 0
+    rejected: int = 0
+    replayed: int = 0
+    measures: Measures = field(default_factory=dict, compare=False)
+    """What else the work measured; few names, however large the slice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """The authority on how far a partition is applied: all records below `next_offset` are in the table."""
+
+    next_offset: int = 0
+    generation: int = 0
+
+
+class SliceWorker(Protocol):
+    """An opened work: it keeps its connections from slice to slice. Used by one thread at a time."""
+
+    def pointers(self, topic: str) -> Mapping[int, Pointer]:
+        """The committed pointers of a topic, by partition: where reading begins."""
+
+    def apply(self, batch: Slice, expected: int) -> SliceOutcome:
+        """Applies what is new in a slice and returns once it is known to be committed.
+
+        `expected` is the last pointer that was seen committed (0: none). Raises `TransientError` when the environment
+        failed (the slice may be applied again), `GuaranteeError` when the pointer moved back or the slice is out of
+        order, `RejectedError` when the records cannot be applied.
+        """
+
+    def close(self) -> None:
+        """Closes the connections; the worker may be used again afterwards."""
+
+
+class SliceWork(Protocol):
+    """A pipeline as engines see it.
+
+    It is pickled to Spark's workers and is a key of their caches. Equal works must open equal workers, so make it a
+    frozen dataclass.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name of the pipeline, for logs."""
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics to read, all partitions of each."""
+
+    @property
+    def needs_headers(self) -> bool:
+        """Whether to fill `Slice.headers`, which costs time."""
+
+    def open(self) -> SliceWorker:
+        """Opens a worker in the process that calls it; may raise what `SliceWorker.apply` raises."""
+
+    def __hash__(self) -> int: ...
+
+
+# What engines need from Kafka: the partitions of a topic, what they hold, and their records as slices.
+
+
+class Reading(NamedTuple):
+    """The result of one read."""
+
+    slices: list[Slice]
+    """In offset order within each partition; the offsets of one partition rise from read to read."""
+    ended: frozenset[Place]
+    """Partitions whose end was reached, after all slices; only filled by readers opened with `reports_ends`."""
+
+
+class PartitionReader(Protocol):
+    """Reads committed records of some partitions. Used by one thread."""
+
+    def read(self, most: int, seconds: float) -> Reading:
+        """Waits at most `seconds` for the first record, then returns what is there, at most `most` records.
+
+        Waits while the broker is away. Raises `TransientError` where the partitions must be opened again,
+        `GuaranteeError` where the next record is no longer in the topic.
+        """
+
+    def close(self) -> None: ...
+
+
+class TopicSource(Protocol):
+    """A Kafka cluster; it is pickled to Spark's workers."""
+
+    def extents(self, topic: str) -> Mapping[int, Extent] | None:
+        """The partitions of a topic, or None if it does not exist. Raises `UnreachableError`."""
+
+    def partitions(self, topic: str) -> int | None:
+        """The number of partitions of a topic, or None if it does not exist. Raises `UnreachableError`."""
+
+    def open(
+        self, starts: Mapping[Place, int | None], *, headers: bool = False, reports_ends: bool = False
+    ) -> PartitionReader:
+        """Opens a reader of each partition from an offset on, or from its first record if that is None."""
+
+
+# What a worker decides before it writes.
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """All of the slice is applied already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Records at and above `from_offset` are new."""
+
+    from_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class MovedBack:
+    """The pointer is lower than one that was seen committed."""
+
+
+Plan: TypeAlias = Skip | Apply | MovedBack
+
+
+def plan(pointer: int, expected: int, batch: Slice) -> Plan:
+    """Decides what to do with a slice, given the locked pointer and the last one seen committed (0: none)."""
+    if pointer < expected:
+        return MovedBack()
+    if not batch.offsets or batch.next_offset <= pointer:
+        return Skip()
+    return Apply(max(pointer, batch.offsets[0]))
+
+
+def check_order(batch: Slice) -> None:
+    """Refuses a slice whose offsets do not rise: an engine or a transformation has shuffled it."""
+    for before, after in pairwise(batch.offsets):
+        if after <= before:
+            raise GuaranteeError(
+                f"Out of order: offset {after} came after {before} in {batch.topic}[{batch.partition}].",
+                hint="Remove any shuffle, repartition or minPartitions between Kafka and the table.",
+            )
+
+
+# A COMMIT whose answer is lost.
+
+COMMIT_ATTEMPTS: Final = 3
+
+Transaction = TypeVar("Transaction")
+Result = TypeVar("Result")
+
+
+def settle_commit(
+    begin: Callable[[], AbstractContextManager[Transaction]],
+    write: Callable[[Transaction, Result | None], Result],
+    combine: Callable[[Result, Result], Result],
+    *,
+    what: str,
+    hint: str,
+    retry_on: tuple[type[TransientError], ...] = (),
+) -> Result:
+    """Runs a transaction until it is known whether it is committed, and returns what it did.
+
+    A connection can break after COMMIT was sent and before its answer arrives. The client cannot tell whether the
+    server committed. It neither gives up, which would report applied records as failed, nor assumes success, which
+    would lose records. It runs the same transaction again on a new connection.
+
+    **What is authoritative.** What the transaction itself wrote: the pointer row of a slice, the row of a dead letter.
+    `write` reads it under its lock first. The lock waits until the server has ended the old session, so the second
+    attempt sees its fate: a moved pointer means that it is committed and nothing is left to do, an unmoved one means
+    that it was rolled back and everything is to do.
+
+    **What the caller gets.** `write` receives the result of the attempt whose answer was lost, or None. Where that
+    attempt turns out to be committed, the second one has nothing to report, and the figures of the first are the true
+    ones: `combine(lost, now)` chooses. These figures are hints, as two processes may have applied the same slice.
+
+    **How often.** `COMMIT_ATTEMPTS` times, because each loss means a broken connection and the engine has its own
+    pauses. Then it raises `UnknownOutcomeError`: the slice is read again from the pointer, which is always safe.
+
+    An error of `retry_on` is a known failure that another attempt resolves, such as a compare-and-set that found the
+    pointer moved. Every other error propagates at once: nothing is committed.
+    """
+    lost: Result | None = None
+    failure: TransientError | None = None
+    for _ in range(COMMIT_ATTEMPTS):
+        result: Result | None = None
+        try:
+            with begin() as transaction:
+                result = write(transaction, lost)
+        except UnknownOutcomeError as error:
+            failure = error
+            if result is not None:
+                lost = result if lost is None else combine(lost, result)
+        except retry_on as error:
+            failure = error
+        else:
+            return result if lost is None else combine(lost, result)
+    raise UnknownOutcomeError(
+        f"The outcome of {what} is unknown after {COMMIT_ATTEMPTS} attempts: {failure}", hint=hint
+    )
+
+
+def later_outcome(lost: SliceOutcome, now: SliceOutcome) -> SliceOutcome:
+    """The outcome to report after a lost answer: the first one where the second attempt found all of it applied."""
+    return lost if now.replayed == now.read else now
+
+
+# Splitting slices and adding measures.
+
+
 def portions(batch: Slice, most_bytes: int = PORTION_BYTES) -> Iterator[Slice]:
-    """The slice in pieces of so many bytes of values, or the one record that has more."""
+    """Splits a slice into pieces of at most `most_bytes` bytes of values; a larger record is a piece of its own."""
     first = size = 0
     for index, value in enumerate(batch.values):
         length = len(value) if value is not None else 0
@@ -73,167 +292,12 @@ def _piece(batch: Slice, part: slice) -> Slice:
     )
 
 
-def check_order(batch: Slice) -> None:
-    """Refuses a slice whose offsets do not rise: some engine or transformation has shuffled it."""
-    for before, after in pairwise(batch.offsets):
-        if after <= before:
-            raise GuaranteeError(
-                f"Out of order: offset {after} came after {before} in {batch.topic}[{batch.partition}].",
-                hint="Remove any shuffle, repartition or minPartitions between Kafka and the table.",
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class SliceOutcome:
-    """What became of a slice, in records; `read` is the sum of the figures below it."""
-
-    topic: str
-    partition: int
-    next_offset: int
-    read: int
-    applied: int = 0
-    identical: int = 0
-    stale: int = 0
-    ignored: int = 0
-    rejected: int = 0
-    replayed: int = 0
-    measures: Measures = field(default_factory=dict, compare=False)
-    """What the work has measured besides, for whoever serves it; few names, however large the slice."""
-
-
-def merged(one: Measures, other: Measures) -> Measures:
+def add_measures(one: Measures, other: Measures) -> Measures:
     """The sums of both.
 
-    >>> merged({"a": 1, "b": 2}, {"b": 3})
+    >>> add_measures({"a": 1, "b": 2}, {"b": 3})
     {'a': 1, 'b': 5}
     """
     if not (one and other):
         return one or other
     return {**one, **{name: one.get(name, 0) + number for name, number in other.items()}}
-
-
-class SliceWorker(Protocol):
-    """The work, opened: its connections are kept from slice to slice. Used by one thread at a time."""
-
-    def pointers(self, topic: str) -> Mapping[int, Pointer]:
-        """The committed pointers of a topic, by partition: where reading begins."""
-
-    def apply(self, batch: Slice, expected: int) -> SliceOutcome:
-        """Applies what is new in a slice and returns once its fate is known.
-
-        `expected` is the last pointer that was seen committed (0: none). Raises `TransientError` when the environment
-        failed (the slice may be handed over again), `GuaranteeError` when the pointer moved back or the slice is out of
-        order, `RejectedError` when the records cannot be applied.
-        """
-
-    def close(self) -> None:
-        """Gives connections back; the worker may be used again afterwards."""
-
-
-class SliceWork(Protocol):
-    """A pipeline as engines see it.
-
-    It travels pickled to Spark's workers and is a key of their caches. Two that are equal must open equal workers, so
-    make it a frozen dataclass.
-    """
-
-    @property
-    def name(self) -> str:
-        """Of the pipeline, for logs."""
-
-    @property
-    def topics(self) -> tuple[str, ...]:
-        """What is read, all partitions of it."""
-
-    @property
-    def needs_headers(self) -> bool:
-        """Whether `Slice.headers` must be filled, which costs time."""
-
-    def open(self) -> SliceWorker:
-        """A worker, wherever it is called; may raise what `SliceWorker.apply` raises."""
-
-    def __hash__(self) -> int: ...
-
-
-# Split from inorder.pipeline.stores.ports.
-
-
-@dataclass(frozen=True, slots=True)
-class Pointer:
-    """The authority on how far a partition is applied: all below `next_offset` is in the table."""
-
-    next_offset: int = 0
-    generation: int = 0
-
-
-# What engines need from Kafka: which partitions there are, what they hold, and their records as slices.
-
-
-class Reading(NamedTuple):
-    """What one look brought."""
-
-    slices: list[Slice]
-    """In offset order within each partition; the offsets of one partition rise from look to look."""
-    ended: frozenset[Place]
-    """Partitions whose end was reached, behind all slices; only told by readers that were asked for it."""
-
-
-class PartitionReader(Protocol):
-    """Some partitions being read, committed records only. Used by one thread."""
-
-    def read(self, most: int, seconds: float) -> Reading:
-        """Waits so long for the first record, then takes what is there, at most so many records.
-
-        A broker that is away is waited for. Raises `TransientError` where reading must begin anew, `GuaranteeError`
-        where the record that is due is no longer there.
-        """
-
-    def close(self) -> None:
-        """Lets the connections go."""
-
-
-class TopicSource(Protocol):
-    """A cluster; it travels pickled to Spark's workers."""
-
-    def extents(self, topic: str) -> Mapping[int, Extent] | None:
-        """The partitions of a topic, or None while there is no such topic. Raises `UnreachableError`."""
-
-    def partitions(self, topic: str) -> int | None:
-        """How many partitions a topic has, or None while there is no such topic. Raises `UnreachableError`."""
-
-    def open(
-        self, starts: Mapping[Place, int | None], *, headers: bool = False, tells_ends: bool = False
-    ) -> PartitionReader:
-        """Reads each partition from an offset on, or from its first record where that is None."""
-
-
-# Split from inorder.pipeline.slice.
-
-
-@dataclass(frozen=True, slots=True)
-class Skip:
-    """All of the slice is applied already."""
-
-
-@dataclass(frozen=True, slots=True)
-class Apply:
-    """Records at and above `from_offset` are to be applied."""
-
-    from_offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class MovedBack:
-    """The pointer is lower than one that was seen committed."""
-
-
-Plan: TypeAlias = Skip | Apply | MovedBack
-
-
-def plan(pointer: int, expected: int, batch: Slice) -> Plan:
-    """What to do with a slice, given the locked pointer and the last one seen committed (0: none)."""
-    if pointer < expected:
-        return MovedBack()
-    if not batch.offsets or batch.next_offset <= pointer:
-        return Skip()
-    return Apply(max(pointer, batch.offsets[0]))

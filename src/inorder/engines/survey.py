@@ -1,4 +1,4 @@
-"""Where a start begins: the pointers against what the topics hold, and which partitions go to which task."""
+"""Where a run begins: the pointers compared with what the topics hold; and how far the pointers are behind."""
 
 from __future__ import annotations
 
@@ -13,47 +13,50 @@ from inorder.model.errors import GuaranteeError, TransientError
 
 ACCEPT_LOSS = (
     "Restore the topic, or delete its inorder_pointer rows (a journal's are in pointer2) to accept the loss and start"
-    " anew."
+    " over."
 )
+
+READ_SECONDS = 5.0
+FEW = 1_000
+"""So few offsets may be only the commit markers of transactions, so `behind` reads them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What was found at one moment."""
+    """The state of the topics and the pointers at one moment."""
 
     partitions: Mapping[str, int]
-    """How many each topic has, for those that exist."""
+    """The number of partitions of each topic that exists."""
     pointers: Mapping[Place, int]
-    """Where the partitions that have a pointer go on; the others begin with their first record."""
+    """The pointers; a partition without one begins with its first record."""
     missing: tuple[str, ...] = ()
     """Topics that do not exist yet."""
 
     @property
     def places(self) -> list[Place]:
-        """All partitions."""
         return [(topic, number) for topic, count in self.partitions.items() for number in range(count)]
 
     def has_grown(self, source: TopicSource) -> bool:
-        """Whether there are topics or partitions that were not there; asks the cluster."""
+        """Whether there are new topics or partitions; asks the cluster."""
         topics = (*self.partitions, *self.missing)
         return any((source.partitions(topic) or 0) > self.partitions.get(topic, 0) for topic in topics)
 
 
 def survey(work: SliceWork, source: TopicSource) -> Survey:
-    """Asks database and cluster where to begin.
+    """Asks the database and the cluster where to begin.
 
-    Raises `TransientError` while there is no topic to read or no answer, and `GuaranteeError` where a topic no longer
-    holds what its pointer waits for.
+    Raises `TransientError` while no topic exists or one of the two does not answer, and `GuaranteeError` where a topic
+    no longer holds the next record of a pointer.
     """
     extents = {topic: source.extents(topic) for topic in work.topics}
     missing = tuple(topic for topic, found in extents.items() if found is None)
     if len(missing) == len(extents):
-        raise TransientError(f"{_do_not_exist(missing)}.", hint="It is waited for.")
+        raise TransientError(f"{_do_not_exist(missing)}.", hint="The job waits until it exists.")
     found = _pointers(work, [topic for topic in work.topics if topic not in missing])
     for topic, pointers in found.items():
         held = extents[topic] or {}
         if _are_past(pointers, held):
-            # Perhaps another driver has moved them since. What a pointer has passed was there when it was read.
+            # Another driver may have moved them since the extents were read. So read the ends once more.
             held = _with_ends(held, source.extents(topic) or {})
         check_reachable(topic, pointers, held)
     return Survey(
@@ -64,7 +67,7 @@ def survey(work: SliceWork, source: TopicSource) -> Survey:
 
 
 def check_reachable(topic: str, pointers: Mapping[int, Pointer], extents: Mapping[int, Extent]) -> None:
-    """Refuses to start where the topic no longer holds the record that a pointer waits for."""
+    """Refuses to start where the topic no longer holds the next record of a pointer."""
     for number, pointer in pointers.items():
         extent = extents.get(number)
         if extent is None:
@@ -72,7 +75,7 @@ def check_reachable(topic: str, pointers: Mapping[int, Pointer], extents: Mappin
         elif pointer.next_offset < extent.first:
             found = f"begins at {extent.first}: records were deleted before they were applied"
         elif pointer.next_offset > extent.end:
-            found = f"ends at {extent.end}: it was deleted and made again, or truncated"
+            found = f"ends at {extent.end}: it was deleted and re-created, or truncated"
         else:
             continue
         raise GuaranteeError(
@@ -81,10 +84,10 @@ def check_reachable(topic: str, pointers: Mapping[int, Pointer], extents: Mappin
         )
 
 
-def spread(places: Iterable[Place], tasks: int) -> list[tuple[Place, ...]]:
-    """Shares partitions out among at most so many tasks, as evenly as it goes; no task is without one.
+def share_out(places: Iterable[Place], tasks: int) -> list[tuple[Place, ...]]:
+    """Shares partitions out among at most `tasks` tasks, as evenly as possible; each task has at least one.
 
-    >>> spread([("a", 0), ("a", 1), ("a", 2)], 2)
+    >>> share_out([("a", 0), ("a", 1), ("a", 2)], 2)
     [(('a', 0), ('a', 2)), (('a', 1),)]
     """
     ordered = sorted(places)
@@ -105,7 +108,7 @@ def _are_past(pointers: Mapping[int, Pointer], extents: Mapping[int, Extent]) ->
 
 
 def _with_ends(extents: Mapping[int, Extent], later: Mapping[int, Extent]) -> dict[int, Extent]:
-    """As they were, with the ends of later: a pointer that is read in between lies between the two."""
+    """The extents with the ends of `later`: a pointer that was read in between lies below them."""
     return {number: Extent(extent.first, later.get(number, extent).end) for number, extent in extents.items()}
 
 
@@ -116,16 +119,12 @@ def _do_not_exist(topics: tuple[str, ...]) -> str:
 
 # How far a pipeline is behind its topics.
 
-LOOK_SECONDS = 5.0
-FEW = 1_000
-"""So few offsets may be nothing but the marks of transactions, so they are looked at."""
-
 
 def behind(source: TopicSource, topics: Iterable[str], pointers: Mapping[Place, int]) -> dict[Place, int]:
     """Offsets between each partition's pointer and its end; 0 where no record is left in between.
 
-    A transactional topic ends with the mark of a transaction, which is an offset and no record. Topics that do not
-    exist are left out. Raises `UnreachableError`.
+    A transactional topic ends with the commit marker of a transaction, which has an offset but is no record. Topics
+    that do not exist are left out. Raises `UnreachableError`.
     """
     found = {
         (topic, number): max(0, extent.end - max(extent.first, pointers.get((topic, number), 0)))
@@ -137,12 +136,12 @@ def behind(source: TopicSource, topics: Iterable[str], pointers: Mapping[Place, 
 
 
 def _without_records(source: TopicSource, starts: Mapping[Place, int | None]) -> set[Place]:
-    """The partitions that are at their end already, though their offsets say otherwise."""
+    """The partitions without a record behind their start, although their offsets differ."""
     undecided, at_end = set(starts), set[Place]()
     if not starts:
         return at_end
-    deadline = time.monotonic() + LOOK_SECONDS
-    with closing(source.open(starts, tells_ends=True)) as reader:
+    deadline = time.monotonic() + READ_SECONDS
+    with closing(source.open(starts, reports_ends=True)) as reader:
         while undecided and time.monotonic() < deadline:
             slices, ended = reader.read(FEW, 0.1)
             undecided -= {(batch.topic, batch.partition) for batch in slices}

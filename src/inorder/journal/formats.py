@@ -33,10 +33,10 @@ from inorder.engines.formats import (
     JOURNAL,
     WHOLE_NUMBER,
     Column,
+    Distribution,
+    FormatOptions,
     KnownOptions,
-    Options,
     Sink,
-    Spread,
     require_apart,
     sorted_rows,
 )
@@ -73,7 +73,7 @@ class JournalFormat(Sink):
     )
 
     @abstractmethod
-    def journals(self, options: Options) -> OpenJournals:
+    def journals(self, options: FormatOptions) -> OpenJournals:
         """How a task opens the journals; pickled."""
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -84,10 +84,10 @@ class JournalFormat(Sink):
         """Called on the driver, several times a batch."""
         return _JournalStreamWriter(*self._parts(schema, overwrite))
 
-    def _parts(self, schema: StructType, overwrite: bool) -> tuple[OpenJournals, str, Spread]:
-        options = self.checked(schema, overwrite)
+    def _parts(self, schema: StructType, overwrite: bool) -> tuple[OpenJournals, str, Distribution]:
+        options = self.check(schema, overwrite)
         topic = options.require("topic", "journals live on one")
-        return self.journals(options), topic, self.spread(schema, options, JOURNAL)
+        return self.journals(options), topic, self.distribution(schema, options, JOURNAL)
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class AppendCommit(WriterCommitMessage):
 
 
 class _TaskWriter:
-    def __init__(self, open_journals: OpenJournals, topic: str, spread: Spread) -> None:
+    def __init__(self, open_journals: OpenJournals, topic: str, spread: Distribution) -> None:
         self._open = open_journals
         self._topic = topic
         self._spread = spread

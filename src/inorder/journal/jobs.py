@@ -17,7 +17,7 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from inorder.engines.progress import NOBODY, Listener, Progress, Several
+from inorder.engines.progress import NULL_LISTENER, CompositeListener, Listener, RunTotals
 from inorder.engines.running import RunEngine, run_work, until_changed
 from inorder.journal.expire import Expired, expire
 from inorder.journal.measuring import journal_meter
@@ -37,14 +37,14 @@ Topics = Callable[[], tuple[str, ...]]
 
 
 def run_replicate(
-    settings: Settings, *, once: bool, stop: threading.Event, listener: Listener = NOBODY
+    settings: Settings, *, once: bool, stop: threading.Event, listener: Listener = NULL_LISTENER
 ) -> dict[str, Any]:
     """Runs the job `replicate` on Spark until `stop` is set, or once; returns its totals in records."""
     work = replicate_work(settings)
     with closing(journal_store(settings)) as store:
         store.install()
         work = replace(work, announcers=announcers(settings, store))
-    progress = Progress()
+    progress = RunTotals()
 
     def topics() -> tuple[str, ...]:
         began = time.monotonic()
@@ -55,7 +55,7 @@ def run_replicate(
     def drive(run_engine: RunEngine) -> None:
         follow_topics(work, topics, run_engine, stop, once=once)
 
-    run_work(settings, work, once=once, stop=stop, listener=Several(progress, listener), drive=drive)
+    run_work(settings, work, once=once, stop=stop, listener=CompositeListener(progress, listener), drive=drive)
     return dict(progress.totals())
 
 

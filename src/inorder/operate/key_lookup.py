@@ -37,7 +37,7 @@ from inorder.operate.key_trace import (
 from inorder.outbox import layouts
 from inorder.pipeline.dead_letters_admin import list_dead_letters
 from inorder.pipeline.job import table_mappings
-from inorder.pipeline.mapping import KeyReader, Refused, TableMapping, encoded_key
+from inorder.pipeline.mapping import KeyReader, Refused, TableMapping, encode_key
 from inorder.pipeline.stores.ports import RowKey
 from inorder.relay.status import exceeded_rows
 from inorder.relay.stores.opening import polling_store
@@ -267,7 +267,7 @@ def table_row(database: Database, mapping: TableMapping, key: RowKey) -> TableHo
     statement = _STATEMENTS.render("row_of_key", table=table, columns=", ".join(quoted.values()), same_key=same_key)
     rows = database.execute(statement, bound).rows
     if not rows:
-        return _deleted(database, mapping, encoded_key(key))
+        return _deleted(database, mapping, encode_key(key))
     *values, generation, offset, updated_at = rows[0]
     row = {**dict(zip(quoted, values, strict=True)), "updated_at": moment(updated_at)}
     return TableHop(mapping.table, mapping.pipeline, row, (generation, offset))

@@ -19,7 +19,7 @@ from typing import Any, Final
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from inorder.engines.formats import KnownOptions, Options
+from inorder.engines.formats import FormatOptions, KnownOptions
 from inorder.model.errors import ConfigurationError
 from inorder.model.outbox_row import OutboxRow
 from inorder.outbox.stores.table import IdRange, WaitingRows
@@ -51,7 +51,7 @@ class OutboxFormat(DataSource):
         return SCHEMA
 
     @abstractmethod
-    def rows(self, options: Options) -> WaitingRows:
+    def rows(self, options: FormatOptions) -> WaitingRows:
         """The rows of the outbox."""
 
     def reader(self, schema: StructType) -> DataSourceReader:

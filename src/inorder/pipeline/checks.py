@@ -1,7 +1,7 @@
-"""What a publisher refuses before it sends: by the code that makes a dead letter of the same record at the consumer.
+"""What a publisher refuses before it sends, by the code that rejects the same record at the consumer.
 
-A check is a pure function of a record's bytes, made once for a topic. So the two ends cannot disagree about a message:
-the error of the one and the dead letter of the other have the same code and the same detail.
+A check is a pure function of a record's bytes, built once per topic. So the two ends cannot disagree about a message:
+the error at the publisher and the dead letter at the consumer have the same code and the same detail.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import TypeAlias
 import orjson
 
 from inorder.outbox.outbox import Checks
-from inorder.pipeline.decoding import Decoder, Rejected, schema_check, shortened
+from inorder.pipeline.decoding import Decoder, Rejected, schema_check
 from inorder.pipeline.job import schema_text, table_mappings
-from inorder.pipeline.mapping import TableMapping
+from inorder.pipeline.mapping import TableMapping, shorten
 from inorder.settings import Settings
 
 RecordCheck: TypeAlias = Callable[[bytes | None, bytes | None], Rejected | None]
-"""Why a record of this key and value would be rejected; None where it would not."""
+"""Why a record of this key and value would be rejected; None if it is valid."""
 
 
 def table_check(mapping: TableMapping) -> RecordCheck:
@@ -33,7 +33,7 @@ def table_check(mapping: TableMapping) -> RecordCheck:
 
 
 def document_check(schema: str) -> RecordCheck:
-    """The check of a topic that has a schema and feeds no table of ours; a tombstone passes."""
+    """The check of a topic that has a schema and feeds no table; a record without a value passes."""
     flaw_of = schema_check(schema)
 
     def check(_key: bytes | None, value: bytes | None) -> Rejected | None:
@@ -42,20 +42,17 @@ def document_check(schema: str) -> RecordCheck:
         try:
             flaw = flaw_of(orjson.loads(value))
         except orjson.JSONDecodeError as error:
-            return Rejected("not-json", f"{error}; it begins {shortened(value)}.")
+            return Rejected("not-json", f"{error}; it begins with {shorten(value)}.")
         return Rejected("schema-mismatch", flaw) if flaw else None
 
     return check
 
 
-# What publishers check before they send, from the settings of the pipeline and of the topics.
-
-
 def message_checks(settings: Settings) -> Checks:
     """The checks by topic: of topics that feed a table and of those with a JSON Schema.
 
-    `inorder.Publisher` makes them itself; `inorder.Outbox("outbox", checks=inorder.message_checks(settings))` takes
-    them. A schema that cannot be read is a `ConfigurationError`, here and not at the first message.
+    `inorder.Publisher` builds them itself; `inorder.Outbox("outbox", checks=inorder.message_checks(settings))` takes
+    them. A schema that cannot be read raises `ConfigurationError`, here and not at the first message.
     """
     checks: dict[str, RecordCheck] = {
         topic: document_check(schema) for topic in settings.topics if (schema := schema_text(settings, topic))

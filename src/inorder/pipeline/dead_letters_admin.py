@@ -10,11 +10,11 @@ from typing import Any, Literal
 from inorder.database.database import open_database
 from inorder.engines.partition_reader import KafkaSource
 from inorder.model.errors import ConfigurationError
-from inorder.pipeline.dead_letters import Retried, Retrier
+from inorder.pipeline.dead_letters import Retrier, RetryResult
 from inorder.pipeline.job import TableTarget, upsert_work
 from inorder.pipeline.stores.conditional_log import KafkaConditionalLog
 from inorder.pipeline.stores.dead_letters import SqlDeadLetters
-from inorder.pipeline.stores.ports import Filter, LetterPlace, StoredLetter
+from inorder.pipeline.stores.ports import LetterFilter, LetterPlace, StoredLetter
 from inorder.settings import Settings
 from inorder.topics.generations import TopicGenerations
 from inorder.topics.stores.generations import open_generations
@@ -29,8 +29,8 @@ def list_dead_letters(settings: Settings, limit: int, **wanted: Any) -> list[Sto
     """Dead letters by pipeline, topic, partition and offset, the first so many; `wanted` are the fields of `Filter`."""
     found: list[StoredLetter] = []
     with _opened(settings) as store:
-        for place in store.places(Filter(**wanted)):
-            found += store.page(place, Filter(**wanted), most=limit - len(found))
+        for place in store.places(LetterFilter(**wanted)):
+            found += store.page(place, LetterFilter(**wanted), most=limit - len(found))
             if len(found) >= limit:
                 break
     return found
@@ -39,20 +39,20 @@ def list_dead_letters(settings: Settings, limit: int, **wanted: Any) -> list[Sto
 def count_dead_letters(settings: Settings, **wanted: Any) -> dict[str, int]:
     """How many there are, by code."""
     with _opened(settings) as store:
-        return store.counts(Filter(**wanted))
+        return store.counts(LetterFilter(**wanted))
 
 
 def discard_dead_letters(settings: Settings, reason: str, **wanted: Any) -> int:
     """Gives letters up, all or none, and notes the reason; returns how many there were."""
     with _opened(settings) as store:
-        return store.discard(Filter(**wanted), reason)
+        return store.discard(LetterFilter(**wanted), reason)
 
 
 def retry_dead_letters(
     settings: Settings, reason: str, *, through: Through = "table", settles_stale: bool = False, **wanted: Any
-) -> Iterator[Retried]:
+) -> Iterator[RetryResult]:
     """Retries letters in offset order, some at a time; each that is given back is done with."""
-    asked = Filter(**wanted)
+    asked = LetterFilter(**wanted)
     with _opened(settings) as letters:
         places = letters.places(asked)
         targets = _targets(settings, places)
@@ -84,7 +84,9 @@ def takes_records(generations: TopicGenerations, topic: str) -> bool:
     return all(state.takes_records and state.current.topic == topic for state in states)
 
 
-def _retried(retrier: Retrier, letters: SqlDeadLetters, place: LetterPlace, asked: Filter) -> Iterator[Retried]:
+def _retried(
+    retrier: Retrier, letters: SqlDeadLetters, place: LetterPlace, asked: LetterFilter
+) -> Iterator[RetryResult]:
     # What was sent to the topic cannot be taken back, so each letter that goes there has a transaction of its own.
     above, most = -1, PAGE if retrier.log is None else 1
     while page := letters.page(place, asked, above, most):

@@ -1,8 +1,16 @@
-"""From a slice to rows: all records decoded and folded.
+"""From a slice to rows: decodes every record, and folds the records of a key into one row.
 
-Nearly always every record of a slice is plain: it has a value, which is a JSON object with the right types. Then it is
-read column by column, by functions that run in C. A slice with anything odd in it is read record by record by
-`Decoder`, which is the rule; the short cut gives the same or gives up.
+**One record** (`Decoder`). An absent field is not touched; nor is one that is null or an empty text, unless the mapping
+says that a null empties its column. Fields that the mapping does not name are ignored. A record without a value deletes
+its row. Publishers run the same code before they send (`checks.py`).
+
+**Records of one key** (`fold`). A row is folded in offset order, and the result is what the records would have left one
+by one. In mode `insert` that is the first of them. In mode `update` nothing follows a delete, because a row that is
+gone is not created again.
+
+**Speed** (`_PlainReader`). Nearly always every record of a slice is plain: it has a value, which is a JSON object with
+the right types. Then the slice is read column by column, by functions that run in C. A block with any other record is
+read record by record by `Decoder`, which is the rule; the short cut gives the same result or gives up.
 """
 
 from __future__ import annotations
@@ -26,29 +34,60 @@ from inorder.pipeline.mapping import (
     KeyReader,
     Refused,
     TableMapping,
-    encoded_key,
+    encode_key,
     json_type,
-    shortened,
+    shorten,
 )
 from inorder.pipeline.stores.ports import NULL, Assigned, DeadLetter, FoldedRow, RowKey
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BLOCK = 1000
-"""Records that are read together: small enough for the processor's cache."""
+"""How many records are read together: few enough for the processor's cache."""
+
+
+class RowUpdate(NamedTuple):
+    """A valid record: `values` follow the mapping's fields, None keeps the column, NULL empties it."""
+
+    key: RowKey
+    values: tuple[Assigned, ...]
+
+
+class RowDelete(NamedTuple):
+    """A valid record without a value: it deletes the row."""
+
+    key: RowKey
+
+
+class Rejected(NamedTuple):
+    """A record that cannot be applied, with a stable code for programs and a detail for people."""
+
+    code: str
+    detail: str
+
+
+class Ignored(NamedTuple):
+    """A valid record with a key only: it changes nothing."""
+
+
+IGNORED = Ignored()
+Decision: TypeAlias = RowUpdate | RowDelete | Rejected | Ignored
+Values: TypeAlias = tuple[Assigned, ...]
+Change: TypeAlias = tuple[RowKey, int, Values | None]
+"""A key, an offset, and the values of an update; None deletes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What the new part of a slice asks for; a record that is in neither list asks for nothing."""
+    """The changes of the new part of a slice; a record in neither list changes nothing."""
 
     rows: list[FoldedRow]
     letters: list[DeadLetter]
     records: int
-    """How many records the new part has."""
+    """The number of records of the new part."""
 
 
 def decode_from(from_offset: int, mapping: TableMapping, batch: Slice) -> Decoded:
-    """The rows and the dead letters of the part of a slice that is new."""
+    """Decodes the part of a slice that is new into rows and dead letters."""
     first = bisect_left(batch.offsets, from_offset)
     letters: list[DeadLetter] = []
     rows = fold(chain.from_iterable(_blocks(mapping, batch, first, letters)), mapping.mode)
@@ -56,48 +95,148 @@ def decode_from(from_offset: int, mapping: TableMapping, batch: Slice) -> Decode
 
 
 def _blocks(mapping: TableMapping, batch: Slice, first: int, letters: list[DeadLetter]) -> Iterator[Iterable[Change]]:
-    """The changes, block by block: one odd record costs its own block the short cut, and no other."""
+    """The changes, block by block, so that a record that is not plain slows down only its own block."""
     reader = _plain_reader(mapping)
     for start in range(first, len(batch), _BLOCK):
         block = slice(start, start + _BLOCK)
         offsets, keys, values = batch.offsets[block], batch.keys[block], batch.values[block]
         changes = reader.changes(offsets, keys, values)
-        yield _careful(mapping, batch, range(start, start + len(offsets)), letters) if changes is None else changes
+        yield _decode_each(mapping, batch, range(start, start + len(offsets)), letters) if changes is None else changes
 
 
-def changes_of(
+def decode_changes(
     keys: set[RowKey], from_offset: int, mapping: TableMapping, batch: Slice
 ) -> Iterator[tuple[int, Change]]:
-    """The changes of some keys one by one, each with its place in the slice."""
+    """The changes of some keys one by one, each with its index in the slice."""
     decode = Decoder(mapping).decode
     for index in range(bisect_left(batch.offsets, from_offset), len(batch)):
         decoded = decode(batch.keys[index], batch.values[index])
-        if isinstance(decoded, Update | Delete) and decoded.key in keys:
-            yield index, (decoded.key, batch.offsets[index], decoded.values if isinstance(decoded, Update) else None)
+        if isinstance(decoded, RowUpdate | RowDelete) and decoded.key in keys:
+            yield index, (decoded.key, batch.offsets[index], decoded.values if isinstance(decoded, RowUpdate) else None)
 
 
 def dead_letter(batch: Slice, index: int, code: str, detail: str) -> DeadLetter:
-    """A record of a slice as a dead letter."""
     micros = batch.timestamps[index]
     timestamp = None if micros is None else _EPOCH + timedelta(microseconds=micros)
     return DeadLetter(batch.offsets[index], code, detail, batch.keys[index], batch.values[index], timestamp)
 
 
-def _careful(mapping: TableMapping, batch: Slice, places: range, letters: list[DeadLetter]) -> Iterator[Change]:
+def _decode_each(mapping: TableMapping, batch: Slice, places: range, letters: list[DeadLetter]) -> Iterator[Change]:
     decode = Decoder(mapping).decode
     offsets, keys, values = batch.offsets, batch.keys, batch.values
     for index in places:
         decoded = decode(keys[index], values[index])
-        if type(decoded) is Update:
+        if type(decoded) is RowUpdate:
             yield decoded.key, offsets[index], decoded.values
-        elif type(decoded) is Delete:
+        elif type(decoded) is RowDelete:
             yield decoded.key, offsets[index], None
         elif type(decoded) is Rejected:
             letters.append(dead_letter(batch, index, decoded.code, decoded.detail))
 
 
+def fold(changes: Iterable[Change], mode: str = "upsert") -> list[FoldedRow]:
+    """The rows, keys ascending; they do not count changes that the mode leaves out."""
+    # A list per key: values, offset, records, wavered. This is the innermost loop of the job, so it is flat.
+    rows: dict[RowKey, list[object]] = {}
+    find, is_insert, is_update = rows.get, mode == "insert", mode == "update"
+    for key, offset, values in changes:
+        row = find(key)
+        if row is None:
+            rows[key] = [values, offset, 1, False]
+            continue
+        older: Values | None = row[0]  # type: ignore[assignment]  # lists have the types given above
+        if is_insert or (is_update and older is None and values is not None):
+            continue
+        row[1] = offset
+        row[2] += 1  # type: ignore[operator]  # as above
+        if older is None or values is None:
+            row[0], row[3] = _after_delete(values), row[3] or values is not older
+            continue
+        if not row[3]:
+            row[3] = _disagree(older, values)
+        row[0] = values if None not in values else _overlay(older, values)
+    return [FoldedRow(key, *rows[key]) for key in sorted(rows)]  # type: ignore[arg-type]  # as above
+
+
+def _after_delete(values: Values | None) -> Values | None:
+    """A row that is created again begins with nulls."""
+    return None if values is None else tuple([NULL if value is None else value for value in values])
+
+
+def _disagree(older: Values, newer: Values) -> bool:
+    for old, new in zip(older, newer, strict=True):  # noqa: SIM110 - any() with a generator takes three times as long
+        if old is not None and new is not None and old != new:
+            return True
+    return False
+
+
+def _overlay(older: Values, newer: Values) -> Values:
+    return tuple([old if new is None else new for old, new in zip(older, newer, strict=True)])
+
+
+class Decoder:
+    """Decodes records by one mapping."""
+
+    def __init__(self, mapping: TableMapping) -> None:
+        self._why = f"mode {mapping.mode!r}, deletes {mapping.deletes!r}"
+        self._can_delete = mapping.can_delete
+        self._limit = mapping.max_value_bytes
+        self._schema = schema_check(mapping.schema) if mapping.schema else None
+        self._keys = KeyReader(mapping)
+        self._fields = tuple((name, FIELD_TYPES[kind].convert) for name, kind in mapping.fields)
+        self._null = NULL if mapping.nulls == "write" else None
+        self._nothing = (None,) * len(mapping.fields)
+
+    def decode(self, key: bytes | None, value: bytes | None) -> Decision:
+        """What the record changes; never raises."""
+        try:
+            if value is None:
+                return self._delete(key)
+            if len(value) > self._limit:
+                return Rejected("too-large", f"The value has {len(value)} bytes, the limit is {self._limit}.")
+            document = orjson.loads(value)
+            return self._flaw(document) or self._update(key, document)
+        except orjson.JSONDecodeError as error:
+            return Rejected("not-json", f"{error}; it begins with {shorten(value)}.")
+        except Refused as refused:
+            return Rejected(refused.code, refused.detail)
+
+    def _delete(self, key: bytes | None) -> Decision:
+        if not self._can_delete:
+            return Rejected(
+                "null-value", f"The record has no value, and this pipeline does not allow deletes ({self._why})."
+            )
+        if key is None:
+            return Rejected("null-value", "The record has neither a value nor a key, so it names no row to delete.")
+        return RowDelete(self._keys.from_record(key))
+
+    def _flaw(self, document: Any) -> Rejected | None:
+        if type(document) is not dict:
+            return Rejected("not-an-object", f"The value is a JSON {json_type(document)}: {shorten(document)}.")
+        if self._schema is not None and (flaw := self._schema(document)) is not None:
+            return Rejected("schema-mismatch", flaw)
+        return None
+
+    def _update(self, record_key: bytes | None, document: dict[str, Any]) -> Decision:
+        key = self._keys.from_document(record_key, document)
+        values: list[Assigned] = []
+        for name, convert in self._fields:
+            value = document.get(name)
+            if value is None:
+                values.append(self._null if name in document else None)
+            elif value == "":
+                values.append(None)
+            else:
+                try:
+                    values.append(convert(value))
+                except Refused as refused:
+                    return Rejected(refused.code, f"The field {name!r} {refused.detail}.")
+        update = RowUpdate(key, tuple(values))
+        return IGNORED if update.values == self._nothing else update
+
+
 class _NotPlain(Exception):  # noqa: N818 - an answer, not an error
-    """Something in the slice needs a closer look."""
+    """A record of the block must be decoded by `Decoder`."""
 
 
 class _PlainReader:
@@ -108,13 +247,13 @@ class _PlainReader:
         self._keys = [(name, FIELD_TYPES[kind]) for name, kind in mapping.key_columns]
         self._fields = [(name, FIELD_TYPES[kind]) for name, kind in mapping.fields]
         self._nothing = (None,) * len(mapping.fields)
-        # A schema looks at whole documents, and a null that is written is not the same as an absent field.
+        # A schema checks whole documents, and a null that is written differs from an absent field.
         self._gives_up = bool(mapping.schema) or mapping.nulls == "write"
 
     def changes(
         self, offsets: Sequence[int], keys: Sequence[bytes | None], values: Sequence[bytes | None]
     ) -> Iterable[Change] | None:
-        """All changes that the records ask for; None where one of them is not plain."""
+        """The changes of all records; None where one of them is not plain."""
         if self._gives_up:
             return None
         try:
@@ -129,7 +268,7 @@ class _PlainReader:
         return changes
 
     def _documents(self, values: Sequence[bytes | None]) -> list[dict[str, Any]]:
-        if None in values or max(map(len, values)) > self._limit:  # type: ignore[arg-type]  # no None comes so far
+        if None in values or max(map(len, values)) > self._limit:  # type: ignore[arg-type]  # None is excluded first
             raise _NotPlain
         try:
             documents = list(map(orjson.loads, values))  # type: ignore[arg-type]  # as above
@@ -144,7 +283,7 @@ class _PlainReader:
         if any(None in column for column in columns):
             raise _NotPlain
         identities: list[Any] = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
-        encoded = _encoded(identities)
+        encoded = _encode_keys(identities)
         if max(map(len, encoded)) > KEY_BYTES_LIMIT or (encoded != keys and any(map(_differ, encoded, keys))):
             raise _NotPlain
         return identities
@@ -165,10 +304,10 @@ class _PlainReader:
         return [None if value is None else convert(value) for value in column]
 
 
-def _encoded(keys: list[Any]) -> list[bytes]:
-    """`encoded_key` of each; all are of one type."""
+def _encode_keys(keys: list[Any]) -> list[bytes]:
+    """`encode_key` of each; all have one type."""
     if type(keys[0]) is tuple:
-        return list(map(encoded_key, keys))
+        return list(map(encode_key, keys))
     return list(map(str.encode, map(str, keys)))
 
 
@@ -181,161 +320,7 @@ def _plain_reader(mapping: TableMapping) -> _PlainReader:
     return _PlainReader(mapping)
 
 
-# The `upsert` job's decisions about one record: what it asks for, or why it cannot be applied.
-#
-# A field that is absent is not touched; nor is one that is null or an empty text, unless the mapping says that a null
-# empties its column. Fields that the mapping does not know are ignored. A record without a value deletes its row.
-# Publishers ask the same code before they send.
-
-__all__ = ["IGNORED", "KEY_BYTES_LIMIT", "Decoded", "Decoder", "Delete", "Ignored", "Rejected", "Update", "shortened"]
-
-
-class Update(NamedTuple):
-    """A valid record: `values` follow the mapping's fields, None keeps the column, NULL empties it."""
-
-    key: RowKey
-    values: tuple[Assigned, ...]
-
-
-class Delete(NamedTuple):
-    """A valid record without a value: the row goes."""
-
-    key: RowKey
-
-
-class Rejected(NamedTuple):
-    """A record that cannot be applied, with a stable code for programs and a detail for people."""
-
-    code: str
-    detail: str
-
-
-class Ignored(NamedTuple):
-    """A valid record that asks for nothing: only a key."""
-
-
-IGNORED = Ignored()
-Decision: TypeAlias = Update | Delete | Rejected | Ignored
-
-
-class Decoder:
-    """Decodes records by one mapping; made once per slice, called once per record."""
-
-    def __init__(self, mapping: TableMapping) -> None:
-        self._why = f"mode {mapping.mode!r}, deletes {mapping.deletes!r}"
-        self._can_delete = mapping.can_delete
-        self._limit = mapping.max_value_bytes
-        self._schema = schema_check(mapping.schema) if mapping.schema else None
-        self._keys = KeyReader(mapping)
-        self._fields = tuple((name, FIELD_TYPES[kind].convert) for name, kind in mapping.fields)
-        self._null = NULL if mapping.nulls == "write" else None
-        self._nothing = (None,) * len(mapping.fields)
-
-    def decode(self, key: bytes | None, value: bytes | None) -> Decision:
-        """What the record asks for; it never raises."""
-        try:
-            if value is None:
-                return self._delete(key)
-            if len(value) > self._limit:
-                return Rejected("too-large", f"The value has {len(value)} bytes, the limit is {self._limit}.")
-            document = orjson.loads(value)
-            return self._flaw(document) or self._update(key, document)
-        except orjson.JSONDecodeError as error:
-            return Rejected("not-json", f"{error}; it begins {shortened(value)}.")
-        except Refused as refused:
-            return Rejected(refused.code, refused.detail)
-
-    def _delete(self, key: bytes | None) -> Decision:
-        if not self._can_delete:
-            return Rejected("null-value", f"The record has no value, and this pipeline takes no deletes ({self._why}).")
-        if key is None:
-            return Rejected("null-value", "The record has neither a value nor a key, so it names no row to delete.")
-        return Delete(self._keys.from_record(key))
-
-    def _flaw(self, document: Any) -> Rejected | None:
-        if type(document) is not dict:
-            return Rejected("not-an-object", f"The value is a JSON {json_type(document)}: {shortened(document)}.")
-        if self._schema is not None and (flaw := self._schema(document)) is not None:
-            return Rejected("schema-mismatch", flaw)
-        return None
-
-    def _update(self, record_key: bytes | None, document: dict[str, Any]) -> Decision:
-        key = self._keys.from_document(record_key, document)
-        values: list[Assigned] = []
-        for name, convert in self._fields:
-            value = document.get(name)
-            if value is None:
-                values.append(self._null if name in document else None)
-            elif value == "":
-                values.append(None)
-            else:
-                try:
-                    values.append(convert(value))
-                except Refused as refused:
-                    return Rejected(refused.code, f"The field {name!r} {refused.detail}.")
-        update = Update(key, tuple(values))
-        return IGNORED if update.values == self._nothing else update
-
-
-# What many records of one key amount to: one row a key, whatever the mode.
-#
-# A row is folded in offset order, and the result is what the records would have left one by one. In mode `insert` that
-# is the first of them. In mode `update` nothing follows a delete, because a row that is gone is not made again.
-
-Values: TypeAlias = tuple[Assigned, ...]
-Change: TypeAlias = tuple[RowKey, int, Values | None]
-"""A key, an offset, and the values of an update; None deletes."""
-
-
-def fold(changes: Iterable[Change], mode: str = "upsert") -> list[FoldedRow]:
-    """The rows, keys ascending; changes that the mode leaves out are not counted in them."""
-    # A list a key: values, offset, records, wavered. It is the innermost loop of the job, so it stays flat.
-    rows: dict[RowKey, list[object]] = {}
-    find, is_insert, is_update = rows.get, mode == "insert", mode == "update"
-    for key, offset, values in changes:
-        row = find(key)
-        if row is None:
-            rows[key] = [values, offset, 1, False]
-            continue
-        older: Values | None = row[0]  # type: ignore[assignment]  # the lists are as the line above makes them
-        if is_insert or (is_update and older is None and values is not None):
-            continue
-        row[1] = offset
-        row[2] += 1  # type: ignore[operator]  # as above
-        if older is None or values is None:
-            row[0], row[3] = _after_delete(values), row[3] or values is not older
-            continue
-        if not row[3]:
-            row[3] = _disagree(older, values)
-        row[0] = values if None not in values else _laid_over(older, values)
-    return [FoldedRow(key, *rows[key]) for key in _ascending(rows)]  # type: ignore[arg-type]  # as above
-
-
-def _after_delete(values: Values | None) -> Values | None:
-    """A row that is made anew begins with nulls."""
-    return None if values is None else tuple([NULL if value is None else value for value in values])
-
-
-def _disagree(older: Values, newer: Values) -> bool:
-    for old, new in zip(older, newer, strict=True):  # noqa: SIM110 - any() with a generator takes three times as long
-        if old is not None and new is not None and old != new:
-            return True
-    return False
-
-
-def _laid_over(older: Values, newer: Values) -> Values:
-    return tuple([old if new is None else new for old, new in zip(older, newer, strict=True)])
-
-
-def _ascending(rows: dict[RowKey, list[object]]) -> list[RowKey]:
-    return sorted(rows)
-
-
-# The JSON Schema of a topic: what publisher and consumer hold a document against, compiled once a process.
-#
-# The text of the schema travels, not the validator: a mapping is pickled to Spark's workers, and equal texts share one
-# validator wherever they arrive. A check costs about half a microsecond. Nothing is fetched: a schema that refers to
-# another file is refused when it is compiled, because what a publisher checks must not hang on a server.
+# The JSON Schema of a topic.
 
 SchemaCheck: TypeAlias = Callable[[object], str | None]
 """What is wrong with a document, for people; None where it is valid."""
@@ -345,8 +330,15 @@ _SHOWN = 200
 
 @cache
 def schema_check(text: str) -> SchemaCheck:
-    """The check of a schema; raises `ConfigurationError` where it is none, or where the extra is not installed."""
-    validator = _compiled(text)
+    """The check of a schema, compiled once per process.
+
+    A mapping carries the text of the schema, not the validator: it is pickled to Spark's workers, and equal texts share
+    one validator in each. A check takes about half a microsecond. Nothing is fetched: a schema that refers to another
+    file is refused when it is compiled, because the checks of a publisher must not depend on a server.
+
+    Raises `ConfigurationError` if the text is no schema, or if the extra is not installed.
+    """
+    validator = _compile(text)
 
     def check(document: object) -> str | None:
         return None if validator.is_valid(document) else _flaw(next(validator.iter_errors(document)))
@@ -354,27 +346,27 @@ def schema_check(text: str) -> SchemaCheck:
     return check
 
 
-def _compiled(text: str) -> Any:
+def _compile(text: str) -> Any:
     try:
         import jsonschema_rs
     except ImportError as error:
         raise ConfigurationError(
-            "A topic has a json_schema, and the package jsonschema-rs, which reads it, is not installed.",
+            "A topic has a json_schema, but the package jsonschema-rs is not installed.",
             hint="Install it with `pip install 'inorder[schema]'`.",
         ) from error
     try:
         return jsonschema_rs.validator_for(text, offline=True)
     except ValueError as error:
         raise ConfigurationError(
-            f"The json_schema of a topic is none: {' '.join(str(error).split())}",
-            hint="Mend the file; it must be one JSON Schema, complete in itself.",
+            f"The json_schema of a topic is not a valid JSON Schema: {' '.join(str(error).split())}",
+            hint="Fix the file; it must be one JSON Schema without references to other files.",
         ) from error
 
 
 def _flaw(error: Any) -> str:
-    """Which field, which rule, and the library's words, which name the value."""
+    """The field, the rule, and the message of the library, which names the value."""
     place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path).lstrip(".")
     subject = f"The field {place!r}" if place else "The value"
     rule = next((part for part in reversed(error.schema_path) if isinstance(part, str)), "")
-    words = error.message if len(error.message) <= _SHOWN else f"{error.message[:_SHOWN]}…"
-    return f"{subject} breaks the rule {rule!r} of the topic's schema: {words}."
+    message = error.message if len(error.message) <= _SHOWN else f"{error.message[:_SHOWN]}…"
+    return f"{subject} breaks the rule {rule!r} of the topic's schema: {message}."

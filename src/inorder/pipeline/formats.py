@@ -1,16 +1,36 @@
-"""The sink `inorder.table`: records of Kafka, filtered or rewritten by you, applied by the slice code of `upsert`.
+"""The sinks `inorder.table` and `inorder.kafka`.
 
-A task groups its rows by (topic, partition) and applies them slice after slice, each in one transaction that also moves
-the pointer (`inorder/pipeline/slice.py`). So a batch or a task that Spark runs again changes nothing.
+**`inorder.table`** takes records of Kafka, filtered or rewritten by you, and applies them with the slice code of
+`upsert`. A task groups its rows by (topic, partition) and applies them slice after slice, each in one transaction that
+also moves the pointer (`inorder/pipeline/slice.py`). So a batch or a task that Spark runs again changes nothing.
 
 What must hold:
 
-1. Each Kafka partition is whole in one Spark partition, in the order of its offsets (`whole.py` says how that is made
-   sure, and what happens where it does not hold).
-2. `topic`, `partition` and `offset` are those of Kafka. Rows may be missing, which leaves holes; values
-   may be others.
+1. Each Kafka partition is whole in one Spark partition, in the order of its offsets (`inorder/engines/formats.py` says
+   how that is ensured, and what happens where it does not hold).
+2. `topic`, `partition` and `offset` are those of Kafka. Rows may be missing, which leaves holes; values may differ.
 
-Nothing waits out a failure of the environment here: Spark tries a task as often as `spark.task.maxFailures` says.
+The sinks do not wait out failures of the environment: Spark retries a task up to `spark.task.maxFailures` times.
+
+**`inorder.kafka`** sends rows as records to Kafka, one transaction per task and lane. A *lane* is the part of a batch
+to which a row belongs, named by a column of the row. `inorder/pipeline/stores/batch_log.py` has the protocol and its
+failure table. In short:
+
+| write                                 | delivery                                                                  |
+|---------------------------------------|---------------------------------------------------------------------------|
+| stream (option `name` is required)    | exactly once for each name and lane                                       |
+| batch with a `name`                   | exactly once, however often a job with the same rows is run               |
+| batch without a `name`                | at least once: a task or a job that is run again sends its rows again     |
+
+Readers with `read_committed` see what a task has sent of a lane as a whole or not at all.
+
+*Order* is that of the rows in their Spark partition, and of batches one after the other. `by_key` brings rows of one
+key into one Spark partition; in a batch, `sortWithinPartitions` can follow. A stream cannot be sorted, but rows of a
+key that come from one partition of its source stay in order.
+
+*What must hold* for exactly once: a lane is whole in one Spark partition, and a batch that is run again has the same
+rows with the same lanes. `by_key` makes such lanes. So does `col("partition").alias("lane")`, without a shuffle, where
+a stream has one topic of Kafka as its source.
 """
 
 from __future__ import annotations
@@ -42,13 +62,13 @@ from inorder.engines.formats import (
     MOMENT,
     WHOLE_NUMBER,
     Column,
+    Distribution,
+    FormatOptions,
     KnownOptions,
-    Options,
     Sink,
-    Spread,
-    nearest,
     require_apart,
     sorted_rows,
+    suggest,
 )
 from inorder.engines.slice_task import objects, record_headers, slice_of, worker_of
 from inorder.engines.slice_work import Slice, SliceOutcome, SliceWork, SliceWorker, portions
@@ -58,10 +78,24 @@ from inorder.model.outbox_row import OutboxRow
 from inorder.pipeline.stores.batch_log import BatchId, BatchLog, Part, Sent
 
 COORDINATES: Final = KAFKA_PARTITION.order
+LANE: Final = "lane"
+MOST_LANES: Final = 64
+"""In one task; each lane is a producer with a transaction."""
+BATCH_ID: Final = "streaming.sql.batchId"
+QUERY_ID: Final = "sql.streaming.queryId"
+"""Local properties with the batch and the query of a task; the id of a query is stored in its checkpoint."""
+BATCH_WRITE: Final = "batch"
+ROWS_AT_ONCE: Final = 10_000
+
+LanedRows = Iterable[tuple[int, list[OutboxRow]]]
+"""Rows with their lane, in order."""
+
+
+# The sink `inorder.table`.
 
 
 class TableFormat(Sink):
-    """Spark's side of the format; `work` is made where the settings are known."""
+    """Spark's side of the format; `work` is implemented where the settings are known."""
 
     known_options = KnownOptions(
         "inorder.table", frozenset({"table", "whole_partitions"}), {"url": ("database", "url")}
@@ -73,75 +107,75 @@ class TableFormat(Sink):
         Column("value", BYTES),
         Column("key", BYTES, is_needed=False),
         Column("timestamp", MOMENT, is_needed=False),
-        # Of Spark's Kafka source; nothing is done with them.
+        # Columns of Spark's Kafka source; ignored.
         Column("timestampType", ANYTHING, is_needed=False),
         Column("headers", HEADERS, is_needed=False),
     )
 
     @abstractmethod
-    def work(self, options: Options) -> SliceWork:
-        """What applies the slices."""
+    def work(self, options: FormatOptions) -> SliceWork: ...
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """Called on the driver, once a write."""
+        """Called on the driver, once per write."""
         return _TableWriter(*self._parts(schema, overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802 - Spark's
-        """Called on the driver, several times a batch."""
+        """Called on the driver, several times per batch."""
         return _TableStreamWriter(*self._parts(schema, overwrite))
 
-    def _parts(self, schema: StructType, overwrite: bool) -> tuple[SliceWork, Spread]:
-        options = self.checked(schema, overwrite)
-        return self.work(options), self.spread(schema, options, KAFKA_PARTITION)
+    def _parts(self, schema: StructType, overwrite: bool) -> tuple[SliceWork, Distribution]:
+        options = self.check(schema, overwrite)
+        return self.work(options), self.distribution(schema, options, KAFKA_PARTITION)
 
 
 @dataclass(frozen=True)
-class Applied(WriterCommitMessage):
-    """What one task tells the driver."""
+class TaskOutcomes(WriterCommitMessage):
+    """The result that one task returns to the driver."""
 
     outcomes: tuple[SliceOutcome, ...]
 
     @property
     def places(self) -> frozenset[str]:
-        """The Kafka partitions of which it had records."""
+        """The Kafka partitions that the task had records of."""
         return frozenset(f"{outcome.topic}[{outcome.partition}]" for outcome in self.outcomes)
 
 
-class _Applying:
-    """What both writers do."""
+class _SliceApplier:
+    """The part that both writers share."""
 
-    def __init__(self, work: SliceWork, spread: Spread) -> None:
+    def __init__(self, work: SliceWork, distribution: Distribution) -> None:
         self._work = work
-        self._spread = spread
+        self._distribution = distribution
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Applied:
-        """Applies the rows of one task."""
-        batches = sorted_rows(KAFKA_PARTITION, self._spread, iterator)
-        return Applied(tuple(applied(worker_of(self._work), self._work.topics, batches)))
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskOutcomes:
+        batches = sorted_rows(KAFKA_PARTITION, self._distribution, iterator)
+        return TaskOutcomes(tuple(apply_slices(worker_of(self._work), self._work.topics, batches)))
 
 
-class _TableWriter(_Applying, DataSourceArrowWriter):
+class _TableWriter(_SliceApplier, DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        _check(messages)
+        _check_partitions(messages)
 
 
-class _TableStreamWriter(_Applying, DataSourceStreamArrowWriter):
+class _TableStreamWriter(_SliceApplier, DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002 - Spark's
-        _check(messages)
+        _check_partitions(messages)
 
 
-def _check(messages: list[WriterCommitMessage | None]) -> None:
-    require_apart(KAFKA_PARTITION.what, (message.places for message in messages if isinstance(message, Applied)))
+def _check_partitions(messages: list[WriterCommitMessage | None]) -> None:
+    require_apart(KAFKA_PARTITION.what, (message.places for message in messages if isinstance(message, TaskOutcomes)))
 
 
-def applied(worker: SliceWorker, topics: tuple[str, ...], batches: Iterable[pa.RecordBatch]) -> Iterator[SliceOutcome]:
-    """Applies slice after slice; stops at the first error, since nothing behind it may pass it."""
+def apply_slices(
+    worker: SliceWorker, topics: tuple[str, ...], batches: Iterable[pa.RecordBatch]
+) -> Iterator[SliceOutcome]:
+    """Applies slice after slice; stops at the first error, since later records must not overtake it."""
     pointers: dict[Place, int] = {}
     for batch in slices(batches):
         place = batch.topic, batch.partition
         if batch.topic not in topics:
             raise ConfigurationError(
-                f"No table is fed by topic {batch.topic!r}{nearest(batch.topic, list(topics))}",
+                f"No table is fed by topic {batch.topic!r}{suggest(batch.topic, list(topics))}",
                 hint=f"The settings have {', '.join(topics)}. Filter other topics out, or give them a table.",
             )
         for portion in portions(batch):
@@ -151,10 +185,10 @@ def applied(worker: SliceWorker, topics: tuple[str, ...], batches: Iterable[pa.R
 
 
 def slices(batches: Iterable[pa.RecordBatch]) -> Iterator[Slice]:
-    """The slices in Arrow batches; a partition whose offsets fall from one batch to the next is refused."""
+    """The slices in Arrow batches; refuses a partition whose offsets fall from one batch to the next."""
     ends: dict[Place, int] = {}
     for records in batches:
-        for batch in map(slice_of, by_place(as_kafka_has_them(records))):
+        for batch in map(slice_of, by_place(to_kafka_columns(records))):
             place = batch.topic, batch.partition
             if batch.offsets[0] < ends.get(place, 0):
                 raise GuaranteeError(
@@ -165,12 +199,12 @@ def slices(batches: Iterable[pa.RecordBatch]) -> Iterator[Slice]:
             yield batch
 
 
-def as_kafka_has_them(records: pa.RecordBatch) -> pa.RecordBatch:
-    """The columns of a slice: text as bytes, what is not given as null, and no row without its place."""
+def to_kafka_columns(records: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns of a slice: text as bytes, null for missing columns; refuses a row without its coordinates."""
     for name in COORDINATES:
         if records.column(name).null_count:
             raise GuaranteeError(
-                f"A row has no {name}, so nobody knows where it belongs.",
+                f"A row has no {name}, so its position in the topic is unknown.",
                 hint="Keep topic, partition and offset as Spark's Kafka source has them.",
             )
     nothing = pa.nulls(records.num_rows)
@@ -182,7 +216,7 @@ def as_kafka_has_them(records: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def by_place(records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The rows of each Kafka partition by themselves, in their order."""
+    """Splits rows by Kafka partition, in their order."""
     rows: dict[Place, list[int]] = {}
     for row, place in enumerate(
         zip(*(records.column(name).to_pylist() for name in KAFKA_PARTITION.columns), strict=True)
@@ -194,29 +228,22 @@ def by_place(records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield from map(records.take, map(pa.array, rows.values()))
 
 
-# Lanes: which part of a batch a row belongs to, said by the row itself (`inorder/kafka/batch_log.py` says why).
-
-LANE: Final = "lane"
-MOST_LANES: Final = 64
-"""In one task: each is a producer with a transaction."""
-
-LanedRows = Iterable[tuple[int, list[OutboxRow]]]
-"""Rows with the lane that they belong to, in order."""
+# Lanes.
 
 
 def by_key(df: DataFrame, lanes: int) -> DataFrame:
     """The same rows with a column `lane`, each lane and so each key whole in one Spark partition.
 
-    It is the last step before the sink `inorder.kafka`, but for `sortWithinPartitions`. Rows without a column `key` are
-    spread by their value.
+    It is the last step before the sink `inorder.kafka`, except for `sortWithinPartitions`. Without a column `key`, rows
+    are distributed by their value.
     """
     column = "key" if "key" in df.columns else "value"
-    # Spark finds the partition of a row by the same formula, so a Spark partition has one lane.
+    # Spark computes the partition of a row by the same formula, so a Spark partition has one lane.
     return df.repartition(lanes, column).withColumn(LANE, pmod(hash_of(column), lit(lanes)))
 
 
 def send(log: BatchLog, batch: BatchId | None, rows: LanedRows) -> dict[int, Sent]:
-    """Sends the rows of one task, each lane in a transaction of its own."""
+    """Sends the rows of one task, each lane in its own transaction."""
     parts: dict[int, Part] = {}
     try:
         for lane, some in rows:
@@ -240,44 +267,20 @@ def _check_number(parts: dict[int, Part]) -> None:
 
 
 def by_lane(records: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each lane by themselves, in their order."""
+    """Splits rows by lane, in their order."""
     column = records.column(LANE)
     if column.null_count:
-        raise ValidationError(LANE, "a row has none.", hint="Each row needs one: inorder.spark.by_key(df, 8).")
+        raise ValidationError(LANE, "a row has no lane.", hint="Each row needs one: inorder.spark.by_key(df, 8).")
     found = column.unique().to_pylist()
     for lane in found:
         yield lane, records if len(found) == 1 else records.filter(pc.equal(column, lane))
 
 
-# The sink `inorder.kafka`: rows as records of Kafka, in one transaction a task.
-#
-# `inorder/kafka/batch_log.py` has the protocol and its failure table. In short:
-#
-# | write                                 | delivery                                                                  |
-# |---------------------------------------|---------------------------------------------------------------------------|
-# | stream (option `name` is required)    | exactly once for each name and lane                                       |
-# | batch with a `name`                   | exactly once, however often a job that brings the same rows is run        |
-# | batch without one                     | at least once: a task or a job that is run again sends its rows again     |
-#
-# Readers with `read_committed` see what a task has sent of a lane as a whole or not at all.
-#
-# **Order** is that of the rows in their Spark partition, and of batches one after the other. `by_key` brings rows of
-# one key into one Spark partition; in a batch `sortWithinPartitions` can follow. A stream cannot be sorted, but rows
-# of a key that come from one partition of its source stay in order.
-#
-# **What must hold** for exactly once: a lane is whole in one Spark partition, and a batch that is run again has the
-# same rows with the same lanes. `by_key` makes such lanes. So does `col("partition").alias("lane")`, without a
-# shuffle, where a stream has one topic of Kafka as its source.
-
-BATCH_ID: Final = "streaming.sql.batchId"
-QUERY_ID: Final = "sql.streaming.queryId"
-"""Where Spark tells its tasks which batch of which query they are of; a query's id stays with its checkpoint."""
-BATCH_WRITE: Final = "batch"
-ROWS_AT_ONCE: Final = 10_000
+# The sink `inorder.kafka`.
 
 
 class KafkaFormat(Sink):
-    """Spark's side of the format; the log is made where the settings are known."""
+    """Spark's side of the format; `log` is implemented where the settings are known."""
 
     known_options = KnownOptions(
         "inorder.kafka",
@@ -296,23 +299,23 @@ class KafkaFormat(Sink):
     )
 
     @abstractmethod
-    def log(self, options: Options, name: str) -> BatchLog:
-        """What the records are sent to, under a name."""
+    def log(self, options: FormatOptions, name: str) -> BatchLog:
+        """The log that records are sent to under a name."""
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """Called on the driver, once a write."""
-        options = self.checked(schema, overwrite)
+        """Called on the driver, once per write."""
+        options = self.check(schema, overwrite)
         topic, name = _topic(options, schema), options.get("name")
         if name is None:
-            # Attempts of one task must fence each other, and never those of another write.
+            # Attempts of one task must fence each other, but never those of another write.
             return _KafkaWriter(self.log(options, f"unnamed.{uuid4().hex}"), topic, None)
         _require_lanes(schema)
         return _KafkaWriter(self.log(options, name), topic, BatchId(BATCH_WRITE, 0))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802 - Spark's
-        """Called on the driver, several times a batch."""
-        options = self.checked(schema, overwrite)
-        name = options.require("name", "the progress of a stream is kept under it, so it stays the same for ever")
+        """Called on the driver, several times per batch."""
+        options = self.check(schema, overwrite)
+        name = options.require("name", "the progress of a stream is stored under it, so it must never change")
         _require_lanes(schema)
         return _KafkaStreamWriter(self.log(options, name), _topic(options, schema))
 
@@ -320,25 +323,25 @@ class KafkaFormat(Sink):
 def _require_lanes(schema: StructType) -> None:
     if LANE not in schema.names:
         raise ConfigurationError(
-            f"The data has no column {LANE!r}, so nobody could tell what was sent when a batch is run again.",
+            f"The data has no column {LANE!r}, so it would be unknown what was sent when a batch is run again.",
             hint="Write inorder.spark.by_key(df, 8) as the last step before the sink, or select"
             " col('partition').alias('lane') where one topic of Kafka is the source and nothing shuffles.",
         )
 
 
-def _topic(options: Options, schema: StructType) -> str | None:
+def _topic(options: FormatOptions, schema: StructType) -> str | None:
     """The topic of all rows, or None where each has its own."""
     topic, has_column = options.get("topic"), "topic" in schema.names
     if topic is not None and has_column:
         raise ConfigurationError(
-            f"Rows have a column 'topic', and the option says {topic!r}.", hint="Leave one of the two out."
+            f"Rows have a column 'topic', and the option says {topic!r}.", hint="Remove one of the two."
         )
     return None if has_column else options.require("topic", "the data has no column of that name")
 
 
 @dataclass(frozen=True)
-class Carried(WriterCommitMessage):
-    """What one task tells the driver."""
+class SentLanes(WriterCommitMessage):
+    """The result that one task returns to the driver."""
 
     sent: Mapping[int, Sent]
     """By lane."""
@@ -351,12 +354,12 @@ class _KafkaWriter(DataSourceArrowWriter):
         self._batch = batch
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        # Without a name nobody asks for lanes, and the attempts of a task need but one.
+        # Without a name, lanes are not needed, and the attempts of a task share one.
         lane = _task().partitionId() if self._batch is None else None
-        return Carried(send(self._log, self._batch, chunks(iterator, self._topic, lane)))
+        return SentLanes(send(self._log, self._batch, chunks(iterator, self._topic, lane)))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        _kafka_check(messages)
+        _check_lanes(messages)
 
 
 class _KafkaStreamWriter(DataSourceStreamArrowWriter):
@@ -365,35 +368,36 @@ class _KafkaStreamWriter(DataSourceStreamArrowWriter):
         self._topic = topic
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return Carried(send(self._log, batch_of(_task()), chunks(iterator, self._topic)))
+        return SentLanes(send(self._log, batch_of(_task()), chunks(iterator, self._topic)))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002 - Spark's
-        _kafka_check(messages)
+        _check_lanes(messages)
 
 
-def _kafka_check(messages: list[WriterCommitMessage | None]) -> None:
-    require_apart(LANE, (message.sent for message in messages if isinstance(message, Carried)))
+def _check_lanes(messages: list[WriterCommitMessage | None]) -> None:
+    require_apart(LANE, (message.sent for message in messages if isinstance(message, SentLanes)))
 
 
 def _task() -> TaskContext:
     task = TaskContext.get()
     if task is None:
-        raise PermanentError("This is no task of Spark.", hint="Write with a session's DataFrame.")
+        raise PermanentError("This code does not run in a Spark task.", hint="Write a DataFrame with the format.")
     return task
 
 
 def batch_of(task: TaskContext) -> BatchId:
-    """Which batch of which query a task belongs to."""
+    """The batch and query of a task."""
     query, number = task.getLocalProperty(QUERY_ID), task.getLocalProperty(BATCH_ID)
     if not query or number is None:
         raise PermanentError(
-            "Spark does not say which batch this is.", hint=f"inorder reads {BATCH_ID} and {QUERY_ID}, as of Spark 4.2."
+            "Spark does not name the batch of this task.",
+            hint=f"inorder reads the properties {BATCH_ID} and {QUERY_ID} of Spark 4.2.",
         )
     return BatchId(query, int(number))
 
 
 def chunks(batches: Iterable[pa.RecordBatch], topic: str | None, lane: int | None = None) -> LanedRows:
-    """The rows of a task as records, in their order, by the column `lane` unless all are of one lane."""
+    """The rows of a task as records, in their order, by the column `lane` or all of one `lane`."""
     before = 0
     for records in batches:
         for first in range(0, records.num_rows, ROWS_AT_ONCE):
@@ -404,12 +408,11 @@ def chunks(batches: Iterable[pa.RecordBatch], topic: str | None, lane: int | Non
 
 
 def rows(records: pa.RecordBatch, topic: str | None, first: int = 0) -> list[OutboxRow]:
-    """The rows of an Arrow batch as records."""
     count, has = records.num_rows, frozenset(records.schema.names)
     topics = [topic] * count if topic is not None else objects(records.column("topic"))
     if None in topics:
         raise ValidationError(
-            "topic", f"row {first + topics.index(None)} of the Spark partition has none.", hint="Give each row one."
+            "topic", f"row {first + topics.index(None)} of the Spark partition has no topic.", hint="Give each row one."
         )
     nothing = [None] * count
     return list(

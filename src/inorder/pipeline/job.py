@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from inorder.database.database import Database, open_database
-from inorder.engines.progress import NOBODY, Listener, Progress, Several
+from inorder.engines.progress import NULL_LISTENER, CompositeListener, Listener, RunTotals
 from inorder.engines.running import LOOK_SECONDS, RunEngine, follow, run_work
 from inorder.engines.slice_work import Pointer, Slice, SliceOutcome, SliceWork, SliceWorker
 from inorder.model.errors import ConfigurationError
@@ -95,13 +95,15 @@ def _check_distinct(what: str, names: list[str]) -> None:
 # The job `upsert`, from the settings.
 
 
-def run_upsert(settings: Settings, *, once: bool, stop: threading.Event, listener: Listener = NOBODY) -> dict[str, Any]:
+def run_upsert(
+    settings: Settings, *, once: bool, stop: threading.Event, listener: Listener = NULL_LISTENER
+) -> dict[str, Any]:
     """Runs the job `upsert` on Spark until `stop` is set, or once; returns its totals in records."""
     work = upsert_work(settings)
     _install(work)
-    progress = Progress()
+    progress = RunTotals()
     drive = partial(follow_generations, settings, work, stop)
-    run_work(settings, work, once=once, stop=stop, listener=Several(progress, listener), drive=drive)
+    run_work(settings, work, once=once, stop=stop, listener=CompositeListener(progress, listener), drive=drive)
     return dict(progress.totals())
 
 

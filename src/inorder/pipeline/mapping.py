@@ -1,4 +1,13 @@
-"""Which fields of a JSON record go to which columns of the target table, and of what type they are."""
+"""Which fields of a JSON record go to which columns of the target table: mapping, keys and field types.
+
+**Keys.** A key of one column is its text, `7` or `anna`; a key of several columns is a JSON array of them in order,
+`[7,"anna"]`, without blanks. All records of a key must be in one partition, and the record key decides the partition.
+So a record whose key differs from the key in its document is refused.
+
+**Field types.** Each type has one rule, `convert`: it returns the value to store, or raises `Refused`. Values for which
+JSON has no type are stored as text in one canonical form, so that equal values have equal texts. `is_plain` is a short
+cut: it is called for whole columns, and is true only where `convert` would return every value unchanged.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +43,7 @@ class TableMapping:
     """
 
     pipeline: str
-    """Names the pointers and dead letters; two pipelines on one topic do not disturb each other."""
+    """Names the pointers and dead letters; two pipelines on one topic are independent of each other."""
     topic: str
     table: str
     key: str | tuple[str, ...] = "id"
@@ -42,15 +51,15 @@ class TableMapping:
     """One for each column of the key, or one for all of them."""
     fields: tuple[tuple[str, str], ...] = (("enabled", "boolean"), ("data", "text"))
     mode: str = "upsert"
-    """`insert` never changes a row, `update` never makes one."""
+    """`insert` never changes a row, `update` never creates one."""
     max_value_bytes: int = 1_000_000
     """A larger record is not parsed; it becomes a dead letter."""
     schema: str = ""
-    """The text of the JSON Schema that records must keep, so that it travels with the mapping; empty for none."""
+    """The text of the JSON Schema of the records, so that it is pickled with the mapping; empty for none."""
     deletes: str = "tombstone"
-    """What a record without a value does: it deletes its row, or it is rejected."""
+    """What a record without a value does: delete its row (`tombstone`), or be rejected."""
     nulls: str = "ignore"
-    """What a field that is null does: nothing, or it empties the column."""
+    """What a null field does: nothing, or set the column to null."""
     max_attempts: int = 3
     """How often a row that the database refuses is tried before its records become dead letters."""
 
@@ -68,14 +77,13 @@ class TableMapping:
 
     @property
     def key_columns(self) -> tuple[tuple[str, str], ...]:
-        """The columns of the key with their types."""
+        """Names and types."""
         names = (self.key,) if isinstance(self.key, str) else self.key
         kinds = (self.key_type,) * len(names) if isinstance(self.key_type, str) else self.key_type
         return tuple(zip(names, kinds, strict=True))
 
     @property
     def key_names(self) -> tuple[str, ...]:
-        """The columns of the key."""
         return tuple(name for name, _ in self.key_columns)
 
     @property
@@ -104,7 +112,7 @@ class TableMapping:
         names = (self.key,) if isinstance(self.key, str) else self.key
         if not names or not (isinstance(self.key_type, str) or len(self.key_type) == len(names)):
             raise ConfigurationError(
-                f"key = {self.key!r} and key_type = {self.key_type!r} do not fit together (table {self.table!r}).",
+                f"key = {self.key!r} and key_type = {self.key_type!r} do not match (table {self.table!r}).",
                 hint="Name one type for each column of the key, or one for all.",
             )
         seen: set[str] = set()
@@ -119,7 +127,7 @@ class TableMapping:
             )
         if name in RESERVED_COLUMNS:
             raise ConfigurationError(
-                f"{name!r} is a column that inorder keeps itself (table {self.table!r}).", hint="Rename the field."
+                f"{name!r} is a column that inorder writes itself (table {self.table!r}).", hint="Rename the field."
             )
         if name in seen:
             raise ConfigurationError(f"{name!r} is named twice (table {self.table!r}).", hint="Name each column once.")
@@ -130,27 +138,23 @@ def _check_known(what: str, value: str, known: tuple[str, ...]) -> None:
         raise ConfigurationError(f"{value!r} is not a known {what}.", hint=f"Use one of: {', '.join(known)}.")
 
 
-# The key of a row, in a document and as the key of a Kafka record.
-#
-# One column is its text, `7` or `anna`; several are a JSON array of them in order, `[7,"anna"]`, without blanks. All
-# records of a key must be in one partition, and the record key decides the partition. So a record key that says
-# something else than the document is refused.
+# Keys.
 
 KEY_BYTES_LIMIT: Final = 1024
-"""Longer text keys do not fit every database's index, and one of them would stop a whole slice."""
+"""Longer text keys do not fit the index of every database, and one of them would stop a whole slice."""
 
 _SHOWN = 80
 
 KeyOf: TypeAlias = Callable[[Any], RowKey]
 
 
-def encoded_key(key: RowKey) -> bytes:
-    """The key as the key of a record, and as tombstones keep it."""
+def encode_key(key: RowKey) -> bytes:
+    """The key as a record key, and as tombstones store it."""
     return orjson.dumps(key) if isinstance(key, tuple) else str(key).encode()
 
 
 class KeyReader:
-    """Reads the key of one mapping; what it refuses it raises as `Refused`, the column named."""
+    """Reads keys of one mapping; raises `Refused`, which names the column."""
 
     def __init__(self, mapping: TableMapping) -> None:
         self._columns = tuple((name, FIELD_TYPES[kind].convert) for name, kind in mapping.key_columns)
@@ -158,25 +162,25 @@ class KeyReader:
         self._names = ", ".join(repr(name) for name in mapping.key_names)
 
     def from_document(self, record_key: bytes | None, document: dict[str, Any]) -> RowKey:
-        """The key that the document names; a record key must be the same."""
-        key = self._made([document.get(name) for name, _ in self._columns])
-        expected = encoded_key(key)
+        """The key in the document; a record key must be the same."""
+        key = self._build([document.get(name) for name, _ in self._columns])
+        expected = encode_key(key)
         if len(expected) > KEY_BYTES_LIMIT:
             raise Refused("key-too-long", f"{self._names} has {len(expected)} bytes, the limit is {KEY_BYTES_LIMIT}.")
         if record_key is not None and record_key != expected:
-            shown = f"The record key is {shortened(record_key)}, {self._names} is {key!r:.{_SHOWN}}."
+            shown = f"The record key is {shorten(record_key)}, {self._names} is {key!r:.{_SHOWN}}."
             raise Refused("key-mismatch", shown)
         return key
 
     def from_record(self, record_key: bytes) -> RowKey:
-        """The key that a record without a value names, by its record key alone."""
+        """The key of a record without a value, from its record key alone."""
         try:
-            key = self._made(self._parts(record_key))
+            key = self._build(self._parts(record_key))
         except (ValueError, Refused) as error:
-            shown = f"The record has no value, and its key {shortened(record_key)} is not one of {self._names}."
+            shown = f"The record has no value, and its key {shorten(record_key)} is not one of {self._names}."
             raise Refused("key-mismatch", shown) from error
-        if encoded_key(key) != record_key or len(record_key) > KEY_BYTES_LIMIT:
-            shown = f"The record has no value, and its key {shortened(record_key)} is not written as {self._names} is."
+        if encode_key(key) != record_key or len(record_key) > KEY_BYTES_LIMIT:
+            shown = f"The record has no value, and its key {shorten(record_key)} is not the canonical {self._names}."
             raise Refused("key-mismatch", shown)
         return key
 
@@ -189,34 +193,30 @@ class KeyReader:
             raise ValueError(parts)
         return parts
 
-    def _made(self, parts: list[Any]) -> RowKey:
+    def _build(self, parts: list[Any]) -> RowKey:
         found: list[int | str] = []
         for (name, convert), part in zip(self._columns, parts, strict=True):
             if part is None or part == "":
                 raise Refused("missing-key", f"The field {name!r} is absent or empty.")
             try:
-                found.append(convert(part))  # type: ignore[arg-type]  # types of keys convert to int and str only
+                found.append(convert(part))  # type: ignore[arg-type]  # key types convert to int and str only
             except Refused as refused:
                 raise Refused(refused.code, f"The field {name!r} {refused.detail}.") from None
         return found[0] if len(found) == 1 else tuple(found)
 
 
-# The types of fields: which JSON values they take, and what a table is given for them.
-#
-# Each type has one rule, `convert`: it returns what is to be stored, or raises `Refused`. What JSON has no type for
-# is text in one canonical form, so that equal values have equal texts. `is_plain` is a short cut past the rule: it is
-# asked for whole columns, and true only where `convert` would return every value as it is.
+# Field types.
 
 _DECIMAL = re.compile(r"(?P<sign>-?)0*(?P<whole>[0-9]+?)(?:\.(?P<fraction>[0-9]+?)0*)?\Z")
 _WHOLE_DIGITS, _FRACTION_DIGITS = 35, 30
-"""What DECIMAL of MySQL can hold; a wider number would be rounded there without a word."""
+"""What DECIMAL of MySQL can hold; it would round a wider number silently."""
 _NUMERIC_CHARACTERS = 350
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 """The escape of U+0000 in a JSON text, and not a backslash followed by u0000."""
 
 
-class Refused(Exception):  # noqa: N818 - an answer, not an error of ours
-    """A value that its field does not take."""
+class Refused(Exception):  # noqa: N818 - caught where a record is decoded
+    """A value that its field does not accept."""
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(code, detail)
@@ -234,27 +234,26 @@ def _never_plain(_types: set[type], _present: Sequence[Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FieldType:
-    """A type by its rule, and perhaps a short cut."""
+    """The rule of a type, and a short cut if it has one."""
 
     convert: Convert
     is_plain: IsPlain = _never_plain
-    """Of the types in a column and its values, nulls left out."""
+    """Called with the types in a column and its values, without nulls."""
 
 
-def shortened(value: object) -> str:
-    """A value as it may stand in a log line or a dead letter's detail."""
+def shorten(value: object) -> str:
+    """A value for a log line or the detail of a dead letter."""
     text = repr(value[:_SHOWN]) if isinstance(value, bytes | str) else repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def json_type(value: object) -> str:
-    """What JSON calls it."""
     names = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
     return names.get(type(value), "null")
 
 
 def _wrong_type(value: object, kind: str) -> Refused:
-    return Refused("wrong-type", f"is a JSON {json_type(value)}, not {kind}: {shortened(value)}")
+    return Refused("wrong-type", f"is a JSON {json_type(value)}, not {kind}: {shorten(value)}")
 
 
 def _boolean() -> FieldType:
@@ -297,7 +296,7 @@ def _text() -> FieldType:
         if type(value) is not str:
             raise _wrong_type(value, "text")
         if "\0" in value:
-            raise Refused("nul-character", "holds the character U+0000, which tables cannot store")
+            raise Refused("nul-character", "contains the character U+0000, which tables cannot store")
         return value
 
     return FieldType(convert, lambda types, present: types <= {str} and "\0" not in "".join(present))
@@ -309,11 +308,11 @@ def _numeric(value: Any) -> Value:
     digits = value if type(value) is str else format(Decimal(repr(value)), "f")
     found = _DECIMAL.match(digits) if len(digits) <= _NUMERIC_CHARACTERS else None
     if found is None:
-        raise Refused("wrong-type", f"is no decimal number that numeric takes: {shortened(value)}")
+        raise Refused("wrong-type", f"is not a decimal number: {shorten(value)}")
     whole, fraction = found["whole"], found["fraction"] or ""
     if len(whole) > _WHOLE_DIGITS or len(fraction) > _FRACTION_DIGITS:
         limits = f"{_WHOLE_DIGITS} digits before the point and {_FRACTION_DIGITS} after it"
-        raise Refused("out-of-range", f"is {shortened(value)}, and numeric takes {limits} at most")
+        raise Refused("out-of-range", f"is {shorten(value)}, and numeric allows at most {limits}")
     number = f"{whole}.{fraction}".rstrip("0").rstrip(".") if fraction else whole
     return f"{found['sign']}{number}" if number.strip("0.") else "0"
 
@@ -324,10 +323,10 @@ def _timestamp(value: Any) -> Value:
     try:
         moment = datetime.fromisoformat(value)
         if moment.tzinfo is None:
-            raise Refused("wrong-type", f"is a time without its zone, as in 2026-01-31T12:00:00Z: {shortened(value)}")
+            raise Refused("wrong-type", f"is a time without a time zone (write 2026-01-31T12:00:00Z): {shorten(value)}")
         return moment.astimezone(UTC).isoformat(sep=" ", timespec="microseconds")
     except (ValueError, OverflowError) as error:
-        raise Refused("wrong-type", f"is no time as RFC 3339 writes it: {shortened(value)}") from error
+        raise Refused("wrong-type", f"is not an RFC 3339 time: {shorten(value)}") from error
 
 
 def _date(value: Any) -> Value:
@@ -336,7 +335,7 @@ def _date(value: Any) -> Value:
     try:
         return date.fromisoformat(value).isoformat()
     except ValueError as error:
-        raise Refused("wrong-type", f"is no date, as in 2026-01-31: {shortened(value)}") from error
+        raise Refused("wrong-type", f"is not a date (write 2026-01-31): {shorten(value)}") from error
 
 
 def _uuid(value: Any) -> Value:
@@ -345,16 +344,16 @@ def _uuid(value: Any) -> Value:
     try:
         return str(UUID(value))
     except ValueError as error:
-        raise Refused("wrong-type", f"is no uuid: {shortened(value)}") from error
+        raise Refused("wrong-type", f"is not a uuid: {shorten(value)}") from error
 
 
 def _json(value: Any) -> Value:
     try:
         text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
     except orjson.JSONEncodeError as error:
-        raise Refused("wrong-type", f"is JSON nested too deeply to be stored: {shortened(value)}") from error
+        raise Refused("wrong-type", f"is JSON nested too deeply to be stored: {shorten(value)}") from error
     if _NUL.search(text):
-        raise Refused("nul-character", "holds the character U+0000, which tables cannot store")
+        raise Refused("nul-character", "contains the character U+0000, which tables cannot store")
     return text
 
 

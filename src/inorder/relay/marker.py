@@ -6,19 +6,30 @@ floor in it is a hint that spares the next owner a walk over dead rows; the ids 
 A marker may also carry the decision that a row has used up its attempts. The row is moved only after that marker is
 committed, and the next owner moves it too, so that an owner that was fenced meanwhile can move nothing. The marker
 after that no longer carries the decision: the next owner must not move a row again that an operator has put back.
+
+**Whose ids these are.** Ids are unique within one table only. Two services with the same `relay.group` on one cluster,
+or a service whose tables were created anew, would find a marker with ids of other rows, and purge their own rows as
+published: lost without a trace. So each outbox has a random name, kept beside its registration, and every marker
+carries the name of its outbox. A marker without a name is of an earlier version, and accepted.
+
+| what                                       | then                                                                   |
+|---|---|
+| two outboxes share a group                 | the second one is refused before it purges or sends anything           |
+| the tables were dropped and created anew   | refused; `inorder relay reshard --restored` starts over                |
+| the database was restored from a backup    | the name is the same; the operator must say that it was restored, with |
+|                                            | the same command                                                       |
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
-from inorder.kafka.shard_log import Delivery, ShardLog, require_delivered
+from inorder.kafka.shard_log import ShardLog, require_delivered
 from inorder.model.errors import ConfigurationError, FencedError, PermanentError
-from inorder.model.outbox_row import OutboxRow
 from inorder.relay.stores.ports import Exceeding
 
 log = logging.getLogger("inorder.relay")
@@ -36,6 +47,8 @@ class Marker:
     published: tuple[Range, ...] = ()
     floor: int = 0
     exceeding: Exceeding | None = None
+    outbox: str | None = None
+    """The name of the outbox whose ids these are; None in markers of early versions."""
 
     def ids(self) -> Iterator[int]:
         """Every id, in order of the ranges."""
@@ -45,7 +58,8 @@ class Marker:
     def encode(self) -> bytes:
         """The record's value: short, and readable with any Kafka tool."""
         spans = ",".join(str(a) if a == b else f"{a}-{b}" for a, b in self.published)
-        fields: dict[str, object] = {"published": spans, "floor": self.floor}
+        fields: dict[str, object] = {} if self.outbox is None else {"outbox": self.outbox}
+        fields |= {"published": spans, "floor": self.floor}
         if self.exceeding is not None:
             fields["exceeding"] = asdict(self.exceeding)
         return json.dumps(fields).encode()
@@ -60,7 +74,7 @@ class Marker:
             spans = [span.split("-") for span in fields["published"].split(",") if span]
             published = tuple((int(span[0]), int(span[-1])) for span in spans)
             exceeding = Exceeding(**fields["exceeding"]) if "exceeding" in fields else None
-            return Marker(published, int(fields["floor"]), exceeding)
+            return Marker(published, int(fields["floor"]), exceeding, fields.get("outbox"))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise PermanentError(
                 f"The marker record {value[:80]!r} cannot be read, so it is unknown what was published.",
@@ -83,63 +97,38 @@ def ranges(ids: Iterable[int]) -> tuple[Range, ...]:
     return tuple(found)
 
 
-# Whose ids a marker speaks of: the outbox signs its markers, and a relay of another one refuses to go by them.
-#
-# Ids are only unique within one table. Two services with the same `relay.group` on one cluster, or a service whose
-# tables were made anew, would find a marker that names ids of other rows, and purge their own as published: lost
-# without a trace. So each outbox has a random name, kept beside its registration, and every marker carries the name
-# of the outbox that it is about. A marker without a name is of an earlier version, and taken at its word.
-#
-# | what                                       | then |
-# |---|---|
-# | two outboxes share a group                 | whoever comes second is refused before it purges or sends anything |
-# | the tables were dropped and made anew      | refused; `inorder relay reshard --restored` begins anew |
-# | the database was restored from a backup    | the name is the same: that it was restored must be said, as ever |
+class MarkerCodec:
+    """Encodes and decodes the markers of one relay, and refuses those of another outbox.
 
-_FIELD = "outbox"
+    `read_outbox` returns the name of the outbox; without it markers carry no name and none is refused, as in delivery
+    `at-least-once`, where there are no markers.
+    """
 
-
-class SigningShardLog:
-    """A `ShardLog` around a fenced one; `identity` is asked behind the fence."""
-
-    def __init__(self, log: ShardLog, identity: Callable[[], str], group: str, *, is_restored: bool = False) -> None:
-        self._log = log
-        self._ask_identity = identity
+    def __init__(
+        self, read_outbox: Callable[[], str] | None = None, *, group: str = "", is_restored: bool = False
+    ) -> None:
+        """`is_restored` accepts the marker of another outbox; the next one has the new name."""
+        self._read_outbox = read_outbox
         self._group = group
         self._is_restored = is_restored
-        self._signature = b""
+        self._outbox: str | None = None
 
-    def take_over(self) -> bytes | None:
-        """Takes over; a marker of another outbox is refused, unless this one is said to be restored."""
-        marker = self._log.take_over()
-        identity = self._ask_identity()
-        self._signature = f'{{"{_FIELD}": "{identity}", '.encode()
-        found, unsigned = _unsigned(marker)
-        if found is not None and found != identity and not self._is_restored:
+    def decode(self, value: bytes | None) -> Marker:
+        """Decodes the last committed marker; call it behind the fence, because it reads the name of the outbox."""
+        marker = Marker.decode(value)
+        self._outbox = None if self._read_outbox is None else self._read_outbox()
+        is_foreign = None not in (marker.outbox, self._outbox) and marker.outbox != self._outbox
+        if is_foreign and not self._is_restored:
             raise ConfigurationError(
                 f"The markers of relay.group = {self._group!r} are those of another outbox: their ids are not ours.",
-                hint="Give each outbox a group of its own. If these tables were made anew, run"
+                hint="Give each outbox a group of its own. If these tables were created anew, run"
                 " `inorder relay reshard --restored`.",
             )
-        return unsigned
+        return marker
 
-    def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
-        """Publishes, the marker signed."""
-        return self._log.publish(rows, self._signature + marker[1:])
-
-    def close(self) -> None:
-        """Drops the producer; `take_over` may follow."""
-        self._log.close()
-
-
-def _unsigned(marker: bytes | None) -> tuple[str | None, bytes | None]:
-    """Who signed a marker, and the marker itself; what cannot be read is left to whoever decodes it."""
-    try:
-        fields = json.loads(marker or b"")
-        signer = fields.pop(_FIELD, None)
-    except (ValueError, AttributeError, TypeError):
-        return None, marker
-    return signer, json.dumps(fields).encode()
+    def encode(self, marker: Marker) -> bytes:
+        """Encodes a marker with the name that the last `decode` read."""
+        return replace(marker, outbox=self._outbox).encode()
 
 
 def end_term(open_log: Callable[[], ShardLog]) -> None:

@@ -66,17 +66,17 @@ class Published:
 
 def run_relay(settings: Settings, *, once: bool, stop: threading.Event) -> dict[str, Any]:
     """Relays on Spark until `stop` is set; `once`: until the outbox is empty, or holds only what stays there."""
-    from inorder.engines.resident import room
-    from inorder.engines.resident_tasks import ErrandDuty, run_errand
+    from inorder.engines.resident import count_slots
+    from inorder.engines.resident_tasks import ServiceTaskPlan, run_service
     from inorder.engines.session import LOCAL_MASTER, spark_session
 
     published = Published()
     spark = spark_session("inorder relay", jars=(), master=settings.pipeline.master or LOCAL_MASTER)
     try:
-        duty = ErrandDuty("relay", RelayErrand(settings), tasks_for(settings, room(spark)))
+        plan = ServiceTaskPlan("relay", RelayErrand(settings), tasks_for(settings, count_slots(spark)))
         is_done = Outbox(settings).is_done if once else lambda: False
         with until_changed(is_done, stop, BACKLOG_SECONDS) as over:
-            run_errand(spark, duty, over, published.hear)
+            run_service(spark, plan, over, published.hear)
     finally:
         spark.stop()
     return {"published": published.total, "waiting": outbox_state(settings)["waiting"]}
@@ -102,9 +102,9 @@ class Outbox:
         return waiting == 0 or self._clock() - self._since >= STANDSTILL_SECONDS
 
 
-def tasks_for(settings: Settings, room: int) -> int:
+def tasks_for(settings: Settings, slots: int) -> int:
     """How many relays are of use: no more than there are shards to share, and one where nobody shares."""
     relay = settings.relay
     if relay.strategy == "polling" or relay.leadership == "none":
         return 1
-    return room if relay.strategy == "topic-lock" else max(1, min(room, relay.shards))
+    return slots if relay.strategy == "topic-lock" else max(1, min(slots, relay.shards))

@@ -11,6 +11,7 @@ from typing import Literal
 
 from inorder.model.errors import TransientError
 from inorder.relay.events import RelayEvent, SendCounts
+from inorder.relay.marker import MarkerCodec
 
 log = logging.getLogger("inorder.relay")
 
@@ -77,6 +78,7 @@ class LoopOptions(StrategyOptions):
     confirms_often: bool = False
     """Calls `confirm` with each extension of the lease too: needed where no fence stops a past owner."""
     on_event: Callable[[RelayEvent], None] = lambda _event: None
+    markers: MarkerCodec = field(default_factory=MarkerCodec)
 
 
 def wait_out(error: TransientError, counts: SendCounts, options: StrategyOptions, **fields: object) -> None:

@@ -259,7 +259,7 @@ class PollingTerm:
         """Fences earlier owners and settles what they published; returns how many events are missing."""
         with self._breaker.count_failures():
             self._tables.store.check()
-        marker = Marker.decode(self._shard.take_over())
+        marker = self._options.markers.decode(self._shard.take_over())
         with self._breaker.count_failures():
             self._offset = self._tables.store.offset()
             self._recover(marker)
@@ -321,9 +321,10 @@ class PollingTerm:
     def publish(self, batch: Batch, /) -> Delivery:
         """Sends rows; the marker names all that this round has published, and the offset at which it began."""
         ids = sorted([*self._round.delivered, *batch.ids])
+        marker = Marker(ranges(ids), self._round.from_offset)
         self._in_flight = batch.rows
         try:
-            delivery = self._shard.publish(batch.rows, Marker(ranges(ids), self._round.from_offset).encode())
+            delivery = self._shard.publish(batch.rows, self._options.markers.encode(marker))
         finally:
             self._in_flight = ()
         if isinstance(delivery, Delivered):

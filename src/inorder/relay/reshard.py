@@ -40,9 +40,9 @@ from inorder.database.database import open_database
 from inorder.kafka.shard_log import ShardLog, require_delivered
 from inorder.model.errors import ConfigurationError
 from inorder.model.partitioning import Shard
-from inorder.relay.marker import Marker, insist, ranges
+from inorder.relay.marker import Marker, MarkerCodec, insist, ranges
 from inorder.relay.polling_rules import recover
-from inorder.relay.stores.opening import exceeded_store, outbox_store, polling_store, setup_of, shard_log
+from inorder.relay.stores.opening import exceeded_store, marker_codec, outbox_store, polling_store, setup_of, shard_log
 from inorder.relay.stores.ports import ExceededStore, Registration, Registry, Setup
 from inorder.relay.stores.registry import SqlRegistry
 from inorder.settings import Settings
@@ -86,11 +86,13 @@ class Resharding:
         exceeded: ExceededStore,
         log_of: Callable[[Setup, int], ShardLog],
         purge: Callable[[Sequence[int]], int],
+        markers_of: Callable[[Setup], MarkerCodec] = lambda _setup: MarkerCodec(),
     ) -> None:
         self._registry = registry
         self._exceeded = exceeded
         self._log_of = log_of
         self._purge = purge
+        self._markers_of = markers_of
 
     def run(self, wanted: Setup, *, restored: bool = False, wait: Callable[[], object] = lambda: None) -> Registration:
         """Makes `wanted` the registered set-up; `wait` gives instances without a fence time to notice."""
@@ -108,12 +110,12 @@ class Resharding:
         log.info("relay.shard_settled", extra={"group": setup.group, "shard": shard})
 
     def _settle_once(self, setup: Setup, shard: int, *, restored: bool) -> None:
-        shard_log = self._log_of(setup, shard)
+        shard_log, markers = self._log_of(setup, shard), self._markers_of(setup)
         try:
-            marker = Marker.decode(shard_log.take_over())
+            marker = markers.decode(shard_log.take_over())
             if not restored:
                 self._carry_out(marker)
-            require_delivered(shard_log.publish((), Marker().encode()))
+            require_delivered(shard_log.publish((), markers.encode(Marker())))
         finally:
             shard_log.close()
 
@@ -137,7 +139,8 @@ def reshard(settings: Settings, *, restored: bool = False) -> Registration:
     ):
         _refuse_kept_rows(settings, registry)
         purge = partial(_settle_published, settings) if _polls(registry) else store.purge
-        change = Resharding(registry, exceeded, partial(shard_log, settings, is_restored=restored), purge)
+        markers_of = partial(marker_codec, settings, is_restored=restored)
+        change = Resharding(registry, exceeded, partial(shard_log, settings), purge, markers_of)
         return change.run(setup_of(settings), restored=restored, wait=partial(_wait, settings))
 
 

@@ -23,12 +23,14 @@ from inorder.relay.events import RelayEvent
 from inorder.relay.leadership.lease import Lease
 from inorder.relay.loop import RelayLoop
 from inorder.relay.mark_purge import MarkPurgeStrategy
+from inorder.relay.marker import MarkerCodec
 from inorder.relay.options import LoopOptions, Pace, Policy
 from inorder.relay.polling import PollingLoop, PollingOptions, PollingTables
 from inorder.relay.reshard import confirm
 from inorder.relay.stores.opening import (
     can_wake,
     exceeded_store,
+    marker_codec,
     outbox_store,
     polling_store,
     scanned_store,
@@ -82,6 +84,7 @@ class ShardRunner:
                 confirms_often=settings.relay.delivery == "at-least-once",
                 on_event=on_event,
                 pace=pace_of(settings),
+                markers=marker_codec(settings, setup),
             ),
         )
         self.thread = threading.Thread(target=self._run, name=f"inorder-relay-{index}", daemon=True)
@@ -179,6 +182,7 @@ class PollingRunner:
                 confirms_often=settings.relay.delivery == "at-least-once",
                 on_event=on_event,
                 pace=pace_of(settings),
+                markers=marker_codec(settings, setup) if is_on else MarkerCodec(),
             ),
             lease_in_database=settings.relay.leadership == "database",
         )

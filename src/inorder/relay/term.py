@@ -21,7 +21,7 @@ from inorder.kafka.shard_log import Delivered, Delivery, Incomplete, ShardLog, r
 from inorder.model.errors import RejectedError, TransientError
 from inorder.model.outbox_row import OutboxRow
 from inorder.relay.marker import Marker, ranges
-from inorder.relay.options import StrategyOptions
+from inorder.relay.options import LoopOptions
 from inorder.relay.parking import Parking, Waiting
 from inorder.relay.purge_queue import PurgeQueue
 from inorder.relay.stores.ports import ExceededStore, Exceeding, Sleeper
@@ -62,7 +62,7 @@ class Term:
         shard: ShardLog,
         *,
         batch_size: int,
-        options: StrategyOptions,
+        options: LoopOptions,
     ) -> None:
         """Looks for released keys every `pace.parked` seconds and repeats a failed purge after `pace.back_off`."""
         self.leader_id = leader_id
@@ -81,7 +81,7 @@ class Term:
 
     def take_over(self) -> int:
         """Fences earlier owners and purges what they published; returns how many rows."""
-        marker = Marker.decode(self._shard.take_over())
+        marker = self._options.markers.decode(self._shard.take_over())
         purged = self._claims.begin(marker)
         self._floor = marker.floor
         if marker.exceeding is not None:
@@ -115,7 +115,7 @@ class Term:
         marker = Marker((*self._purge_queue.unpurged(), *ranges(ids)), batch.floor)
         self._in_flight = batch.rows
         try:
-            delivery = self._shard.publish(batch.rows, marker.encode())
+            delivery = self._shard.publish(batch.rows, self._options.markers.encode(marker))
         finally:
             self._in_flight = ()
         if isinstance(delivery, Delivered):
@@ -148,7 +148,7 @@ class Term:
         """Moves a row out of the outbox: the decision is committed under the fence first, then carried out."""
         self._purge_queue.wait_below(MAX_BATCHES, MAX_UNPURGED * self._batch_size)
         marker = Marker(self._purge_queue.unpurged(), self._floor, exceeding)
-        require_delivered(self._shard.publish((), marker.encode()))
+        require_delivered(self._shard.publish((), self._options.markers.encode(marker)))
         self._carry_out(exceeding)
         self._purge_queue.forget([row.id])
         self._parking.exceed(row, parks=exceeding.parks, now=self._options.clock())
@@ -201,7 +201,7 @@ class Term:
         """Moves the row, then clears the decision from the marker: an operator may put the row back from now on."""
         self._exceeded.exceed(exceeding)
         marker = Marker(self._purge_queue.unpurged(), self._floor)
-        require_delivered(self._shard.publish((), marker.encode()))
+        require_delivered(self._shard.publish((), self._options.markers.encode(marker)))
 
     def _claim(self) -> Batch:
         batch = self._claims.claim(self._purge_queue.in_hand)

@@ -17,7 +17,7 @@ from typing import Any
 from inorder.database.database import open_database
 from inorder.engines.in_process import InProcess
 from inorder.engines.partition_reader import KafkaSource
-from inorder.engines.progress import NOBODY, Listener, Progress, Several
+from inorder.engines.progress import NULL_LISTENER, CompositeListener, Listener, RunTotals
 from inorder.engines.running import follow, run_work
 from inorder.engines.slice_work import SliceOutcome, SliceWork
 from inorder.kafka.admin import Place
@@ -54,14 +54,14 @@ def run_migrate(
     to: str | None = None,
     once: bool,
     stop: threading.Event,
-    listener: Listener = NOBODY,
+    listener: Listener = NULL_LISTENER,
 ) -> dict[str, Any]:
     """Copies on Spark until `stop` is set, or once; returns the totals in records."""
-    progress = Progress()
+    progress = RunTotals()
     with closing(Migration(settings, topic, to)) as migration:
         migration.prepare()
         drive = partial(follow, migration.reading, topic, stop)
-        heard = Several(progress, listener)
+        heard = CompositeListener(progress, listener)
         run_work(settings, migration.reading(), once=once, stop=stop, listener=heard, drive=drive)
     return dict(progress.totals())
 

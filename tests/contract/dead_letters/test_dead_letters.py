@@ -10,12 +10,12 @@ import pytest
 
 from inorder.database.database import Database
 from inorder.pipeline.stores.dead_letters import SqlDeadLetters, settle
-from inorder.pipeline.stores.ports import Filter, LetterPlace
+from inorder.pipeline.stores.ports import LetterFilter, LetterPlace
 from tests.contract.conftest import Databases
 from tests.contract.dead_letters.letters import Letter, actions, bury
 
 HERE = LetterPlace("upsert:messages", "orders", 0)
-ALL = Filter()
+ALL = LetterFilter()
 
 
 @pytest.fixture
@@ -32,21 +32,21 @@ def store(database: Database) -> SqlDeadLetters:
     return SqlDeadLetters(database)
 
 
-def found(store: SqlDeadLetters, wanted: Filter) -> list[str]:
+def found(store: SqlDeadLetters, wanted: LetterFilter) -> list[str]:
     return [letter.id for place in store.places(wanted) for letter in store.page(place, wanted)]
 
 
 SOUGHT = {
     ALL: {"orders:0:5", "orders:0:9", "orders:0:12", "orders:3:5", "Orders:0:7"},
-    Filter(pipeline="upsert:other"): {"Orders:0:7"},
-    Filter(topic="orders"): {"orders:0:5", "orders:0:9", "orders:0:12", "orders:3:5"},
-    Filter(partition=3): {"orders:3:5"},
-    Filter(offset=5): {"orders:0:5", "orders:3:5"},
-    Filter(code="wrong-type"): {"Orders:0:7"},
-    Filter(key=b"a"): {"orders:0:5"},
-    Filter(key=b"\x00\xff"): {"orders:0:12"},
-    Filter(key=b"A"): set(),
-    Filter(topic="orders", partition=0, offset=9): {"orders:0:9"},
+    LetterFilter(pipeline="upsert:other"): {"Orders:0:7"},
+    LetterFilter(topic="orders"): {"orders:0:5", "orders:0:9", "orders:0:12", "orders:3:5"},
+    LetterFilter(partition=3): {"orders:3:5"},
+    LetterFilter(offset=5): {"orders:0:5", "orders:3:5"},
+    LetterFilter(code="wrong-type"): {"Orders:0:7"},
+    LetterFilter(key=b"a"): {"orders:0:5"},
+    LetterFilter(key=b"\x00\xff"): {"orders:0:12"},
+    LetterFilter(key=b"A"): set(),
+    LetterFilter(topic="orders", partition=0, offset=9): {"orders:0:9"},
 }
 
 
@@ -61,11 +61,11 @@ def test_counts_are_told_by_code_the_most_frequent_first(store: SqlDeadLetters) 
 
 
 def test_a_letter_is_shown_as_it_was_buried(store: SqlDeadLetters) -> None:
-    [letter] = store.page(HERE, Filter(offset=12))
+    [letter] = store.page(HERE, LetterFilter(offset=12))
     assert (letter.key, letter.value, letter.generation) == (b"\x00\xff", b"\xfe\x00" * 10, 0)
     assert (letter.code, letter.detail, letter.record_timestamp) == ("not-json", "unexpected character", None)
     assert abs(datetime.now(UTC) - letter.recorded_at) < timedelta(minutes=5)
-    [nothing] = store.page(HERE, Filter(offset=9))
+    [nothing] = store.page(HERE, LetterFilter(offset=9))
     assert (nothing.key, nothing.value) == (None, None)
 
 
@@ -77,18 +77,18 @@ def test_pages_go_on_where_the_last_one_ended(store: SqlDeadLetters) -> None:
 
 
 def test_discarded_letters_are_gone_and_noted_with_the_reason(store: SqlDeadLetters, database: Database) -> None:
-    assert store.discard(Filter(topic="orders", partition=0, code="not-json"), "of no use; it's garbage") == 2
+    assert store.discard(LetterFilter(topic="orders", partition=0, code="not-json"), "of no use; it's garbage") == 2
     assert set(found(store, ALL)) == {"orders:0:9", "orders:3:5", "Orders:0:7"}
     assert actions(database) == [
         ("orders", 5, "not-json", "discard", "of no use; it's garbage"),
         ("orders", 12, "not-json", "discard", "of no use; it's garbage"),
     ]
-    assert store.discard(Filter(topic="orders", partition=0, code="not-json"), "again") == 0
+    assert store.discard(LetterFilter(topic="orders", partition=0, code="not-json"), "again") == 0
 
 
 def test_a_letter_that_came_back_may_be_discarded_again(store: SqlDeadLetters, database: Database) -> None:
     for _ in range(2):
-        assert store.discard(Filter(key=b"a"), "") == 1
+        assert store.discard(LetterFilter(key=b"a"), "") == 1
         bury(database, Letter(5, key=b"a"))
     assert len(actions(database)) == 2
 
@@ -123,7 +123,7 @@ def test_of_two_who_settle_a_letter_at_once_one_does(databases: Databases, store
 
     def discard(database: Database) -> int:
         together.wait(timeout=60)
-        return SqlDeadLetters(database).discard(Filter(key=b"a"), "")
+        return SqlDeadLetters(database).discard(LetterFilter(key=b"a"), "")
 
     with ThreadPoolExecutor(2) as threads:
         assert sorted(threads.map(discard, [databases(), databases()], timeout=60)) == [0, 1]
@@ -133,7 +133,7 @@ def test_of_two_who_settle_a_letter_at_once_one_does(databases: Databases, store
 def test_records_in_no_table_are_letters_and_discarded_ones_but_not_retried_ones(
     store: SqlDeadLetters, database: Database
 ) -> None:
-    store.discard(Filter(offset=9), "of no use")
+    store.discard(LetterFilter(offset=9), "of no use")
     with database.transaction() as transaction:
         settle(lambda *a: transaction.execute(*a).count, database.dialect, HERE, 12, "retry", "")
     bury(database, Letter(20))
@@ -157,5 +157,5 @@ def test_the_newest_generation_is_that_of_the_pipeline_s_pointers(store: SqlDead
 def test_thousands_of_letters_are_discarded_in_one_go(database: Database) -> None:
     bury(database, *(Letter(offset, partition=offset % 4) for offset in range(3_000)))
     store = SqlDeadLetters(database)
-    assert store.discard(Filter(partition=1), "garbage") == 750
+    assert store.discard(LetterFilter(partition=1), "garbage") == 750
     assert sum(store.counts(ALL).values()) == 2_250

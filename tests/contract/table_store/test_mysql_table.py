@@ -16,7 +16,7 @@ from inorder.engines.slice_work import SliceOutcome
 from inorder.model.errors import ConfigurationError, RejectedError, TransientError
 from inorder.pipeline.slice import REFUSED, apply_slice
 from inorder.pipeline.stores.mysql_table import MySQLTableStore, MySQLTableStores
-from inorder.pipeline.stores.ports import DeadLetter, FoldedRow, Tally
+from inorder.pipeline.stores.ports import DeadLetter, FoldedRow, SliceCounters
 from tests.contract.table_store.places import MAPPING, Sql
 from tests.fakes.table_store import message, slice_of
 
@@ -65,7 +65,7 @@ def test_a_session_that_ends_within_a_slice_leaves_nothing_and_the_retry_applies
         transaction.lock_pointer()
         transaction.upsert([FoldedRow(1, (None, "lost"), 0, 1)], 0)
         end_sessions(direct)
-        transaction.move_pointer(1, Tally())
+        transaction.move_pointer(1, SliceCounters())
     assert ask(direct, "SELECT COUNT(*) FROM messages") == [(0,)]
     assert apply_slice(store, MAPPING, BATCH) == APPLIED
     assert ask(direct, "SELECT records_applied, records_rejected FROM inorder_pointer") == [(2, 1)]
@@ -114,13 +114,13 @@ def test_a_statement_that_no_packet_holds_is_refused_before_it_is_sent(place: Sq
     store = place.open()
     with store.slice_transaction("upsert", 0) as transaction:
         transaction.lock_pointer()
-        with pytest.raises(RejectedError, match="max_allowed_packet"), transaction.isolated():
+        with pytest.raises(RejectedError, match="max_allowed_packet"), transaction.savepoint():
             transaction.upsert([FoldedRow(1, (None, "x" * limit), 0, 1)], 0)
         transaction.bury([DeadLetter(0, REFUSED, "Too large.", b"1", b"x" * limit, None)])
-        transaction.move_pointer(1, Tally(rejected=1))
+        transaction.move_pointer(1, SliceCounters(rejected=1))
     assert [letter[:4] for letter in place.letters()] == [(0, REFUSED, b"1", None)]
     [(detail,)] = ask(direct, "SELECT detail FROM inorder_dead_letter")
-    assert f"Its {limit} bytes are not kept" in detail
+    assert f"Its {limit} bytes are not stored" in detail
 
 
 def test_a_key_that_compares_otherwise_than_byte_by_byte_is_refused(place: Sql, direct: Connection) -> None:

@@ -22,7 +22,7 @@ from inorder.model.errors import (
 )
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.slice import REFUSED, apply_slice
-from inorder.pipeline.stores.ports import DeadLetter, FoldedRow, RowKey, SliceTransaction, Tally, Written
+from inorder.pipeline.stores.ports import DeadLetter, FoldedRow, RowKey, SliceCounters, SliceTransaction, WriteCounts
 from inorder.pipeline.stores.postgres_table import PostgresTableStore, PostgresTableStores
 from inorder.pipeline.stores.table import table_sql
 from tests.fakes.table_store import message, slice_of
@@ -72,15 +72,15 @@ class EndedBefore:
         self._reached("lock_pointer")
         return self._inner.lock_pointer()
 
-    def isolated(self) -> AbstractContextManager[None]:
-        self._reached("isolated")
-        return self._inner.isolated()
+    def savepoint(self) -> AbstractContextManager[None]:
+        self._reached("savepoint")
+        return self._inner.savepoint()
 
-    def upsert(self, rows: Sequence[FoldedRow], generation: int) -> Written:
+    def upsert(self, rows: Sequence[FoldedRow], generation: int) -> WriteCounts:
         self._reached("upsert")
         return self._inner.upsert(rows, generation)
 
-    def upsert_each(self, rows: Sequence[FoldedRow], generation: int) -> Sequence[Written | RejectedError] | None:
+    def upsert_each(self, rows: Sequence[FoldedRow], generation: int) -> Sequence[WriteCounts | RejectedError] | None:
         self._reached("upsert_each")
         return self._inner.upsert_each(rows, generation)
 
@@ -94,7 +94,7 @@ class EndedBefore:
         self._reached("bury")
         self._inner.bury(letters)
 
-    def move_pointer(self, next_offset: int, tally: Tally) -> None:
+    def move_pointer(self, next_offset: int, tally: SliceCounters) -> None:
         self._reached("move_pointer")
         self._inner.move_pointer(next_offset, tally)
         self._reached("commit")
@@ -175,7 +175,7 @@ def test_a_zombie_paused_in_its_transaction_loses_its_session_and_its_work(
         transaction.upsert([FoldedRow(1, (None, "zombie"), 0, 1)], pointer.generation)
         end_sessions(direct)
         assert apply_slice(store_after(store), MAPPING, BATCH).applied == 2
-        transaction.move_pointer(1, Tally())
+        transaction.move_pointer(1, SliceCounters())
     zombie.close()
     assert direct.execute("SELECT data FROM messages WHERE id = 1").fetchone() == ("a",)
 
@@ -213,7 +213,7 @@ def test_a_constraint_that_is_checked_at_the_commit_is_found_as_well(
     assert "foreign key" in letter[2]
 
 
-@pytest.mark.parametrize("verb", ["isolated", "upsert_each", "bury", "move_pointer", "commit"])
+@pytest.mark.parametrize("verb", ["savepoint", "upsert_each", "bury", "move_pointer", "commit"])
 def test_a_session_ended_while_records_are_isolated_buries_nothing_that_is_not_refused(
     verb: str, postgres_url: str, store: PostgresTableStore, direct: Connection[Any]
 ) -> None:

@@ -15,7 +15,7 @@ import pytest
 from inorder.model.errors import ConfigurationError, RejectedError
 from inorder.pipeline.mapping import FIELD_TYPES, TableMapping
 from inorder.pipeline.slice import REFUSED, apply_slice
-from inorder.pipeline.stores.ports import DeadLetter, FoldedRow, Tally, Written
+from inorder.pipeline.stores.ports import DeadLetter, FoldedRow, SliceCounters, WriteCounts
 from inorder.pipeline.stores.table import table_stores
 from tests.contract.table_store.places import MAPPING, Sql
 from tests.fakes.table_store import message, slice_of
@@ -77,11 +77,11 @@ def test_rows_written_one_by_one_are_counted_as_those_written_together(sql: Sql)
         transaction.upsert([FoldedRow(1, (True, "a"), 0, 1), FoldedRow(3, (True, "new"), 9, 1)], 0)
         later = [*rows, FoldedRow(3, (True, "old"), 7, 1), FoldedRow(4, (None, "long"), 8, 1)]
         ended = transaction.upsert_each(later, 0)
-        transaction.move_pointer(10, Tally())
+        transaction.move_pointer(10, SliceCounters())
     if ended is None:
         assert set(sql.rows()) == {1, 3}, "nothing is written where there is no quick way"
         return
-    assert ended[:3] == [Written(identical=1), Written(applied=2), Written(stale=1)]
+    assert ended[:3] == [WriteCounts(identical=1), WriteCounts(applied=2), WriteCounts(stale=1)]
     assert isinstance(ended[3], RejectedError)
     assert {key: row[1] for key, row in sql.rows().items()} == {1: "a", 2: "b", 3: "new"}
 
@@ -158,12 +158,12 @@ def test_a_block_that_is_undone_leaves_the_transaction_as_it_was(sql: Sql) -> No
     with store.slice_transaction("upsert", 0) as transaction:
         transaction.lock_pointer()
         transaction.upsert([FoldedRow(1, (True, "kept"), 0, 1)], 0)
-        with pytest.raises(ConfigurationError, match="on purpose"), transaction.isolated():  # noqa: PT012 it is undone
+        with pytest.raises(ConfigurationError, match="on purpose"), transaction.savepoint():  # noqa: PT012 it is undone
             transaction.upsert([FoldedRow(2, (True, "undone"), 1, 1)], 0)
             raise ConfigurationError("on purpose")
-        with transaction.isolated():
+        with transaction.savepoint():
             transaction.upsert([FoldedRow(3, (True, "kept"), 2, 1)], 0)
-        transaction.move_pointer(3, Tally())
+        transaction.move_pointer(3, SliceCounters())
     assert set(sql.rows()) == {1, 3}
 
 
@@ -226,7 +226,7 @@ def test_dead_letters_that_are_large_together_are_buried_too(sql: Sql) -> None:
     with store.slice_transaction("upsert", 0) as transaction:
         transaction.lock_pointer()
         transaction.bury(letters)
-        transaction.move_pointer(8, Tally(rejected=8))
+        transaction.move_pointer(8, SliceCounters(rejected=8))
     assert [len(letter[3] or b"") for letter in sql.letters()] == [3_000_000] * 8
 
 

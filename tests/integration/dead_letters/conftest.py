@@ -16,7 +16,7 @@ from inorder.database.database import open_database
 from inorder.engines.partition_reader import KafkaSource
 from inorder.kafka.admin import ensure_topic
 from inorder.kafka.readers import ReadRecord, read_back
-from inorder.pipeline.dead_letters import Fate, Retried
+from inorder.pipeline.dead_letters import Fate, RetryResult
 from inorder.pipeline.dead_letters_admin import list_dead_letters, retry_dead_letters
 from inorder.pipeline.job import upsert_work
 from tests.selection import few
@@ -74,7 +74,7 @@ class Job:
         with closing(upsert_work(settings).open()) as worker:
             start = worker.pointers(self.topic)
             at = start[0].next_offset if start else 0
-            with closing(source.open({(self.topic, 0): at}, tells_ends=True)) as reader:
+            with closing(source.open({(self.topic, 0): at}, reports_ends=True)) as reader:
                 ended: frozenset[object] = frozenset()
                 while at < end and not ended:
                     slices, ended = reader.read(1000, 0.5)
@@ -83,7 +83,7 @@ class Job:
 
     def retry(self, **options: Any) -> dict[int, Fate]:
         """Retries with the relaxed mapping; the fates by offset."""
-        found: list[Retried] = list(retry_dead_letters(self.settings(), "mended", **options))
+        found: list[RetryResult] = list(retry_dead_letters(self.settings(), "mended", **options))
         return {int(one.id.rsplit(":", 1)[1]): one.fate for one in found}
 
     def left(self) -> list[int]:

@@ -19,7 +19,7 @@ from inorder.pipeline.dead_letters_admin import discard_dead_letters, list_dead_
 from inorder.pipeline.job import upsert_work
 from inorder.pipeline.stores.conditional_log import KafkaConditionalLog
 from inorder.pipeline.stores.dead_letters import SqlDeadLetters
-from inorder.pipeline.stores.ports import Filter
+from inorder.pipeline.stores.ports import LetterFilter
 from tests.conftest import Eventually
 from tests.integration.dead_letters.conftest import RELAXED, Job
 
@@ -97,7 +97,7 @@ def test_a_session_killed_before_its_commit_leaves_letter_and_row_as_they_were(
     job = postgres_job
     offset = job.send(1, n="x")
     job.consume()
-    written = Retrier._written
+    written = Retrier._write
 
     def killed(self: Retrier, *arguments: Any) -> Any:
         written(self, *arguments)
@@ -109,7 +109,7 @@ def test_a_session_killed_before_its_commit_leaves_letter_and_row_as_they_were(
         monkeypatch.undo()
         return written(self, *arguments)
 
-    monkeypatch.setattr(Retrier, "_written", killed)
+    monkeypatch.setattr(Retrier, "_write", killed)
     with pytest.raises(inorder.TransientError):
         job.retry()
     assert (job.left(), job.rows()) == ([offset], {})
@@ -280,5 +280,5 @@ def test_discarded_letters_are_gone_and_a_pipeline_that_nobody_knows_is_refused(
     with pytest.raises(inorder.ConfigurationError, match="no pipeline 'upsert:messages'"):
         list(retry_dead_letters(other, ""))
     with closing(SqlDeadLetters(open_database(job.url, "test"))) as letters:
-        assert letters.counts(Filter()) == {"wrong-type": 1}
+        assert letters.counts(LetterFilter()) == {"wrong-type": 1}
     assert upsert_work(job.settings()).targets[0].mapping.pipeline == "upsert:messages"

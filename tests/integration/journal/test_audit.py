@@ -95,7 +95,9 @@ class World:
     def _records(self, spans: dict[Place, Span]) -> Iterator[AuditEntry]:
         ended: set[Place] = set()
         starts = {place: span.first for place, span in spans.items()}
-        with closing(KafkaSource(self.settings.kafka.properties).open(starts, headers=True, tells_ends=True)) as reader:
+        with closing(
+            KafkaSource(self.settings.kafka.properties).open(starts, headers=True, reports_ends=True)
+        ) as reader:
             while ended != set(spans):
                 found = reader.read(1000, 1.0)
                 ended |= found.ended

@@ -128,11 +128,11 @@ def test_filtered_records_reach_the_table_and_a_stream_that_brings_them_again_ch
 def test_a_kafka_partition_that_is_spread_over_tasks_is_refused(shop: Shop, direct: Connection[Any]) -> None:
     install_schema(shop.settings, "table")
     shop.produce(SMALL)
-    with pytest.raises(PySparkException, match="Nothing says that each Kafka partition is whole"):
+    with pytest.raises(PySparkException, match="not known whether each Kafka partition is whole"):
         shop.append(shop.records(), "inorder.table")
     assert direct.execute("SELECT count(*) FROM messages").fetchone() == (0,)
     spread = shop.records().repartition(3, "offset").sortWithinPartitions("partition", "offset")
-    with pytest.raises(PySparkException, match="was spread over several Spark partitions"):
+    with pytest.raises(PySparkException, match="was split over several Spark partitions"):
         shop.append(spread, "inorder.table", whole_partitions="true")
 
 

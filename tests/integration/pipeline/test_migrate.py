@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import inorder
-from inorder.engines.progress import Progress
+from inorder.engines.progress import RunTotals
 from inorder.engines.running import follow
 from inorder.engines.slice_work import SliceWork
 from inorder.kafka.admin import ensure_topic
@@ -67,7 +67,7 @@ def test_generations_are_copied_one_after_the_other_and_never_twice(
     fail_over(settings, unique, partitions=5)
     publish(settings, unique, range(2, PLACES))
     destination = f"{unique}.all"
-    progress = Progress()
+    progress = RunTotals()
 
     def run_engine(work: SliceWork, over: threading.Event) -> None:
         new_engine(kind, spark, work, kafka_bootstrap).run(over, once=True, listener=progress)

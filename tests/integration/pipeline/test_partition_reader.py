@@ -53,7 +53,7 @@ def test_each_partition_begins_where_it_is_told_to_and_tells_its_end(
 ) -> None:
     send(kafka_bootstrap, topic, 0, b"a", b"b", b"c")
     send(kafka_bootstrap, topic, 1, b"d")
-    with closing(source.open({(topic, 0): 1, (topic, 1): None}, headers=True, tells_ends=True)) as reader:
+    with closing(source.open({(topic, 0): 1, (topic, 1): None}, headers=True, reports_ends=True)) as reader:
         slices = read_to_the_ends(reader, eventually, (topic, 0), (topic, 1))
     found = {
         (one.partition, offset): value for one in slices for offset, value in zip(one.offsets, one.values, strict=True)
@@ -71,7 +71,7 @@ def test_a_slice_has_at_most_so_many_records_of_one_partition_in_order(
 ) -> None:
     for partition in (0, 1):
         send(kafka_bootstrap, topic, partition, *(b"%d" % number for number in range(250)))
-    with closing(source.open({(topic, 0): None, (topic, 1): None}, tells_ends=True)) as reader:
+    with closing(source.open({(topic, 0): None, (topic, 1): None}, reports_ends=True)) as reader:
         slices = read_to_the_ends(reader, eventually, (topic, 0), (topic, 1))
     assert max(len(one) for one in slices) <= 100
     for partition in (0, 1):
@@ -91,7 +91,7 @@ def test_what_a_transaction_has_not_committed_is_neither_read_nor_within_the_ext
     producer.produce(topic, b"open", partition=0)
     producer.flush(30)
     assert (source.extents(topic) or {})[0] == Extent(0, 2)
-    with closing(source.open({(topic, 0): None}, tells_ends=True)) as reader:
+    with closing(source.open({(topic, 0): None}, reports_ends=True)) as reader:
         assert read_to_the_ends(reader, eventually, (topic, 0)) == []
     producer.abort_transaction(30)
 

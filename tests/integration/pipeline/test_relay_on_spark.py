@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from sqlalchemy.engine import make_url
 
 import inorder
-from inorder.engines.resident_tasks import ErrandDuty, run_errand
+from inorder.engines.resident_tasks import ServiceTaskPlan, run_service
 from inorder.kafka.admin import ensure_topic
 from inorder.kafka.readers import read_back
 from inorder.operate.schema import install_schema
@@ -40,10 +40,10 @@ def test_tasks_share_the_shards_and_publish_each_row_once_in_order(
             messages = [inorder.Message(unique, key=str(key), value=str(place)) for key in range(KEYS)]
             outbox.publish_list(connection, messages)
     stop, published, waiting = threading.Event(), Published(), Outbox(settings)
-    assert tasks_for(settings, room=4) == 2
+    assert tasks_for(settings, slots=4) == 2
     with ThreadPoolExecutor(1) as pool:
-        duty = ErrandDuty("relay", RelayErrand(settings), seats=2)
-        running = pool.submit(run_errand, spark, duty, stop, published.hear)
+        duty = ServiceTaskPlan("relay", RelayErrand(settings), count=2)
+        running = pool.submit(run_service, spark, duty, stop, published.hear)
         try:
             eventually(lambda: waiting.is_done() and published.total == KEYS * PLACES, SPARK_WAIT)
         finally:

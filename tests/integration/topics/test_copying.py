@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from inorder.engines import in_process
 from inorder.engines.in_process import InProcess
 from inorder.engines.partition_reader import KafkaSource
-from inorder.engines.progress import Progress, Several
+from inorder.engines.progress import CompositeListener, RunTotals
 from inorder.engines.slice_work import Slice, SliceOutcome, portions
 from inorder.kafka.admin import ensure_topic
 from inorder.kafka.readers import ReadRecord, read_back
@@ -108,11 +108,13 @@ class Copying:
 
     def run(self, *, most_slices: int | None = None, ends: tuple[int, ...] | None = None) -> int:
         """Copies to the end, or gives up behind so many slices; how many records that were."""
-        counting, stop = Progress(), threading.Event()
+        counting, stop = RunTotals(), threading.Event()
         stopping = _StopsAfter(most_slices, stop)
         work = copy_of(self.properties, self.source)
         wanted = work if ends is None else BoundedWork(work, ((self.source, ends),))
-        InProcess(wanted, KafkaSource(self.properties)).run(stop, once=True, listener=Several(counting, stopping))
+        InProcess(wanted, KafkaSource(self.properties)).run(
+            stop, once=True, listener=CompositeListener(counting, stopping)
+        )
         copied: int = counting.totals()["applied"]
         self.copied += copied
         return copied

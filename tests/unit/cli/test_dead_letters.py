@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from inorder.pipeline.dead_letters import Fate, Retried
+from inorder.pipeline.dead_letters import Fate, RetryResult
 from inorder.pipeline.stores.ports import StoredLetter
 from inorder.settings import Settings
 from tests.unit.cli.conftest import Run
@@ -29,10 +29,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         noted.update(limit=limit, wanted=wanted)
         return list(noted["letters"])
 
-    def retried(_settings: Settings, reason: str, **asked: Any) -> Iterator[Retried]:
+    def retried(_settings: Settings, reason: str, **asked: Any) -> Iterator[RetryResult]:
         noted.update(reason=reason, retried=asked)
-        yield Retried("upsert:messages", "orders:3:42", Fate.STALE, "Its row has generation 0, offset 50.")
-        yield Retried("upsert:messages", "orders:3:43", Fate.APPLIED)
+        yield RetryResult("upsert:messages", "orders:3:42", Fate.STALE, "Its row has generation 0, offset 50.")
+        yield RetryResult("upsert:messages", "orders:3:43", Fate.APPLIED)
 
     def discarded(_settings: Settings, reason: str, **wanted: Any) -> int:
         noted.update(reason=reason, discarded=wanted)

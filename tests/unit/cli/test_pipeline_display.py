@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from inorder.cli.pipeline import line_of, shown
-from inorder.engines.progress import Progress
+from inorder.engines.progress import RunTotals
 from inorder.engines.slice_work import SliceOutcome
 from inorder.model.errors import UnreachableError
 
 
 def test_the_line_names_what_there_is_and_nothing_else() -> None:
-    progress = Progress()
+    progress = RunTotals()
     assert line_of(progress.totals(), 0.0, "?") == "0 records (none yet), 0/s, ? behind"
     progress.applied(SliceOutcome("a", 0, next_offset=9, read=1200, applied=1199, rejected=1))
     assert (
@@ -21,5 +21,5 @@ def test_a_broker_that_does_not_answer_does_not_end_the_display() -> None:
     def behind() -> int:
         raise UnreachableError("Nobody there.")
 
-    with shown(Progress(), behind):
+    with shown(RunTotals(), behind):
         pass

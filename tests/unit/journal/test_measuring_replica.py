@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from inorder.engines.measures import Tally, spreads, under
+from inorder.engines.measures import MeasureTally, read_histograms, under
 from inorder.engines.slice_work import Measures, SliceOutcome
 from inorder.journal.replication.job import ReplicateWork, ReplicateWorker
 from inorder.journal.replication.measures import ReplicationTally, expiry_label
@@ -31,8 +31,7 @@ class World:
         self.topic = Topic()
         self.store = store or MemoryReplica()
         self._moments: Iterator[float] = iter(())
-        tally = Tally()
-        measuring = ReplicationTally(tally, now=lambda: TIME.timestamp() + next(self._moments))
+        measuring = ReplicationTally(MeasureTally(), now=lambda: TIME.timestamp() + next(self._moments))
         self.worker = ReplicateWorker(self.store, 3, measuring)
         self._done = 0
 
@@ -67,15 +66,15 @@ def test_every_kind_of_record_is_counted_with_its_times(world: World) -> None:
     assert counted(measures, "records", "events", "forks", "parked", "quarantined") == [6, 3, 0, 0, 0]
     assert measures["bytes"] == sum(len(record.value or b"") for record in world.topic.records[:6])
     for name, seconds in (("replication", COMMITTED_AFTER), ("delivery", READ_AFTER)):
-        found = spreads(measures, name)
+        found = read_histograms(measures, name)
         assert {kind: sum(spread.counts) for kind, spread in found.items()} == {
             "append": 3, "delete": 1, "purge": 1, "mark": 1,
         }  # fmt: skip
         assert found["append"].total == pytest.approx(3 * seconds * 1_000_000)
-    assert spreads(measures, "round")[""].total == pytest.approx(1_000_000, abs=1)
+    assert read_histograms(measures, "round")[""].total == pytest.approx(1_000_000, abs=1)
     assert measures["round_records#sum"] == 7
     assert dict(under(measures, "version")) == {"none": 6}
-    assert set(spreads(measures, "store")) == {
+    assert set(read_histograms(measures, "store")) == {
         "lock_offset", "parked", "heads", "carry_out", "move_offset", "commit",
     }  # fmt: skip
 
@@ -113,7 +112,7 @@ def test_a_replayed_slice_counts_nothing_twice(world: World) -> None:
     second = world.apply(0, 2).measures
     third = world.apply(0, 2).measures
     assert [counted(each, "records", "events") for each in (first, second, third)] == [[1, 1], [1, 1], [0, 0]]
-    assert not spreads(third, "replication")
+    assert not read_histograms(third, "replication")
 
 
 class Fickle(MemoryReplica):
@@ -181,14 +180,14 @@ def test_errors_pass_through_and_their_time_is_told_with_the_next_slice(world: W
     world._moments = iter((READ_AFTER,))
     with pytest.raises(GuaranteeError, match="pointer2"):
         world.worker.apply(world.topic.slice(0, 1), expected=9)
-    assert sum(spreads(world.flush().measures, "store")["lock_offset"].counts) == 2
+    assert sum(read_histograms(world.flush().measures, "store")["lock_offset"].counts) == 2
 
 
 def test_the_question_for_the_offsets_is_timed_and_answered(world: World) -> None:
     world.topic.append("a", 1)
     world.flush()
     assert {number: pointer.next_offset for number, pointer in world.worker.pointers(TOPIC).items()} == {0: 1}
-    assert sum(spreads(world.flush().measures, "store")["offsets"].counts) == 1
+    assert sum(read_histograms(world.flush().measures, "store")["offsets"].counts) == 1
 
 
 def test_a_work_measures_only_where_it_is_told_to() -> None:

@@ -209,7 +209,7 @@ def test_an_unknown_commit_is_settled_by_the_offset(is_committed: bool) -> None:
 def test_a_commit_that_stays_unknown_is_told() -> None:
     world = World(store=Uncertain(9, is_committed=False))
     world.topic.append("a", 1)
-    with pytest.raises(UnknownOutcomeError, match="3 times"):
+    with pytest.raises(UnknownOutcomeError, match="unknown after 3 attempts"):
         world.flush()
 
 

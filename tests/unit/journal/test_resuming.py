@@ -32,9 +32,9 @@ def test_what_is_brought_again_is_not_appended_again(regime: Regime) -> None:
 def test_events_that_were_overtaken_are_refused(regime: Regime) -> None:
     world = World().follow(regime)
     bring(world, 8, 11, 12)
-    with pytest.raises(GuaranteeError, match="Event 9 comes too late: the journal .* is past it and does not have it"):
+    with pytest.raises(GuaranteeError, match=r"Event 9 comes too late: the journal .* is past it and does not have it"):
         bring(world, 9, 10)
-    with pytest.raises(GuaranteeError, match="Event 10 comes too late: .* is past it"):
+    with pytest.raises(GuaranteeError, match=r"Event 10 comes too late: .* is past it"):
         bring(world, 10, 11, 12, 13)
     assert world.read() == [8, 11, 12]
 

@@ -6,13 +6,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from inorder.engines.job_status import JobMetrics, LagReading, PipelineReading
-from inorder.engines.measures import BOUNDS, Tally
+from inorder.engines.measures import BOUNDS, MeasureTally
 from inorder.engines.slice_work import Measures
 
 
 def measures() -> Measures:
     """One append and one delete, a second old, with all that is measured besides."""
-    tally = Tally()
+    tally = MeasureTally()
     for name, number in {"records": 2, "bytes": 90, "events": 10, "forks": 1, "parked": 1, "quarantined": 3}.items():
         tally.add(name, number)
     for kind in ("append", "delete"):
@@ -21,9 +21,9 @@ def measures() -> Measures:
     tally.took("round", 500_000)
     tally.had("round_records", 2)
     tally.took("store/carry_out", 4_000)
-    tally.add_words("version", {"1.2.0": 2})
+    tally.add_labels("version", {"1.2.0": 2})
     tally.add("expiry/day")
-    return tally.taken()
+    return tally.take()
 
 
 FULL = PipelineReading(

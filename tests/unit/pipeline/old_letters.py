@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from inorder.engines.slice_work import PartitionReader, Reading, Slice
 from inorder.kafka.admin import Extent, Place
 from inorder.model.errors import GuaranteeError
-from inorder.pipeline.dead_letters import Retried, Retrier
+from inorder.pipeline.dead_letters import Retrier, RetryResult
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.slice import apply_slice
-from inorder.pipeline.stores.ports import Filter, Objection, StoredLetter
+from inorder.pipeline.stores.ports import LetterFilter, Objection, StoredLetter
 from tests.fakes.table_store import MemoryDeadLetters, MemoryTableStore
 
 TOPIC = "upsert"
@@ -40,9 +40,9 @@ class MemorySource:
         return 1 if topic == TOPIC else None
 
     def open(
-        self, starts: Mapping[Place, int | None], *, headers: bool = False, tells_ends: bool = False
+        self, starts: Mapping[Place, int | None], *, headers: bool = False, reports_ends: bool = False
     ) -> PartitionReader:
-        assert tells_ends
+        assert reports_ends
         assert not headers
         start = starts[PLACE] or 0
         if start < self.first:
@@ -53,7 +53,7 @@ class MemorySource:
 
 @dataclass
 class MemoryReader:
-    """Gives three records at a look, then the end."""
+    """Returns three records per read, then the end."""
 
     records: list[Record]
 
@@ -119,17 +119,17 @@ class History:
         settles_stale: bool = False,
         newest_generation: int = 0,
         is_closed: bool = False,
-        wanted: Filter | None = None,
-    ) -> list[Retried]:
+        wanted: LetterFilter | None = None,
+    ) -> list[RetryResult]:
         """Retries what is left, as the command does."""
         letters = MemoryDeadLetters(self.store, newest_generation=newest_generation)
         log = MemoryConditionalLog(self.source) if through_topic else None
         retrier = Retrier(
             self.store, mapping, self.source, letters, "mended", settles_stale, log, lambda _: not is_closed
         )
-        retried: list[Retried] = []
-        for place in letters.places(wanted or Filter()):
-            page = letters.page(place, wanted or Filter())
+        retried: list[RetryResult] = []
+        for place in letters.places(wanted or LetterFilter()):
+            page = letters.page(place, wanted or LetterFilter())
             for some in ([letter] for letter in page) if through_topic else [page]:
                 retried += retrier.retry(list(some))
         return retried

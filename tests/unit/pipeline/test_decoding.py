@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from inorder.engines.slice_work import Slice
 from inorder.pipeline import decoding
-from inorder.pipeline.decoding import Decoded, Decoder, changes_of, decode_from
+from inorder.pipeline.decoding import Decoded, Decoder, decode_changes, decode_from
 from inorder.pipeline.mapping import FIELD_TYPES, TableMapping
 from tests.fakes.table_store import message, slice_of
 from tests.selection import examples
@@ -97,5 +97,5 @@ def test_a_dead_letter_has_the_bytes_and_the_time_of_its_record() -> None:
 
 def test_changes_of_some_keys_come_one_by_one_with_their_places() -> None:
     batch = slice_of((1, message(1, data="a")), (2, message(2, data="b")), (5, b"?"), (7, message(1, enabled=True)))
-    assert list(changes_of({1}, 0, MESSAGES, batch)) == [(0, (1, 1, (None, "a"))), (3, (1, 7, (True, None)))]
-    assert list(changes_of({1}, 2, MESSAGES, batch)) == [(3, (1, 7, (True, None)))]
+    assert list(decode_changes({1}, 0, MESSAGES, batch)) == [(0, (1, 1, (None, "a"))), (3, (1, 7, (True, None)))]
+    assert list(decode_changes({1}, 2, MESSAGES, batch)) == [(3, (1, 7, (True, None)))]

@@ -1,4 +1,4 @@
-"""A work run by one process: it begins at the pointers, ends where it is told, and raises what fails it."""
+"""A work run in this process: it begins at the pointers, ends at the stop or at the end, and raises every error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from inorder.engines.in_process import InProcess, starts
-from inorder.engines.progress import Progress
+from inorder.engines.progress import RunTotals
 from inorder.engines.slice_work import PartitionReader, Pointer, Reading, Slice, SliceOutcome
 from inorder.kafka.admin import Extent, Place
 from inorder.model.errors import TransientError
@@ -66,18 +66,18 @@ class Topic:
         return len(self.extents(topic))
 
     def open(
-        self, starts: Mapping[Place, int | None], *, headers: bool = False, tells_ends: bool = False
+        self, starts: Mapping[Place, int | None], *, headers: bool = False, reports_ends: bool = False
     ) -> PartitionReader:
         assert not headers
         self.readers += 1
-        return Reader(self, {place: start or 0 for place, start in starts.items()}, tells_ends)
+        return Reader(self, {place: start or 0 for place, start in starts.items()}, reports_ends)
 
 
 @dataclass
 class Reader:
     topic: Topic
     next: dict[Place, int]
-    tells_ends: bool
+    reports_ends: bool
 
     def read(self, most: int, seconds: float) -> Reading:
         assert most > 2
@@ -88,7 +88,7 @@ class Reader:
             self.next[place] = start + len(offsets)
             if offsets:
                 slices.append(Slice(*place, offsets, [b"k"] * 2, [b"v"] * len(offsets), [None] * 2))
-            elif self.tells_ends:
+            elif self.reports_ends:
                 ended.add(place)
         return Reading(slices, frozenset(ended))
 
@@ -101,7 +101,7 @@ def test_it_begins_at_the_pointers_and_with_the_first_record_where_there_is_none
 
 
 def test_once_reads_every_partition_to_its_end_and_tells_it() -> None:
-    table, topic, progress = Table(found={1: 3}), Topic(records=5), Progress()
+    table, topic, progress = Table(found={1: 3}), Topic(records=5), RunTotals()
     InProcess(table, topic).run(threading.Event(), once=True, listener=progress)
     assert sorted(table.applied) == [(0, offset) for offset in range(5)] + [(1, 3), (1, 4)]
     assert progress.totals()["applied"] == 7

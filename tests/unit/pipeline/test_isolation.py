@@ -101,7 +101,7 @@ def test_a_flood_is_not_tried_again_and_does_not_fill_the_log(caplog: pytest.Log
         assert apply_slice(store, replace(MAPPING, max_attempts=50), batch).rejected == 300
     assert len(asked) < 4 * 300
     assert len(caplog.records) == 20
-    assert "offset=0" in caplog.records[0].getMessage()
+    assert (caplog.records[0].getMessage(), vars(caplog.records[0])["offset"]) == ("pipeline.record_refused", 0)
 
 
 def test_a_fault_of_the_environment_is_never_buried() -> None:

@@ -61,7 +61,7 @@ def test_a_long_value_is_shortened() -> None:
     "broken", ["{", "3", '{"type": "nonsense"}', '{"pattern": "("}', '{"$ref": "https://example.com/other.json"}']
 )
 def test_what_is_no_schema_is_refused_when_it_is_read(broken: str) -> None:
-    with pytest.raises(ConfigurationError, match="json_schema of a topic is none"):
+    with pytest.raises(ConfigurationError, match="json_schema of a topic is not a valid JSON Schema"):
         schema_check(broken)
 
 

@@ -52,7 +52,7 @@ def test_a_key_has_one_column_or_several(
     ("key", "kinds"), [(("a", "b"), ("text",)), ((), "text"), ("id", ("text", "text")), (("a",), ())]
 )
 def test_columns_and_types_of_a_key_must_fit(key: str | tuple[str, ...], kinds: str | tuple[str, ...]) -> None:
-    with pytest.raises(ConfigurationError, match="do not fit together"):
+    with pytest.raises(ConfigurationError, match="do not match"):
         TableMapping("demo", "upsert", "messages", key=key, key_type=kinds)
 
 
@@ -79,9 +79,9 @@ def test_a_key_cannot_be_a_boolean() -> None:
     [
         ((), "no fields"),
         ((("id", "text"),), "'id' is named twice"),
-        ((("updated_at", "timestamp"),), "'updated_at' is a column that inorder keeps"),
+        ((("updated_at", "timestamp"),), "'updated_at' is a column that inorder writes"),
         ((("a", "text"), ("a", "text")), "'a' is named twice"),
-        ((("version_offset", "bigint"),), "'version_offset' is a column that inorder keeps"),
+        ((("version_offset", "bigint"),), "'version_offset' is a column that inorder writes"),
         ((('a" text; drop', "text"),), "is not a column name"),
         ((("a{b}", "text"),), "is not a column name"),
     ],

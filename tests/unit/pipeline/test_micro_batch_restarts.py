@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from inorder.engines.micro_batch import MicroBatch, _Attempt, starting_offsets
-from inorder.engines.progress import NOBODY
-from inorder.engines.session import environment, gravity, raise_gravest
+from inorder.engines.progress import NULL_LISTENER
+from inorder.engines.session import classify_spark_error, error_rank, raise_gravest
 from inorder.engines.slice_work import SliceWorker, TopicSource
 from inorder.engines.survey import Survey
 from inorder.kafka.admin import Place
@@ -50,7 +50,7 @@ class PatientStop(threading.Event):
 
 
 class Scripted(MicroBatch):
-    """An engine whose starts end as told: an error, or None for a good end."""
+    """An engine whose starts end as given: an error, or None for a good end."""
 
     def __init__(self, *ends: Exception | None, applies: bool = False) -> None:
         spark = cast("SparkSession", None)
@@ -100,21 +100,21 @@ def test_a_stop_before_the_start_starts_nothing() -> None:
 
 def test_a_broken_guarantee_is_told_before_other_errors_of_the_same_batch() -> None:
     errors = [TransientError("t"), RejectedError("r"), GuaranteeError("g"), ConfigurationError("c")]
-    assert type(max(errors, key=gravity)) is TransientError
+    assert type(max(errors, key=error_rank)) is TransientError
     with pytest.raises(GuaranteeError):
         raise_gravest(errors)
     raise_gravest([])
 
 
 def test_an_error_of_sparks_keeps_its_first_line() -> None:
-    assert str(environment(RuntimeError("first line\n  at java"))).startswith("Spark: first line It starts")
-    assert "RuntimeError" in str(environment(RuntimeError()))
+    assert str(classify_spark_error(RuntimeError("first line\n  at java"))).startswith("Spark: first line It starts")
+    assert "RuntimeError" in str(classify_spark_error(RuntimeError()))
 
 
 def test_pointers_seen_committed_are_remembered_over_restarts() -> None:
     expected: dict[Place, int] = {}
-    _Attempt(expected, NOBODY).expect({("a", 0): 10, ("a", 1): 3})
-    _Attempt(expected, NOBODY).expect({("a", 0): 7, ("a", 1): 5})
+    _Attempt(expected, NULL_LISTENER).expect({("a", 0): 10, ("a", 1): 3})
+    _Attempt(expected, NULL_LISTENER).expect({("a", 0): 7, ("a", 1): 5})
     assert expected == {("a", 0): 10, ("a", 1): 5}
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from inorder.engines.progress import NOBODY, Progress, Several, summed, tell
+from inorder.engines.progress import NULL_LISTENER, CompositeListener, LoggingListener, RunTotals, add_outcomes
 from inorder.engines.slice_work import PartitionReader, Reading, SliceOutcome
 from inorder.engines.survey import behind
 from inorder.kafka.admin import Extent, Place
@@ -19,39 +19,48 @@ SECOND = SliceOutcome("a", 0, next_offset=9, read=5, applied=1, stale=1, rejecte
 
 
 def test_two_outcomes_of_a_partition_are_told_as_one() -> None:
-    assert summed(FIRST, SECOND) == SliceOutcome(
+    assert add_outcomes(FIRST, SECOND) == SliceOutcome(
         "a", 0, next_offset=9, read=9, applied=3, identical=1, stale=1, ignored=1, rejected=1, replayed=2
     )
 
 
 def test_progress_keeps_the_sums_the_phases_and_the_age_of_the_last_slice() -> None:
     now = 100.0
-    progress = Progress(clock=lambda: now)
+    progress = RunTotals(clock=lambda: now)
     assert progress.as_dict()["last_slice_age"] is None
     for outcome in (FIRST, SECOND):
-        tell(progress, outcome)
+        progress.applied(outcome)
     progress.spent({"read": 0.5, "apply": 1.0})
     progress.spent({"apply": 0.25})
     now = 102.5
-    told = progress.as_dict()
+    figures = progress.as_dict()
     assert progress.totals() == {
         "read": 9, "applied": 3, "identical": 1, "stale": 1, "ignored": 1, "rejected": 1, "replayed": 2,
     }  # fmt: skip
-    assert told["phase_seconds"] == {"apply": 1.25, "read": 0.5}
-    assert told["last_slice_age"] == 2.5
+    assert figures["phase_seconds"] == {"apply": 1.25, "read": 0.5}
+    assert figures["last_slice_age"] == 2.5
 
 
 def test_records_that_were_not_applied_are_logged_loudly(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "inorder.pipeline"):
-        tell(NOBODY, FIRST)
+        LoggingListener(NULL_LISTENER).applied(FIRST)
         assert caplog.text == ""
-        tell(NOBODY, SECOND)
-    assert "topic=a partition=0 below=9 rejected=1 stale=1" in caplog.text
+        LoggingListener(NULL_LISTENER).applied(SECOND)
+    [record] = caplog.records
+    assert record.getMessage() == "pipeline.records_not_applied"
+    fields = {"topic": "a", "partition": 0, "next_offset": 9, "rejected": 1, "stale": 1}
+    assert fields.items() <= vars(record).items()
+
+
+def test_a_logged_outcome_is_forwarded() -> None:
+    totals = RunTotals()
+    LoggingListener(totals).applied(FIRST)
+    assert totals.totals()["read"] == 4
 
 
 def test_several_listeners_hear_the_same() -> None:
-    first, second = Progress(), Progress()
-    both = Several(first, second)
+    first, second = RunTotals(), RunTotals()
+    both = CompositeListener(first, second)
     both.applied(FIRST)
     both.spent({"read": 1.0})
     assert first.totals() == second.totals()
@@ -73,9 +82,9 @@ class EndingSource:
         raise AssertionError(topic)
 
     def open(
-        self, starts: Mapping[Place, int | None], *, headers: bool = False, tells_ends: bool = False
+        self, starts: Mapping[Place, int | None], *, headers: bool = False, reports_ends: bool = False
     ) -> PartitionReader:
-        assert (headers, tells_ends) == (False, True)
+        assert (headers, reports_ends) == (False, True)
         self.starts = dict(starts)
         return self
 

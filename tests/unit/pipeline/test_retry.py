@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.model.errors import UnknownOutcomeError
-from inorder.pipeline.dead_letters import Fate, Retried
-from inorder.pipeline.stores.ports import Filter
+from inorder.pipeline.dead_letters import Fate, RetryResult
+from inorder.pipeline.stores.ports import LetterFilter
 from tests.fakes.table_store import MemoryTableStore, message
 from tests.unit.pipeline.old_letters import RELAXED, STRICT, History, MemorySource, Record
 
@@ -21,7 +21,7 @@ def record(offset: int, key: int, /, **fields: object) -> Record:
     return offset, str(key).encode(), message(key, **fields)
 
 
-def fates(retried: list[Retried]) -> dict[str, Fate]:
+def fates(retried: list[RetryResult]) -> dict[str, Fate]:
     return {one.id: one.fate for one in retried}
 
 
@@ -36,7 +36,7 @@ def test_a_letter_whose_row_does_not_exist_is_applied_with_its_own_version_witho
 def test_a_letter_that_a_newer_record_overtook_is_stale_and_stays() -> None:
     history = History().lived(record(3, 7, n=BAD), record(5, 7, n=1))
     [retried] = history.retry()
-    assert retried == Retried("test", "upsert:0:3", Fate.STALE, "Its row has generation 0, offset 5.")
+    assert retried == RetryResult("test", "upsert:0:3", Fate.STALE, "Its row has generation 0, offset 5.")
     assert history.rows == {7: (1, None, 5)}
     assert history.left == [3]
 
@@ -53,7 +53,7 @@ def test_a_newer_record_that_changed_nothing_is_found_in_the_topic_though_the_ve
     history = History().lived(record(1, 7, data="a"), record(3, 7, n=BAD, data="b"), record(5, 7, data="a"))
     assert history.rows == {7: (None, "a", 1)}
     [retried] = history.retry()
-    assert retried == Retried("test", "upsert:0:3", Fate.STALE, "A newer record of its key is at offset 5.")
+    assert retried == RetryResult("test", "upsert:0:3", Fate.STALE, "A newer record of its key is at offset 5.")
     assert history.rows == {7: (None, "a", 1)}
 
 
@@ -79,7 +79,7 @@ def test_what_the_topic_no_longer_holds_proves_nothing_and_the_letter_stays(firs
         assert retried.fate is Fate.APPLIED
     else:
         assert retried.fate is Fate.UNPROVEN
-        assert "holds offsets 5 to 6; 4 to 6 tell whether a newer record" in retried.detail
+        assert "holds offsets 5 to 6; only offsets 4 to 6 show whether the key has a newer record" in retried.detail
         assert (history.left, history.rows[7]) == ([3], (None, "a", 1))
 
 
@@ -187,7 +187,7 @@ def test_a_lost_answer_to_commit_ends_with_the_letter_applied_once(truth: Litera
 def test_through_the_topic_a_letter_with_nothing_newer_becomes_the_newest_record() -> None:
     history = History().lived(record(1, 7, data="a"), record(3, 7, n=BAD), record(5, 8, n=1))
     [retried] = history.retry(through_topic=True)
-    assert retried == Retried("test", "upsert:0:3", Fate.SENT, "It is at offset 6 now.")
+    assert retried == RetryResult("test", "upsert:0:3", Fate.SENT, "It is at offset 6 now.")
     assert history.left == []
     history.consume(RELAXED)
     assert history.rows[7] == (BAD, "a", 6)
@@ -197,7 +197,7 @@ def test_through_the_topic_a_newer_record_that_nobody_has_read_yet_keeps_the_let
     history = History().lived(record(3, 7, n=BAD))
     history.publish(record(5, 7, n=1))
     [retried] = history.retry(through_topic=True)
-    assert retried == Retried("test", "upsert:0:3", Fate.STALE, "A newer record of its key is at offset 5.")
+    assert retried == RetryResult("test", "upsert:0:3", Fate.STALE, "A newer record of its key is at offset 5.")
     assert len(history.source.records) == 2
     assert history.left == [3]
 
@@ -238,7 +238,7 @@ def test_a_letter_that_a_replay_has_applied_is_settled_and_changes_nothing() -> 
 def test_answers_that_are_always_lost_are_an_error_that_says_what_to_do() -> None:
     history = History().lived(record(2, 7, n=BAD))
     history.store.lost_answers.extend(["rolled back"] * 3)
-    with pytest.raises(UnknownOutcomeError, match=r"lost 3 times for letters of upsert\[0\]"):
+    with pytest.raises(UnknownOutcomeError, match=r"letters of upsert\[0\] is unknown after 3 attempts"):
         history.retry()
     assert history.left == [2]
 
@@ -252,7 +252,7 @@ def test_a_letter_that_was_sent_and_not_settled_is_found_stale_and_not_sent_agai
 
 def test_only_what_was_asked_for_is_retried() -> None:
     history = History().lived(record(2, 6, n=BAD), record(3, 7, n=BAD))
-    assert fates(history.retry(wanted=Filter(key=b"7"))) == {"upsert:0:3": Fate.APPLIED}
+    assert fates(history.retry(wanted=LetterFilter(key=b"7"))) == {"upsert:0:3": Fate.APPLIED}
     assert history.left == [2]
 
 
@@ -271,19 +271,19 @@ steps = st.lists(
 @given(steps)
 def test_whatever_happens_no_row_ever_falls_behind_the_newest_valid_record_of_its_key(history: list[Step]) -> None:
     """`data` is a clock here: each valid record carries a higher one, so a value that falls was overwritten."""
-    told = History()
+    lived = History()
     newest: dict[object, str] = {}
     for offset, (key, bad, data, then) in enumerate(history):
         fields = {"n": bad, "data": data and f"{offset:03}{data}"}
-        told.publish(record(told.source.end, key, **{name: value for name, value in fields.items() if value}))
+        lived.publish(record(lived.source.end, key, **{name: value for name, value in fields.items() if value}))
         if then != "wait":
-            told.consume()
+            lived.consume()
         if then in ("retry", "send"):
-            told.retry(through_topic=then == "send")
-        elif then == "discard" and told.left:
-            with told.store.slice_transaction("upsert", 0) as transaction:
-                transaction.settle(told.left[0], "discard", "")
-        for row, values in told.rows.items():
+            lived.retry(through_topic=then == "send")
+        elif then == "discard" and lived.left:
+            with lived.store.slice_transaction("upsert", 0) as transaction:
+                transaction.settle(lived.left[0], "discard", "")
+        for row, values in lived.rows.items():
             seen = str(values[1] or "")
             assert seen >= newest.get(row, ""), (row, values, newest)
             newest[row] = seen

@@ -9,7 +9,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pytest
 from pyspark.sql import Row
 
-from inorder.engines.micro_batch import told_to_task
+from inorder.engines.micro_batch import read_expected
 from inorder.engines.slice_task import OUTCOME_SCHEMA, Expected, outcome_of, slice_of, slice_task
 from inorder.engines.slice_work import Pointer, Slice, SliceOutcome
 from inorder.kafka.admin import Place
@@ -31,7 +31,7 @@ MAPPING = TableMapping("demo", "upsert", "messages")
 
 @dataclass(frozen=True)
 class OneStore:
-    """Opens the same store each time, or fails as told."""
+    """Opens the same store each time, or raises the given error."""
 
     store: MemoryTableStore = field(default_factory=MemoryTableStore)
     error: InorderError | None = None
@@ -59,8 +59,8 @@ def records(*rows: tuple[int, bytes | None], topic: str = "upsert", partition: i
     )
 
 
-def told(pointers: dict[Place, int] | None = None) -> Expected:
-    """What the driver told the task."""
+def expecting(pointers: dict[Place, int] | None = None) -> Expected:
+    """The pointers that the driver passes to the task."""
     return lambda: dict(pointers or {})
 
 
@@ -70,7 +70,7 @@ def results(batches: Iterator[pa.RecordBatch]) -> list[SliceOutcome | InorderErr
 
 def test_each_arrow_batch_is_a_slice_with_its_own_outcome() -> None:
     stores = OneStore()
-    task = slice_task(work_of(stores), told({("upsert", 2): 0}))
+    task = slice_task(work_of(stores), expecting({("upsert", 2): 0}))
     batches = [records((0, message(1, data="a")), (1, b"?")), records(), records((4, message(1, data="b")))]
     assert results(task(batches)) == [
         SliceOutcome("upsert", 2, next_offset=2, read=2, applied=1, rejected=1),
@@ -98,7 +98,7 @@ def test_each_topic_of_a_work_feeds_its_own_table() -> None:
     first, second = OneStore(), OneStore()
     other = TableMapping("other", "orders", "orders", fields=(("total", "double"),))
     work = UpsertWork((TableTarget(MAPPING, first), TableTarget(other, second)))
-    task = slice_task(work, told())
+    task = slice_task(work, expecting())
     batches = [records((0, message(1, data="a"))), records((0, message(1, total=2)), topic="orders")]
     assert [outcome.topic for outcome in results(task(batches)) if isinstance(outcome, SliceOutcome)] == [
         "upsert",
@@ -119,15 +119,15 @@ def test_a_topic_or_a_pipeline_cannot_be_named_twice_in_one_work() -> None:
 
 @pytest.mark.parametrize("kind", [UnreachableError, RejectedError, GuaranteeError, TransientError])
 def test_an_error_in_a_task_arrives_as_itself_with_its_text(kind: type[InorderError]) -> None:
-    task = slice_task(work_of(OneStore(error=kind("It broke at 7.", hint="Mend it."))), told())
+    task = slice_task(work_of(OneStore(error=kind("It broke at 7.", hint="Fix it."))), expecting())
     (error,) = results(task([records((0, message(1, data="a"))), records((1, message(1, data="b")))]))
     assert type(error) is kind
-    assert str(error) == "It broke at 7. Mend it."
+    assert str(error) == "It broke at 7. Fix it."
 
 
 def test_slices_after_a_failed_one_are_not_applied() -> None:
     stores = OneStore()
-    task = slice_task(work_of(stores), told({("upsert", 2): 9}))
+    task = slice_task(work_of(stores), expecting({("upsert", 2): 9}))
     (error,) = results(task([records((9, message(1, data="a"))), records((10, message(1, data="b")))]))
     assert isinstance(error, GuaranteeError)
     assert stores.store.contents.rows == {}
@@ -135,7 +135,7 @@ def test_slices_after_a_failed_one_are_not_applied() -> None:
 
 def test_a_task_that_does_not_know_what_to_expect_applies_nothing() -> None:
     stores = OneStore()
-    (error,) = results(slice_task(work_of(stores), told_to_task)([records((0, message(1, data="a")))]))
+    (error,) = results(slice_task(work_of(stores), read_expected)([records((0, message(1, data="a")))]))
     assert isinstance(error, GuaranteeError)
     assert stores.store.contents.rows == {}
 
@@ -143,7 +143,7 @@ def test_a_task_that_does_not_know_what_to_expect_applies_nothing() -> None:
 def test_a_pointer_moved_back_between_two_slices_of_a_task_is_loud() -> None:
     stores = OneStore()
     batches = [records((0, message(1, data="a"))), records((1, message(1, data="b")))]
-    outcomes = slice_task(work_of(stores), told())(batches)
+    outcomes = slice_task(work_of(stores), expecting())(batches)
     assert results(iter([next(outcomes)])) == [SliceOutcome("upsert", 2, next_offset=1, read=1, applied=1)]
     stores.store.contents.pointers["upsert", 2] = Pointer(0)
     (error,) = results(outcomes)
@@ -152,7 +152,7 @@ def test_a_pointer_moved_back_between_two_slices_of_a_task_is_loud() -> None:
 
 def test_two_partitions_in_one_task_are_refused() -> None:
     mixed = pa.Table.from_batches([records((0, b"{}")), records((0, b"{}"), partition=3)]).combine_chunks()
-    (error,) = results(slice_task(work_of(OneStore()), told())(mixed.to_batches()))
+    (error,) = results(slice_task(work_of(OneStore()), expecting())(mixed.to_batches()))
     assert isinstance(error, GuaranteeError)
     assert "[2, 3]" in str(error)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.engines.slice_work import PartitionReader, Pointer, Slice, SliceOutcome, SliceWorker
-from inorder.engines.survey import Survey, check_reachable, spread, survey
+from inorder.engines.survey import Survey, check_reachable, share_out, survey
 from inorder.kafka.admin import Extent, Place
 from inorder.model.errors import GuaranteeError, TransientError
 
@@ -28,9 +28,9 @@ class FakeSource:
         return len(self.topics[topic]) if topic in self.topics else None
 
     def open(
-        self, starts: Mapping[Place, int | None], *, headers: bool = False, tells_ends: bool = False
+        self, starts: Mapping[Place, int | None], *, headers: bool = False, reports_ends: bool = False
     ) -> PartitionReader:
-        raise AssertionError(f"a survey reads no records: {starts} {headers} {tells_ends}")
+        raise AssertionError(f"a survey reads no records: {starts} {headers} {reports_ends}")
 
 
 @dataclass(eq=False)
@@ -74,8 +74,8 @@ class BusySource(FakeSource):
     before: dict[int, Extent] = field(default_factory=dict)
 
     def extents(self, topic: str) -> Mapping[int, Extent] | None:
-        told, self.before = self.before, {}
-        return told or super().extents(topic)
+        extents, self.before = self.before, {}
+        return extents or super().extents(topic)
 
 
 def test_a_pointer_that_another_driver_moves_past_an_end_that_is_old_is_no_loss() -> None:
@@ -112,16 +112,16 @@ def test_more_partitions_are_noticed_and_a_topic_that_went_is_not_growth() -> No
 
 
 @pytest.mark.parametrize(
-    ("pointer", "extent", "told"),
+    ("pointer", "extent", "message"),
     [
         (Pointer(4), Extent(5, 9), "begins at 5: records were deleted"),
-        (Pointer(10), Extent(0, 9), "ends at 9: it was deleted and made again"),
+        (Pointer(10), Extent(0, 9), "ends at 9: it was deleted and re-created"),
         (Pointer(10), None, "does not exist"),
     ],
 )
-def test_a_pointer_that_the_topic_cannot_serve_is_loud(pointer: Pointer, extent: Extent | None, told: str) -> None:
+def test_a_pointer_that_the_topic_cannot_serve_is_loud(pointer: Pointer, extent: Extent | None, message: str) -> None:
     extents = {} if extent is None else {3: extent}
-    with pytest.raises(GuaranteeError, match=told) as caught:
+    with pytest.raises(GuaranteeError, match=message) as caught:
         check_reachable("upsert", {3: pointer}, extents)
     assert f"upsert[3] is at {pointer.next_offset}" in caught.value.message
     assert "delete its inorder_pointer rows" in caught.value.hint
@@ -135,7 +135,7 @@ def test_a_pointer_within_the_topic_is_fine(at: int) -> None:
 @given(st.dictionaries(st.sampled_from("abc"), st.integers(1, 20)), st.integers(1, 12))
 def test_every_partition_has_one_task_no_task_is_idle_and_shares_are_even(topics: dict[str, int], tasks: int) -> None:
     places = [(topic, number) for topic, count in topics.items() for number in range(count)]
-    shares = spread(places, tasks)
+    shares = share_out(places, tasks)
     assert sorted(place for share in shares for place in share) == sorted(places)
     assert len(shares) == min(tasks, len(places))
     sizes = [len(share) for share in shares]

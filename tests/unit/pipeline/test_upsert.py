@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.pipeline.decoding import IGNORED, KEY_BYTES_LIMIT, Decoder, Delete, Rejected, Update, shortened
-from inorder.pipeline.mapping import TableMapping
+from inorder.pipeline.decoding import IGNORED, Decoder, Rejected, RowDelete, RowUpdate
+from inorder.pipeline.mapping import KEY_BYTES_LIMIT, TableMapping, shorten
 from inorder.pipeline.stores.ports import NULL
 
 MESSAGES = TableMapping("demo", "upsert", "messages")
@@ -32,17 +32,17 @@ BY_NAME = TableMapping("demo", "upsert", "named", key="name", key_type="text", f
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        (b'{"id":1,"enabled":true,"data":"a"}', Update(1, (True, "a"))),
-        (b'{"id":1,"enabled":false}', Update(1, (False, None))),
-        (b'{"id":1,"enabled":null,"data":"a"}', Update(1, (None, "a"))),
-        (b'{"id":1,"enabled":true,"data":""}', Update(1, (True, None))),
-        (b'{"id":1,"enabled":"","data":"a"}', Update(1, (None, "a"))),
-        (b'{"id":-5,"data":"a","colour":"red"}', Update(-5, (None, "a"))),
-        (b'{"id":1,"data":"a","data":"b"}', Update(1, (None, "b"))),
-        (b' {"id": 9223372036854775807, "data": "\xc3\xa4"} ', Update(9223372036854775807, (None, "ä"))),
+        (b'{"id":1,"enabled":true,"data":"a"}', RowUpdate(1, (True, "a"))),
+        (b'{"id":1,"enabled":false}', RowUpdate(1, (False, None))),
+        (b'{"id":1,"enabled":null,"data":"a"}', RowUpdate(1, (None, "a"))),
+        (b'{"id":1,"enabled":true,"data":""}', RowUpdate(1, (True, None))),
+        (b'{"id":1,"enabled":"","data":"a"}', RowUpdate(1, (None, "a"))),
+        (b'{"id":-5,"data":"a","colour":"red"}', RowUpdate(-5, (None, "a"))),
+        (b'{"id":1,"data":"a","data":"b"}', RowUpdate(1, (None, "b"))),
+        (b' {"id": 9223372036854775807, "data": "\xc3\xa4"} ', RowUpdate(9223372036854775807, (None, "ä"))),
     ],
 )
-def test_absent_null_and_empty_fields_are_kept_and_unknown_ones_ignored(value: bytes, expected: Update) -> None:
+def test_absent_null_and_empty_fields_are_kept_and_unknown_ones_ignored(value: bytes, expected: RowUpdate) -> None:
     assert Decoder(MESSAGES).decode(None, value) == expected
 
 
@@ -112,7 +112,7 @@ def test_every_type_takes_its_own_values_only(field: str, value: object, code: s
     decoded = Decoder(EVERY_TYPE).decode(None, orjson.dumps({"id": 1, field: value}))
     assert (decoded.code if isinstance(decoded, Rejected) else None) == code
     if code is None:
-        assert isinstance(decoded, Update)
+        assert isinstance(decoded, RowUpdate)
         assert value in decoded.values
 
 
@@ -120,14 +120,14 @@ def test_a_value_over_the_limit_is_rejected_without_being_parsed() -> None:
     mapping = TableMapping("demo", "upsert", "messages", max_value_bytes=40)
     fits = b'{"id":1,"data":"%s"}' % (b"x" * 22)
     assert len(fits) == 40
-    assert isinstance(Decoder(mapping).decode(None, fits), Update)
+    assert isinstance(Decoder(mapping).decode(None, fits), RowUpdate)
     decoded = Decoder(mapping).decode(None, fits + b" ")
     assert decoded == Rejected("too-large", "The value has 41 bytes, the limit is 40.")
 
 
 def test_text_keys_must_match_the_record_key_and_fit_an_index() -> None:
     decoder = Decoder(BY_NAME)
-    assert decoder.decode("ä".encode(), '{"name":"ä","data":"x"}'.encode()) == Update("ä", ("x",))
+    assert decoder.decode("ä".encode(), '{"name":"ä","data":"x"}'.encode()) == RowUpdate("ä", ("x",))
     refused = decoder.decode(None, orjson.dumps({"name": "x" * (KEY_BYTES_LIMIT + 1), "data": "x"}))
     assert isinstance(refused, Rejected)
     assert refused.code == "key-too-long"
@@ -135,21 +135,21 @@ def test_text_keys_must_match_the_record_key_and_fit_an_index() -> None:
 
 @given(st.binary(max_size=60), st.none() | st.binary(max_size=4))
 def test_no_bytes_make_the_decoder_raise(value: bytes, key: bytes | None) -> None:
-    assert isinstance(Decoder(MESSAGES).decode(key, value), Update | Rejected | type(IGNORED))
+    assert isinstance(Decoder(MESSAGES).decode(key, value), RowUpdate | Rejected | type(IGNORED))
 
 
 def test_details_stay_short_whatever_the_value() -> None:
     decoded = Decoder(MESSAGES).decode(None, orjson.dumps({"id": 1, "data": ["x" * 5000]}))
     assert isinstance(decoded, Rejected)
     assert len(decoded.detail) < 200
-    assert len(shortened(b"\x00" * 1000)) < 100
+    assert len(shorten(b"\x00" * 1000)) < 100
 
 
 @pytest.mark.parametrize(
     ("key", "decoded"),
     [
-        (b"7", Delete(7)),
-        (b"-7", Delete(-7)),
+        (b"7", RowDelete(7)),
+        (b"-7", RowDelete(-7)),
         (b"07", "key-mismatch"),
         (b" 7", "key-mismatch"),
         (b"1_0", "key-mismatch"),
@@ -176,9 +176,9 @@ def test_where_deletes_are_not_taken_a_record_without_a_value_is_rejected(mode: 
 @pytest.mark.parametrize(
     ("value", "decoded"),
     [
-        (b'{"id":1,"enabled":null,"data":"a"}', Update(1, (NULL, "a"))),
-        (b'{"id":1,"enabled":null}', Update(1, (NULL, None))),
-        (b'{"id":1,"enabled":null,"data":""}', Update(1, (NULL, None))),
+        (b'{"id":1,"enabled":null,"data":"a"}', RowUpdate(1, (NULL, "a"))),
+        (b'{"id":1,"enabled":null}', RowUpdate(1, (NULL, None))),
+        (b'{"id":1,"enabled":null,"data":""}', RowUpdate(1, (NULL, None))),
         (b'{"id":1}', IGNORED),
         (b'{"id":1,"data":""}', IGNORED),
     ],
@@ -193,9 +193,9 @@ SEATS = TableMapping("demo", "seats", "seats", key=("flight", "seat"), key_type=
 def test_a_key_of_several_columns_is_a_json_array_as_the_key_of_a_record() -> None:
     value = orjson.dumps({"flight": 7, "seat": "12A", "data": "taken"})
     decoder = Decoder(SEATS)
-    assert decoder.decode(b'[7,"12A"]', value) == Update((7, "12A"), (None, "taken"))
-    assert decoder.decode(None, value) == Update((7, "12A"), (None, "taken"))
-    assert decoder.decode(b'[7,"12A"]', None) == Delete((7, "12A"))
+    assert decoder.decode(b'[7,"12A"]', value) == RowUpdate((7, "12A"), (None, "taken"))
+    assert decoder.decode(None, value) == RowUpdate((7, "12A"), (None, "taken"))
+    assert decoder.decode(b'[7,"12A"]', None) == RowDelete((7, "12A"))
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_a_key_of_several_columns_is_a_json_array_as_the_key_of_a_record() -> No
 def test_a_record_key_that_is_not_the_array_is_refused(key: bytes) -> None:
     value = orjson.dumps({"flight": 7, "seat": "12A", "data": "taken"})
     for decoded in (Decoder(SEATS).decode(key, value), Decoder(SEATS).decode(key, None)):
-        assert decoded == Delete((7, "12B")) or (isinstance(decoded, Rejected) and decoded.code == "key-mismatch")
+        assert decoded == RowDelete((7, "12B")) or (isinstance(decoded, Rejected) and decoded.code == "key-mismatch")
 
 
 def test_a_column_of_the_key_that_is_missing_is_named() -> None:

@@ -28,10 +28,10 @@ class ScriptedSource:
         raise AssertionError(f"a task does not ask for {topic}")
 
     def open(
-        self, starts: Mapping[Place, int | None], *, headers: bool = False, tells_ends: bool = False
+        self, starts: Mapping[Place, int | None], *, headers: bool = False, reports_ends: bool = False
     ) -> PartitionReader:
         assert not headers
-        self.tells_ends = tells_ends
+        self.reports_ends = reports_ends
         self.starts = dict(starts)
         self.is_open = True
         return self

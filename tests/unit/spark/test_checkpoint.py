@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from inorder.engines.micro_batch import checkpoint_folder, remove_left_behind
+from inorder.engines.micro_batch import checkpoint_folder, remove_abandoned
 
 STARTERS = 8
 STARTS = 40
@@ -52,17 +52,17 @@ def test_the_folder_of_a_killed_process_is_removed_by_the_next_start_and_that_of
     with subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         folder = Path(holder.stdout.readline().strip()).parent
-        assert remove_left_behind(tmp_path) == []
+        assert remove_abandoned(tmp_path) == []
         assert folder.is_dir()
         holder.kill()
         holder.wait()
-    assert remove_left_behind(tmp_path) == [folder]
+    assert remove_abandoned(tmp_path) == [folder]
     assert not folder.exists()
 
 
 def test_a_folder_that_is_being_made_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "inorder-checkpoint-new").mkdir()
-    assert remove_left_behind(tmp_path) == []
+    assert remove_abandoned(tmp_path) == []
 
 
 def test_queries_that_start_at_once_leave_each_others_folders_alone() -> None:

@@ -9,12 +9,12 @@ from typing import Any, cast
 import pytest
 from pyspark import TaskContext
 
-from inorder.engines.micro_batch import PROPERTY, tell_tasks, told_to_task
+from inorder.engines.micro_batch import PROPERTY, read_expected, set_expected
 from inorder.model.errors import GuaranteeError
 
 
 class Driver:
-    """Keeps what is told to the tasks of this thread, as Spark's context does."""
+    """Keeps the local properties of this thread, as Spark's context does."""
 
     def __init__(self) -> None:
         self.properties: dict[str, str] = {}
@@ -43,24 +43,24 @@ def task() -> Iterator[dict[str, str]]:
 )
 def test_a_task_hears_what_the_driver_told(task: dict[str, str], pointers: dict[tuple[str, int], int]) -> None:
     driver = Driver()
-    tell_tasks(driver.batch, pointers)
+    set_expected(driver.batch, pointers)
     task.update(driver.properties)
-    assert told_to_task() == pointers
+    assert read_expected() == pointers
 
 
 def test_a_later_batch_hears_later_pointers() -> None:
     driver = Driver()
-    tell_tasks(driver.batch, {("orders", 0): 7})
-    tell_tasks(driver.batch, {("orders", 0): 9})
+    set_expected(driver.batch, {("orders", 0): 7})
+    set_expected(driver.batch, {("orders", 0): 9})
     assert driver.properties == {PROPERTY: '[["orders",0,9]]'}
 
 
 def test_a_task_that_was_told_nothing_refuses_to_work(task: dict[str, str]) -> None:
     assert task == {}
-    with pytest.raises(GuaranteeError, match="not told which pointers"):
-        told_to_task()
+    with pytest.raises(GuaranteeError, match="no expected pointers"):
+        read_expected()
 
 
 def test_outside_a_task_nothing_is_known() -> None:
     with pytest.raises(GuaranteeError):
-        told_to_task()
+        read_expected()

@@ -10,7 +10,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it ships 
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
-from inorder.engines.session import environment, raise_if_over, spark_errors
+from inorder.engines.session import classify_spark_error, raise_if_stopped, spark_errors
 from inorder.model.errors import PermanentError, TransientError
 
 
@@ -46,7 +46,7 @@ def test_a_failure_of_a_spark_that_lives_is_waited_out(has_stopped: Callable[[Ca
     has_stopped(say_no)
     with pytest.raises(TransientError, match="Job aborted"):
         fail()
-    raise_if_over()
+    raise_if_stopped()
 
 
 @pytest.mark.parametrize("how", [say_yes, say_nothing])
@@ -57,15 +57,15 @@ def test_a_spark_that_was_stopped_or_does_not_answer_is_not_waited_for(
     with pytest.raises(PermanentError, match="Spark was stopped: Job aborted") as caught:
         fail()
     assert "Start the pipeline again" in caught.value.hint
-    with pytest.raises(PermanentError, match="not by us"):
-        raise_if_over()
+    with pytest.raises(PermanentError, match="from outside"):
+        raise_if_stopped()
 
 
 def test_without_a_context_it_is_only_a_failure() -> None:
-    assert isinstance(environment(RuntimeError("no Spark here")), TransientError)
+    assert isinstance(classify_spark_error(RuntimeError("no Spark here")), TransientError)
 
 
 def test_what_java_said_is_told_and_not_which_object_was_called() -> None:
     error = Py4JError("An error occurred while calling o1.collect.\n: SparkException: Lost executor 4\n at java")
-    assert str(environment(error)).startswith("Spark: SparkException: Lost executor 4 It starts")
-    assert str(environment(Py4JError("no answer"))).startswith("Spark: no answer It starts")
+    assert str(classify_spark_error(error)).startswith("Spark: SparkException: Lost executor 4 It starts")
+    assert str(classify_spark_error(Py4JError("no answer"))).startswith("Spark: no answer It starts")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import Row
 
-from inorder.engines.slice_task import error_row, outcome_row, sorted_out
+from inorder.engines.slice_task import error_row, outcome_row, split_results
 from inorder.engines.slice_work import SliceOutcome
 from inorder.model.errors import GuaranteeError
 
@@ -14,11 +14,11 @@ def test_an_outcome_arrives_with_its_measures() -> None:
         "journal", 3, next_offset=9, read=5, applied=4, ignored=1, measures={"records": 4, "round#2": 1}
     )
     [row] = outcome_row(sent).to_pylist()
-    [found], errors = sorted_out([Row(**row)])
+    [found], errors = split_results([Row(**row)])
     assert (found, found.measures, errors) == (sent, sent.measures, [])
 
 
 def test_an_error_arrives_with_its_words() -> None:
     [row] = error_row(GuaranteeError("moved back", hint="look")).to_pylist()
-    outcomes, [error] = sorted_out([Row(**row)])
+    outcomes, [error] = split_results([Row(**row)])
     assert (outcomes, type(error), error.message, error.hint) == ([], GuaranteeError, "moved back", "look")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from inorder.engines.micro_batch import TEXT_SCHEMA, as_texts, collected
-from inorder.engines.slice_task import error_row, outcome_row, sorted_out
+from inorder.engines.micro_batch import TEXT_SCHEMA, collect_rows, encode_as_text
+from inorder.engines.slice_task import error_row, outcome_row, split_results
 from inorder.engines.slice_work import SliceOutcome
 from inorder.model.errors import GuaranteeError
 
@@ -22,9 +22,9 @@ def batch_of(*texts: str) -> Any:
 
 
 def test_what_a_task_tells_is_what_the_driver_hears() -> None:
-    task = as_texts(lambda _: iter([outcome_row(FIRST), outcome_row(SECOND), error_row(ERROR)]))
+    task = encode_as_text(lambda _: iter([outcome_row(FIRST), outcome_row(SECOND), error_row(ERROR)]))
     told = [text for rows in task([]) for text in rows.column("outcome").to_pylist()]
-    outcomes, [error] = sorted_out(collected(batch_of(*told)))
+    outcomes, [error] = split_results(collect_rows(batch_of(*told)))
     assert outcomes == [FIRST, SECOND]
     assert outcomes[0].measures == FIRST.measures
     assert (type(error), str(error)) == (GuaranteeError, str(ERROR))
@@ -38,17 +38,17 @@ def test_a_task_tells_each_slice_when_it_is_applied_and_not_at_its_end() -> None
             asked.append(number)
             yield outcome_row(SECOND)
 
-    texts = as_texts(applies)([])
+    texts = encode_as_text(applies)([])
     assert asked == []
     next(texts)
     assert asked == [0]
 
 
 def test_a_batch_without_slices_tells_nothing() -> None:
-    assert collected(batch_of()) == []
-    assert list(as_texts(lambda _: iter([]))([])) == []
+    assert collect_rows(batch_of()) == []
+    assert list(encode_as_text(lambda _: iter([]))([])) == []
 
 
 def test_the_column_has_the_name_that_spark_was_told() -> None:
-    [rows] = as_texts(lambda _: iter([outcome_row(FIRST)]))([])
+    [rows] = encode_as_text(lambda _: iter([outcome_row(FIRST)]))([])
     assert f"{rows.schema.names[0]} string" == TEXT_SCHEMA

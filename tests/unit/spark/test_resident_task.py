@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from pyspark.sql import Row
 
-from inorder.engines.driver_channel import Report, Switchboard
-from inorder.engines.resident_tasks import Order, attend, resident_task
-from inorder.engines.slice_task import sorted_out
+from inorder.engines.driver_channel import DriverServer, TaskReport
+from inorder.engines.resident_tasks import TaskAssignment, consume, resident_task
+from inorder.engines.slice_task import split_results
 from inorder.engines.slice_work import Pointer, SliceOutcome
 from inorder.kafka.admin import Place
 from inorder.model.errors import GuaranteeError, InorderError, TransientError, UnreachableError
@@ -29,14 +29,14 @@ class Driver:
         self.expected: dict[Place, int] = {}
         self.outcomes: list[SliceOutcome] = []
         self.phases: set[str] = set()
-        self.switchboard = Switchboard(HOST, HOST, lambda: self.expected, self._hear)
+        self.server = DriverServer(HOST, HOST, lambda: self.expected, self._hear)
 
-    def _hear(self, _seat: int, report: Report) -> None:
+    def _hear(self, _index: int, report: TaskReport) -> None:
         self.outcomes += report.outcomes
         self.phases |= set(report.phases)
 
-    def order(self, work: CountingWork, source: ScriptedSource, *, once: bool = False) -> Order:
-        return Order(0, (HERE, THERE), work, source, self.switchboard.address, once)
+    def order(self, work: CountingWork, source: ScriptedSource, *, once: bool = False) -> TaskAssignment:
+        return TaskAssignment(0, (HERE, THERE), work, source, self.server.address, once)
 
     def applied(self) -> int:
         return sum(outcome.applied for outcome in self.outcomes)
@@ -46,21 +46,21 @@ class Driver:
 def driver() -> Iterator[Driver]:
     found = Driver()
     yield found
-    found.switchboard.close()
+    found.server.close()
 
 
-def errors_of(order: Order) -> list[InorderError]:
+def errors_of(order: TaskAssignment) -> list[InorderError]:
     rows = [Row(**row) for batch in resident_task(order)([]) for row in batch.to_pylist()]
-    outcomes, errors = sorted_out(rows)
+    outcomes, errors = split_results(rows)
     assert outcomes == []
     return errors
 
 
 def test_a_task_begins_at_the_pointers_and_new_partitions_at_their_first_record(driver: Driver) -> None:
     source = ScriptedSource([look(ended=(HERE, THERE))])
-    attend(driver.order(CountingWork({"upsert": {0: Pointer(7)}}), source, once=True))
+    consume(driver.order(CountingWork({"upsert": {0: Pointer(7)}}), source, once=True))
     assert source.starts == {HERE: 7, THERE: None}
-    assert source.tells_ends
+    assert source.reports_ends
 
 
 def test_slices_are_applied_in_the_order_in_which_they_were_read_and_all_is_told(
@@ -69,9 +69,9 @@ def test_slices_are_applied_in_the_order_in_which_they_were_read_and_all_is_told
     work, source = CountingWork(), ScriptedSource([look(0, 1), look(5, partition=1), look(2, 4)])
     driver.expected[THERE] = 5
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(attend, driver.order(work, source))
+        running = pool.submit(consume, driver.order(work, source))
         assert source.asked.wait(10)
-        driver.switchboard.hang_up()
+        driver.server.request_stop()
         running.result(timeout=10)
     assert work.handed == [(HERE, [0, 1], 0), (THERE, [5], 5), (HERE, [2, 4], 2)]
     eventually(lambda: driver.applied() == 5, 10)
@@ -83,7 +83,7 @@ def test_slices_are_applied_in_the_order_in_which_they_were_read_and_all_is_told
 def test_once_ends_when_every_partition_was_read_to_its_end_and_not_before(driver: Driver) -> None:
     looks = [look(0, ended=(THERE,)), look(1), look(2, ended=(HERE,)), look(3)]
     work, source = CountingWork(), ScriptedSource(list(looks))
-    attend(driver.order(work, source, once=True))
+    consume(driver.order(work, source, once=True))
     assert [offsets for _, offsets, _ in work.handed] == [[0], [1], [2]]
 
 
@@ -105,7 +105,7 @@ def test_an_error_of_the_reader_does_not_lose_the_report_of_what_was_applied(
 
 
 def test_a_task_whose_driver_is_not_there_opens_nothing(driver: Driver) -> None:
-    driver.switchboard.close()
+    driver.server.close()
     work = CountingWork()
     (error,) = errors_of(driver.order(work, ScriptedSource()))
     assert isinstance(error, UnreachableError)
@@ -113,16 +113,16 @@ def test_a_task_whose_driver_is_not_there_opens_nothing(driver: Driver) -> None:
 
 
 def test_a_task_that_is_told_to_end_before_it_began_reads_nothing(driver: Driver) -> None:
-    driver.switchboard.hang_up()
+    driver.server.request_stop()
     source = ScriptedSource([look(0)])
-    attend(driver.order(CountingWork(), source))
+    consume(driver.order(CountingWork(), source))
     assert len(source.looks) == 1
 
 
 def test_a_task_ends_when_its_driver_goes_in_mid_work(driver: Driver) -> None:
     source = ScriptedSource()
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(attend, driver.order(CountingWork(), source))
+        running = pool.submit(consume, driver.order(CountingWork(), source))
         assert source.asked.wait(10)
-        driver.switchboard.close()
+        driver.server.close()
         running.result(timeout=10)

@@ -22,7 +22,7 @@ from inorder.journal.formats import AppendCommit, hash_ids
 from inorder.model.errors import ConfigurationError, GuaranteeError
 from inorder.model.partitioning import Partitioner
 from inorder.operate.schema import install_schema
-from inorder.pipeline.formats import Carried
+from inorder.pipeline.formats import SentLanes
 from inorder.pipeline.stores.batch_log import KafkaBatchLog, Sent
 from inorder.settings import Settings
 from inorder.spark_formats import FORMATS, JournalSink, KafkaSink, OutboxSource, TableSink
@@ -118,13 +118,13 @@ def test_everything_that_tasks_need_travels_to_them(config: str) -> None:
 
 def test_a_table_wants_to_know_that_partitions_are_whole(config: str) -> None:
     sink = TableSink({"config": config})
-    with pytest.raises(ConfigurationError, match="Nothing says that each Kafka partition is whole"):
+    with pytest.raises(ConfigurationError, match="not known whether each Kafka partition is whole"):
         sink.writer(kafka_columns(), overwrite=False)
     sink.writer(kafka_columns({METADATA_KEY: "sorted"}), overwrite=False)
 
 
 def test_sinks_only_add(config: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"'inorder\.table' adds and never overwrites"):
+    with pytest.raises(ConfigurationError, match=r"'inorder\.table' appends and never overwrites"):
         TableSink({"config": config}).writer(kafka_columns(), overwrite=True)
 
 
@@ -174,7 +174,7 @@ def test_rows_of_tasks_reach_the_table_once_and_a_partition_in_two_tasks_is_seen
             ]
             assert shop.execute("SELECT id FROM returned").fetchall() == [(7,)]
     apart = [writer.write(iter(batches)) for batches in (task(("orders", 1, 8)), task(("orders", 1, 3)))]
-    with pytest.raises(GuaranteeError, match=r"orders\[1\] was spread over several Spark partitions"):
+    with pytest.raises(GuaranteeError, match=r"orders\[1\] was split over several Spark partitions"):
         writer.commit([*apart, None])
 
 
@@ -193,7 +193,7 @@ def test_what_two_tasks_have_is_seen_at_the_end_of_every_write(config: str) -> N
     journal = JournalSink(given | {"whole_journals": "true"})
     kafka = KafkaSink(given | {"name": "copy"})
     appended = AppendCommit(2, 0, hash_ids(["a", "b"])), AppendCommit(1, 0, hash_ids(["b"]))
-    carried = Carried({1: Sent(5), 2: Sent(1)}), Carried({2: Sent(1)})
+    carried = SentLanes({1: Sent(5), 2: Sent(1)}), SentLanes({2: Sent(1)})
     told: list[tuple[Callable[..., None], tuple[WriterCommitMessage, ...], str]] = [
         (journal.writer(EVENTS, overwrite=False).commit, appended, "journal"),
         (partial(journal.streamWriter(EVENTS, overwrite=False).commit, batchId=3), appended, "journal"),
@@ -202,5 +202,5 @@ def test_what_two_tasks_have_is_seen_at_the_end_of_every_write(config: str) -> N
     ]
     for commit, messages, thing in told:
         commit([messages[0], None])
-        with pytest.raises(GuaranteeError, match=f"The {thing}.* was spread over several Spark partitions"):
+        with pytest.raises(GuaranteeError, match=f"The {thing}.* was split over several Spark partitions"):
             commit(list(messages))

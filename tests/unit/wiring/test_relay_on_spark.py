@@ -26,7 +26,7 @@ from inorder.relay.on_spark import STANDSTILL_SECONDS, Outbox, Published, tasks_
 )
 def test_there_are_as_many_tasks_as_can_share_the_work(relay: dict[str, object], tasks: int) -> None:
     settings = inorder.Settings.load(None, relay={"group": "g", **relay})
-    assert tasks_for(settings, room=4) == tasks
+    assert tasks_for(settings, slots=4) == tasks
 
 
 def test_what_a_task_published_before_it_was_begun_again_counts() -> None:

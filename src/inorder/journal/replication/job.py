@@ -64,8 +64,16 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Protocol
 
-from inorder.engines.measures import Tally
-from inorder.engines.slice_work import Pointer, Slice, SliceOutcome, SliceWorker, check_order
+from inorder.engines.measures import MeasureTally
+from inorder.engines.slice_work import (
+    Pointer,
+    Slice,
+    SliceOutcome,
+    SliceWorker,
+    check_order,
+    later_outcome,
+    settle_commit,
+)
 from inorder.journal.life import Fork
 from inorder.journal.replication.actions import (
     JournalOutcome,
@@ -95,14 +103,10 @@ from inorder.model.errors import (
     FencedError,
     GuaranteeError,
     RejectedError,
-    TransientError,
-    UnknownOutcomeError,
 )
 from inorder.model.journal import Key
 
 log = logging.getLogger("inorder.journal")
-
-_ATTEMPTS = 3
 
 
 class Announcer(Protocol):
@@ -132,7 +136,7 @@ class ReplicateWork:
 
     def open(self) -> SliceWorker:
         """A worker; it connects at its first call."""
-        tally = ReplicationTally(Tally()) if self.is_measured else None
+        tally = ReplicationTally(MeasureTally()) if self.is_measured else None
         announcer = None if self.announcers is None else self.announcers()
         return ReplicateWorker(self.replicas(), self.segment_size, tally, announcer)
 
@@ -167,39 +171,32 @@ class ReplicateWorker:
         if self._tally is not None:
             self._tally.begin_slice()
         try:
-            outcome, written = self._settled(batch, expected, isolates=False)
+            outcome, written = self._settle(batch, expected, isolates=False)
         except RejectedError:
             # Nothing of the first attempt counts. One record at a time is slow, so only such a slice pays for it.
-            outcome, written = self._settled(batch, expected, isolates=True)
+            outcome, written = self._settle(batch, expected, isolates=True)
         if self._announcer is not None and outcome.next_offset > 0:
             self._announcer.announce(outcome.topic, outcome.partition, outcome.next_offset - 1)
         if self._tally is None:
             return outcome
         self._tally.add_slice(written.found, written.done, written.parked)
-        return replace(outcome, measures=self._tally.tally.taken())
+        return replace(outcome, measures=self._tally.tally.take())
 
     def close(self) -> None:
         with closing(self._replica):
             if self._announcer is not None:
                 self._announcer.close()
 
-    def _settled(self, batch: Slice, expected: int, *, isolates: bool) -> tuple[SliceOutcome, _SliceResult]:
-        place = SliceSource(batch.topic, batch.partition, self._segment_size)
-        sent: tuple[SliceOutcome, _SliceResult] | None = None
-        failure: TransientError | None = None
-        for _ in range(_ATTEMPTS):
-            try:
-                with self._slice(batch) as writing:
-                    outcome, written = _SliceTransaction(place, batch, expected, isolates, self._timed).apply(writing)
-            except UnknownOutcomeError as error:
-                sent, failure = (outcome, written), error
-            except FencedError as error:
-                failure = error  # the offset was moved meanwhile, by another or by an answer that was lost
-            else:
-                return sent if sent is not None and outcome.replayed == outcome.read else (outcome, written)
-        raise UnknownOutcomeError(
-            f"{batch} was tried {_ATTEMPTS} times, and it is not known what of it is applied: {failure}",
-            hint="The row in pointer2 tells; the next start reads it.",
+    def _settle(self, batch: Slice, expected: int, *, isolates: bool) -> tuple[SliceOutcome, _SliceResult]:
+        source = SliceSource(batch.topic, batch.partition, self._segment_size)
+        transaction = _SliceTransaction(source, batch, expected, isolates, self._timed)
+        return settle_commit(
+            lambda: self._slice(batch),
+            lambda writing, _lost: transaction.apply(writing),
+            lambda lost, now: lost if later_outcome(lost[0], now[0]) is lost[0] else now,
+            what=str(batch),
+            hint="The row in pointer2 says what is applied; the next start reads it.",
+            retry_on=(FencedError,),  # the offset was moved meanwhile, by another or by a commit whose answer was lost
         )
 
     @contextmanager

@@ -28,9 +28,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Final, ParamSpec, TypeVar
+from typing import Final
 
-from inorder.engines.measures import Tally
+from inorder.engines.measures import MeasureTally
 from inorder.journal.action import Append, Delete, Mark, Purge
 from inorder.journal.replication.actions import JournalOutcome, SliceActions
 from inorder.journal.replication.store_port import (
@@ -38,9 +38,6 @@ from inorder.journal.replication.store_port import (
 )
 from inorder.journal.stores.ports import JournalHead
 from inorder.journal.timing import timed
-
-T = TypeVar("T")
-P = ParamSpec("P")
 
 TYPES: Final = {Append: "append", Delete: "delete", Purge: "purge", Mark: "mark"}
 EXPIRIES: Final = {"day": 1, "week": 7, "month": 31, "year": 366}
@@ -51,7 +48,7 @@ EXPIRIES: Final = {"day": 1, "week": 7, "month": 31, "year": 366}
 class ReplicationTally:
     """Gathers the figures of one worker."""
 
-    tally: Tally
+    tally: MeasureTally
     now: Callable[[], float] = time.time
     """Seconds since 1970, as the times of records are."""
     read_at: float = 0.0
@@ -94,7 +91,7 @@ class ReplicationTally:
             at = (written_at or 0) * 1000
             found = kinds.setdefault(kind, {})
             found[at] = found.get(at, 0) + times
-        self.tally.add_words("version", versions)
+        self.tally.add_labels("version", versions)
         for name, now in (("replication", _micros(committed_at)), ("delivery", _micros(self.read_at))):
             for kind, times_at in kinds.items():
                 self.tally.took_all(f"{name}/{TYPES[kind]}", {now - at: times for at, times in times_at.items()})

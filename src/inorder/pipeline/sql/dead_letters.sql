@@ -1,4 +1,4 @@
--- Dead letters for people; the pipeline's own statements are in table.sql. `any_…` is true where nothing was asked for.
+-- Dead letters for operators; the pipeline's own statements are in table.sql. `any_…` is true if the filter is not set.
 
 -- name: matching
 -- The condition of all statements that take a filter.
@@ -14,16 +14,16 @@
 pipeline = %(pipeline)s AND topic = %(topic)s AND {partition} = %(partition)s AND {offset} = %(offset)s
 
 -- name: counts
--- How many there are, by code.
+-- The number of letters, by code.
 SELECT code, count(*) FROM inorder_dead_letter WHERE {matching} GROUP BY code ORDER BY count(*) DESC, code;
 
 -- name: places
--- Which partitions have some.
+-- The partitions that have letters.
 SELECT DISTINCT pipeline, topic, {partition} FROM inorder_dead_letter WHERE {matching}
 ORDER BY pipeline, topic, {partition};
 
 -- name: page
--- Letters of one partition in offset order; the primary key finds where they go on.
+-- Letters of one partition in offset order; the primary key finds the next page.
 SELECT pipeline, topic, {partition}, {offset}, generation, code, detail, {key}, {value}, record_timestamp, recorded_at
 FROM inorder_dead_letter
 WHERE pipeline = %(at_pipeline)s AND topic = %(at_topic)s AND {partition} = %(at_partition)s AND {offset} > %(above)s
@@ -31,7 +31,7 @@ WHERE pipeline = %(at_pipeline)s AND topic = %(at_topic)s AND {partition} = %(at
 ORDER BY {offset} LIMIT %(most)s;
 
 -- name: never_applied
--- Which records of a partition are in no table.
+-- The records of a partition that are in no table.
 SELECT {offset} FROM inorder_dead_letter
 WHERE pipeline = %(pipeline)s AND topic = %(topic)s AND {partition} = %(partition)s AND {offset} > %(above)s
 UNION
@@ -40,18 +40,18 @@ WHERE pipeline = %(pipeline)s AND topic = %(topic)s AND {partition} = %(partitio
   AND action = 'discard';
 
 -- name: newest_generation
--- Whether a pipeline has gone on to another topic.
+-- The newest generation that a pipeline has read.
 SELECT max(generation) FROM inorder_pointer WHERE pipeline = %(pipeline)s;
 
 -- name: note
--- What is being done with which letters; locked, so that only one of two who do it at once finds them.
+-- Records the action on each letter; locks the letters, so that only one of two concurrent actions finds them.
 INSERT INTO inorder_dead_letter_action
     (batch, pipeline, topic, {partition}, {offset}, generation, code, {key}, action, reason, acted_by)
 SELECT %(batch)s, pipeline, topic, {partition}, {offset}, generation, code, {key}, %(action)s, %(reason)s, {actor}
 FROM inorder_dead_letter WHERE {condition} {for_update};
 
 -- name: take
--- Removes exactly what was noted; a letter that came in between stays.
+-- Deletes exactly the recorded letters; a letter that arrived in between stays.
 DELETE FROM inorder_dead_letter
 WHERE EXISTS (
     SELECT 1 FROM inorder_dead_letter_action noted

@@ -1,6 +1,6 @@
 -- name: progress
--- How far each partition of some pipelines is applied, and what its records became. In every dialect a word behind a
--- dot is a name, also where it is reserved otherwise.
+-- How far each partition of some pipelines is applied, and what its records became. In every dialect a word after a
+-- dot is a name, even if it is reserved elsewhere.
 SELECT p.pipeline, p.topic, p.partition, p.next_offset, p.records_applied, p.records_identical, p.records_stale,
        p.records_ignored, p.records_rejected, p.updated_at
 FROM inorder_pointer p

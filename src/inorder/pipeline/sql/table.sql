@@ -1,7 +1,7 @@
--- The upsert job's statements that read alike in every dialect; tables and rows are in the dialect's own file.
+-- The statements of the job upsert that are the same in every dialect; tables and rows are in the file of each dialect.
 
 -- name: pointers
--- Where a start goes on.
+-- Where a start continues.
 SELECT {partition}, next_offset, generation FROM inorder_pointer
 WHERE pipeline = %(pipeline)s AND topic = %(topic)s;
 
@@ -18,13 +18,13 @@ UPDATE inorder_pointer SET
 WHERE pipeline = %(pipeline)s AND topic = %(topic)s AND {partition} = %(partition)s;
 
 -- name: isolate
--- What follows can be undone alone.
+-- Sets a savepoint.
 SAVEPOINT inorder_isolated;
 
 -- name: undo
--- As it was before.
+-- Rolls back to the savepoint, which stays set.
 ROLLBACK TO SAVEPOINT inorder_isolated;
 
 -- name: release
--- The end of what could be undone alone.
+-- Releases the savepoint.
 RELEASE SAVEPOINT inorder_isolated;

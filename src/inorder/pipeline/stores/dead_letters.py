@@ -1,4 +1,4 @@
-"""Dead letters in the database of the target tables: how people find them and let them go."""
+"""Dead letters in the database of the target tables: how operators find, retry and discard them."""
 
 from __future__ import annotations
 
@@ -10,52 +10,50 @@ from typing import Any
 
 from inorder.database.database import Database, Dialect, Installed, moment, statements_of
 from inorder.database.sql import quoted_table
-from inorder.pipeline.stores.ports import Filter, LetterPlace, StoredLetter
+from inorder.pipeline.stores.ports import LetterFilter, LetterPlace, StoredLetter
 
 Execute = Callable[[str, Mapping[str, Any]], int]
-"""Runs a statement in an open transaction; returns how many rows it wrote."""
+"""Runs a statement in an open transaction; returns the number of rows written."""
 
 _FIRST = -1
 """Below every offset."""
 
 
 class SqlDeadLetters:
-    """`DeadLetters` of a database; makes its tables at the first call."""
+    """`DeadLetters` of a database; creates its tables at the first call."""
 
     def __init__(self, database: Database) -> None:
         self._database = Installed(database, dead_letter_tables(database.dialect))
         self._dialect = database.dialect
-        self._statements = _rendered(database.dialect)
+        self._statements = _render_statements(database.dialect)
 
-    def counts(self, wanted: Filter) -> dict[str, int]:
-        """How many are meant, by code, the most frequent first."""
+    def counts(self, wanted: LetterFilter) -> dict[str, int]:
+        """The most frequent code first."""
         found = self._database.execute(self._statements["counts"], _bound(wanted))
         return {code: int(count) for code, count in found.rows}
 
-    def places(self, wanted: Filter) -> list[LetterPlace]:
-        """Where they are, in order."""
+    def places(self, wanted: LetterFilter) -> list[LetterPlace]:
         return [LetterPlace(*row) for row in self._database.execute(self._statements["places"], _bound(wanted)).rows]
 
-    def page(self, place: LetterPlace, wanted: Filter, above: int = _FIRST, most: int = 1000) -> list[StoredLetter]:
-        """Those of one place above an offset, in offset order."""
+    def page(
+        self, place: LetterPlace, wanted: LetterFilter, above: int = _FIRST, most: int = 1000
+    ) -> list[StoredLetter]:
         at = {f"at_{name}": value for name, value in place._asdict().items()}
         parameters = {**_bound(wanted), **at, "above": above, "most": most}
         return [_letter(row) for row in self._database.execute(self._statements["page"], parameters).rows]
 
     def never_applied(self, place: LetterPlace, above: int) -> frozenset[int]:
-        """Dead letters and discarded ones."""
         found = self._database.execute(self._statements["never_applied"], {**place._asdict(), "above": above})
         return frozenset(offset for (offset,) in found.rows)
 
     def newest_generation(self, pipeline: str) -> int:
-        """0 where the pipeline has read nothing yet."""
+        """0 if the pipeline has read nothing yet."""
         found = self._database.execute(self._statements["newest_generation"], {"pipeline": pipeline})
         return int(found.rows[0][0] or 0)
 
-    def discard(self, wanted: Filter, reason: str) -> int:
-        """Notes and removes them in one transaction."""
+    def discard(self, wanted: LetterFilter, reason: str) -> int:
         with self._database.transaction() as transaction:
-            return _taken(
+            return _take(
                 lambda statement, parameters: transaction.execute(statement, parameters).count,
                 self._dialect,
                 "matching",
@@ -63,18 +61,17 @@ class SqlDeadLetters:
             )
 
     def close(self) -> None:
-        """Gives the connection back."""
         self._database.close()
 
 
 def settle(execute: Execute, dialect: Dialect, place: LetterPlace, offset: int, action: str, reason: str) -> bool:
-    """Takes one letter out and notes why, inside a transaction of a target table; False where it is not there."""
+    """Deletes one letter and records the reason, in a transaction of a target table; False if it does not exist."""
     letter = {**place._asdict(), "offset": offset, "action": action, "reason": reason}
-    return _taken(execute, dialect, "at", letter) == 1
+    return _take(execute, dialect, "at", letter) == 1
 
 
 def dead_letter_tables(dialect: Dialect) -> list[str]:
-    """The DDL of the letters, of what was done with them, and of the pointers beside them."""
+    """The DDL of the letters, of the actions on them, and of the pointers."""
     tables = statements_of("inorder.pipeline", dialect, "table.sql")
     return [
         tables["create_pointer"],
@@ -83,8 +80,8 @@ def dead_letter_tables(dialect: Dialect) -> list[str]:
     ]
 
 
-def _taken(execute: Execute, dialect: Dialect, condition: str, parameters: Mapping[str, Any]) -> int:
-    statements = _rendered(dialect)
+def _take(execute: Execute, dialect: Dialect, condition: str, parameters: Mapping[str, Any]) -> int:
+    statements = _render_statements(dialect)
     batch = {**parameters, "batch": uuid.uuid4().hex}
     if execute(statements[f"note_{condition}"], batch) == 0:
         return 0
@@ -92,7 +89,7 @@ def _taken(execute: Execute, dialect: Dialect, condition: str, parameters: Mappi
 
 
 @cache
-def _rendered(dialect: Dialect) -> dict[str, str]:
+def _render_statements(dialect: Dialect) -> dict[str, str]:
     statements = statements_of("inorder.pipeline", dialect, "dead_letters.sql")
     names = {name: quoted_table(dialect, name) for name in ("partition", "offset", "key", "value")}
     conditions = {name: statements.render(name, **names) for name in ("matching", "at")}
@@ -107,7 +104,7 @@ def _rendered(dialect: Dialect) -> dict[str, str]:
     return found
 
 
-def _bound(wanted: Filter) -> dict[str, Any]:
+def _bound(wanted: LetterFilter) -> dict[str, Any]:
     asked = asdict(wanted)
     return asked | {f"any_{name}": value is None for name, value in asked.items()}
 

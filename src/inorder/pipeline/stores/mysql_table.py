@@ -1,19 +1,19 @@
 """The target table of a pipeline in MySQL or MariaDB, with its pointers and dead letters.
 
-What is known about these servers, and what the store makes of it. It was tried on MariaDB 11.4, where tests show it;
-what is said of MySQL 8 is from its documentation.
+Properties of these servers and how the store handles them. Tests verify them on MariaDB 11.4; statements about MySQL 8
+are from its documentation.
 
-- **No RETURNING for what is updated**, on MySQL none at all. So the versions of rows are read before the write, which
-  tells what is stale, and after it, which tells what was written.
-- **ON DUPLICATE KEY UPDATE has no WHERE**, so the guard is in every assignment. And it fires for any unique index: a
-  row of another key is left alone by the guard, and the row that is then missing is refused, as elsewhere.
-- **Rows that must be there** are updated one by one, a round trip each: a statement for many would have to compare
-  texts of two collations.
-- **Strict mode**, whatever the server is set to: without it a text that is too long would be cut without a word.
-- **An idle session ends after a minute** (`wait_timeout`), so a paused holder of a pointer lock stops its partition no
-  longer than that. A session that ended between two slices is opened again, unseen.
+- **No RETURNING for updates**, on MySQL none at all. So the versions of rows are read before the write, which shows
+  what is stale, and after it, which shows what was written.
+- **ON DUPLICATE KEY UPDATE has no WHERE**, so the guard is in every assignment. And it fires for any unique index: the
+  guard does not touch a row of another key, and the row that is then missing is refused, as in other dialects.
+- **Rows that must exist** are updated one by one, a round trip each: one statement for many would have to compare texts
+  of two collations.
+- **Strict mode**, whatever the server's default: without it, a text that is too long would be truncated silently.
+- **An idle session ends after a minute** (`wait_timeout`), so a paused holder of a pointer lock blocks its partition no
+  longer than that. A session that ended between two slices is opened again without an error.
 - **A statement larger than `max_allowed_packet`** breaks the connection, so it is never sent: a record that needs one
-  is refused, a dead letter that needs one is kept without its value.
+  is refused, and a dead letter that needs one is stored without its value.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from inorder.database.mysql import Connection, MySQLDatabase, connect, mysql_err
 from inorder.model.errors import InorderError, RejectedError, UnknownOutcomeError, UnreachableError
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.stores.ports import NULL, DeadLetter, FoldedRow, LetterPlace, RowKey
-from inorder.pipeline.stores.table import SqlTableStore, TableSession
-from inorder.pipeline.stores.table_writer import (
+from inorder.pipeline.stores.table import (
     LETTER_BYTES,
     Shape,
+    SqlTableStore,
+    TableSession,
     TableSql,
     TableWriter,
     Version,
@@ -38,19 +39,25 @@ from inorder.pipeline.stores.table_writer import (
     key_of,
 )
 
-_ROWS_A_STATEMENT = 500
+ROWS = "{rows}"
+"""The placeholder in a statement for tuples."""
+
+_INDEX_BYTES = 3072
+"""InnoDB's limit for all columns of a key together."""
+_CHARACTER_BYTES = 4
+_ROWS_PER_STATEMENT = 500
 _SESSION = "SET SESSION sql_mode = 'TRADITIONAL', wait_timeout = 60"
 _PACKET = "SELECT @@max_allowed_packet"
-_ROOM = 10_000
-"""Characters of a statement beside its rows."""
+_OVERHEAD = 10_000
+"""Characters of a statement besides its rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class MySQLTableStores:
-    """Opens a `MySQLTableStore` in whichever process calls it."""
+    """Opens a `MySQLTableStore` in the process that calls it."""
 
     url: str = field(repr=False)
-    """A SQLAlchemy URL; not shown, as it may hold a password."""
+    """A SQLAlchemy URL; not in the repr, as it may contain a password."""
     mapping: TableMapping
 
     def __call__(self) -> MySQLTableStore:
@@ -58,7 +65,7 @@ class MySQLTableStores:
 
 
 class MySQLTableStore(SqlTableStore):
-    """A `TableStore` on one connection, opened when first needed and again when it was lost."""
+    """A `TableStore` on one connection."""
 
     def __init__(self, url: str, mapping: TableMapping) -> None:
         session, statements = _Session(url), MySQLTableSql(mapping)
@@ -76,17 +83,17 @@ class _Session(TableSession):
     def begin(self) -> None:
         try:
             with mysql_errors():
-                self._connected().begin()
+                self._connect().begin()
         except UnreachableError:
-            # It may have been idle for too long. Nothing was begun, so a new one serves as well.
+            # The server may have ended an idle session. Nothing was begun, so a new one serves as well.
             self.close()
             with mysql_errors():
-                self._connected().begin()
+                self._connect().begin()
 
     def commit(self, where: str) -> None:
         try:
             with mysql_errors():
-                self._connected().commit()
+                self._connect().commit()
         except UnreachableError as error:
             self.close()
             raise UnknownOutcomeError(f"The connection was lost while {where} was committed.") from error
@@ -97,30 +104,30 @@ class _Session(TableSession):
     def rollback(self) -> None:
         try:
             with mysql_errors():
-                self._connected().rollback()
+                self._connect().rollback()
         except InorderError:
             self.close()
 
     def execute(self, statement: str, bound: Mapping[str, Any] = NOTHING_BOUND) -> Result:
-        with mysql_errors(), self._connected().cursor() as cursor:
+        with mysql_errors(), self._connect().cursor() as cursor:
             return CursorTransaction(cursor).execute(statement, bound)
 
     def execute_rows(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> Result:
-        """Runs a statement in which the rows stand as tuples."""
-        return self.run(statement.replace(ROWS, ", ".join(map(self.escaped, rows))))
+        """Runs a statement with the rows inserted as tuples."""
+        return self.run(statement.replace(ROWS, ", ".join(map(self.escape, rows))))
 
     def run(self, text: str) -> Result:
-        """Runs a statement in which nothing is left to bind."""
-        connection = self._connected()
-        if len(text.encode()) > self.packet_bytes - _ROOM:
+        """Runs a statement without parameters."""
+        connection = self._connect()
+        if len(text.encode()) > self.packet_bytes - _OVERHEAD:
             raise RejectedError(f"The statement is larger than max_allowed_packet = {self.packet_bytes}.")
         with mysql_errors(), connection.cursor() as cursor:
             count = cursor.execute(text)
             return Result([tuple(row) for row in cursor.fetchall()] if cursor.description else [], count)
 
-    def escaped(self, value: object) -> str:
-        """A value, or a tuple of them, as it stands in a statement."""
-        text: str = self._connected().escape(value)
+    def escape(self, value: object) -> str:
+        """A value, or a tuple of values, as a literal."""
+        text: str = self._connect().escape(value)
         return text
 
     def install(self, statements: Iterable[str]) -> None:
@@ -136,9 +143,9 @@ class _Session(TableSession):
             try:
                 connection.close()
             except pymysql.MySQLError:
-                return  # it was gone already
+                return  # it was lost already
 
-    def _connected(self) -> Connection:
+    def _connect(self) -> Connection:
         if self._connection is None or not self._connection.open:
             self._connection = connect(self._url, "inorder pipeline")
             with mysql_errors(), self._connection.cursor() as cursor:
@@ -149,7 +156,7 @@ class _Session(TableSession):
 
 
 class _Writer(TableWriter):
-    """Rows go in portions that a packet can carry."""
+    """Writes rows in portions that a packet can carry."""
 
     def __init__(self, session: _Session, statements: MySQLTableSql) -> None:
         super().__init__(statements.mapping)
@@ -161,13 +168,13 @@ class _Writer(TableWriter):
     def letter_bytes(self) -> int:
         return min(LETTER_BYTES, self._session.packet_bytes // 4)
 
-    def must_have(self) -> int:
-        [(count,)] = self._session.execute(self._statements["must_have"], self._statements.table_bound()).rows
+    def count_required_columns(self) -> int:
+        [(count,)] = self._session.execute(self._statements["required_columns"], self._statements.table_bound()).rows
         return int(count)
 
     def put(self, mode: str, shape: Shape, rows: Sequence[FoldedRow], generation: int) -> frozenset[RowKey] | None:
         if mode == "update":
-            return frozenset(self._updated(shape, rows, generation))
+            return frozenset(self._update(shape, rows, generation))
         written: set[RowKey] = set()
         for some in _portions(rows, self._session.packet_bytes):
             written.update(self._put_portion(mode, shape, some, generation))
@@ -180,34 +187,36 @@ class _Writer(TableWriter):
 
     def versions(self, keys: Sequence[RowKey]) -> Mapping[RowKey, Version]:
         found: dict[RowKey, Version] = {}
-        for start in range(0, len(keys), _ROWS_A_STATEMENT):
-            wanted = self._one_of(keys[start : start + _ROWS_A_STATEMENT])
+        for start in range(0, len(keys), _ROWS_PER_STATEMENT):
+            wanted = self._one_of(keys[start : start + _ROWS_PER_STATEMENT])
             rows = self._session.run(self._statements["versions"].replace(ROWS, wanted)).rows
             found.update({key_of(row[:-2]): (row[-2], row[-1]) for row in rows})
         return found
 
     def tombstones(self, keys: Sequence[bytes]) -> Mapping[bytes, Version]:
         found: dict[bytes, Version] = {}
-        for start in range(0, len(keys), _ROWS_A_STATEMENT):
-            bound = {"pipeline": self.mapping.pipeline, "keys": tuple(keys[start : start + _ROWS_A_STATEMENT])}
+        for start in range(0, len(keys), _ROWS_PER_STATEMENT):
+            bound = {"pipeline": self.mapping.pipeline, "keys": tuple(keys[start : start + _ROWS_PER_STATEMENT])}
             rows = self._session.execute(self._statements["tombstones"], bound).rows
             found.update({key: (generation, offset) for key, generation, offset in rows})
         return found
 
     def entomb(self, versions: Mapping[bytes, Version]) -> None:
         rows = [(self.mapping.pipeline, key, *version) for key, version in versions.items()]
-        for start in range(0, len(rows), _ROWS_A_STATEMENT):
-            self._session.execute_rows(self._statements["entomb"], rows[start : start + _ROWS_A_STATEMENT])
+        for start in range(0, len(rows), _ROWS_PER_STATEMENT):
+            self._session.execute_rows(self._statements["entomb"], rows[start : start + _ROWS_PER_STATEMENT])
 
     def revive(self, keys: Sequence[bytes]) -> None:
-        for start in range(0, len(keys), _ROWS_A_STATEMENT):
-            bound = {"pipeline": self.mapping.pipeline, "keys": tuple(keys[start : start + _ROWS_A_STATEMENT])}
+        for start in range(0, len(keys), _ROWS_PER_STATEMENT):
+            bound = {"pipeline": self.mapping.pipeline, "keys": tuple(keys[start : start + _ROWS_PER_STATEMENT])}
             self._session.execute(self._statements["revive"], bound)
 
     def bury(self, place: LetterPlace, generation: int, letters: Sequence[DeadLetter]) -> None:
-        for start in range(0, len(letters), _ROWS_A_STATEMENT):
-            some = map(self._fitting, letters[start : start + _ROWS_A_STATEMENT])
-            self._session.execute_rows(self._statements["bury"], [_buried(place, generation, one) for one in some])
+        for start in range(0, len(letters), _ROWS_PER_STATEMENT):
+            some = map(self._fit, letters[start : start + _ROWS_PER_STATEMENT])
+            self._session.execute_rows(
+                self._statements["bury"], [_letter_tuple(place, generation, one) for one in some]
+            )
 
     def _put_portion(self, mode: str, shape: Shape, rows: Sequence[FoldedRow], generation: int) -> Iterator[RowKey]:
         before = self.versions([row.key for row in rows])
@@ -216,12 +225,12 @@ class _Writer(TableWriter):
             newer = [row for row in newer if row.key not in before]
         if newer:
             self._session.execute_rows(
-                self._statements.put(mode, shape), [self._listed(row, generation) for row in newer]
+                self._statements.put(mode, shape), [self._row_tuple(row, generation) for row in newer]
             )
             after = self.versions([row.key for row in newer])
             yield from (row.key for row in newer if after.get(row.key) == (generation, row.offset))
 
-    def _updated(self, shape: Shape, rows: Sequence[FoldedRow], generation: int) -> Iterator[RowKey]:
+    def _update(self, shape: Shape, rows: Sequence[FoldedRow], generation: int) -> Iterator[RowKey]:
         statement = self._statements.put("update", shape)
         for row in rows:
             values = {f"value_{index}": value for index, value in enumerate(self._values(row))}
@@ -232,25 +241,26 @@ class _Writer(TableWriter):
         values: list[Any] = [None if value is NULL else value for value in row.values or ()]
         for index in self._times:
             if values[index] is not None:
-                values[index] = values[index].removesuffix("+00:00")  # the column has no zone, and all times are UTC
+                # The column has no time zone, and all times are UTC.
+                values[index] = values[index].removesuffix("+00:00")
         return values
 
-    def _listed(self, row: FoldedRow, generation: int) -> tuple[Any, ...]:
+    def _row_tuple(self, row: FoldedRow, generation: int) -> tuple[Any, ...]:
         key = row.key if isinstance(row.key, tuple) else (row.key,)
         return (*key, *self._values(row), generation, row.offset)
 
     def _one_of(self, keys: Sequence[RowKey]) -> str:
-        names, escaped = [self._statements.quoted(name) for name in self.mapping.key_names], self._session.escaped
+        names, escaped = [self._statements.quote(name) for name in self.mapping.key_names], self._session.escape
         if len(names) == 1:
             return f"{names[0]} IN ({', '.join(map(escaped, keys))})"
         tuples = zip(*key_columns_of(keys), strict=True)
         pairs = [[f"{name} = {escaped(part)}" for name, part in zip(names, key, strict=True)] for key in tuples]
         return " OR ".join(f"({' AND '.join(pair)})" for pair in pairs)
 
-    def _fitting(self, letter: DeadLetter) -> DeadLetter:
-        if 2 * len(letter.value or b"") + 2 * len(letter.key or b"") < self._session.packet_bytes - 2 * _ROOM:
+    def _fit(self, letter: DeadLetter) -> DeadLetter:
+        if 2 * len(letter.value or b"") + 2 * len(letter.key or b"") < self._session.packet_bytes - 2 * _OVERHEAD:
             return letter
-        note = f"{letter.detail} Its {len(letter.value or b'')} bytes are not kept: max_allowed_packet is too small."
+        note = f"{letter.detail} Its {len(letter.value or b'')} bytes are not stored: max_allowed_packet is too small."
         return letter._replace(value=None, detail=note)
 
 
@@ -259,38 +269,28 @@ def _bound(row: FoldedRow, generation: int) -> dict[str, Any]:
     return {**keys, "generation": generation, "offset": row.offset}
 
 
-def _buried(place: LetterPlace, generation: int, letter: DeadLetter) -> tuple[Any, ...]:
+def _letter_tuple(place: LetterPlace, generation: int, letter: DeadLetter) -> tuple[Any, ...]:
     time = None if letter.timestamp is None else letter.timestamp.replace(tzinfo=None)
     return (*place, generation, letter.offset, letter.code, letter.detail, letter.key, letter.value, time)
 
 
 def _portions(rows: Sequence[FoldedRow], packet_bytes: int) -> Iterator[Sequence[FoldedRow]]:
-    """Rows that one statement can carry, even if every character had to be escaped; a larger one goes alone."""
+    """Splits rows so that one statement can carry each part, even if every character is escaped."""
     start = size = 0
     for index, row in enumerate(rows):
         length = 100 + sum(8 * len(value) for value in row.values or () if isinstance(value, str))
         size += length
-        if index > start and (size > packet_bytes or index - start == _ROWS_A_STATEMENT):
+        if index > start and (size > packet_bytes or index - start == _ROWS_PER_STATEMENT):
             yield rows[start:index]
             start, size = index, length
     yield rows[start:]
 
 
-# The statements of MySQL and MariaDB for one mapping.
-
-ROWS = "{rows}"
-"""Stands in a statement where tuples are put in."""
-
-_INDEX_BYTES = 3072
-"""What InnoDB takes for all columns of a key together."""
-_CHARACTER_BYTES = 4
-
-
 class MySQLTableSql(TableSql):
-    """Many rows are one statement where a row may be new, and one each where it may not."""
+    """One statement writes many rows where a row may be new; else one statement writes one row."""
 
     dialect = "mysql"
-    column_types = {  # noqa: RUF012 - never changed, and typed so in the base
+    column_types = {  # noqa: RUF012 - a constant
         "boolean": "BOOLEAN",
         "integer": "INT",
         "bigint": "BIGINT",
@@ -304,7 +304,7 @@ class MySQLTableSql(TableSql):
     }
 
     def identifiers(self) -> dict[str, str]:
-        keys = [(self.quoted(name), kind) for name, kind in self.mapping.key_columns]
+        keys = [(self.quote(name), kind) for name, kind in self.mapping.key_columns]
         same = " AND ".join(f"{_bytewise(name, kind)} = {_bytewise(f'VALUES({name})', kind)}" for name, kind in keys)
         return {
             **self.definitions(),
@@ -319,11 +319,13 @@ class MySQLTableSql(TableSql):
 
     def merging(self, shape: Shape) -> dict[str, str]:
         kinds = [kind for _, kind in self.mapping.fields]
-        columns = [(column, empties, kind) for (column, empties), kind in zip(self.emptied(shape), kinds, strict=True)]
+        columns = [
+            (column, empties, kind) for (column, empties), kind in zip(self.null_flags(shape), kinds, strict=True)
+        ]
         taken = "version_generation = VALUES(version_generation) AND version_offset = VALUES(version_offset)"
-        listed = [(column, _merged(f"VALUES({column})", column, empties), kind) for column, empties, kind in columns]
+        listed = [(column, _merge(f"VALUES({column})", column, empties), kind) for column, empties, kind in columns]
         bound = [
-            (column, _merged(f"%(value_{index})s", column, empties), kind)
+            (column, _merge(f"%(value_{index})s", column, empties), kind)
             for index, (column, empties, kind) in enumerate(columns)
         ]
         same_key = self.identifiers()["same_key"]
@@ -337,15 +339,15 @@ class MySQLTableSql(TableSql):
         }
 
     def _key_type(self, kind: str) -> str:
-        """Texts share the room that an index has; the names of the collations are the servers' own."""
+        """Text columns share the size limit of an index."""
         if kind != "text":
             return self.column_types[kind]
         others = [other for _, other in self.mapping.key_columns if other != "text"]
-        room = _INDEX_BYTES - sum(36 if other == "uuid" else 8 for other in others)
-        return f"VARCHAR({room // _CHARACTER_BYTES // (len(self.mapping.key_columns) - len(others))})"
+        available = _INDEX_BYTES - sum(36 if other == "uuid" else 8 for other in others)
+        return f"VARCHAR({available // _CHARACTER_BYTES // (len(self.mapping.key_columns) - len(others))})"
 
 
-def _merged(new: str, column: str, empties: bool) -> str:
+def _merge(new: str, column: str, empties: bool) -> str:
     return new if empties else f"COALESCE({new}, {column})"
 
 
@@ -360,5 +362,5 @@ def _differs(columns: list[tuple[str, str, str]]) -> str:
 
 
 def _bytewise(expression: str, kind: str) -> str:
-    """As it is compared: whatever the collation of a column, two texts are the same only byte by byte."""
+    """For comparisons: whatever the collation of a column, texts are compared byte by byte."""
     return f"CAST({expression} AS BINARY)" if kind == "text" else expression

@@ -1,4 +1,7 @@
-"""What the pipeline needs from the database that holds a target table, its pointers and its dead letters."""
+"""What the pipeline needs from its stores: the target table with pointers and dead letters, and the log for retries.
+
+The SQL stores implement these protocols, and so do the fakes of the tests, which check the decisions without a server.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from inorder.model.errors import RejectedError
 
 
 class Null(Enum):
-    """The one value of its kind: the column becomes null. Python's None stands for "keep" instead."""
+    """The type of `NULL`: the column is set to null. Python's None means "keep" instead."""
 
     NULL = "null"
 
@@ -22,31 +25,31 @@ class Null(Enum):
 NULL: Final = Null.NULL
 
 Value: TypeAlias = bool | int | float | str
-"""A column's value; what has no type of its own in JSON (a time, a decimal number, …) is canonical text."""
+"""The value of a column; a type that JSON lacks (a time, a decimal number, …) is canonical text."""
 
 Assigned: TypeAlias = Value | Null | None
-"""What an update does to a column: a value is written, NULL empties it, None keeps it."""
+"""What an update does to a column: write a value, set it to null (NULL), or keep it (None)."""
 
 RowKey: TypeAlias = int | str | tuple[int | str, ...]
-"""A tuple where the key has several columns."""
+"""A tuple if the key has several columns."""
 
 
 class FoldedRow(NamedTuple):
-    """What the records of one key in one slice amount to."""
+    """The combined change of the records of one key in one slice."""
 
     key: RowKey
     values: tuple[Assigned, ...] | None
-    """As the mapping's fields stand; None deletes the row and leaves a tombstone."""
+    """In the order of the mapping's fields; None deletes the row and leaves a tombstone."""
     offset: int
-    """The last of the folded records; with the partition's generation it is the row's version."""
+    """Of the last folded record; with the partition's generation it is the version of the row."""
     records: int
-    """How many records were folded, so that figures count records and not rows."""
+    """How many records were folded; counters count records, not rows."""
     wavered: bool = False
     """The records disagreed on a field: the row must take the version even if it ends as it was."""
 
 
 class DeadLetter(NamedTuple):
-    """A record that could not be applied: where it was, why, and its bytes as they came."""
+    """A record that could not be applied: its offset, the reason, and its original bytes."""
 
     offset: int
     code: str
@@ -57,99 +60,98 @@ class DeadLetter(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """How the records handed to `upsert` ended. What the mode does not allow is in none of the figures."""
+class WriteCounts:
+    """What became of the records passed to `upsert`; records that the mode does not allow are not counted."""
 
     applied: int = 0
     identical: int = 0
-    """The row held these values before each record and after it; it was not touched."""
+    """The row had these values already; it was not touched."""
     stale: int = 0
-    """The row or its tombstone held a newer version and was not touched; never seen while pointers and keys behave."""
+    """The row or its tombstone has a newer version and was not touched; 0 unless pointers were lost or keys moved."""
 
-    def __add__(self, other: Written) -> Written:
-        return Written(self.applied + other.applied, self.identical + other.identical, self.stale + other.stale)
+    def __add__(self, other: WriteCounts) -> WriteCounts:
+        return WriteCounts(self.applied + other.applied, self.identical + other.identical, self.stale + other.stale)
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
-    """What one slice adds to the pointer row's counters."""
+class SliceCounters:
+    """What one slice adds to the counters of the pointer row."""
 
-    written: Written = Written()
+    written: WriteCounts = WriteCounts()
     ignored: int = 0
     rejected: int = 0
 
 
 class SliceTransaction(Protocol):
-    """One open transaction on one partition; its verbs are called in the order they stand here.
+    """One open transaction on one partition; its methods are called in the order given here.
 
-    `isolated`, the two `upsert` and `version` may be called many times, the others once. Every verb may block on the
-    database. It raises `TransientError` for a fault of the environment and `RejectedError` when the database refuses
-    the data.
+    `savepoint`, the two `upsert` methods and `version` may be called many times, the others once. Every method may
+    block on the database, and raises `TransientError` when the environment fails and `RejectedError` when the database
+    refuses the data.
     """
 
     def lock_pointer(self) -> Pointer:
-        """Locks the partition's pointer row until the transaction ends, making it first if need be.
+        """Locks the pointer row of the partition until the transaction ends, and creates it if it does not exist.
 
-        It waits for any other holder, and reads what that holder committed. A new row starts at offset 0.
+        Waits for any other holder, and reads what that holder committed. A new row starts at offset 0.
         """
 
-    def isolated(self) -> AbstractContextManager[None]:
-        """A block that an exception undoes, itself alone: the transaction then stands as it did before the block.
+    def savepoint(self) -> AbstractContextManager[None]:
+        """A block that is rolled back alone if an exception leaves it.
 
-        Whatever the database would check at the commit only, it checks inside the block.
+        Constraints that the database would check at the commit are checked inside the block.
         """
 
-    def upsert(self, rows: Sequence[FoldedRow], generation: int) -> Written:
+    def upsert(self, rows: Sequence[FoldedRow], generation: int) -> WriteCounts:
         """Writes rows of distinct, ascending keys by the mapping's mode; newer rows and tombstones stay as they are.
 
         A row that would not change is not touched, unless the update wavered: then its version moves. After a
-        `RejectedError` the transaction is of no use, but for an `isolated` block around the call.
+        `RejectedError` the transaction cannot continue, unless a `savepoint` block surrounds the call.
         """
 
-    def upsert_each(self, rows: Sequence[FoldedRow], generation: int) -> Sequence[Written | RejectedError] | None:
-        """Writes each row in an isolated block of its own; how each ended, in order.
+    def upsert_each(self, rows: Sequence[FoldedRow], generation: int) -> Sequence[WriteCounts | RejectedError] | None:
+        """Writes each row in a savepoint of its own; returns the result of each, in order.
 
-        None, and nothing is written, where that would be no quicker than an `upsert` for each.
+        None, and nothing is written, if that would be no quicker than an `upsert` for each.
         """
 
     def version(self, key: RowKey) -> tuple[int, int] | None:
-        """The version of a row, or of its tombstone, generation first; None where there is neither."""
+        """The version (generation, offset) of a row or of its tombstone; None if there is neither."""
 
     def settle(self, offset: int, action: str, reason: str) -> bool:
-        """Takes a dead letter of this partition out and notes why; False where it is not there (any more)."""
+        """Deletes a dead letter of this partition and records the reason; False if it does not exist."""
 
     def bury(self, letters: Sequence[DeadLetter]) -> None:
-        """Stores dead letters; one that is stored already stays as it is."""
+        """Stores dead letters; an existing one stays as it is."""
 
-    def move_pointer(self, next_offset: int, tally: Tally) -> None:
-        """Moves the locked pointer and adds the tally to its counters."""
+    def move_pointer(self, next_offset: int, counters: SliceCounters) -> None:
+        """Moves the locked pointer and adds to its counters."""
 
 
 class TableStore(Protocol):
     """A target table with its pointers and dead letters, for one pipeline. Used by one thread at a time."""
 
     def install(self) -> None:
-        """Makes the tables that do not exist and checks those that do; safe to run at every start."""
+        """Creates missing tables and checks existing ones; safe to run at every start."""
 
     def slice_transaction(self, topic: str, partition: int) -> AbstractContextManager[SliceTransaction]:
         """Begins a transaction; leaving the block commits it, an exception rolls it back.
 
-        When the answer to COMMIT is lost it raises `UnknownOutcomeError`; the next call must work on a new
-        connection if the old one is broken.
+        Raises `UnknownOutcomeError` if the answer to COMMIT is lost; the next call then opens a new connection.
         """
 
     def pointers(self, topic: str) -> Mapping[int, Pointer]:
         """The committed pointers of a topic, by partition."""
 
     def close(self) -> None:
-        """Gives the connection back; the store may be used again afterwards."""
+        """Closes the connection; the store may be used again afterwards."""
 
 
 class TableStores(Protocol):
-    """Opens a store wherever it is called.
+    """Opens a store in the process that calls it.
 
-    It travels pickled to Spark's workers and is a key of their caches. Two that are equal must open equal
-    stores, so make it a frozen dataclass.
+    It is pickled to Spark's workers and is a key of their caches. Equal objects must open equal stores, so make it a
+    frozen dataclass.
     """
 
     def __call__(self) -> TableStore: ...
@@ -157,7 +159,7 @@ class TableStores(Protocol):
     def __hash__(self) -> int: ...
 
 
-# Dead letters as people meet them: found, looked at, retried and discarded.
+# Dead letters for operators: list, retry, discard.
 
 Objection = TypeVar("Objection")
 
@@ -172,14 +174,14 @@ class LetterPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredLetter:
-    """A record that was rejected: where it was, why, and its bytes as they came."""
+    """A rejected record: its coordinates, the reason, and its original bytes."""
 
     pipeline: str
     topic: str
     partition: int
     offset: int
     generation: int
-    """With the offset the version that the record has for ever, whenever it is applied."""
+    """With the offset the version of the record, whenever it is applied."""
     code: str
     detail: str
     key: bytes | None
@@ -189,18 +191,17 @@ class StoredLetter:
 
     @property
     def place(self) -> LetterPlace:
-        """The partition it came from."""
         return LetterPlace(self.pipeline, self.topic, self.partition)
 
     @property
     def id(self) -> str:
-        """Its name on the command line."""
+        """How commands name it."""
         return f"{self.topic}:{self.partition}:{self.offset}"
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
-    """Which dead letters are meant; None matches everything."""
+class LetterFilter:
+    """Which dead letters to select; None matches everything."""
 
     pipeline: str | None = None
     topic: str | None = None
@@ -213,38 +214,38 @@ class Filter:
 class DeadLetters(Protocol):
     """The dead letters of all pipelines of a database."""
 
-    def counts(self, wanted: Filter) -> Mapping[str, int]:
-        """How many are meant, by code."""
+    def counts(self, wanted: LetterFilter) -> Mapping[str, int]:
+        """The number of selected letters, by code."""
 
-    def places(self, wanted: Filter) -> Sequence[LetterPlace]:
-        """Where they are, in order."""
+    def places(self, wanted: LetterFilter) -> Sequence[LetterPlace]:
+        """The partitions of the selected letters, in order."""
 
-    def page(self, place: LetterPlace, wanted: Filter, above: int, most: int) -> Sequence[StoredLetter]:
-        """Those of one place above an offset, in offset order, at most so many."""
+    def page(self, place: LetterPlace, wanted: LetterFilter, above: int, most: int) -> Sequence[StoredLetter]:
+        """The selected letters of one partition above an offset, in offset order, at most `most`."""
 
     def never_applied(self, place: LetterPlace, above: int) -> frozenset[int]:
-        """The offsets above one of all records that are in no table: dead letters, and those that were discarded."""
+        """The offsets, above one, of all records that are in no table: dead letters and discarded ones."""
 
     def newest_generation(self, pipeline: str) -> int:
-        """The highest generation that the pipeline has read anything of."""
+        """The highest generation of which the pipeline has read a record."""
 
-    def discard(self, wanted: Filter, reason: str) -> int:
-        """Gives letters up, all or none, and notes why; returns how many there were."""
+    def discard(self, wanted: LetterFilter, reason: str) -> int:
+        """Deletes the selected letters, all or none, and records the reason; returns their number."""
 
     def close(self) -> None:
-        """Gives the connection back; may be called twice."""
+        """May be called twice."""
 
 
 class ConditionalLog(Protocol):
-    """Sends a letter's record to the end of its partition if nobody objects, knowing all that stands before it."""
+    """Sends the record of a letter to the end of its partition, on a condition about all records before it."""
 
     def send_unless(self, letter: StoredLetter, objection: Callable[[int], Objection | None]) -> Objection | int:
-        """Sends, then asks with the record's offset, at a time when everything before it is decided.
+        """Sends the record, then calls `objection` with its offset once all records before it are decided.
 
-        No reader passes the record meanwhile. On None it becomes visible, and its offset is returned. On an objection,
-        which is returned, or on an error it never does. Raises `TransientError` where Kafka is away or other
-        transactions do not end, `RejectedError` where the broker refuses the record.
+        No reader passes the record meanwhile. If `objection` returns None, the record becomes visible, and its offset
+        is returned. Else, or after an error, it never becomes visible, and the objection is returned. Raises
+        `TransientError` if Kafka is away or other transactions do not end, `RejectedError` if the broker refuses the
+        record.
         """
 
-    def close(self) -> None:
-        """Lets the connections go."""
+    def close(self) -> None: ...

@@ -25,10 +25,11 @@ from inorder.database.postgres import (
 )
 from inorder.model.errors import RejectedError
 from inorder.pipeline.mapping import TableMapping
-from inorder.pipeline.stores.ports import NULL, DeadLetter, FoldedRow, LetterPlace, RowKey, Written
-from inorder.pipeline.stores.table import SqlTableStore, TableSession
-from inorder.pipeline.stores.table_writer import (
+from inorder.pipeline.stores.ports import NULL, DeadLetter, FoldedRow, LetterPlace, RowKey, WriteCounts
+from inorder.pipeline.stores.table import (
     Shape,
+    SqlTableStore,
+    TableSession,
     TableSql,
     TableWriter,
     Version,
@@ -38,10 +39,11 @@ from inorder.pipeline.stores.table_writer import (
     shapes,
 )
 
+_NUMBERS = ("boolean", "integer", "bigint", "double")
 _STATEMENT_CHARACTERS = 50_000_000
-"""Far below the gigabyte that the server takes."""
+"""Far below the gigabyte that the server accepts."""
 
-# A paused holder of a pointer lock must not stop its partition for ever, and a waiter must not wait for ever.
+# A paused holder of a pointer lock must not block its partition for ever, and a waiter must not wait for ever.
 _SESSION = """
     SELECT set_config('idle_in_transaction_session_timeout', '30s', false),
            set_config('lock_timeout', %s, false)
@@ -50,10 +52,10 @@ _SESSION = """
 
 @dataclass(frozen=True, slots=True)
 class PostgresTableStores:
-    """Opens a `PostgresTableStore` in whichever process calls it."""
+    """Opens a `PostgresTableStore` in the process that calls it."""
 
     url: str = field(repr=False)
-    """A SQLAlchemy URL; not shown, as it may hold a password."""
+    """A SQLAlchemy URL; not in the repr, as it may contain a password."""
     mapping: TableMapping
 
     def __call__(self) -> PostgresTableStore:
@@ -61,7 +63,7 @@ class PostgresTableStores:
 
 
 class PostgresTableStore(SqlTableStore):
-    """A `TableStore` on one connection, opened when first needed and again when it was lost."""
+    """A `TableStore` on one connection."""
 
     def __init__(self, url: str, mapping: TableMapping, *, lock_timeout_seconds: float = 60.0) -> None:
         session, statements = _Session(url, lock_timeout_seconds), PostgresTableSql(mapping)
@@ -77,27 +79,27 @@ class _Session(TableSession):
         self._connection: Connection | None = None
 
     def begin(self) -> None:
-        # The first statement begins it.
-        self._connected()
+        # The first statement begins the transaction.
+        self._connect()
 
     def commit(self, where: str) -> None:
-        commit(self._connected(), where)
+        commit(self._connect(), where)
 
     def rollback(self) -> None:
         if self._connection is not None:
             abandon(self._connection)
 
     def execute(self, statement: str, bound: Mapping[str, Any] = NOTHING_BOUND) -> Result:
-        with postgres_errors(), closing(self._connected().cursor()) as cursor:
+        with postgres_errors(), closing(self._connect().cursor()) as cursor:
             return CursorTransaction(cursor).execute(statement, bound)
 
     def execute_each(self, statement: str, bounds: Sequence[Bound], savepoint: Savepoint) -> list[Answer]:
-        """Runs a statement with each of `bounds`, and each is undone alone where it is refused."""
+        """Runs a statement with each of `bounds`; one that is refused is rolled back alone."""
         with postgres_errors():
-            return execute_each(self._connected(), statement, bounds, savepoint)
+            return execute_each(self._connect(), statement, bounds, savepoint)
 
     def install(self, statements: Iterable[str]) -> None:
-        connection = self._connected()
+        connection = self._connect()
         with postgres_errors(), connection.transaction():
             install(connection, statements)
 
@@ -106,19 +108,19 @@ class _Session(TableSession):
             self._connection.close()
             self._connection = None
 
-    def _connected(self) -> Connection:
+    def _connect(self) -> Connection:
         if self._connection is None or self._connection.closed:
             with postgres_errors():
                 self._connection = connect(self._url, "inorder pipeline", autocommit=True)
                 self._connection.execute(_SESSION, (self._lock_timeout,))
                 self._connection.autocommit = False
-                # The lock must show what its last holder committed: no snapshot older than the lock.
+                # The lock must show what its last holder committed, so no snapshot may be older than the lock.
                 self._connection.isolation_level = IsolationLevel.READ_COMMITTED
         return self._connection
 
 
 class _Writer(TableWriter):
-    """A group of rows is one statement."""
+    """Writes a group of rows with one statement."""
 
     def __init__(self, session: _Session, statements: PostgresTableSql) -> None:
         super().__init__(statements.mapping)
@@ -128,8 +130,8 @@ class _Writer(TableWriter):
         self._savepoint = Savepoint(*(statements[name] for name in Savepoint._fields))
         self._is_number = [kind in ("bigint", "integer") for _, kind in self.mapping.key_columns]
 
-    def must_have(self) -> int:
-        [(count,)] = self._found("must_have", self._statements.table_bound())
+    def count_required_columns(self) -> int:
+        [(count,)] = self._query("required_columns", self._statements.table_bound())
         return int(count)
 
     def put(self, mode: str, shape: Shape, rows: Sequence[FoldedRow], generation: int) -> frozenset[RowKey] | None:
@@ -140,10 +142,10 @@ class _Writer(TableWriter):
         [(count, keys)] = self._session.execute(self._statements.put(mode, shape), bound_with).rows
         return None if count == len(rows) else frozenset(map(self._key_of_texts, keys or []))
 
-    def write_each(self, rows: Sequence[FoldedRow], generation: int) -> Sequence[Written | RejectedError] | None:
+    def write_each(self, rows: Sequence[FoldedRow], generation: int) -> Sequence[WriteCounts | RejectedError] | None:
         if self.has_tombstones or not self._needs_one_statement() or not all(map(_is_plain, rows)):
             return None
-        ended: dict[RowKey, Written | RejectedError] = {}
+        results: dict[RowKey, WriteCounts | RejectedError] = {}
         for shape, group in shapes(rows, self.mapping.nulls):
             bounds: list[Bound] = [
                 {**self._statements.rows_bound(shape, [row]), "generation": generation, "rows": 1} for row in group
@@ -152,36 +154,36 @@ class _Writer(TableWriter):
                 self._statements.put(self.mapping.mode, shape), bounds, self._savepoint
             )
             for row, answer in zip(group, answers, strict=True):
-                ended[row.key] = self._ended(row, answer, generation)
-        return [ended[row.key] for row in rows]
+                results[row.key] = self._result_of(row, answer, generation)
+        return [results[row.key] for row in rows]
 
     def _needs_one_statement(self) -> bool:
-        """Whether a row is written by one statement that leaves nothing behind where it wrote nothing."""
+        """Whether one statement writes a row, and leaves nothing behind if it writes nothing."""
         if self._has_triggers is None:
-            [(self._has_triggers,)] = self._found("has_triggers", self._statements.table_bound())
-        return not self._has_triggers and not (self.mapping.mode == "upsert" and self._has_must_haves())
+            [(self._has_triggers,)] = self._query("has_triggers", self._statements.table_bound())
+        return not self._has_triggers and not (self.mapping.mode == "upsert" and self._has_required_columns())
 
-    def _ended(self, row: FoldedRow, answer: Answer, generation: int) -> Written | RejectedError:
-        """What a refusal means, or what was written; whatever is no refusal is raised."""
+    def _result_of(self, row: FoldedRow, answer: Answer, generation: int) -> WriteCounts | RejectedError:
+        """The counts of a write or its refusal; raises any other error."""
         try:
             with postgres_errors():
                 if isinstance(answer, psycopg.Error):
                     raise answer
                 [(count, _)] = answer
-                return Written(applied=row.records) if count == b"1" else self._left([row], generation)
+                return WriteCounts(applied=row.records) if count == b"1" else self._count_unwritten([row], generation)
         except RejectedError as error:
             return error
 
     def remove(self, rows: Sequence[FoldedRow], generation: int) -> frozenset[RowKey]:
         bound = {**self._statements.versions_bound(rows), "generation": generation}
-        return frozenset(map(key_of, self._found("remove", bound)))
+        return frozenset(map(key_of, self._query("remove", bound)))
 
     def versions(self, keys: Sequence[RowKey]) -> Mapping[RowKey, Version]:
-        found = self._found("versions", self._statements.keys_bound(keys))
+        found = self._query("versions", self._statements.keys_bound(keys))
         return {key_of(row[:-2]): (row[-2], row[-1]) for row in found}
 
     def tombstones(self, keys: Sequence[bytes]) -> Mapping[bytes, Version]:
-        found = self._found("tombstones", self._named(keys))
+        found = self._query("tombstones", self._tombstone_keys(keys))
         return {bytes(key): (generation, offset) for key, generation, offset in found}
 
     def entomb(self, versions: Mapping[bytes, Version]) -> None:
@@ -189,10 +191,10 @@ class _Writer(TableWriter):
             "generations": postgres.numbers([generation for generation, _ in versions.values()]),
             "offsets": postgres.numbers([offset for _, offset in versions.values()]),
         }
-        self._found("entomb", {**self._named(list(versions)), **bound})
+        self._query("entomb", {**self._tombstone_keys(list(versions)), **bound})
 
     def revive(self, keys: Sequence[bytes]) -> None:
-        self._found("revive", self._named(keys))
+        self._query("revive", self._tombstone_keys(keys))
 
     def bury(self, place: LetterPlace, generation: int, letters: Sequence[DeadLetter]) -> None:
         offsets, codes, details, keys, values, times = zip(*letters, strict=True)
@@ -205,8 +207,8 @@ class _Writer(TableWriter):
             "timestamps": postgres.texts([time and time.isoformat() for time in times]),
         }
         at = place._asdict()
-        [(again,)] = self._found("has_letters", {**at, "offset": letters[0].offset})
-        self._found("bury_again" if again else "bury", {**at, **bound, "generation": generation})
+        [(again,)] = self._query("has_letters", {**at, "offset": letters[0].offset})
+        self._query("bury_again" if again else "bury", {**at, **bound, "generation": generation})
 
     def _put_halves(self, mode: str, shape: Shape, rows: Sequence[FoldedRow], generation: int) -> frozenset[RowKey]:
         middle = len(rows) // 2
@@ -216,10 +218,10 @@ class _Writer(TableWriter):
             written |= frozenset(row.key for row in half) if keys is None else keys
         return written
 
-    def _named(self, keys: Sequence[bytes]) -> dict[str, str]:
+    def _tombstone_keys(self, keys: Sequence[bytes]) -> dict[str, str]:
         return {"pipeline": self.mapping.pipeline, "keys": postgres.binaries(keys)}
 
-    def _found(self, name: str, bound: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    def _query(self, name: str, bound: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         return self._session.execute(self._statements[name], bound).rows
 
     def _key_of_texts(self, texts: list[str]) -> RowKey:
@@ -228,21 +230,16 @@ class _Writer(TableWriter):
 
 
 def _is_plain(row: FoldedRow) -> bool:
-    """Whether it is an update that can be sent as it is; the driver refuses zeros, which would end a text."""
+    """Whether it is an update without NUL characters, which the driver refuses as they would end a text."""
     parts = (*(row.values or ()), *(row.key if isinstance(row.key, tuple) else (row.key,)))
     return row.values is not None and not any("\0" in part for part in parts if isinstance(part, str))
 
 
-# PostgreSQL's statements for one mapping, and the arrays that are bound to them.
-
-_NUMBERS = ("boolean", "integer", "bigint", "double")
-
-
 class PostgresTableSql(TableSql):
-    """A list of rows is an array a column."""
+    """Rows are bound as one array per column."""
 
     dialect = "postgres"
-    column_types = {  # noqa: RUF012 - never changed, and typed so in the base
+    column_types = {  # noqa: RUF012 - a constant
         "boolean": "boolean",
         "integer": "integer",
         "bigint": "bigint",
@@ -256,14 +253,14 @@ class PostgresTableSql(TableSql):
     }
 
     def identifiers(self) -> dict[str, str]:
-        keys = [(self.quoted(name), self.column_types[kind]) for name, kind in self.mapping.key_columns]
+        keys = [(self.quote(name), self.column_types[kind]) for name, kind in self.mapping.key_columns]
         kinds = [self.column_types[kind] for _, kind in self.mapping.fields]
-        columns = [self.quoted(name) for name in self.mapping.columns]
+        columns = [self.quote(name) for name in self.mapping.columns]
         key_arrays = ", ".join(f"%(key_{index})s::{kind}[]" for index, (_, kind) in enumerate(keys))
         value_arrays = ", ".join(f"%(values_{index})s::{kind}[]" for index, kind in enumerate(kinds))
         named, offsets = self.definitions(), "%(offsets)s::bigint[]"
         key_list, all_columns = named["keys"], f"{named['keys']}, {named['columns']}, version_offset"
-        # The driver would make an object of a uuid.
+        # As text, because the driver would return a UUID object.
         found = [f"t.{name}::text AS {name}" if kind == "uuid" else f"t.{name}" for name, kind in keys]
         return {
             **named,
@@ -281,7 +278,7 @@ class PostgresTableSql(TableSql):
     def merging(self, shape: Shape) -> dict[str, str]:
         merged = {
             column: f"excluded.{column}" if empties else f"coalesce(excluded.{column}, t.{column})"
-            for column, empties in self.emptied(shape)
+            for column, empties in self.null_flags(shape)
         }
         stored = ", ".join(f"t.{column}" for column in merged)
         changes = f"ROW({stored}) IS DISTINCT FROM ROW({', '.join(merged.values())})"
@@ -291,17 +288,16 @@ class PostgresTableSql(TableSql):
         }
 
     def keys_bound(self, keys: Sequence[RowKey]) -> dict[str, str]:
-        """The arrays of the key's columns."""
+        """The arrays of the key columns."""
         columns = key_columns_of(keys)
         kinds = [kind for _, kind in self.mapping.key_columns]
         return {f"key_{index}": _array(kind, columns[index]) for index, kind in enumerate(kinds)}
 
     def versions_bound(self, rows: Sequence[FoldedRow]) -> dict[str, str]:
-        """The arrays of the key's columns and of the offsets."""
+        """The arrays of the key columns and of the offsets."""
         return {**self.keys_bound([row.key for row in rows]), "offsets": postgres.numbers([row.offset for row in rows])}
 
     def rows_bound(self, shape: Shape, rows: Sequence[FoldedRow]) -> dict[str, str]:
-        """The arrays of all columns."""
         bound = self.versions_bound(rows)
         columns: list[Sequence[Any]] = columns_of(rows)
         for index, (_, kind) in enumerate(self.mapping.fields):

@@ -1,6 +1,6 @@
 """The target table of a pipeline in an SQLite file, with its pointers and dead letters; for development.
 
-A transaction is the only writer of the file from its beginning, so it is the lock of every pointer at once.
+A transaction locks the file for writing from its beginning, so it locks every pointer at once.
 """
 
 from __future__ import annotations
@@ -16,13 +16,20 @@ from inorder.database.sql import named
 from inorder.database.sqlite import SQLiteReconnecting, sqlite_errors
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.stores.ports import NULL, DeadLetter, FoldedRow, LetterPlace, RowKey
-from inorder.pipeline.stores.table import SqlTableStore, TableSession
-from inorder.pipeline.stores.table_writer import Shape, TableSql, TableWriter, Version, key_columns_of
+from inorder.pipeline.stores.table import (
+    Shape,
+    SqlTableStore,
+    TableSession,
+    TableSql,
+    TableWriter,
+    Version,
+    key_columns_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class SQLiteTableStores:
-    """Opens an `SQLiteTableStore` in whichever process calls it; all must see the file."""
+    """Opens an `SQLiteTableStore` in the process that calls it; all processes must see the file."""
 
     url: str = field(repr=False)
     mapping: TableMapping
@@ -49,7 +56,7 @@ class _Session(TableSession):
         with sqlite_errors():
             self._connection.execute("BEGIN IMMEDIATE")
 
-    def commit(self, where: str) -> None:  # noqa: ARG002 - there is no answer that could be lost
+    def commit(self, where: str) -> None:  # noqa: ARG002 - no answer can be lost
         try:
             with sqlite_errors():
                 self._connection.commit()
@@ -67,10 +74,10 @@ class _Session(TableSession):
 
     def each(self, statement: str, rows: Iterable[Mapping[str, Any]]) -> list[Result]:
         """Runs one statement for each of the rows."""
-        spelt = named(statement)
+        translated = named(statement)
         with sqlite_errors(), closing(self._connection.cursor()) as cursor:
             transaction = CursorTransaction(cursor)
-            return [transaction.execute(spelt, row) for row in rows]
+            return [transaction.execute(translated, row) for row in rows]
 
     def install(self, statements: Iterable[str]) -> None:
         self.begin()
@@ -93,38 +100,38 @@ class _Session(TableSession):
 
 
 class _Writer(TableWriter):
-    """A row is one statement."""
+    """Writes each row with one statement."""
 
     def __init__(self, session: _Session, statements: SQLiteTableSql) -> None:
         super().__init__(statements.mapping)
         self._session = session
         self._statements = statements
 
-    def must_have(self) -> int:
-        [(count,)] = self._session.execute(self._statements["must_have"], self._statements.table_bound()).rows
+    def count_required_columns(self) -> int:
+        [(count,)] = self._session.execute(self._statements["required_columns"], self._statements.table_bound()).rows
         return int(count)
 
     def put(self, mode: str, shape: Shape, rows: Sequence[FoldedRow], generation: int) -> frozenset[RowKey] | None:
         bound = [{**_bound(row, generation), **_values(row)} for row in rows]
-        return _counted(rows, self._session.each(self._statements.put(mode, shape), bound))
+        return _keys_written(rows, self._session.each(self._statements.put(mode, shape), bound))
 
     def remove(self, rows: Sequence[FoldedRow], generation: int) -> frozenset[RowKey]:
-        return _counted(rows, self._each("remove", [_bound(row, generation) for row in rows]))
+        return _keys_written(rows, self._each("remove", [_bound(row, generation) for row in rows]))
 
     def versions(self, keys: Sequence[RowKey]) -> Mapping[RowKey, Version]:
         found = self._each("version", map(_key, keys))
         return {key: result.rows[0] for key, result in zip(keys, found, strict=True) if result.rows}
 
     def tombstones(self, keys: Sequence[bytes]) -> Mapping[bytes, Version]:
-        found = self._each("tombstone", map(self._named, keys))
+        found = self._each("tombstone", map(self._tombstone_key, keys))
         return {key: result.rows[0] for key, result in zip(keys, found, strict=True) if result.rows}
 
     def entomb(self, versions: Mapping[bytes, Version]) -> None:
-        made = [{**self._named(key), "generation": at[0], "offset": at[1]} for key, at in versions.items()]
+        made = [{**self._tombstone_key(key), "generation": at[0], "offset": at[1]} for key, at in versions.items()]
         self._each("entomb", made)
 
     def revive(self, keys: Sequence[bytes]) -> None:
-        self._each("revive", map(self._named, keys))
+        self._each("revive", map(self._tombstone_key, keys))
 
     def bury(self, place: LetterPlace, generation: int, letters: Sequence[DeadLetter]) -> None:
         at = {**place._asdict(), "generation": generation}
@@ -135,11 +142,11 @@ class _Writer(TableWriter):
     def _each(self, name: str, rows: Iterable[Mapping[str, Any]]) -> list[Result]:
         return self._session.each(self._statements[name], rows)
 
-    def _named(self, key: bytes) -> dict[str, Any]:
+    def _tombstone_key(self, key: bytes) -> dict[str, Any]:
         return {"pipeline": self.mapping.pipeline, "key": key}
 
 
-def _counted(rows: Sequence[FoldedRow], results: Sequence[Result]) -> frozenset[RowKey]:
+def _keys_written(rows: Sequence[FoldedRow], results: Sequence[Result]) -> frozenset[RowKey]:
     return frozenset(row.key for row, result in zip(rows, results, strict=True) if result.count)
 
 
@@ -155,15 +162,12 @@ def _values(row: FoldedRow) -> dict[str, Any]:
     return {f"value_{index}": None if value is NULL else value for index, value in enumerate(row.values or ())}
 
 
-# SQLite's statements for one mapping.
-
-
 class SQLiteTableSql(TableSql):
-    """A row is a statement, so its values are bound by name."""
+    """Values are bound by name."""
 
     dialect = "sqlite"
-    # The names tell people what is meant. Those that SQLite would take for numbers, and round, are spelt as text.
-    column_types = {  # noqa: RUF012 - never changed, and typed so in the base
+    # The names document the type. Types that SQLite would treat as numbers, and round, are TEXT.
+    column_types = {  # noqa: RUF012 - a constant
         "boolean": "BOOLEAN",
         "integer": "INTEGER",
         "bigint": "INTEGER",
@@ -177,7 +181,7 @@ class SQLiteTableSql(TableSql):
     }
 
     def identifiers(self) -> dict[str, str]:
-        keys = [self.quoted(name) for name in self.mapping.key_names]
+        keys = [self.quote(name) for name in self.mapping.key_names]
         return {
             **self.definitions(),
             "now": "strftime('%%Y-%%m-%%dT%%H:%%M:%%fZ', 'now')",
@@ -189,7 +193,7 @@ class SQLiteTableSql(TableSql):
     def merging(self, shape: Shape) -> dict[str, str]:
         merged = [
             (column, f"%(value_{index})s" if empties else f"coalesce(%(value_{index})s, t.{column})")
-            for index, (column, empties) in enumerate(self.emptied(shape))
+            for index, (column, empties) in enumerate(self.null_flags(shape))
         ]
         changes = " OR ".join(f"t.{column} IS NOT {new}" for column, new in merged)
         return {

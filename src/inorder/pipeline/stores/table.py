@@ -1,61 +1,52 @@
-"""A target table with its pointers and dead letters, in any dialect: what its session and its writer have in common."""
+"""The SQL store of a target table with its pointers and dead letters: what all dialects have in common.
+
+`SqlTableStore` is the `TableStore` of every dialect. It is built from three parts that a dialect implements: a
+`TableSession` (one connection), a `TableSql` (the statements of `table.sql` for one mapping) and a `TableWriter` (how
+rows are written with them).
+
+A key has a row, or a tombstone, or neither, and never both: a delete removes the row and leaves a tombstone; a newer
+update creates the row and removes the tombstone. Tombstones are in a table of their own, so readers of the target never
+see a deleted row. Whether a pipeline has any is read with its pointer; if not, they cost nothing.
+
+Rows are written in groups that one statement can write (`Shape`): those that wavered, and those that set the same
+columns to null.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import orjson
 
-from inorder.database.database import NOTHING_BOUND, Dialect, Result, dialect_of
+from inorder.database.database import NOTHING_BOUND, Dialect, Result, dialect_of, statements_of
+from inorder.database.sql import quoted_table
 from inorder.engines.slice_work import Pointer
 from inorder.model.errors import ConfigurationError, InorderError, RejectedError
 from inorder.model.names import RESERVED_COLUMNS
-from inorder.pipeline.mapping import TableMapping
+from inorder.pipeline.mapping import TableMapping, encode_key
 from inorder.pipeline.stores.dead_letters import settle
 from inorder.pipeline.stores.ports import (
+    NULL,
     DeadLetter,
     FoldedRow,
     LetterPlace,
     RowKey,
+    SliceCounters,
     SliceTransaction,
     TableStores,
-    Tally,
-    Written,
+    WriteCounts,
 )
-from inorder.pipeline.stores.table_writer import TableSql, TableWriter, letters_in_portions
 
+Version: TypeAlias = tuple[int, int]
 
-class TableSession(ABC):
-    """One connection, opened when first needed and again when it was lost. Errors of the driver are raised as ours."""
+LETTER_BYTES = 8_000_000
+"""How much of dead letters one statement carries, before escaping."""
 
-    dialect: Dialect
-
-    @abstractmethod
-    def begin(self) -> None:
-        """Begins a transaction that waits for locks and sees what their last holders committed."""
-
-    @abstractmethod
-    def commit(self, where: str) -> None:
-        """Commits; raises `UnknownOutcomeError` where the answer is lost, any other error where it failed."""
-
-    @abstractmethod
-    def rollback(self) -> None:
-        """Rolls back and never raises: what a lost session left open, the server rolls back."""
-
-    @abstractmethod
-    def execute(self, statement: str, bound: Mapping[str, Any] = NOTHING_BOUND) -> Result:
-        """Runs one statement."""
-
-    @abstractmethod
-    def install(self, statements: Iterable[str]) -> None:
-        """Runs DDL that may be run again, one installer at a time."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Closes the connection."""
+_NEVER: Version = (-1, -1)
+_INSTALLED = ("create_pointer", "create_dead_letter", "create_tombstone", "create_table")
 
 
 class SqlTableStore:
@@ -68,7 +59,6 @@ class SqlTableStore:
         self._mapping = statements.mapping
 
     def install(self) -> None:
-        """Makes the tables that do not exist and checks those that do; safe to run at every start."""
         self._session.install(self._statements.install())
         table = self._statements.table_bound()
         with self._transaction("install"):
@@ -104,7 +94,7 @@ class SqlTableStore:
 
 
 class _Transaction:
-    """The verbs of one slice."""
+    """The `SliceTransaction` of every dialect."""
 
     def __init__(self, session: TableSession, statements: TableSql, writer: TableWriter, place: LetterPlace) -> None:
         self._session = session
@@ -125,22 +115,22 @@ class _Transaction:
         return Pointer(next_offset, self._generation)
 
     @contextmanager
-    def isolated(self) -> Iterator[None]:
+    def savepoint(self) -> Iterator[None]:
         self._save()
         try:
             yield
         except InorderError:
-            # Where the connection is gone, so is the transaction, and the first error says more.
+            # If the connection is lost, so is the transaction, and the first error says more.
             with suppress(InorderError):
                 self._execute("undo")
             raise
         self._execute("release")
         self._has_savepoint = False
 
-    def upsert(self, rows: Sequence[FoldedRow], generation: int) -> Written:
+    def upsert(self, rows: Sequence[FoldedRow], generation: int) -> WriteCounts:
         return self._writer.write(rows, generation)
 
-    def upsert_each(self, rows: Sequence[FoldedRow], generation: int) -> Sequence[Written | RejectedError] | None:
+    def upsert_each(self, rows: Sequence[FoldedRow], generation: int) -> Sequence[WriteCounts | RejectedError] | None:
         self._save()
         return self._writer.write_each(rows, generation)
 
@@ -157,23 +147,23 @@ class _Transaction:
         for some in letters_in_portions(letters, self._writer.letter_bytes):
             self._writer.bury(self._place, self._generation, some)
 
-    def move_pointer(self, next_offset: int, tally: Tally) -> None:
+    def move_pointer(self, next_offset: int, counters: SliceCounters) -> None:
         self._execute(
             "move_pointer",
             next_offset=next_offset,
-            applied=tally.written.applied,
-            identical=tally.written.identical,
-            stale=tally.written.stale,
-            ignored=tally.ignored,
-            rejected=tally.rejected,
+            applied=counters.written.applied,
+            identical=counters.written.identical,
+            stale=counters.written.stale,
+            ignored=counters.ignored,
+            rejected=counters.rejected,
         )
 
     def _save(self) -> None:
-        """Makes a savepoint, from which on everything is checked at once."""
+        """Sets a savepoint; from then on, constraints are checked immediately."""
         if self._checks_late:
             self._execute("check_now")
             self._checks_late = False
-        # One that was undone to is still there, and serves again.
+        # ROLLBACK TO keeps the savepoint, so it serves again.
         if not self._has_savepoint:
             self._execute("isolate")
             self._has_savepoint = True
@@ -182,11 +172,299 @@ class _Transaction:
         return self._session.execute(self._statements[name], {**self._place._asdict(), **bound})
 
 
-# Whether a table that exists can take the rows of a mapping.
+class Shape(NamedTuple):
+    """What rows must have in common to be written by one statement."""
+
+    wavered: bool
+    emptied: tuple[bool, ...]
+    """For each field, whether it is set to null; empty for none."""
+
+
+class TableWriter(ABC):
+    """Writes rows of one mapping; a dialect implements the statements."""
+
+    def __init__(self, mapping: TableMapping) -> None:
+        self.mapping = mapping
+        self.has_tombstones = False
+        """Whether the pipeline has any; set when the pointer is locked."""
+        self._required_columns: int | None = None
+
+    def write(self, rows: Sequence[FoldedRow], generation: int) -> WriteCounts:
+        """Writes rows of distinct keys; see `SliceTransaction.upsert`."""
+        written = WriteCounts()
+        if self.has_tombstones:
+            rows, written = self._past_tombstones(rows, generation)
+        for shape, group in shapes([row for row in rows if row.values is not None], self.mapping.nulls):
+            written += self._put_and_count(shape, group, generation)
+        if deleted := [row for row in rows if row.values is None]:
+            written += self._delete(deleted, generation)
+        return written
+
+    def write_each(
+        self,
+        rows: Sequence[FoldedRow],  # noqa: ARG002 - used by dialects with a quick way
+        generation: int,  # noqa: ARG002
+    ) -> Sequence[WriteCounts | RejectedError] | None:
+        """See `SliceTransaction.upsert_each`; the savepoint of `savepoint` exists before and after."""
+        return None
+
+    def version(self, key: RowKey) -> Version | None:
+        found = self.versions([key])
+        return found[key] if found else self.tombstones([encode_key(key)]).get(encode_key(key))
+
+    @property
+    def letter_bytes(self) -> int:
+        """How much of dead letters one statement may carry, before escaping."""
+        return LETTER_BYTES
+
+    @abstractmethod
+    def put(self, mode: str, shape: Shape, rows: Sequence[FoldedRow], generation: int) -> frozenset[RowKey] | None:
+        """Writes the rows that are newer and different, as `mode` does; returns the keys written, None for all."""
+
+    @abstractmethod
+    def count_required_columns(self) -> int:
+        """The number of columns that a new row requires and a message may lack."""
+
+    @abstractmethod
+    def remove(self, rows: Sequence[FoldedRow], generation: int) -> frozenset[RowKey]:
+        """Deletes the rows that are older; returns their keys."""
+
+    @abstractmethod
+    def versions(self, keys: Sequence[RowKey]) -> Mapping[RowKey, Version]:
+        """The versions of the rows that exist."""
+
+    @abstractmethod
+    def tombstones(self, keys: Sequence[bytes]) -> Mapping[bytes, Version]:
+        """The versions of the tombstones that exist."""
+
+    @abstractmethod
+    def entomb(self, versions: Mapping[bytes, Version]) -> None:
+        """Writes tombstones, or moves them to these versions."""
+
+    @abstractmethod
+    def revive(self, keys: Sequence[bytes]) -> None:
+        """Deletes tombstones."""
+
+    @abstractmethod
+    def bury(self, place: LetterPlace, generation: int, letters: Sequence[DeadLetter]) -> None:
+        """Stores dead letters in one statement; an existing one stays as it is."""
+
+    def _past_tombstones(self, rows: Sequence[FoldedRow], generation: int) -> tuple[list[FoldedRow], WriteCounts]:
+        """The rows that are newer than their tombstones, and the counts of the others."""
+        keys = [encode_key(row.key) for row in rows]
+        found = self.tombstones(keys)
+        older = {key for key, row in zip(keys, rows, strict=True) if found.get(key, _NEVER) >= (generation, row.offset)}
+        newer = [row for key, row in zip(keys, rows, strict=True) if key not in older]
+        return newer, WriteCounts(stale=_records(row for key, row in zip(keys, rows, strict=True) if key in older))
+
+    def _put_and_count(self, shape: Shape, rows: Sequence[FoldedRow], generation: int) -> WriteCounts:
+        keys = self._put(shape, rows, generation)
+        done = rows if keys is None else [row for row in rows if row.key in keys]
+        if self.has_tombstones and done:
+            self.revive([encode_key(row.key) for row in done])
+        written = WriteCounts(applied=_records(done))
+        if keys is not None:
+            written += self._count_unwritten([row for row in rows if row.key not in keys], generation)
+        return written
+
+    def _put(self, shape: Shape, rows: Sequence[FoldedRow], generation: int) -> frozenset[RowKey] | None:
+        """Writes by the mapping's mode.
+
+        Databases check the constraints of a new row before they find that it exists already. So where a message may
+        lack a required column, existing rows are updated, and only the others are inserted.
+        """
+        if self.mapping.mode != "upsert" or not self._has_required_columns():
+            return self.put(self.mapping.mode, shape, rows, generation)
+        existing = self.versions([row.key for row in rows])
+        written: set[RowKey] = set()
+        for mode, exists in (("update", True), ("upsert", False)):
+            if some := [row for row in rows if (row.key in existing) is exists]:
+                keys = self.put(mode, shape, some, generation)
+                written.update((row.key for row in some) if keys is None else keys)
+        return frozenset(written)
+
+    def _has_required_columns(self) -> bool:
+        if self._required_columns is None:
+            self._required_columns = self.count_required_columns()
+        return self._required_columns > 0
+
+    def _count_unwritten(self, rows: Sequence[FoldedRow], generation: int) -> WriteCounts:
+        """The counts of rows that were not written."""
+        versions = self.versions([row.key for row in rows])
+        if self.mapping.mode != "update" and (missing := [row for row in rows if row.key not in versions]):
+            raise RejectedError(
+                f"The row {missing[0].key!r} is not in table {self.mapping.table!r} after it was written:"
+                " another unique key of the table, or a trigger, rejects it."
+            )
+        stale = [row for row in rows if versions.get(row.key, _NEVER) >= (generation, row.offset)]
+        older = [row for row in rows if row.key in versions and versions[row.key] < (generation, row.offset)]
+        return WriteCounts(stale=_records(stale), identical=0 if self.mapping.mode == "insert" else _records(older))
+
+    def _delete(self, rows: Sequence[FoldedRow], generation: int) -> WriteCounts:
+        removed = self.remove(rows, generation)
+        left = self.versions([row.key for row in rows if row.key not in removed]) if len(removed) < len(rows) else {}
+        gone = [row for row in rows if row.key not in left]
+        self.entomb({encode_key(row.key): (generation, row.offset) for row in gone})
+        self.has_tombstones = True
+        changed = [row for row in gone if row.key in removed or row.wavered]
+        return WriteCounts(
+            applied=_records(changed),
+            identical=_records(gone) - _records(changed),
+            stale=_records(row for row in rows if row.key in left),
+        )
+
+
+def columns_of(rows: Sequence[FoldedRow]) -> list[Sequence[Any]]:
+    """The values of the rows, field by field."""
+    return list(zip(*[row.values or () for row in rows], strict=True))
+
+
+def key_columns_of(keys: Sequence[RowKey]) -> list[Sequence[Any]]:
+    """The keys, column by column."""
+    several = [key for key in keys if isinstance(key, tuple)]
+    return list(zip(*several, strict=True)) if several else [keys]
+
+
+def key_of(parts: Sequence[Any]) -> RowKey:
+    key: RowKey = parts[0] if len(parts) == 1 else tuple(parts)
+    return key
+
+
+def letters_in_portions(letters: Sequence[DeadLetter], limit: int) -> Iterator[Sequence[DeadLetter]]:
+    """Splits letters into portions that one statement can carry; a larger letter is a portion of its own."""
+    start = size = 0
+    for index, letter in enumerate(letters):
+        size += len(letter.value or b"") + len(letter.key or b"") + len(letter.detail)
+        if size > limit and index > start:
+            yield letters[start:index]
+            start, size = index, len(letter.value or b"")
+    yield letters[start:]
+
+
+def _records(rows: Iterable[FoldedRow]) -> int:
+    return sum([row.records for row in rows])
+
+
+def shapes(rows: Iterable[FoldedRow], nulls: str) -> Iterable[tuple[Shape, list[FoldedRow]]]:
+    """Groups rows that one statement can write."""
+    groups: dict[Shape, list[FoldedRow]] = {}
+    steady, wavered = Shape(wavered=False, emptied=()), Shape(wavered=True, emptied=())
+    empties = nulls == "write"
+    for row in rows:
+        shape = wavered if row.wavered else steady
+        # Without nulls in messages, only a row that was deleted and created again in one slice has null columns.
+        if empties or row.wavered:
+            emptied = tuple([value is NULL for value in row.values or ()])
+            shape = Shape(row.wavered, emptied) if True in emptied else shape
+        groups.setdefault(shape, []).append(row)
+    return groups.items()
+
+
+# What each dialect implements.
+
+
+class TableSession(ABC):
+    """One connection, opened when first needed and again when it was lost; converts the errors of its driver."""
+
+    dialect: Dialect
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Begins a transaction that waits for locks and sees what their last holders committed."""
+
+    @abstractmethod
+    def commit(self, where: str) -> None:
+        """Commits; raises `UnknownOutcomeError` if the answer is lost, any other error if the commit failed."""
+
+    @abstractmethod
+    def rollback(self) -> None:
+        """Rolls back and never raises: the server rolls back what a lost session left open."""
+
+    @abstractmethod
+    def execute(self, statement: str, bound: Mapping[str, Any] = NOTHING_BOUND) -> Result: ...
+
+    @abstractmethod
+    def install(self, statements: Iterable[str]) -> None:
+        """Runs DDL that may be run again, one installer at a time."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+
+class TableSql(ABC):
+    """The statements of `table.sql` for one mapping, by name, and by shape if they write rows."""
+
+    dialect: ClassVar[Dialect]
+    column_types: ClassVar[Mapping[str, str]]
+
+    def __init__(self, mapping: TableMapping) -> None:
+        self.mapping = mapping
+        self._statements = statements_of("inorder.pipeline", self.dialect, "table.sql")
+        reserved = ("partition", "offset", "key", "value")
+        self._identifiers = {**{word: self.quote(word) for word in reserved}, **self.identifiers()}
+        self._rendered: dict[str | tuple[str, Shape], str] = {}
+
+    def __getitem__(self, name: str) -> str:
+        if name not in self._rendered:
+            self._rendered[name] = self._statements.render(name, **self._identifiers)
+        return self._rendered[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._statements
+
+    def put(self, mode: str, shape: Shape) -> str:
+        """The statement that writes rows of a shape as a mode does."""
+        if (mode, shape) not in self._rendered:
+            merged = self._identifiers | self.merging(shape)
+            self._rendered[mode, shape] = self._statements.render(f"put_{mode}", **merged)
+        return self._rendered[mode, shape]
+
+    def table_bound(self) -> dict[str, str | None]:
+        """The parameters of statements about the table: its quoted name, and schema and name apart."""
+        schema, _, name = self.mapping.table.rpartition(".")
+        return {"table": self.quote(self.mapping.table), "schema": schema or None, "name": name}
+
+    def install(self) -> list[str]:
+        """The DDL of a pipeline's tables, to run or to print."""
+        return [self[name] for name in _INSTALLED]
+
+    def quote(self, name: str) -> str:
+        return quoted_table(self.dialect, name)
+
+    @abstractmethod
+    def identifiers(self) -> dict[str, str]:
+        """The placeholders of the statements, by name."""
+
+    @abstractmethod
+    def merging(self, shape: Shape) -> dict[str, str]:
+        """The placeholders that update an existing row: a null keeps a column unless the shape sets it to null."""
+
+    def definitions(self) -> dict[str, str]:
+        """The placeholders of all dialects: names of the table and the columns, and their types."""
+        keys = [(self.quote(name), self.column_types[kind]) for name, kind in self.mapping.key_columns]
+        fields = [(self.quote(name), self.column_types[kind]) for name, kind in self.mapping.fields]
+        return {
+            "table": self.quote(self.mapping.table),
+            # Column names contain no quotes (mapping.py).
+            "own_names": ", ".join(f"'{name}'" for name in (*self.mapping.key_names, *RESERVED_COLUMNS)),
+            "field_names": ", ".join(f"'{name}'" for name in self.mapping.columns),
+            "keys": ", ".join(name for name, _ in keys),
+            "columns": ", ".join(name for name, _ in fields),
+            "key_definitions": ",\n    ".join(f"{name} {kind} NOT NULL" for name, kind in keys),
+            "definitions": ",\n    ".join(f"{name} {kind}" for name, kind in fields),
+        }
+
+    def null_flags(self, shape: Shape) -> list[tuple[str, bool]]:
+        """The value columns, quoted, each with whether the shape sets it to null."""
+        flags = shape.emptied or (False,) * len(self.mapping.fields)
+        return list(zip(map(self.quote, self.mapping.columns), flags, strict=True))
+
+
+# Whether an existing table can hold the rows of a mapping.
 
 
 def check_columns(mapping: TableMapping, columns: Mapping[str, bool]) -> None:
-    """Refuses a table that lacks a column, or a version that may be null; `columns` says of each whether it may not."""
+    """Refuses a table that lacks a column or has a nullable version; `columns` maps each to whether it is NOT NULL."""
     table = mapping.table
     wanted = (*mapping.key_names, *mapping.columns, *RESERVED_COLUMNS)
     if missing := [name for name in wanted if name not in columns]:
@@ -197,7 +475,7 @@ def check_columns(mapping: TableMapping, columns: Mapping[str, bool]) -> None:
     if nullable := [name for name in RESERVED_COLUMNS[:2] if not columns[name]]:
         raise ConfigurationError(
             f"Table {table!r} allows nulls in: {', '.join(nullable)}.",
-            hint="Fill them and add NOT NULL: a row without a version could not be ordered.",
+            hint="Fill them and add NOT NULL: a row without a version cannot be ordered.",
         )
 
 
@@ -212,11 +490,11 @@ def check_keys(mapping: TableMapping, unique_keys: Iterable[Iterable[str]]) -> N
         )
 
 
-# From a URL to the stores of a target table.
+# From a dialect to its implementation; drivers that are not used are not imported.
 
 
 def table_stores(url: str, mapping: TableMapping) -> TableStores:
-    """Opens stores of a mapping in the database of a SQLAlchemy URL; drivers that are not used are not imported."""
+    """The stores of a mapping in the database of a SQLAlchemy URL."""
     match dialect_of(url):
         case "postgres":
             from inorder.pipeline.stores.postgres_table import PostgresTableStores
@@ -233,7 +511,7 @@ def table_stores(url: str, mapping: TableMapping) -> TableStores:
 
 
 def table_sql(dialect: Dialect, mapping: TableMapping) -> TableSql:
-    """The statements of a mapping, for which no driver is needed."""
+    """The statements of a mapping; needs no driver."""
     match dialect:
         case "postgres":
             from inorder.pipeline.stores.postgres_table import PostgresTableSql

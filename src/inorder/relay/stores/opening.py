@@ -19,7 +19,7 @@ from inorder.model.partitioning import Partitioner, Shard
 from inorder.outbox.layouts import layout
 from inorder.relay.leadership.lease import KeptLease, Lease, LeaseTimes, NoLease
 from inorder.relay.leadership.share import Membership, Share, SharedLease
-from inorder.relay.marker import SigningShardLog
+from inorder.relay.marker import MarkerCodec
 from inorder.relay.stores.exceeded import ExceededAdmin, SqlExceededStore
 from inorder.relay.stores.kafka_lease import KafkaLeases, leader_topic
 from inorder.relay.stores.kafka_log import KafkaShardLog
@@ -108,30 +108,29 @@ def shard_log(
     setup: Setup,
     shard: int,
     holds: Callable[[], bool] = lambda: True,
-    *,
-    is_restored: bool = False,
 ) -> ShardLog:
     """The log of one shard of a set-up; it follows the generations of its topics.
 
-    `holds` is that of the shard's lease, which counts where there is no fence. `is_restored` lets a marker pass that is
-    of another outbox.
+    `holds` is that of the shard's lease, which counts where there is no fence.
     """
     match settings.relay.delivery:
         case "exactly-once":
             partitioners = partitioners_of(settings)
             log = fenced_log(settings, setup, shard, partitioners)
-            signing = _signing(settings, setup, log, is_restored)
-            return RoutedShardLog(signing, database_routes(settings), partitioners)
+            return RoutedShardLog(log, database_routes(settings), partitioners)
         case "at-least-once":
             return unfenced_log(settings, settings.kafka.properties, holds)
 
 
-def _signing(settings: Settings, setup: Setup, log: ShardLog, is_restored: bool) -> ShardLog:
-    return SigningShardLog(log, partial(_identity, settings), setup.group, is_restored=is_restored)
+def marker_codec(settings: Settings, setup: Setup, *, is_restored: bool = False) -> MarkerCodec:
+    """The codec of a set-up's markers, which only delivery `exactly-once` has."""
+    if settings.relay.delivery == "at-least-once":
+        return MarkerCodec()
+    return MarkerCodec(partial(_read_identity, settings), group=setup.group, is_restored=is_restored)
 
 
-def _identity(settings: Settings) -> str:
-    """Asked once a term; a connection for that is not kept."""
+def _read_identity(settings: Settings) -> str:
+    """Read once a term, so its connection is not kept."""
     database = open_database(settings.database.require_url(), "inorder relay (identity)")
     with closing(SqlRegistry(database, settings.relay.table)) as registry:
         return registry.identity()

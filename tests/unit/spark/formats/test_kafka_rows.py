@@ -29,7 +29,7 @@ class Task:
         return self._properties.get(key)
 
 
-def batch_told(**properties: str) -> BatchId:
+def batch_from(**properties: str) -> BatchId:
     return batch_of(cast("TaskContext", Task(**properties)))
 
 
@@ -55,7 +55,7 @@ def test_everything_about_a_row_is_kept() -> None:
 
 def test_a_row_without_a_topic_is_refused_by_its_place() -> None:
     columns = {"topic": pa.array(["a", None]), "value": pa.array(["x", "y"])}
-    with pytest.raises(ValidationError, match="topic: row 11 of the Spark partition has none"):
+    with pytest.raises(ValidationError, match="topic: row 11 of the Spark partition has no topic"):
         rows(pa.RecordBatch.from_pydict(columns), None, 10)
 
 
@@ -75,19 +75,19 @@ def test_the_column_says_the_lane_and_order_is_kept_within_it() -> None:
 
 def test_a_row_without_a_lane_is_refused() -> None:
     records = pa.RecordBatch.from_pydict({"value": ["a", "b"], "lane": [4, None]})
-    with pytest.raises(ValidationError, match="lane: a row has none"):
+    with pytest.raises(ValidationError, match="lane: a row has no lane"):
         list(chunks([records], "orders"))
 
 
 class Parts:
-    """A log that keeps what it was told; parts of `refused` lanes cannot be committed."""
+    """A log that records its calls; parts of `refused` lanes cannot be committed."""
 
     def __init__(self, *refused: int) -> None:
-        self.told: list[str] = []
+        self.calls: list[str] = []
         self.refused = refused
 
     def open(self, lane: int, batch: BatchId | None, topics: Collection[str]) -> Part:
-        self.told.append(f"open {lane} {batch} {sorted(topics)}")
+        self.calls.append(f"open {lane} {batch} {sorted(topics)}")
         return KeptPart(self, lane)
 
 
@@ -103,11 +103,11 @@ class KeptPart:
     def commit(self) -> Sent:
         if self._lane in self._log.refused:
             raise FencedError("fenced")
-        self._log.told.append(f"commit {self._lane}")
+        self._log.calls.append(f"commit {self._lane}")
         return Sent(self._count)
 
     def abort(self) -> None:
-        self._log.told.append(f"abort {self._lane}")
+        self._log.calls.append(f"abort {self._lane}")
 
 
 def laned(*lanes: int) -> LanedRows:
@@ -117,7 +117,7 @@ def laned(*lanes: int) -> LanedRows:
 def test_each_lane_is_a_part_of_its_own() -> None:
     log = Parts()
     assert send(log, None, laned(1, 2, 1)) == {1: Sent(2), 2: Sent(1)}
-    assert log.told == ["open 1 None ['orders']", "open 2 None ['orders']", "commit 1", "commit 2"]
+    assert log.calls == ["open 1 None ['orders']", "open 2 None ['orders']", "commit 1", "commit 2"]
     assert send(log, None, []) == {}
 
 
@@ -125,7 +125,7 @@ def test_what_is_open_is_let_go_when_a_lane_fails() -> None:
     log = Parts(2)
     with pytest.raises(FencedError):
         send(log, None, laned(1, 2, 3))
-    assert log.told[3:] == ["commit 1", "abort 1", "abort 2", "abort 3"]
+    assert log.calls[3:] == ["commit 1", "abort 1", "abort 2", "abort 3"]
 
 
 def test_a_lane_for_each_row_is_refused() -> None:
@@ -134,10 +134,10 @@ def test_a_lane_for_each_row_is_refused() -> None:
 
 
 def test_a_task_knows_its_batch() -> None:
-    assert batch_told(**{QUERY_ID: "q", BATCH_ID: "7"}) == BatchId("q", 7)
+    assert batch_from(**{QUERY_ID: "q", BATCH_ID: "7"}) == BatchId("q", 7)
 
 
-@pytest.mark.parametrize("told", [{}, {QUERY_ID: "q"}, {BATCH_ID: "7"}])
-def test_a_spark_that_does_not_tell_the_batch_is_refused(told: dict[str, str]) -> None:
-    with pytest.raises(PermanentError, match="does not say which batch"):
-        batch_told(**told)
+@pytest.mark.parametrize("properties", [{}, {QUERY_ID: "q"}, {BATCH_ID: "7"}])
+def test_a_spark_that_does_not_tell_the_batch_is_refused(properties: dict[str, str]) -> None:
+    with pytest.raises(PermanentError, match="does not name the batch"):
+        batch_from(**properties)

@@ -58,10 +58,10 @@ def test_an_option_that_must_be_there_says_why() -> None:
 
 @pytest.mark.parametrize(("text", "said"), [("true", True), ("True", True), ("false", False)])
 def test_yes_and_no_in_the_spellings_of_python_and_spark(text: str, said: bool) -> None:
-    assert KNOWN.read({"whole_partitions": text}).says("whole_partitions") is said
+    assert KNOWN.read({"whole_partitions": text}).flag("whole_partitions") is said
 
 
 def test_no_is_what_nobody_says_and_anything_else_is_refused() -> None:
-    assert not KNOWN.read({}).says("whole_partitions")
+    assert not KNOWN.read({}).flag("whole_partitions")
     with pytest.raises(ConfigurationError, match="is 'maybe'"):
-        KNOWN.read({"whole_partitions": "maybe"}).says("whole_partitions")
+        KNOWN.read({"whole_partitions": "maybe"}).flag("whole_partitions")

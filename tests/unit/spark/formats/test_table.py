@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pytest
 
-from inorder.engines.formats import KAFKA_PARTITION, Spread, sorted_rows
+from inorder.engines.formats import KAFKA_PARTITION, Distribution, sorted_rows
 from inorder.engines.slice_work import SliceWorker
 from inorder.model.errors import ConfigurationError, GuaranteeError
-from inorder.pipeline.formats import Applied, applied, as_kafka_has_them, by_place, slices
+from inorder.pipeline.formats import TaskOutcomes, apply_slices, by_place, slices, to_kafka_columns
 from inorder.pipeline.job import TableTarget, UpsertWork
 from inorder.pipeline.mapping import TableMapping
 from tests.fakes.table_store import MemoryTableStore, message
@@ -48,8 +48,8 @@ def worker(store: MemoryTableStore) -> Iterator[SliceWorker]:
     opened.close()
 
 
-def apply(worker: SliceWorker, *batches: pa.RecordBatch) -> Applied:
-    return Applied(tuple(applied(worker, ("upsert",), batches)))
+def apply(worker: SliceWorker, *batches: pa.RecordBatch) -> TaskOutcomes:
+    return TaskOutcomes(tuple(apply_slices(worker, ("upsert",), batches)))
 
 
 def test_each_kafka_partition_is_a_slice_of_its_own() -> None:
@@ -58,9 +58,9 @@ def test_each_kafka_partition_is_a_slice_of_its_own() -> None:
 
 
 def test_holes_that_a_filter_leaves_are_fine(worker: SliceWorker, store: MemoryTableStore) -> None:
-    told = apply(worker, batch(row(0, 5), row(0, 90)), batch(row(0, 91), row(1, 4)))
-    assert sum(outcome.applied for outcome in told.outcomes) == 4
-    assert told.places == {"upsert[0]", "upsert[1]"}
+    result = apply(worker, batch(row(0, 5), row(0, 90)), batch(row(0, 91), row(1, 4)))
+    assert sum(outcome.applied for outcome in result.outcomes) == 4
+    assert result.places == {"upsert[0]", "upsert[1]"}
     assert {place: pointer.next_offset for place, pointer in store.contents.pointers.items()} == {
         ("upsert", 0): 92,
         ("upsert", 1): 5,
@@ -90,15 +90,15 @@ def test_offsets_that_fall_from_one_batch_to_the_next_are_refused(worker: SliceW
 
 def test_a_task_of_a_stream_sorts_its_rows_before_it_applies_one(worker: SliceWorker, store: MemoryTableStore) -> None:
     shuffled = [batch(row(0, 3, id=1), row(1, 8)), batch(row(0, 2, id=1)), batch(row(0, 1, id=1), row(1, 7))]
-    told = apply(worker, *sorted_rows(KAFKA_PARTITION, Spread.WHOLE, shuffled))
-    assert [(outcome.partition, outcome.next_offset) for outcome in told.outcomes] == [(0, 4), (1, 9)]
-    assert sum(outcome.replayed for outcome in told.outcomes) == 0
+    result = apply(worker, *sorted_rows(KAFKA_PARTITION, Distribution.WHOLE, shuffled))
+    assert [(outcome.partition, outcome.next_offset) for outcome in result.outcomes] == [(0, 4), (1, 9)]
+    assert sum(outcome.replayed for outcome in result.outcomes) == 0
     assert store.contents.rows[1].values == (None, "at 3")
 
 
 def test_a_task_without_rows_is_done() -> None:
-    assert list(sorted_rows(KAFKA_PARTITION, Spread.WHOLE, [])) == []
-    assert Applied(()).places == frozenset()
+    assert list(sorted_rows(KAFKA_PARTITION, Distribution.WHOLE, [])) == []
+    assert TaskOutcomes(()).places == frozenset()
 
 
 def test_a_topic_that_feeds_no_table_is_refused_with_the_nearest(worker: SliceWorker) -> None:
@@ -124,10 +124,10 @@ def test_a_row_that_belongs_nowhere_is_refused(name: str) -> None:
     index = records.schema.get_field_index(name)
     without = records.set_column(index, name, pa.nulls(1, records.schema.field(name).type))
     with pytest.raises(GuaranteeError, match=f"A row has no {name}"):
-        as_kafka_has_them(without)
+        to_kafka_columns(without)
 
 
 def test_rows_of_one_partition_are_not_copied() -> None:
-    records = as_kafka_has_them(batch(row(0, 1), row(0, 2)))
+    records = to_kafka_columns(batch(row(0, 1), row(0, 2)))
     [found] = by_place(records)
     assert found is records

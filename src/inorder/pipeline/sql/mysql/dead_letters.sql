@@ -1,5 +1,5 @@
 -- name: install_dead_letter_action
--- What people did with dead letters, and why; batch is one call of theirs.
+-- The actions of operators on dead letters, with the reason; batch is one command.
 CREATE TABLE IF NOT EXISTS inorder_dead_letter_action (
     batch       CHAR(32) NOT NULL,
     pipeline    VARCHAR(128) NOT NULL,
@@ -17,9 +17,9 @@ CREATE TABLE IF NOT EXISTS inorder_dead_letter_action (
 ) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- name: actor
--- Who does it, as far as the database knows.
+-- The database user.
 CURRENT_USER()
 
 -- name: for_update
--- Whoever comes second waits, and finds nothing.
+-- A second transaction waits, and finds nothing.
 FOR UPDATE

@@ -1,6 +1,6 @@
--- The upsert job's tables and statements on MySQL 8 and MariaDB 10.6 and later. Texts compare byte by byte, times are UTC.
--- {rows} are put in last, as many tuples of escaped values as there are. VALUES(…) has the type and the collation of its column, so that
--- no two collations ever meet.
+-- The tables and statements of the job upsert on MySQL 8 and MariaDB 10.6 and later. Texts compare byte by byte, times are UTC.
+-- {rows} is replaced last, by tuples of escaped values. VALUES(…) has the type and the collation of its column, so that
+-- two collations are never compared.
 
 -- name: create_pointer
 -- How far each partition is applied; the counters move in the commit that moves the pointer.
@@ -20,7 +20,7 @@ CREATE TABLE IF NOT EXISTS inorder_pointer (
 ) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- name: create_dead_letter
--- Records that could not be applied, with their reason and their bytes as they came.
+-- Records that could not be applied, with the reason and their original bytes.
 CREATE TABLE IF NOT EXISTS inorder_dead_letter (
     pipeline         VARCHAR(255) NOT NULL,
     topic            VARCHAR(249) NOT NULL,
@@ -37,7 +37,7 @@ CREATE TABLE IF NOT EXISTS inorder_dead_letter (
 ) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- name: create_tombstone
--- Keys whose rows were deleted, with the version of the delete, so that no older record makes them again.
+-- Keys whose rows were deleted, with the version of the delete, so that no older record creates them again.
 CREATE TABLE IF NOT EXISTS inorder_tombstone (
     pipeline           VARCHAR(255)    NOT NULL,
     `key`              VARBINARY(1024) NOT NULL,
@@ -48,8 +48,8 @@ CREATE TABLE IF NOT EXISTS inorder_tombstone (
 ) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- name: create_table
--- The target table; updated_at is for people, order comes from the version columns alone. A row that somebody else inserts
--- is older than any record. The collation, which has another name on each of the two, tells "a" from "a ".
+-- The target table; updated_at is informative, order comes from the version columns alone. A row that another program inserts
+-- is older than any record. The collation, whose name differs between the two servers, distinguishes "a" from "a ".
 CREATE TABLE IF NOT EXISTS {table} (
     {key_definitions},
     {definitions},
@@ -60,12 +60,12 @@ CREATE TABLE IF NOT EXISTS {table} (
 ) ENGINE = InnoDB CHARACTER SET utf8mb4 /*!80017 COLLATE utf8mb4_0900_bin */ /*M!100202 COLLATE utf8mb4_nopad_bin */;
 
 -- name: existing_columns
--- The columns of the target table, with whether each may be null.
+-- The columns of the target table, with whether each is nullable.
 SELECT column_name, is_nullable = 'NO' FROM information_schema.columns
 WHERE table_schema = COALESCE(%(schema)s, DATABASE()) AND table_name = %(name)s;
 
 -- name: existing_keys
--- The columns of each unique key of the target table; a text that compares otherwise than byte by byte makes no key for us.
+-- The columns of each unique key of the target table; a text column that is not compared byte by byte does not count as a key.
 SELECT CONCAT('["', GROUP_CONCAT(s.column_name SEPARATOR '","'), '"]')
 FROM information_schema.statistics s
 JOIN information_schema.columns c
@@ -75,8 +75,8 @@ GROUP BY s.index_name
 HAVING SUM(c.collation_name IS NOT NULL AND c.collation_name NOT LIKE '%%nopad_bin'
            AND c.collation_name NOT LIKE '%%0900_bin' AND c.collation_name <> 'ascii_bin') = 0;
 
--- name: must_have
--- How many columns, beside the key and our own, a new row must have a value for that a message may lack.
+-- name: required_columns
+-- The number of columns, besides the key and those of inorder, that a new row requires and a message may lack.
 SELECT COUNT(*) FROM information_schema.columns
 WHERE table_schema = COALESCE(%(schema)s, DATABASE()) AND table_name = %(name)s AND is_nullable = 'NO'
   AND column_name NOT IN ({own_names}) AND (column_default IS NULL OR column_name IN ({field_names}));
@@ -89,14 +89,14 @@ WHERE pipeline = %(pipeline)s AND topic = %(topic)s AND `partition` = %(partitio
 FOR UPDATE;
 
 -- name: insert_pointer
--- The first slice of a partition; a rival's insert is waited for and kept.
+-- The first slice of a partition; waits for a concurrent insert and keeps its row.
 INSERT INTO inorder_pointer (pipeline, topic, `partition`, next_offset)
 VALUES (%(pipeline)s, %(topic)s, %(partition)s, 0)
 ON DUPLICATE KEY UPDATE next_offset = next_offset;
 
 -- name: put_upsert
--- A bulk write. Assignments are carried out from the first to the last, and each sees those before it: the time and the version
--- are taken if the row is newer and different, the values if the version was taken. A row of another key, met by way of another
+-- A bulk write. Assignments are evaluated from first to last, and each sees the previous ones: the time and the version are
+-- assigned if the row is newer and different, the values if the version was assigned. A row of another key, matched by another
 -- unique index, is not touched.
 INSERT INTO {table} ({keys}, {columns}, version_generation, version_offset) VALUES {rows}
 ON DUPLICATE KEY UPDATE
@@ -107,12 +107,12 @@ ON DUPLICATE KEY UPDATE
     {assignments};
 
 -- name: put_insert
--- The same for rows that must not be there yet.
+-- The same for rows that must not exist.
 INSERT INTO {table} ({keys}, {columns}, version_generation, version_offset) VALUES {rows}
 ON DUPLICATE KEY UPDATE version_offset = {table}.version_offset;
 
 -- name: put_update
--- One row that must be there already.
+-- One row that must exist.
 UPDATE {table} SET
     {bound_assignments},
     updated_at = UTC_TIMESTAMP(6),
@@ -125,25 +125,25 @@ WHERE {bound_key} AND {bound_newer} AND {bound_condition};
 DELETE FROM {table} WHERE {bound_key} AND {bound_newer};
 
 -- name: versions
--- Of the rows that are there. One condition a key is looked up in the primary key; tuples in a list are not, on MariaDB.
+-- The versions of the rows that exist. MariaDB uses the primary key for one condition per key, but not for a list of tuples.
 SELECT {keys}, version_generation, version_offset FROM {table} WHERE {rows};
 
 -- name: tombstones
--- Of some keys.
+-- The tombstones of some keys.
 SELECT `key`, version_generation, version_offset FROM inorder_tombstone WHERE pipeline = %(pipeline)s AND `key` IN %(keys)s;
 
 -- name: entomb
--- Tombstones of rows that were deleted, or were never there.
+-- Writes tombstones of rows that were deleted, or never existed.
 INSERT INTO inorder_tombstone (pipeline, `key`, version_generation, version_offset) VALUES {rows}
 ON DUPLICATE KEY UPDATE version_generation = VALUES(version_generation), version_offset = VALUES(version_offset),
                         recorded_at = UTC_TIMESTAMP(6);
 
 -- name: revive
--- Rows are there again.
+-- Deletes the tombstones of rows that were created again.
 DELETE FROM inorder_tombstone WHERE pipeline = %(pipeline)s AND `key` IN %(keys)s;
 
 -- name: bury
--- Dead letters of a slice; one that is there already is the same record.
+-- Dead letters of a slice; an existing one is the same record.
 INSERT INTO inorder_dead_letter
     (pipeline, topic, `partition`, generation, `offset`, code, detail, `key`, `value`, record_timestamp) VALUES {rows}
 ON DUPLICATE KEY UPDATE generation = inorder_dead_letter.generation;

@@ -1,5 +1,5 @@
--- The upsert job's tables and statements. {table} and the lists are made from the mapping, quoted; lists of values are bound as
--- texts of arrays (arrays.py).
+-- The tables and statements of the job upsert. {table} and the column lists are rendered from the mapping, quoted; lists of values
+-- are bound as array literals.
 
 -- name: create_pointer
 -- How far each partition is applied; the counters move in the commit that moves the pointer.
@@ -19,7 +19,7 @@ CREATE TABLE IF NOT EXISTS inorder_pointer (
 );
 
 -- name: create_dead_letter
--- Records that could not be applied, with their reason and their bytes as they came.
+-- Records that could not be applied, with the reason and their original bytes.
 CREATE TABLE IF NOT EXISTS inorder_dead_letter (
     pipeline         text        NOT NULL,
     topic            text        NOT NULL,
@@ -36,7 +36,7 @@ CREATE TABLE IF NOT EXISTS inorder_dead_letter (
 );
 
 -- name: create_tombstone
--- Keys whose rows were deleted, with the version of the delete, so that no older record makes them again.
+-- Keys whose rows were deleted, with the version of the delete, so that no older record creates them again.
 CREATE TABLE IF NOT EXISTS inorder_tombstone (
     pipeline           text        NOT NULL,
     key                bytea       NOT NULL,
@@ -47,8 +47,8 @@ CREATE TABLE IF NOT EXISTS inorder_tombstone (
 );
 
 -- name: create_table
--- The target table; updated_at is for people, order comes from the version columns alone. A row that somebody else inserts
--- is older than any record. Room is left in the pages, because an update that stays in its page costs a third less.
+-- The target table; updated_at is informative, order comes from the version columns alone. A row that another program inserts
+-- is older than any record. The fillfactor leaves space in the pages, because an update within its page costs a third less.
 CREATE TABLE IF NOT EXISTS {table} (
     {key_definitions},
     {definitions},
@@ -59,7 +59,7 @@ CREATE TABLE IF NOT EXISTS {table} (
 ) WITH (fillfactor = 80);
 
 -- name: existing_columns
--- The columns of the target table, with whether each may be null.
+-- The columns of the target table, with whether each is nullable.
 SELECT a.attname, a.attnotnull FROM pg_attribute a
 WHERE a.attrelid = to_regclass(%(table)s) AND a.attnum > 0 AND NOT a.attisdropped;
 
@@ -70,15 +70,15 @@ FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = AN
 WHERE i.indrelid = to_regclass(%(table)s) AND i.indisunique AND i.indimmediate AND i.indpred IS NULL AND i.indexprs IS NULL
 GROUP BY i.indexrelid;
 
--- name: must_have
--- How many columns, beside the key and our own, a new row must have a value for that a message may lack.
+-- name: required_columns
+-- The number of columns, besides the key and those of inorder, that a new row requires and a message may lack.
 SELECT count(*) FROM pg_attribute a
 WHERE a.attrelid = to_regclass(%(table)s) AND a.attnum > 0 AND NOT a.attisdropped AND a.attnotnull
   AND a.attidentity = '' AND a.attgenerated = ''
   AND a.attname NOT IN ({own_names}) AND (NOT a.atthasdef OR a.attname IN ({field_names}));
 
 -- name: has_triggers
--- Whether something of the user's runs with a write and may leave traces although the row is not written.
+-- Whether the table has triggers, which may leave traces although the row is not written.
 SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = to_regclass(%(table)s) AND NOT tgisinternal);
 
 -- name: lock_pointer
@@ -89,14 +89,14 @@ WHERE pipeline = %(pipeline)s AND topic = %(topic)s AND "partition" = %(partitio
 FOR UPDATE;
 
 -- name: insert_pointer
--- The first slice of a partition; a rival's insert is waited for and kept.
+-- The first slice of a partition; waits for a concurrent insert and keeps its row.
 INSERT INTO inorder_pointer (pipeline, topic, "partition", next_offset)
 VALUES (%(pipeline)s, %(topic)s, %(partition)s, 0)
 ON CONFLICT (pipeline, topic, "partition") DO NOTHING;
 
 -- name: put_upsert
--- A bulk write. A null keeps its column, unless the statement is one for rows that empty it. A row that is newer, or that
--- would not change, is not touched. Keys come back only where some are missing.
+-- A bulk write. A null keeps its column, unless the statement is for rows that set it to null. A row that is newer, or that
+-- would not change, is not touched. Returns keys only if some rows are not written.
 WITH written AS (
     INSERT INTO {table} AS t ({keys}, {columns}, version_generation, version_offset)
     SELECT {incoming_keys}, {incoming}, %(generation)s, x.version_offset FROM {rows}
@@ -112,7 +112,7 @@ WITH written AS (
 SELECT count(*), CASE WHEN count(*) < %(rows)s THEN array_agg(ARRAY[{key_texts}]) END FROM written;
 
 -- name: put_insert
--- The same for rows that must not be there yet.
+-- The same for rows that must not exist.
 WITH written AS (
     INSERT INTO {table} AS t ({keys}, {columns}, version_generation, version_offset)
     SELECT {incoming_keys}, {incoming}, %(generation)s, x.version_offset FROM {rows}
@@ -122,7 +122,7 @@ WITH written AS (
 SELECT count(*), CASE WHEN count(*) < %(rows)s THEN array_agg(ARRAY[{key_texts}]) END FROM written;
 
 -- name: put_update
--- The same for rows that must be there already.
+-- The same for rows that must exist.
 WITH written AS (
     UPDATE {table} AS t SET
         {assignments},
@@ -144,17 +144,17 @@ WHERE {same_key} AND (t.version_generation, t.version_offset) < (%(generation)s,
 RETURNING {found_keys};
 
 -- name: versions
--- Of the rows that are there.
+-- The versions of the rows that exist.
 SELECT {found_keys}, t.version_generation, t.version_offset
 FROM (SELECT x.* FROM {bare_keys}) AS excluded JOIN {table} AS t ON {same_key};
 
 -- name: tombstones
--- Of some keys.
+-- The tombstones of some keys.
 SELECT key, version_generation, version_offset FROM inorder_tombstone
 WHERE pipeline = %(pipeline)s AND key = ANY(%(keys)s::bytea[]);
 
 -- name: entomb
--- Tombstones of rows that were deleted, or were never there.
+-- Writes tombstones of rows that were deleted, or never existed.
 INSERT INTO inorder_tombstone AS t (pipeline, key, version_generation, version_offset)
 SELECT %(pipeline)s, x.* FROM unnest(%(keys)s::bytea[], %(generations)s::integer[], %(offsets)s::bigint[]) AS x
 ON CONFLICT (pipeline, key) DO UPDATE SET
@@ -163,11 +163,11 @@ ON CONFLICT (pipeline, key) DO UPDATE SET
     recorded_at = now();
 
 -- name: revive
--- A row is there again.
+-- Deletes the tombstone of a row that was created again.
 DELETE FROM inorder_tombstone WHERE pipeline = %(pipeline)s AND key = ANY(%(keys)s::bytea[]);
 
 -- name: has_letters
--- Whether the partition has dead letters at or above an offset, which it has only where its pointer was lost.
+-- Whether the partition has dead letters at or above an offset, which happens only after its pointer was lost.
 SELECT EXISTS (
     SELECT FROM inorder_dead_letter
     WHERE pipeline = %(pipeline)s AND topic = %(topic)s AND "partition" = %(partition)s AND "offset" >= %(offset)s
@@ -182,7 +182,7 @@ FROM unnest(%(offsets)s::bigint[], %(codes)s::text[], %(details)s::text[],
             %(keys)s::bytea[], %(values)s::bytea[], %(timestamps)s::timestamptz[]) AS x;
 
 -- name: bury_again
--- The same where some may be there already, which costs half as much again; they are the same records.
+-- The same if some may exist already, which costs half as much again; they are the same records.
 INSERT INTO inorder_dead_letter
     (pipeline, topic, "partition", generation, "offset", code, detail, key, value, record_timestamp)
 SELECT %(pipeline)s, %(topic)s, %(partition)s, %(generation)s, x.*
@@ -191,5 +191,5 @@ FROM unnest(%(offsets)s::bigint[], %(codes)s::text[], %(details)s::text[],
 ON CONFLICT (pipeline, topic, "partition", "offset") DO NOTHING;
 
 -- name: check_now
--- What would be checked at the commit only could not be undone alone.
+-- Checks deferred constraints immediately, because a failure at the commit cannot be rolled back alone.
 SET CONSTRAINTS ALL IMMEDIATE;

@@ -1,5 +1,5 @@
 -- name: install_dead_letter_action
--- What people did with dead letters, and why; batch is one call of theirs.
+-- The actions of operators on dead letters, with the reason; batch is one command.
 CREATE TABLE IF NOT EXISTS inorder_dead_letter_action (
     batch       TEXT NOT NULL,
     pipeline    TEXT NOT NULL,
@@ -17,8 +17,8 @@ CREATE TABLE IF NOT EXISTS inorder_dead_letter_action (
 );
 
 -- name: actor
--- Who does it, as far as the database knows.
+-- The database user.
 ''
 
 -- name: for_update
--- Nothing: nobody else writes while we have a transaction.
+-- Empty: a transaction is the only writer.

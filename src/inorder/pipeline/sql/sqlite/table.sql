@@ -1,4 +1,4 @@
--- The upsert job's tables and statements on SQLite 3.35 and later. Rows are written one by one: there is no server to go to.
+-- The tables and statements of the job upsert on SQLite 3.35 and later. Rows are written one by one, as there are no round trips.
 -- Times are text in UTC.
 
 -- name: create_pointer
@@ -19,7 +19,7 @@ CREATE TABLE IF NOT EXISTS inorder_pointer (
 );
 
 -- name: create_dead_letter
--- Records that could not be applied, with their reason and their bytes as they came.
+-- Records that could not be applied, with the reason and their original bytes.
 CREATE TABLE IF NOT EXISTS inorder_dead_letter (
     pipeline         TEXT    NOT NULL,
     topic            TEXT    NOT NULL,
@@ -36,7 +36,7 @@ CREATE TABLE IF NOT EXISTS inorder_dead_letter (
 );
 
 -- name: create_tombstone
--- Keys whose rows were deleted, with the version of the delete, so that no older record makes them again.
+-- Keys whose rows were deleted, with the version of the delete, so that no older record creates them again.
 CREATE TABLE IF NOT EXISTS inorder_tombstone (
     pipeline           TEXT    NOT NULL,
     "key"              BLOB    NOT NULL,
@@ -47,7 +47,7 @@ CREATE TABLE IF NOT EXISTS inorder_tombstone (
 );
 
 -- name: create_table
--- The target table; updated_at is for people, order comes from the version columns alone. A row that somebody else inserts
+-- The target table; updated_at is informative, order comes from the version columns alone. A row that another program inserts
 -- is older than any record.
 CREATE TABLE IF NOT EXISTS {table} (
     {key_definitions},
@@ -59,7 +59,7 @@ CREATE TABLE IF NOT EXISTS {table} (
 );
 
 -- name: existing_columns
--- The columns of the target table, with whether each may be null.
+-- The columns of the target table, with whether each is nullable.
 SELECT name, "notnull" OR pk FROM pragma_table_info(%(name)s);
 
 -- name: existing_keys
@@ -69,8 +69,8 @@ FROM pragma_index_list(%(name)s) AS i, pragma_index_info(i.name) AS c WHERE i."u
 UNION ALL
 SELECT json_group_array(name) FROM pragma_table_info(%(name)s) WHERE pk;
 
--- name: must_have
--- How many columns, beside the key and our own, a new row must have a value for that a message may lack.
+-- name: required_columns
+-- The number of columns, besides the key and those of inorder, that a new row requires and a message may lack.
 SELECT count(*) FROM pragma_table_info(%(name)s)
 WHERE "notnull" AND name NOT IN ({own_names}) AND (dflt_value IS NULL OR name IN ({field_names}));
 
@@ -86,7 +86,7 @@ INSERT INTO inorder_pointer (pipeline, topic, "partition", next_offset)
 VALUES (%(pipeline)s, %(topic)s, %(partition)s, 0);
 
 -- name: put_upsert
--- A null keeps its column, unless the statement is one for rows that empty it. A row that is newer, or that would not
+-- A null keeps its column, unless the statement is for rows that set it to null. A row that is newer, or that would not
 -- change, is not touched.
 INSERT INTO {table} AS t ({keys}, {columns}, version_generation, version_offset)
 VALUES ({incoming_keys}, {incoming}, %(generation)s, %(offset)s)
@@ -98,13 +98,13 @@ ON CONFLICT ({keys}) DO UPDATE SET
 WHERE (t.version_generation, t.version_offset) < (%(generation)s, %(offset)s) AND {condition};
 
 -- name: put_insert
--- The same for a row that must not be there yet.
+-- The same for a row that must not exist.
 INSERT INTO {table} ({keys}, {columns}, version_generation, version_offset)
 VALUES ({incoming_keys}, {incoming}, %(generation)s, %(offset)s)
 ON CONFLICT ({keys}) DO NOTHING;
 
 -- name: put_update
--- The same for a row that must be there already.
+-- The same for a row that must exist.
 UPDATE {table} AS t SET
     {assignments},
     version_generation = %(generation)s,
@@ -118,26 +118,26 @@ DELETE FROM {table} AS t
 WHERE {same_key} AND (t.version_generation, t.version_offset) < (%(generation)s, %(offset)s);
 
 -- name: version
--- Of a row that is there.
+-- The version of a row.
 SELECT t.version_generation, t.version_offset FROM {table} AS t WHERE {same_key};
 
 -- name: tombstone
--- Of one key.
+-- The tombstone of one key.
 SELECT version_generation, version_offset FROM inorder_tombstone WHERE pipeline = %(pipeline)s AND "key" = %(key)s;
 
 -- name: entomb
--- The tombstone of a row that was deleted, or was never there.
+-- Writes the tombstone of a row that was deleted, or never existed.
 INSERT INTO inorder_tombstone (pipeline, "key", version_generation, version_offset)
 VALUES (%(pipeline)s, %(key)s, %(generation)s, %(offset)s)
 ON CONFLICT (pipeline, "key") DO UPDATE SET
     version_generation = excluded.version_generation, version_offset = excluded.version_offset, recorded_at = {now};
 
 -- name: revive
--- A row is there again.
+-- Deletes the tombstone of a row that was created again.
 DELETE FROM inorder_tombstone WHERE pipeline = %(pipeline)s AND "key" = %(key)s;
 
 -- name: bury
--- A dead letter; one that is there already is the same record.
+-- A dead letter; an existing one is the same record.
 INSERT INTO inorder_dead_letter
     (pipeline, topic, "partition", generation, "offset", code, detail, "key", "value", record_timestamp)
 VALUES (%(pipeline)s, %(topic)s, %(partition)s, %(generation)s, %(offset)s, %(code)s, %(detail)s, %(key)s, %(value)s,

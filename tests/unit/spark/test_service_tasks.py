@@ -1,4 +1,4 @@
-"""An errand runs until the driver hangs up; what it counts is heard, and what fails it comes back as an error."""
+"""A service task runs until the driver requests a stop; its totals and its failure reach the driver."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from contextlib import contextmanager
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql import Row
 
-from inorder.engines.driver_channel import Report, Switchboard
-from inorder.engines.resident_tasks import ErrandDuty, errand_task
-from inorder.engines.slice_task import sorted_out
+from inorder.engines.driver_channel import DriverServer, TaskReport
+from inorder.engines.resident_tasks import ServiceTaskPlan, service_task
+from inorder.engines.slice_task import split_results
 from inorder.model.errors import ConfigurationError
 from tests.conftest import Eventually
 
@@ -20,19 +20,19 @@ HOST = "127.0.0.1"
 
 
 @contextmanager
-def listening(heard: list[tuple[int, Report]]) -> Iterator[Switchboard]:
-    switchboard = Switchboard(HOST, HOST, dict, lambda seat, report: heard.append((seat, report)))
+def listening(heard: list[tuple[int, TaskReport]]) -> Iterator[DriverServer]:
+    server = DriverServer(HOST, HOST, dict, lambda index, report: heard.append((index, report)))
     try:
-        yield switchboard
+        yield server
     finally:
-        switchboard.close()
+        server.close()
 
 
 def no_rows() -> Iterator[pa.RecordBatch]:
     return iter([])
 
 
-def test_an_errand_is_told_to_end_by_a_line_that_closes(eventually: Eventually) -> None:
+def test_a_service_task_ends_when_the_connection_to_the_driver_closes(eventually: Eventually) -> None:
     def work(goes_on: Callable[[], bool], tell: Callable[[Mapping[str, int]], None]) -> None:
         pause, rounds = threading.Event(), 0
         while goes_on():
@@ -41,23 +41,23 @@ def test_an_errand_is_told_to_end_by_a_line_that_closes(eventually: Eventually) 
             pause.wait(0.01)
         tell({"rounds": -1})
 
-    heard: list[tuple[int, Report]] = []
-    with listening(heard) as switchboard, ThreadPoolExecutor(1) as pool:
-        task = ErrandDuty("test", work, seats=2).task(1, switchboard.address)
+    heard: list[tuple[int, TaskReport]] = []
+    with listening(heard) as server, ThreadPoolExecutor(1) as pool:
+        task = ServiceTaskPlan("test", work, count=2).task(1, server.address)
         running = pool.submit(lambda: list(task(no_rows())))
         eventually(lambda: len(heard) > 2)
-        switchboard.hang_up()
+        server.request_stop()
         assert running.result(30) == []
-        eventually(lambda: heard[-1] == (1, Report([], {}, {"rounds": -1})))
+        eventually(lambda: heard[-1] == (1, TaskReport([], {}, {"rounds": -1})))
 
 
-def test_what_fails_an_errand_goes_to_the_driver_as_a_row() -> None:
+def test_an_error_of_a_service_task_reaches_the_driver_as_a_row() -> None:
     def work(goes_on: Callable[[], bool], tell: Callable[[Mapping[str, int]], None]) -> None:
         tell({"rounds": int(goes_on())})
         raise ConfigurationError("There is no table.", hint="Make it.")
 
-    with listening([]) as switchboard:
-        [row] = errand_task(work, 0, switchboard.address)(no_rows())
-    _, [error] = sorted_out([Row(**fields) for fields in row.to_pylist()])
+    with listening([]) as server:
+        [row] = service_task(work, 0, server.address)(no_rows())
+    _, [error] = split_results([Row(**fields) for fields in row.to_pylist()])
     assert isinstance(error, ConfigurationError)
     assert (error.message, error.hint) == ("There is no table.", "Make it.")

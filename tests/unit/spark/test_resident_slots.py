@@ -1,10 +1,10 @@
-"""When the room that Spark has is shared out anew: at once where there is more, later where there is less."""
+"""When the slots that Spark has is shared out anew: at once where there is more, later where there is less."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inorder.engines.resident import LOST_SECONDS, Room
+from inorder.engines.resident import LOST_SECONDS, SlotWatch
 
 
 @dataclass
@@ -16,32 +16,32 @@ class Clock:
 
 
 def test_the_same_room_and_more_than_can_be_used_change_nothing() -> None:
-    room = Room(4, 4)
-    assert not room.has_changed(4)
-    assert not room.has_changed(16)
+    slots = SlotWatch(4, 4)
+    assert not slots.has_changed(4)
+    assert not slots.has_changed(16)
 
 
 def test_more_room_that_is_of_use_is_used_at_once() -> None:
-    assert Room(2, 4).has_changed(3)
+    assert SlotWatch(2, 4).has_changed(3)
 
 
 def test_less_room_is_believed_when_it_has_lasted() -> None:
     clock = Clock()
-    room = Room(2, 4, clock)
-    assert not room.has_changed(1)
+    slots = SlotWatch(2, 4, clock)
+    assert not slots.has_changed(1)
     clock.now = LOST_SECONDS - 1
-    assert not room.has_changed(1)
+    assert not slots.has_changed(1)
     clock.now = LOST_SECONDS
-    assert room.has_changed(1)
+    assert slots.has_changed(1)
 
 
 def test_an_executor_that_was_replaced_is_not_held_against_the_next() -> None:
     clock = Clock()
-    room = Room(2, 4, clock)
-    assert not room.has_changed(1)
+    slots = SlotWatch(2, 4, clock)
+    assert not slots.has_changed(1)
     clock.now = LOST_SECONDS - 1
-    assert not room.has_changed(2)
+    assert not slots.has_changed(2)
     clock.now = LOST_SECONDS + 1
-    assert not room.has_changed(1), "another one, lost just now"
+    assert not slots.has_changed(1), "another one, lost just now"
     clock.now = 2 * LOST_SECONDS + 1
-    assert room.has_changed(1)
+    assert slots.has_changed(1)
