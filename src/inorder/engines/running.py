@@ -57,7 +57,7 @@ class SparkEngine:
         `drive` may run the engine several times, on other works: see `follow`.
         """
         from inorder.embedded import spark_jars
-        from inorder.engines.session import LOCAL_MASTER, spark_session
+        from inorder.engines.session import LOCAL_MASTER, spark_session, stop_session
 
         jars = spark_jars() if self.kind == "micro-batch" else ()
         spark = spark_session(f"inorder {work.name}", jars=jars, master=self.master or LOCAL_MASTER)
@@ -68,7 +68,7 @@ class SparkEngine:
         try:
             run_engine(work, stop) if drive is None else drive(run_engine)
         finally:
-            spark.stop()
+            stop_session(spark)
 
     def _on(self, spark: SparkSession, work: SliceWork) -> Engine:
         from inorder.engines.partition_reader import KafkaSource

@@ -57,7 +57,7 @@ class Journals(JournalClient):
             heads=self._heads,
             store_wait=store_wait(settings.journal, store, self._notices),
             timeout_seconds=timeout,
-            on_fork=_tell_fork,
+            on_fork=_log_fork,
             meter=meter,
         )
         limits = Limits(max_value_bytes=settings.outbox.max_value_bytes)
@@ -82,11 +82,11 @@ class Journals(JournalClient):
         idle_seconds: float | None = None,
         on_damaged: Callable[[DamagedRecordError], None] | None = None,
     ) -> Subscription:
-        """Every event of a topic after a checkpoint, journal by journal in order, for ever.
+        """Every event of a topic after a checkpoint, in order per journal, without end.
 
-        Store the checkpoint of each event in the transaction in which you store what you made of it, and every event
-        has its effect once. None begins at the first event. `idle_seconds` ends it when nothing came for so long.
-        `on_damaged` is told of records that cannot be read, and they are passed over; without it they are raised.
+        Store the checkpoint of each event in the transaction in which you store its result, and every event has its
+        effect once. None starts at the first event. `idle_seconds` ends the subscription when no event came for so
+        long. `on_damaged` receives records that cannot be read, and they are skipped; without it they are raised.
         """
         return Subscription(
             self.log,
@@ -96,12 +96,12 @@ class Journals(JournalClient):
             checkpoint=checkpoint,
             idle_seconds=idle_seconds,
             timeout_seconds=self._seconds,
-            on_fork=_tell_fork,
+            on_fork=_log_fork,
             on_damaged=on_damaged,
         )
 
     def close(self) -> None:
-        """Sends what is waiting and gives everything back; may be called twice."""
+        """Sends what is waiting and closes everything; may be called twice."""
         self._unwatch()
         if self._heads is not None:
             self._heads.close()
@@ -130,7 +130,7 @@ class AsyncJournals(AsyncJournalClient):
 
 
 def journal_store(settings: Settings) -> JournalStore:
-    """The store of the settings; nothing connects before it is asked."""
+    """The store of the settings; it connects when it is first used."""
     return open_journal_store(settings.journal.store_url(settings.database))
 
 
@@ -142,12 +142,12 @@ def _sender(settings: Settings) -> RecordSender:
     return RecordSender(settings.journal.origin or socket.gethostname(), ours)
 
 
-def _tell_fork(key: Key, fork: Fork) -> None:
+def _log_fork(key: Key, fork: Fork) -> None:
     log.warning("journal.fork", extra={"journal": str(key), "fork": str(fork), "is_proven": fork.is_proven})
 
 
 class Lag(NamedTuple):
-    """How far the store is behind one partition, in records; `replicated` is None before the first."""
+    """The lag of the store behind one partition, in records; `replicated` is None before the first."""
 
     topic: str
     partition: int

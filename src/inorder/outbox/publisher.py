@@ -30,7 +30,14 @@ from inorder.outbox.direct import (
     send_all,
 )
 from inorder.outbox.memory import Published
-from inorder.outbox.outbox import Checks, Rules, encode_checked, encode_list, require_list, table_errors
+from inorder.outbox.outbox import (
+    Checks,
+    Rules,
+    encode_checked,
+    encode_list,
+    require_list,
+    table_errors,
+)
 from inorder.outbox.request import OnDelivery, PublishRequest
 from inorder.outbox.send_queue import QueueBounds
 from inorder.outbox.stores.table import require_outbox_table
@@ -56,21 +63,21 @@ class MessagePublisher:
     publisher.publish_list([Message("orders", key=42, value={"id": 42})], session)
     ```
 
-    `db` writes in your transaction and needs it; for the other backends the connection does not matter, so the call can
-    be the same for all. With an async session or connection the calls return an awaitable, whatever the backend.
+    `db` writes in your transaction and needs it; the other backends ignore the connection, so the call can be the same
+    for all. With an async session or connection the calls return an awaitable, whatever the backend.
 
     Create one per process, and close it at the end; `with` does. It connects at the first message, so a publisher that
     was created before a fork works as long as it was not used.
     """
 
     def __init__(self, settings: Settings, checks: Checks, *, on_delivery: OnDelivery | None = None) -> None:
-        """`on_delivery(message, error)` is called for each message of `kafka_async`, on its thread: be quick."""
+        """`on_delivery(message, error)` gets each message of `kafka_async`, on the thread that sends: be quick."""
         self._settings = settings
         self._rules = Rules(Limits(max_value_bytes=settings.outbox.max_value_bytes), checks)
         self.published = Published()
         """The messages of the backend `memory`, with assertions for tests."""
         partitioners, bound = settings.partitioners(), settings.publisher
-        # A publisher may have no database, and publishing to Kafka must not depend on one.
+        # A publisher may have no database, and what goes to Kafka must not depend on one.
         routes = Routes(MirrorReader(settings.kafka.properties, answer_seconds=QUICK_SECONDS))
         self._waiting = SendQueues(settings.producer_properties, partitioners, routes=routes)
         bounds = QueueBounds(bound.queue_messages, bound.queue_megabytes * _MEBIBYTE)

@@ -67,7 +67,7 @@ def run_relay(settings: Settings, *, once: bool, stop: threading.Event) -> dict[
     """Relays on Spark until `stop` is set; `once`: until the outbox is empty, or holds only what stays there."""
     from inorder.engines.resident import count_slots
     from inorder.engines.resident_tasks import ServiceTaskPlan, run_service
-    from inorder.engines.session import LOCAL_MASTER, spark_session
+    from inorder.engines.session import LOCAL_MASTER, spark_session, stop_session
 
     published = Published()
 
@@ -82,7 +82,7 @@ def run_relay(settings: Settings, *, once: bool, stop: threading.Event) -> dict[
         with until_changed(is_done, stop, BACKLOG_SECONDS) as over:
             run_service(spark, plan, over, published.hear)
     finally:
-        spark.stop()
+        stop_session(spark)
     return {"published": published.total, "waiting": waiting()}
 
 

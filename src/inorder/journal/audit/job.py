@@ -35,13 +35,13 @@ class Audit:
     def run(self, master: str | None, stop: threading.Event) -> dict[str, Any]:
         """On a Spark session of its own; raises `TransientError` when `stop` is set before the end."""
         from inorder.embedded import spark_jars
-        from inorder.engines.session import LOCAL_MASTER, spark_session
+        from inorder.engines.session import LOCAL_MASTER, spark_session, stop_session
 
         spark = spark_session("inorder audit", jars=spark_jars(), master=master or LOCAL_MASTER)
         try:
             return self.run_on(spark, stop)
         finally:
-            spark.stop()
+            stop_session(spark)
 
     def run_on(self, spark: SparkSession, stop: threading.Event) -> dict[str, Any]:
         """The same on an open session."""
