@@ -1,12 +1,12 @@
-"""How often Python looks for cycles in a process of ours: a worker of Spark's, or `inorder relay run`.
+"""Garbage-collector settings of inorder's own processes: Spark workers and `inorder relay run`.
 
-A slice, or a batch of rows, makes tens of thousands of objects and frees them all without help, because none of them
-refers back. At the usual pace the search for cycles takes a fifth of the time of a slice and a third of that of a
-batch, and finds nothing.
+A slice, or a batch of rows, allocates tens of thousands of objects and frees them all by reference count, because none
+of them refers back. With Python's default threshold the collector takes a fifth of the time of a slice and a third of
+that of a batch, and finds nothing.
 
-Spark's daemon makes a worker search through everything after each task, and the next task waits for it. The modules and
-connections of a worker are some hundred thousand objects, which took about 40 ms to search, several times as long as a
-small slice takes to apply. So they are set aside once.
+Spark's daemon runs a full collection in a worker after each task, and the next task waits for it. The modules and
+connections of a worker are some hundred thousand objects; traversing them takes about 40 ms, several times as long as
+applying a small slice. `freeze_once` moves them to the permanent generation.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ from itertools import count
 from typing import Final
 
 OBJECTS: Final = 50_000
-"""So many more than before make it look."""
+"""The threshold of the youngest generation: a collection starts after so many net allocations."""
 
 _tasks: Final = count()
 
 
-def look_for_cycles_less_often() -> None:
-    """For the process that calls it; never called in a driver or by a relay as a library: those are the user's."""
-    if gc.get_threshold()[0] not in (0, OBJECTS):  # 0: somebody has switched it off
+def relax() -> None:
+    """Raises the threshold in this process. Never called in a Spark driver or in an embedded relay: those are the
+    user's processes."""
+    if gc.get_threshold()[0] not in (0, OBJECTS):  # 0: the collector is switched off
         gc.set_threshold(OBJECTS)
 
 
-def set_aside_what_stays() -> None:
+def freeze_once() -> None:
     """Call it at the start of every short task; it acts at the second, when the first one has loaded everything.
 
-    Once only: a task's own objects are set aside with the rest, and cycles among them are never found again.
+    It acts only once, because it also freezes the task's own objects, and cycles among frozen objects are never found.
     """
     if next(_tasks) == 1:
         gc.freeze()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from inorder.kafka.shard_log import Delivered, Delivery, Incomplete
 from inorder.model.errors import FencedError, RejectedError, TopicUnavailableError, TransientError, UnknownOutcomeError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.topics.generations import Target, TopicGenerations, TopicState
 
 

@@ -10,7 +10,7 @@ from threading import Lock
 from uuid import UUID
 
 from inorder.model.errors import ConfigurationError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Shard, shard_of
 from inorder.relay.leadership.share import MemberRank
 from inorder.relay.stores.ports import LAST_ID, OTHERS_WINDOW, Exceeding, Key, Page, Registration, Scan, Setup

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from tests.fakes.outbox import MemoryOutbox
 
 from inorder.model.errors import FencedError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.relay.stores.ports import LAST_ID, Key, MissingEvent, PollingState, Scan, Settlement
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from inorder.model.errors import FencedError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.relay.stores.ports import Exceeding, Key, TopicBacklog
 
 

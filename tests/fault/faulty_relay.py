@@ -27,10 +27,10 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 import inorder.kafka.fenced_producer
 import inorder.kafka.idempotent_producer
-import inorder.relay.stores.opening
+import inorder.relay.parts
 from inorder.cli.main import main
 from inorder.kafka.shard_log import Delivery
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.relay.stores.kafka_log import KafkaShardLog
 
 log = logging.getLogger("inorder.faulty")
@@ -104,5 +104,5 @@ if __name__ == "__main__":
         module.Producer = FaultyProducer  # type: ignore[attr-defined]  # replaced only here
     if sys.argv[1] == TAGGED:
         sys.argv.pop(1)
-        inorder.relay.stores.opening.KafkaShardLog = TaggedShardLog  # type: ignore[attr-defined]  # and here
+        inorder.relay.parts.KafkaShardLog = TaggedShardLog  # type: ignore[attr-defined]  # and this one
     sys.exit(main())

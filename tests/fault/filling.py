@@ -9,7 +9,7 @@ from pathlib import Path
 
 from inorder.embedded.stack import Program
 from inorder.pipeline.mapping import TableMapping
-from inorder.pipeline.stores.postgres_table import PostgresTableStores
+from inorder.pipeline.stores.table import SqlTableStores
 from tests.fault.engine_ordeal import PARTITIONS, Stage
 from tests.integration.pipeline.engines import upsert_work
 
@@ -24,7 +24,7 @@ def filling(
 ) -> Iterator[Program]:
     """Runs a service that fills the table; when the block begins it has applied something of every partition."""
     own = TableMapping("upsert:messages", stage.topic, "messages")
-    upsert_work(PostgresTableStores(stage.url, own), own)
+    upsert_work(SqlTableStores(stage.url, own), own)
     config = stage.settings(folder, engine, master)
     service = Program("driver", [*program, "pipeline", "run", "upsert", "--config", str(config)], folder)
     stage.send(1)

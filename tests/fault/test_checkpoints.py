@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from inorder.engines.micro_batch import remove_abandoned
 from inorder.engines.running import Engine
 from inorder.pipeline.mapping import TableMapping
-from inorder.pipeline.stores.postgres_table import PostgresTableStores
+from inorder.pipeline.stores.table import SqlTableStores
 from tests.fault import dying_driver
 from tests.fault.engine_ordeal import Stage, running
 from tests.integration.pipeline.engines import SPARK_WAIT, new_engine, upsert_work
@@ -92,7 +92,7 @@ def parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def engine(spark: SparkSession, stage: Stage) -> Engine:
     """A micro-batch engine with the default name."""
     mapping = TableMapping(OWN, stage.topic, "messages")
-    work = upsert_work(PostgresTableStores(stage.url, mapping), mapping)
+    work = upsert_work(SqlTableStores(stage.url, mapping), mapping)
     return new_engine("micro-batch", spark, work, stage.bootstrap)
 
 

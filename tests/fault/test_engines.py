@@ -24,7 +24,8 @@ from inorder.kafka.admin import ensure_topic
 from inorder.model.errors import GuaranteeError
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.stores.ports import SliceTransaction, TableStore, TableStores
-from inorder.pipeline.stores.postgres_table import PostgresTableStore, PostgresTableStores
+from inorder.pipeline.stores.postgres_table import PostgresTableStore
+from inorder.pipeline.stores.table import SqlTableStores
 from tests.fault.cutting_proxy import CuttingProxy
 from tests.fault.engine_ordeal import PARTITIONS, Stage, kill_worker, running
 from tests.integration.pipeline.engines import ENGINES, SPARK_WAIT, new_engine, upsert_work
@@ -44,7 +45,7 @@ def new(spark: SparkSession, stage: Stage, mapping: TableMapping) -> NewEngine:
     """Creates engines of a kind; micro-batches are small, so that there are many boundaries."""
 
     def make(kind: str, stores: TableStores | None = None, bootstrap: str = "") -> Engine:
-        work = upsert_work(stores or PostgresTableStores(stage.url, mapping), mapping)
+        work = upsert_work(stores or SqlTableStores(stage.url, mapping), mapping)
         return new_engine(kind, spark, work, bootstrap or stage.bootstrap, batch=200)
 
     return make
@@ -132,7 +133,7 @@ def test_an_answer_to_commit_that_is_lost_is_settled_by_the_pointer(
     stage: Stage, new: NewEngine, mapping: TableMapping, kind: str
 ) -> None:
     with CuttingProxy(stage.url) as proxy:
-        engine = new(kind, PostgresTableStores(proxy.url, mapping))
+        engine = new(kind, SqlTableStores(proxy.url, mapping))
         with running(engine) as (run,), stage.load(), stage.witness():
             stage.wait_for_progress()
             for _ in range(3):
@@ -248,7 +249,7 @@ def test_a_driver_killed_by_nine_leaves_no_task_behind_and_the_next_one_goes_on(
 ) -> None:
     config = stage.settings(tmp_path, kind)
     own = TableMapping("upsert:messages", stage.topic, "messages")
-    upsert_work(PostgresTableStores(stage.url, own), own)
+    upsert_work(SqlTableStores(stage.url, own), own)
     driver = Service("driver", ["pipeline", "run", "upsert", "--config", str(config)], tmp_path)
     stage.send(20)
     try:

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from inorder.engines.slice_work import SliceOutcome
 from inorder.kafka.admin import ensure_topic
 from inorder.pipeline.mapping import TableMapping
-from inorder.pipeline.stores.postgres_table import PostgresTableStores
+from inorder.pipeline.stores.table import SqlTableStores
 from tests.fakes.table_store import message
 from tests.fault.engine_ordeal import PARTITIONS, Stage
 from tests.integration.pipeline.engines import ENGINES, new_engine, upsert_work
@@ -63,7 +63,7 @@ def test_garbage_in_a_row_is_buried_exactly_and_the_good_records_around_it_are_a
     spark: SparkSession, stage: Stage, kind: str, records: int
 ) -> None:
     mapping = TableMapping("test", stage.topic, "messages")
-    work = upsert_work(PostgresTableStores(stage.url, mapping), mapping)
+    work = upsert_work(SqlTableStores(stage.url, mapping), mapping)
     engine = new_engine(kind, spark, work, stage.bootstrap)
     stage.send(5)
     send(stage, stage.topic, 0, garbage, records)
@@ -106,7 +106,7 @@ def test_garbage_slows_the_good_records_beside_it_and_behind_it_by_less_than_two
         for partition, values in enumerate((value, good)):
             send(stage, topic, partition, values, records)
         mapping = TableMapping(name, topic, name)
-        engine = new_engine(kind, spark, upsert_work(PostgresTableStores(stage.url, mapping), mapping), stage.bootstrap)
+        engine = new_engine(kind, spark, upsert_work(SqlTableStores(stage.url, mapping), mapping), stage.bootstrap)
         watch = StopWatch(records)
         engine.run(threading.Event(), once=True, listener=watch)
         return watch.seconds

@@ -1,4 +1,4 @@
-"""Python's search for cycles is made rarer in a worker, and shorter; one that somebody has switched off stays off."""
+"""A worker collects garbage less often and traverses less; a collector that is switched off stays off."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from inorder.gc_tuning import OBJECTS, look_for_cycles_less_often
+from inorder.gc_tuning import OBJECTS, relax
 
 TASKS = """
 import gc
-from inorder.gc_tuning import set_aside_what_stays
+from inorder.gc_tuning import freeze_once
 class Circle:
     def __init__(self): self.me = self
     def __del__(self): print("found", flush=True)
 for number in range(4):
-    set_aside_what_stays()
+    freeze_once()
     print(gc.get_freeze_count(), flush=True)
     Circle()
     gc.collect()
@@ -34,14 +34,14 @@ def as_before() -> Iterator[None]:
 
 def test_it_looks_less_often() -> None:
     gc.set_threshold(700, 10, 10)
-    look_for_cycles_less_often()
-    look_for_cycles_less_often()
+    relax()
+    relax()
     assert gc.get_threshold() == (OBJECTS, 10, 10)
 
 
 def test_what_is_switched_off_stays_off() -> None:
     gc.set_threshold(0)
-    look_for_cycles_less_often()
+    relax()
     assert gc.get_threshold()[0] == 0
 
 

@@ -1,4 +1,9 @@
-"""What every store but the hot path of the outbox needs of a database: short transactions, whatever the dialect."""
+"""`Database`: short transactions on one connection, in any dialect.
+
+Every store uses it, except the hot path of the outbox, which talks to its driver directly. `open_database` picks the
+implementation by URL; `SingleConnectionDatabase` is what the three of them share, and `postgres.py`, `mysql.py` and
+`sqlite.py` hold what differs: how to connect, begin a transaction, run DDL under a lock, and classify errors.
+"""
 
 from __future__ import annotations
 
@@ -25,54 +30,49 @@ NOTHING_BOUND: Mapping[str, Any] = MappingProxyType({})
 
 
 class UndecodableText(bytes):
-    """Text that is not UTF-8, which an SQLite file may hold; an error instead would hide the whole row."""
+    """Text that is not UTF-8, which an SQLite file may hold; raising an error instead would hide the whole row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a statement gave back."""
-
     rows: list[tuple[Any, ...]]
     """Empty where the statement returns none."""
     count: int
-    """Rows returned, or else rows the statement found: an UPDATE counts one also where it changed nothing."""
+    """Rows returned, or else rows that the statement matched: an UPDATE counts a row even if it changes nothing."""
 
 
 class Transaction(Protocol):
-    """One open transaction."""
-
     def execute(self, statement: str, parameters: Mapping[str, Any] = NOTHING_BOUND) -> Result:
-        """Runs one statement; values are bound as `%(name)s` in every dialect, and a plain `%` is written `%%`."""
+        """Runs one statement; parameters are written `%(name)s` in every dialect, and a literal `%` as `%%`."""
 
 
 class Database(Protocol):
-    """One connection, opened at the first call and again at the next call after it broke.
+    """One connection, opened at the first call and reopened at the next call after it broke.
 
-    Any thread may call it; transactions follow one another, so none may be opened inside another. Each statement sees
-    what is committed when it begins (READ COMMITTED; on SQLite nobody else writes meanwhile). Errors of the driver
-    are raised as ours. A commit whose answer is lost raises `UnreachableError`: it may have happened or not, so what a
-    store does must be right to do again.
+    Any thread may call it; transactions are serialised, so none may be opened inside another. Each statement sees what
+    is committed when it begins (READ COMMITTED; on SQLite a transaction is the only writer). Errors of the driver are
+    raised as inorder's. A commit whose response is lost raises `UnreachableError`: it may have happened or not, so a
+    store's operations must be idempotent.
     """
 
     @property
-    def dialect(self) -> Dialect:
-        """Which SQL it speaks."""
+    def dialect(self) -> Dialect: ...
 
     def transaction(self) -> AbstractContextManager[Transaction]:
-        """Begins; leaving the block commits, an exception rolls back."""
+        """Begins a transaction; leaving the block commits, an exception rolls back."""
 
     def execute(self, statement: str, parameters: Mapping[str, Any] = NOTHING_BOUND) -> Result:
-        """Runs one statement that is a transaction of its own, in one round trip."""
+        """Runs one statement in its own transaction, in one round trip."""
 
     def install(self, statements: Iterable[str]) -> None:
-        """Runs DDL that may be run again, one installer at a time; nothing is bound, so a `%` is just that."""
+        """Runs idempotent DDL, one installer at a time; no parameters are bound, so `%` needs no escape."""
 
     def close(self) -> None:
-        """Gives the connection back; may be called twice, and the database may be used again afterwards."""
+        """Closes the connection; may be called twice, and the next call reconnects."""
 
 
 class Cursor(Protocol):
-    """What the drivers' cursors have in common."""
+    """What the cursors of all drivers have in common."""
 
     @property
     def description(self) -> object: ...
@@ -93,7 +93,6 @@ class CursorTransaction:
         self._spelt = spelt
 
     def execute(self, statement: str, parameters: Mapping[str, Any] = NOTHING_BOUND) -> Result:
-        """Runs one statement and fetches everything it returns."""
         self._cursor.execute(self._spelt(statement), dict(parameters))
         if self._cursor.description is None:
             return Result([], self._cursor.rowcount)
@@ -101,8 +100,8 @@ class CursorTransaction:
         return Result(rows, len(rows))
 
 
-class Installed:
-    """A database in which a store's own tables are made before its first transaction."""
+class InstallingDatabase:
+    """A database that creates a store's tables before its first transaction."""
 
     def __init__(self, database: Database, statements: Iterable[str]) -> None:
         self._database = database
@@ -110,17 +109,14 @@ class Installed:
         self._is_installed = False
 
     def transaction(self) -> AbstractContextManager[Transaction]:
-        """Begins, on tables that are there."""
         self._install()
         return self._database.transaction()
 
     def execute(self, statement: str, parameters: Mapping[str, Any] = NOTHING_BOUND) -> Result:
-        """Runs one statement that is a transaction of its own."""
         self._install()
         return self._database.execute(statement, parameters)
 
     def close(self) -> None:
-        """Gives the connection back; may be called twice."""
         self._database.close()
 
     def _install(self) -> None:
@@ -129,26 +125,23 @@ class Installed:
         try:
             self._database.install(self._statements)
         except ConfigurationError as error:
-            # Servers ask for the right to create even where nothing is missing, and the tables may be somebody else's
-            # work. What is really missing shows with the next statement, which names it.
-            log.info("database.not_installed: %s", error)
+            # Servers require the privilege to create even where nothing is missing, and an administrator may have
+            # created the tables. If one is really missing, the next statement fails and names it.
+            log.info("database.not_installed", extra={"error": str(error)})
         self._is_installed = True
 
 
 @cache
 def statements_of(package: str, dialect: Dialect, filename: str) -> Statements:
-    """The named statements of a room in a dialect; those that read alike in all dialects stand one folder above."""
+    """The named statements of a package in a dialect; those that are the same in all dialects are one folder above."""
     own, shared = load(package, f"sql/{dialect}/{filename}"), f"sql/{filename}"
     if not files(package).joinpath(shared).is_file():
         return own
     return Statements({**load(package, shared), **own})
 
 
-# A connection that is there when it is needed.
-
-
 class AnyConnection(Protocol):
-    """What the drivers' connections have in common."""
+    """What the connections of all drivers have in common."""
 
     def cursor(self) -> Any: ...
 
@@ -159,7 +152,7 @@ C = TypeVar("C", bound=AnyConnection)
 
 
 class ReconnectingTo(ABC, Generic[C]):
-    """One autocommit connection, opened when first needed and again after it broke."""
+    """One autocommit connection, opened when first needed and reopened after it broke."""
 
     def __init__(self, url: str, application_name: str) -> None:
         self._url = url
@@ -167,14 +160,14 @@ class ReconnectingTo(ABC, Generic[C]):
         self._connection: C | None = None
 
     def get(self) -> tuple[C, bool]:
-        """The connection, and whether it is a new one."""
+        """Returns the connection, and whether it is a new one."""
         if self._connection is not None and self._is_open(self._connection):
             return self._connection, False
         self._connection = self._open()
         return self._connection, True
 
     def close(self) -> None:
-        """Closes it; the next `get` opens another."""
+        """Closes the connection; the next `get` opens another."""
         connection, self._connection = self._connection, None
         if connection is not None and self._is_open(connection):
             connection.close()
@@ -186,11 +179,8 @@ class ReconnectingTo(ABC, Generic[C]):
     def _is_open(self, connection: C) -> bool: ...
 
 
-# A `Database` on one connection of any driver.
-
-
-class OneConnection(ABC, Generic[C]):
-    """Transactions that follow one another on a connection; what differs between the drivers is in the subclasses."""
+class SingleConnectionDatabase(ABC, Generic[C]):
+    """A `Database` on one connection; what differs between drivers is in the subclasses."""
 
     dialect: Dialect
 
@@ -200,58 +190,53 @@ class OneConnection(ABC, Generic[C]):
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """Begins; leaving the block commits, an exception rolls back."""
+        """Begins a transaction; leaving the block commits, an exception rolls back."""
         with self._lock, self._our_errors():
             connection, _ = self._connecting.get()
             with self._begun(connection) as cursor:
                 yield CursorTransaction(cursor, self._spelt)
 
     def execute(self, statement: str, parameters: Mapping[str, Any] = NOTHING_BOUND) -> Result:
-        """Runs one statement, which the connection commits by itself."""
         with self._lock, self._our_errors():
             connection, _ = self._connecting.get()
             with closing(connection.cursor()) as cursor:
                 return CursorTransaction(cursor, self._spelt).execute(statement, parameters)
 
     def install(self, statements: Iterable[str]) -> None:
-        """Runs DDL, one installer at a time."""
         with self._lock, self._our_errors():
             self._install(self._connecting.get()[0], statements)
 
     def close(self) -> None:
-        """Closes the connection, once no transaction is open on it."""
+        """Waits for an open transaction, then closes the connection."""
         with self._lock:
             self._connecting.close()
 
     @abstractmethod
     def _our_errors(self) -> AbstractContextManager[None]:
-        """Turns the driver's errors into ours."""
+        """Raises the driver's errors as inorder's."""
 
     @abstractmethod
     def _begun(self, connection: C) -> AbstractContextManager[Cursor]:
-        """A transaction and a cursor in it."""
+        """Begins a transaction and yields a cursor; commits, or rolls back after an exception."""
 
     @abstractmethod
     def _install(self, connection: C, statements: Iterable[str]) -> None:
-        """Runs DDL under a lock that installers of all processes share."""
+        """Runs DDL under a lock that the installers of all processes share."""
 
     def _spelt(self, statement: str) -> str:
-        """The statement with bound values as the driver wants them."""
+        """The statement with parameters in the driver's style."""
         return statement
 
 
-# From a URL to the database behind it.
-
-
 def dialect_of(url: str) -> Dialect:
-    """Which SQL the database of a SQLAlchemy URL speaks; one we do not know is refused."""
+    """The dialect of a SQLAlchemy URL; raises `ConfigurationError` for an unknown one."""
     scheme = url.partition("://")[0].partition("+")[0]
     return family(scheme)
 
 
 def open_database(url: str, application_name: str) -> Database:
-    """The database of a SQLAlchemy URL; it connects when it is first used, under this name where names are shown."""
-    # Imported here, because the drivers are extras.
+    """The database of a SQLAlchemy URL; it connects when first used, under this application name."""
+    # Imported here, because drivers are extras.
     match dialect_of(url):
         case "postgres":
             from inorder.database.postgres import PostgresDatabase
@@ -267,17 +252,14 @@ def open_database(url: str, application_name: str) -> Database:
             return SQLiteDatabase(url, application_name)
 
 
-# Moments as databases give them: with a zone, without one, or as text.
-
-
 def moment(stored: str | datetime) -> datetime:
-    """In UTC where the database keeps no zone, and from text where it keeps no times."""
+    """A timestamp of a database: in UTC where it stores no zone, parsed where it stores text."""
     found = datetime.fromisoformat(stored) if isinstance(stored, str) else stored
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def written_at(stored: object) -> datetime | None:
-    """A moment that somebody else wrote, in SQLite perhaps as anything."""
+    """A timestamp that another program wrote; None where it is not one, as SQLite allows any value."""
     if not isinstance(stored, str | datetime):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Things that are dear to open, lent to one user at a time and kept for the next."""
+"""A pool of things that are expensive to open: connections, or Kafka consumers."""
 
 from __future__ import annotations
 
@@ -15,24 +15,23 @@ T = TypeVar("T")
 IDLE_SECONDS = 60.0
 
 OnLent = Callable[[float, float], None]
-"""Hears how many seconds it took to get one, and for how many it was used."""
+"""Called after each loan with the seconds it took to get the thing, and the seconds it was used."""
 
 
-def untold(taking: float, using: float) -> None:
-    """Nothing."""
+def ignore_loan(taking: float, using: float) -> None:
+    """The default `OnLent`."""
 
 
 class Pool(Generic[T]):
-    """As many as there are users at once; what nobody used for a minute is closed when another comes back."""
+    """Opens as many as are used at once, without a limit; closes what has been idle for a minute at the next return."""
 
     def __init__(
         self,
         open_one: Callable[[], T],
         close_one: Callable[[T], object],
         clock: Callable[[], float] = time.monotonic,
-        on_lent: OnLent = untold,
+        on_lent: OnLent = ignore_loan,
     ) -> None:
-        """`on_lent` is told of every loan that has ended."""
         self._on_lent = on_lent
         self._open_one = open_one
         self._close_one = close_one
@@ -43,18 +42,18 @@ class Pool(Generic[T]):
 
     @property
     def idle(self) -> int:
-        """How many wait for a user."""
+        """How many are in the pool and unused."""
         return len(self._idle)
 
     @contextmanager
     def lent(self) -> Iterator[T]:
-        """One for the block; where the block failed it is closed and does not come back."""
+        """Lends one for the block; if the block fails, it is closed instead of returned."""
         asked_at = self._clock()
         thing = self._take()
         taken_at = self._clock()
         try:
             yield thing
-        except GeneratorExit:  # a reader that stops early has harmed nothing
+        except GeneratorExit:  # a reader that stops early leaves it usable
             self._give_back(thing)
             raise
         except BaseException:
@@ -66,7 +65,7 @@ class Pool(Generic[T]):
             self._on_lent(taken_at - asked_at, self._clock() - taken_at)
 
     def close(self) -> None:
-        """Closes what is idle, and what comes back later; may be called twice."""
+        """Closes the idle ones now and the others when they are returned; may be called twice."""
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, []
@@ -76,7 +75,7 @@ class Pool(Generic[T]):
     def _take(self) -> T:
         with self._lock:
             if self._is_closed:
-                raise TransientError("It is closed.", hint="Open another.")
+                raise TransientError("The pool is closed.", hint="Open another.")
             if self._idle:
                 return self._idle.pop()[1]
         return self._open_one()

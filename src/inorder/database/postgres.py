@@ -1,4 +1,10 @@
-"""Opening connections to PostgreSQL the way a service needs them: named, and quick to notice a dead peer."""
+"""PostgreSQL: connections, transactions, DDL, errors, and bulk statements.
+
+Connections carry an application name and notice a dead peer within seconds. Errors are classified by SQLSTATE class, in
+one table; their texts are never parsed. Below that are two fast paths for many rows: one statement for each row with a
+savepoint, sent in one pipeline (`execute_each`), and columns written as PostgreSQL arrays (`numbers`, `texts`,
+`binaries`).
+"""
 
 from __future__ import annotations
 
@@ -11,8 +17,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import psycopg
 from psycopg import Connection, errors, pq
 
-from inorder.database.credentials import patience, with_login
-from inorder.database.database import Cursor, OneConnection, ReconnectingTo
+from inorder.database.credentials import read_credentials, retry_login
+from inorder.database.database import Cursor, ReconnectingTo, SingleConnectionDatabase
 from inorder.model.errors import (
     ConfigurationError,
     InorderError,
@@ -24,23 +30,23 @@ from inorder.model.errors import (
 
 CONNECT_TIMEOUT_SECONDS = 10
 
-# The server's patience with us, as long as a Kafka transaction of ours may last. A leader that is paused while it reads
-# the answer to a mark, or within a transaction, would keep rows locked for whoever took over from it.
+# Server-side limits, as long as a Kafka transaction of the relay may last. A leader that is paused while it reads the
+# response to a mark, or within a transaction, would keep rows locked for its successor.
 _SESSION = """
     SELECT set_config('tcp_user_timeout', '10s', false), set_config('idle_in_transaction_session_timeout', '10s', false)
 """
 
 
 def connect(url: str, application_name: str, *, autocommit: bool = False) -> psycopg.Connection[Any]:
-    """A connection for a SQLAlchemy URL; a server that is away raises `UnreachableError`."""
-    with patience(url), postgres_errors():
-        conninfo = with_login(url).set(drivername="postgresql").render_as_string(hide_password=False)
+    """Connects to a SQLAlchemy URL; raises `UnreachableError` where the server does not answer or refuses the login."""
+    with retry_login(url), postgres_errors():
+        conninfo = read_credentials(url).set(drivername="postgresql").render_as_string(hide_password=False)
         return psycopg.connect(
             conninfo,
             autocommit=autocommit,
             application_name=application_name,
             connect_timeout=CONNECT_TIMEOUT_SECONDS,
-            # A peer that vanished without a word would otherwise be waited for for hours.
+            # Without keepalives a peer that vanished would be waited for for hours.
             keepalives_idle=10,
             keepalives_interval=5,
             keepalives_count=3,
@@ -49,7 +55,7 @@ def connect(url: str, application_name: str, *, autocommit: bool = False) -> psy
 
 
 class PostgresReconnecting(ReconnectingTo[psycopg.Connection[Any]]):
-    """One autocommit connection, opened when first needed and again after it broke."""
+    """One autocommit connection, opened when first needed and reopened after it broke."""
 
     def _open(self) -> psycopg.Connection[Any]:
         connection = connect(self._url, self._application_name, autocommit=True)
@@ -60,11 +66,8 @@ class PostgresReconnecting(ReconnectingTo[psycopg.Connection[Any]]):
         return not connection.closed
 
 
-# PostgreSQL as a `Database`.
-
-
-class PostgresDatabase(OneConnection[psycopg.Connection[Any]]):
-    """A transaction is a block on the connection."""
+class PostgresDatabase(SingleConnectionDatabase[psycopg.Connection[Any]]):
+    """PostgreSQL as a `Database`; a transaction is a block on the connection."""
 
     dialect = "postgres"
 
@@ -83,14 +86,12 @@ class PostgresDatabase(OneConnection[psycopg.Connection[Any]]):
         install(connection, statements)
 
 
-# Ending a transaction whose commit may be answered or not.
-
 PsycopgConnection = psycopg.Connection[Any]
 
 
 @contextmanager
 def committed(connection: PsycopgConnection, what: str) -> Iterator[None]:
-    """Commits after the block, rolls back after an exception; the connection is not in autocommit mode."""
+    """Commits after the block, rolls back after an exception; the connection must not be in autocommit mode."""
     try:
         yield
     except BaseException:
@@ -100,7 +101,7 @@ def committed(connection: PsycopgConnection, what: str) -> Iterator[None]:
 
 
 def commit(connection: PsycopgConnection, what: str) -> None:
-    """Commits; a lost answer is an `UnknownOutcomeError`, and a connection that is lost is closed."""
+    """Commits; a lost response raises `UnknownOutcomeError`, and a lost connection is closed."""
     try:
         connection.commit()
     except psycopg.Error as error:
@@ -108,49 +109,45 @@ def commit(connection: PsycopgConnection, what: str) -> None:
         abandon(connection)
         if lost:
             raise UnknownOutcomeError(f"The connection was lost while {what} was committed.") from error
-        raise classified(error) from error
+        raise classify(error) from error
 
 
 def abandon(connection: PsycopgConnection) -> None:
-    """Rolls back what is open, if the connection still can."""
+    """Rolls back an open transaction, or closes a connection that is lost."""
     try:
         connection.rollback()
     except psycopg.Error:
-        # Nothing to save: the server rolls back what a lost session left open.
+        # The server rolls back what a lost session left open.
         connection.close()
 
 
-# Making tables, one installer at a time.
-
-# Two sessions at once race inside CREATE TABLE IF NOT EXISTS, and one of them fails.
+# Two concurrent sessions race inside CREATE TABLE IF NOT EXISTS, and one of them fails.
 _LOCK = "SELECT pg_advisory_xact_lock(hashtext('inorder install'))"
 
 
 @contextmanager
 def one_installer(connection: psycopg.Connection[Any]) -> Iterator[psycopg.Connection[Any]]:
-    """A transaction, of its own or part of the one that is open, in which nobody else makes or drops our tables."""
+    """A transaction, its own or part of the open one, in which no other instance creates or drops inorder's tables."""
     with connection.transaction():
         connection.execute(_LOCK)
         yield connection
 
 
 def install(connection: psycopg.Connection[Any], statements: Iterable[str]) -> None:
-    """Runs DDL that may be run again, in a transaction of its own or as part of the one that is open."""
+    """Runs idempotent DDL, in its own transaction or as part of the open one."""
     with one_installer(connection):
         for statement in statements:
             connection.execute(statement)
 
 
-# PostgreSQL's errors in our families, by SQLSTATE class: one table, no reading of texts.
-
 FAMILIES: Final[dict[str, type[InorderError]]] = {
     "08": UnreachableError,  # connection exception
-    "57": UnreachableError,  # operator intervention: shutting down, starting up, session ended
-    "25": TransientError,  # read-only or idle too long: a fail-over is under way, or we were paused
+    "57": UnreachableError,  # operator intervention: shutting down, starting up, session terminated
+    "25": TransientError,  # read-only or idle too long: a failover is under way, or this process was paused
     "40": TransientError,  # deadlock, serialisation
-    "53": TransientError,  # disk, memory or connections used up
+    "53": TransientError,  # disk, memory or connections exhausted
     "55": TransientError,  # lock not available in time
-    "58": TransientError,  # input/output error of the server
+    "58": TransientError,  # I/O error of the server
     "22": RejectedError,  # data exception
     "23": RejectedError,  # constraint
     "44": RejectedError,  # check option of a view
@@ -158,22 +155,29 @@ FAMILIES: Final[dict[str, type[InorderError]]] = {
     "54": RejectedError,  # too large for an index or a row
     "28": ConfigurationError,  # wrong user or password
     "3D": ConfigurationError,  # no such database
-    "42": ConfigurationError,  # no such table or column, no right to it
+    "42": ConfigurationError,  # no such table or column, permission denied
 }
+"""By SQLSTATE class; any other class is a `ConfigurationError`."""
 
 _HINTS: Final[dict[type[InorderError], str]] = {
-    UnreachableError: "Check that the server of database.url runs; the work is tried again.",
-    TransientError: "It is tried again.",
+    UnreachableError: "Check that the server of database.url is running and accepts this login; it is retried.",
+    TransientError: "It is retried.",
     ConfigurationError: (
-        "Check database.url and its rights; `inorder doctor` tells what is missing, `inorder schema install` makes it."
+        "Check database.url and its privileges; `inorder doctor` shows what is missing, `inorder schema install` "
+        "creates it."
     ),
 }
 
 
-def classified(error: psycopg.Error) -> InorderError:
-    """Our error for a driver's error; no SQLSTATE means that the server was not reached or went away."""
+def classify(error: psycopg.Error) -> InorderError:
+    """The inorder error for a driver's error; without a SQLSTATE the server was not reached or the connection broke.
+
+    libpq reports the server's own text for a failed connection, such as `Connection refused`, `password authentication
+    failed` or `database … does not exist`."""
     family = _family(error)
     diagnosis = error.diag.message_primary or str(error).strip().splitlines()[0]
+    if isinstance(error, errors.ConnectionTimeout):
+        diagnosis = f"the connection attempt timed out: {diagnosis}"
     detail = f" ({error.diag.message_detail})" if error.diag.message_detail else ""
     state = f" [SQLSTATE {error.sqlstate}]" if error.sqlstate else ""
     return family(f"PostgreSQL: {diagnosis}{detail}{state}.", hint=_HINTS.get(family, ""))
@@ -182,34 +186,33 @@ def classified(error: psycopg.Error) -> InorderError:
 def _family(error: psycopg.Error) -> type[InorderError]:
     if error.sqlstate:
         return FAMILIES.get(error.sqlstate[:2], ConfigurationError)
-    # psycopg refuses unsendable values as DataError by itself; all else without a state is a lost connection.
+    # psycopg itself raises DataError for values it cannot send; anything else without a state is a lost connection.
     return RejectedError if isinstance(error, psycopg.DataError) else UnreachableError
 
 
 @contextmanager
 def postgres_errors() -> Iterator[None]:
-    """Turns psycopg's errors into ours, the original kept as the cause."""
+    """Raises psycopg's errors as inorder's, with the original as the cause."""
     try:
         yield
     except psycopg.Error as error:
-        raise classified(error) from error
+        raise classify(error) from error
 
 
-# One statement for many rows, each in a savepoint of its own, without waiting for an answer in between.
+# One statement for many rows, each in its own savepoint, without waiting for responses in between.
 #
-# A savepoint a row costs three round trips, and whether to release it or to go back to it is known only after the
-# second. Sent in the pipeline of the protocol the rows need no decision, because the server skips whatever follows an
-# error up to the next sync:
+# One savepoint per row costs three round trips, and whether to release it or to roll back to it is known only after
+# the second. In pipeline mode no decision is needed: the server skips everything after an error up to the next sync.
 #
-#     write · release · savepoint · sync · go back
+#     write · release · savepoint · sync · roll back to
 #
-# Where the write went well, the release and a new savepoint follow it, and going back to that one undoes nothing.
-# Where it was refused, both are skipped, and going back undoes the write. So there is one savepoint at any time, and
+# If the write succeeds, the release and a new savepoint follow it, and rolling back to that one undoes nothing. If it
+# is refused, both are skipped, and the rollback undoes the write. So exactly one savepoint exists at any time, and
 # after each row the transaction holds what was written and nothing else.
 
 Bound: TypeAlias = Mapping[str, "str | int"]
 Answer: TypeAlias = "list[tuple[bytes | None, ...]] | psycopg.Error"
-"""The rows that a statement gave, as texts, or why it was refused."""
+"""The rows that a statement returned, as text, or why it was refused."""
 
 _NAMED = re.compile(r"%\((\w+)\)s")
 _INTEGER, _UNKNOWN = 23, 0
@@ -225,7 +228,7 @@ class Savepoint(NamedTuple):
 
 
 def execute_each(connection: Connection, statement: str, bounds: Sequence[Bound], savepoint: Savepoint) -> list[Answer]:
-    """Runs the statement with each of `bounds` and returns an answer for each; the savepoint must be there, and stays.
+    """Runs the statement with each of `bounds` and returns an answer for each; the savepoint must exist, and is kept.
 
     Raises `psycopg.OperationalError` where the connection is lost.
     """
@@ -253,7 +256,7 @@ def execute_each(connection: Connection, statement: str, bounds: Sequence[Bound]
 
 
 def numbered(statement: str) -> tuple[bytes, list[str]]:
-    """The statement with numbers in place of names, and the name of each number.
+    """The statement with numbered parameters in place of named ones, and the name of each number.
 
     >>> numbered("SELECT %(a)s, %(b)s, %(a)s %% 2")
     (b'SELECT $1, $2, $1 % 2', ['a', 'b'])
@@ -264,11 +267,11 @@ def numbered(statement: str) -> tuple[bytes, list[str]]:
 
 
 def _answers(pgconn: pq.abc.PGconn, rows: int) -> list[Answer]:
-    _require(_next(pgconn))  # it was prepared
+    _require(_next(pgconn))  # PREPARE
     answers: list[Answer] = []
     for _ in range(rows):
         answers.append(_answer(_next(pgconn)))
-        for _ in ("release", "isolate"):  # done, or skipped behind a refusal
+        for _ in ("release", "isolate"):  # executed, or skipped after a refusal
             _next(pgconn)
         _sync(pgconn)
         _require(_next(pgconn))
@@ -278,7 +281,6 @@ def _answers(pgconn: pq.abc.PGconn, rows: int) -> list[Answer]:
 
 
 def _next(pgconn: pq.abc.PGconn) -> pq.abc.PGresult:
-    """The one result of the next command."""
     result = pgconn.get_result()
     if result is None or pgconn.status != pq.ConnStatus.OK:
         raise psycopg.OperationalError("the connection is lost")
@@ -288,7 +290,7 @@ def _next(pgconn: pq.abc.PGconn) -> pq.abc.PGresult:
 
 
 def _sync(pgconn: pq.abc.PGconn) -> None:
-    """A sync is one result without an end behind it."""
+    """Reads the result of a sync, which, unlike a command's, is not followed by a null result."""
     result = pgconn.get_result()
     if result is None or result.status != pq.ExecStatus.PIPELINE_SYNC:
         raise psycopg.OperationalError("the connection is lost")
@@ -307,26 +309,25 @@ def _require(result: pq.abc.PGresult) -> None:
 
 
 def _leave(connection: Connection) -> None:
-    """Ends the pipeline; a connection with something left in it is of no use to anybody."""
+    """Leaves pipeline mode; a connection with unread results is closed, because it cannot be used again."""
     try:
         connection.pgconn.exit_pipeline_mode()
     except psycopg.Error:
         connection.close()
 
 
-# Lists as PostgreSQL writes arrays, a whole column at a time.
+# Columns as array literals.
 #
-# psycopg would ask each value for its type and dump it in Python, about a microsecond each. Here a column is one text
-# that C functions make, ten times as fast, and the server takes it as fast as the binary form.
+# psycopg would look up the type of each value and dump it in Python, about a microsecond each. Here C functions build
+# one text for a whole column, ten times as fast, and the server parses it as fast as the binary form.
 
 
 def numbers(column: Sequence[bool | int | float | None]) -> str:
-    """Numbers and booleans."""
     return "{" + str(list(column))[1:-1].replace("None", "NULL") + "}"
 
 
 def texts(column: Sequence[str | None]) -> str:
-    """Texts without U+0000, which PostgreSQL has in no text; so it can mark here what is between texts, and a null."""
+    """Texts must not contain U+0000, which PostgreSQL cannot store; here it marks separators and nulls."""
     if not column:
         return "{}"
     marked = ["\0" if text is None else text for text in column]
@@ -335,5 +336,5 @@ def texts(column: Sequence[str | None]) -> str:
 
 
 def binaries(column: Sequence[bytes | None]) -> str:
-    """Bytes, in hexadecimal digits."""
+    """Bytes as hexadecimal digits."""
     return "{" + ",".join(["NULL" if data is None else f'"\\\\x{data.hex()}"' for data in column]) + "}"

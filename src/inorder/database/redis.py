@@ -1,4 +1,4 @@
-"""The Redis client and what its errors mean to us, decided by class and never by text."""
+"""The Redis client, and its errors as inorder's: classified by class, never by text."""
 
 from __future__ import annotations
 
@@ -17,35 +17,43 @@ except ModuleNotFoundError as error:
         hint="Install it with `pip install 'inorder[redis]'`.",
     ) from error
 
-# An answer takes a millisecond; a relay that waits longer than this for a hint had better ask again.
+# A response takes a millisecond; the lease is a hint, so a relay that waits longer than this rather asks again.
 ANSWER_SECONDS = 2.0
 
-# The first that fits; the client makes some refusals special cases of a lost connection.
+# The first match counts: the client makes some refusals subclasses of ConnectionError.
 FAMILIES: Final[tuple[tuple[type[exceptions.RedisError], type[InorderError]], ...]] = (
     (exceptions.AuthenticationError, ConfigurationError),
     (exceptions.AuthorizationError, ConfigurationError),
     (exceptions.ConnectionError, UnreachableError),
     (exceptions.TimeoutError, UnreachableError),
-    (exceptions.ReadOnlyError, TransientError),  # a fail-over is under way
+    (exceptions.ReadOnlyError, TransientError),  # a failover is under way
     (exceptions.ClusterDownError, TransientError),
     (exceptions.TryAgainError, TransientError),
     (exceptions.NoScriptError, TransientError),
     (exceptions.OutOfMemoryError, TransientError),
-    (exceptions.ResponseError, ConfigurationError),  # no right to a command or a key, a key of another type
+    (exceptions.ResponseError, ConfigurationError),  # no permission for a command or a key, a key of another type
     (exceptions.RedisError, TransientError),
 )
 
 _HINTS: Final[dict[type[InorderError], str]] = {
-    UnreachableError: "Check that the server of redis.url runs; it is asked again.",
-    TransientError: "It is asked again.",
-    ConfigurationError: "Check redis.url and the rights of its user.",
+    UnreachableError: "Check that the server of redis.url is running; it is retried.",
+    TransientError: "It is retried.",
+    ConfigurationError: "Check redis.url and the permissions of its user.",
 }
+
+# What the client does not call by the name that people search for.
+_MEANINGS: Final[tuple[tuple[type[exceptions.RedisError], str], ...]] = (
+    (exceptions.AuthenticationError, "authentication failed"),
+    (exceptions.AuthorizationError, "permission denied"),
+    (exceptions.NoPermissionError, "permission denied"),
+    (exceptions.TimeoutError, "timed out"),
+)
 
 
 def connect(url: str, answer_seconds: float = ANSWER_SECONDS) -> redis.Redis:
-    """A client for a URL; it connects when it is first used, and again after a connection broke."""
+    """A client for a URL; it connects when first used, and again after the connection broke."""
     try:
-        # The relay itself asks again, so the client must not wait in between.
+        # The relay itself retries, so the client must not.
         return redis.Redis.from_url(
             url,
             socket_timeout=answer_seconds,
@@ -54,17 +62,18 @@ def connect(url: str, answer_seconds: float = ANSWER_SECONDS) -> redis.Redis:
             client_name="inorder-relay",
         )
     except ValueError:
-        # The client quotes what it cannot read, which may be a part of the password.
+        # The client quotes what it cannot parse, which may be a part of the password.
         raise ConfigurationError(
-            "redis.url cannot be read.", hint="Write it like redis://user:password@host:6379/0."
+            "redis.url cannot be parsed.", hint="Write it like redis://user:password@host:6379/0."
         ) from None
 
 
 @contextmanager
 def redis_errors() -> Iterator[None]:
-    """Turns the client's errors into ours, the original kept as the cause."""
+    """Raises the client's errors as inorder's, with the original as the cause."""
     try:
         yield
     except exceptions.RedisError as error:
         family = next(ours for theirs, ours in FAMILIES if isinstance(error, theirs))
-        raise family(f"Redis: {str(error).rstrip('.')}.", hint=_HINTS[family]) from error
+        meaning = next((f"{text}: " for kind, text in _MEANINGS if isinstance(error, kind)), "")
+        raise family(f"Redis: {meaning}{str(error).rstrip('.')}.", hint=_HINTS[family]) from error

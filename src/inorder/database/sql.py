@@ -1,13 +1,14 @@
-"""Named SQL: statements live in `.sql` files, Python asks for them by name.
+"""Named SQL: statements live in `.sql` files, and Python looks them up by name.
 
-A file is a list of statements, each headed by its name and a sentence that says what it is for:
+A file is a list of statements, each headed by its name and a comment that says what it is for:
 
     -- name: purge
     -- Removes rows whose records are known to be committed.
     DELETE FROM {table} WHERE id = ANY(%(ids)s);
 
-`{table}` and its like are identifiers, quoted here; values are always bound by the driver. They are spelt as psycopg
-and PyMySQL want them, `%(ids)s`, and a `%` of its own as `%%`; `named` is the other spelling.
+`{table}` and other names in braces are identifiers, quoted by `quoted`; values are always bound by the driver.
+Parameters are in the style of psycopg and PyMySQL, `%(ids)s`, and a literal `%` is `%%`; `named` converts them to the
+style of sqlite3 and SQLAlchemy, `:ids`. Dialects are grouped in families: `postgres`, `mysql` (with MariaDB), `sqlite`.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ class Statements(Mapping[str, str]):
         return len(self._statements)
 
     def render(self, name: str, **identifiers: str) -> str:
-        """The statement with its identifiers put in; they must come from `quoted`."""
+        """The statement with its identifiers filled in; they must come from `quoted`."""
         return self._statements[name].format(**identifiers)
 
     def starting_with(self, prefix: str) -> list[str]:
-        """The statements whose names start like this, in the order of the file."""
+        """The statements whose names start with the prefix, in the order of the file."""
         return [self._statements[name] for name in self._statements if name.startswith(prefix)]
 
 
@@ -68,12 +69,12 @@ def _body(text: str) -> str:
 
 
 def named(statement: str) -> str:
-    """The statement in the spelling of sqlite3 and of SQLAlchemy's `text()`: `:ids`."""
+    """The statement with parameters in the style of sqlite3 and of SQLAlchemy's `text()`: `:ids`."""
     return _BOUND.sub(lambda found: f":{found['name']}" if found["name"] else "%", statement)
 
 
 def quoted(name: str, quote: str = '"') -> str:
-    """A table name, perhaps with its schema, quoted for a statement; anything stranger is refused."""
+    """Quotes a table name, with or without a schema; raises `ConfigurationError` for anything else."""
     parts = name.split(".")
     if len(parts) > 2 or not all(_PART.match(part) for part in parts):
         raise ConfigurationError(
@@ -82,12 +83,9 @@ def quoted(name: str, quote: str = '"') -> str:
     return ".".join(f"{quote}{part}{quote}" for part in parts)
 
 
-# Split from inorder.outbox.layouts.
-
 Family = Literal["postgres", "mysql", "sqlite"]
 
-
-# The names SQLAlchemy and Django give a database, and the file, less its ending, that speaks its dialect.
+# By the name that SQLAlchemy or Django gives a database; a family is also the name of its .sql files.
 _FAMILIES: dict[str, Family] = {
     "postgresql": "postgres",
     "postgres": "postgres",
@@ -98,14 +96,12 @@ _FAMILIES: dict[str, Family] = {
 
 
 def family(dialect: str) -> Family:
-    """`postgres`, `mysql` or `sqlite`, from a name that SQLAlchemy or Django gives a database."""
+    """The family of a name that SQLAlchemy or Django gives a database."""
     if dialect not in _FAMILIES:
-        raise ConfigurationError(
-            f"{dialect!r} is not a database an outbox can live in.", hint=f"Known: {', '.join(_FAMILIES)}."
-        )
+        raise ConfigurationError(f"{dialect!r} is not a supported database.", hint=f"Known: {', '.join(_FAMILIES)}.")
     return _FAMILIES[dialect]
 
 
 def quoted_table(dialect: str, table: str) -> str:
-    """The table name with the quotes of the dialect."""
+    """Quotes a table name for a dialect."""
     return quoted(table, "`" if family(dialect) == "mysql" else '"')

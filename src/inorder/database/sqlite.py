@@ -1,4 +1,8 @@
-"""Opening an SQLite file so that one process may read it while another writes."""
+"""SQLite: connections, transactions and errors.
+
+Files are in WAL mode, so that one process may read while another writes. Errors are classified by result code, in one
+table; their texts are never parsed.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +14,19 @@ from typing import Final
 
 from sqlalchemy.engine import make_url
 
-from inorder.database.database import Cursor, OneConnection, ReconnectingTo, UndecodableText
+from inorder.database.database import Cursor, ReconnectingTo, SingleConnectionDatabase, UndecodableText
 from inorder.database.sql import named
 from inorder.model.errors import ConfigurationError, InorderError, RejectedError, TransientError
 
 BUSY_TIMEOUT_SECONDS = 10
-"""How long a writer waits for another one before it is told that the file is busy."""
+"""How long a writer waits for another one before it fails with SQLITE_BUSY."""
 BUSY_STEP_SECONDS = 0.01
 
 
 def connect(url: str) -> sqlite3.Connection:
-    """A connection in autocommit mode for a SQLAlchemy URL; who wants a transaction sends BEGIN IMMEDIATE.
+    """Opens the file of a SQLAlchemy URL in autocommit mode; a transaction starts with BEGIN IMMEDIATE.
 
-    Any thread may use it, one at a time.
+    Any thread may use the connection, one at a time.
     """
     path = path_of(url)
     with sqlite_errors():
@@ -33,20 +37,19 @@ def connect(url: str) -> sqlite3.Connection:
             check_same_thread=False,
             uri=path.startswith("file:"),
         )
-        _let_readers_be(connection)
+        _enable_wal(connection)
         connection.text_factory = _text
         return connection
 
 
-def _let_readers_be(connection: sqlite3.Connection) -> None:
-    """In WAL mode readers see the last commit while somebody writes; without it they would wait for one another."""
+def _enable_wal(connection: sqlite3.Connection) -> None:
     deadline = time.monotonic() + BUSY_TIMEOUT_SECONDS
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL").close()
             return
         except sqlite3.OperationalError as error:
-            # Of those who open a new file at once one changes it, and SQLite does not let the others wait for that.
+            # Of several connections that open a new file, one sets the mode; the busy timeout ignores the others.
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 connection.close()
                 raise
@@ -65,14 +68,14 @@ def path_of(url: str) -> str:
     path = make_url(url).database
     if not path or path == ":memory:" or "mode=memory" in path:
         raise ConfigurationError(
-            f"{url!r} names no file: each connection would see a database of its own.",
+            f"{url!r} names no file: each connection would see its own database.",
             hint="Set database.url to sqlite:///file.db.",
         )
     return path
 
 
 class SQLiteReconnecting(ReconnectingTo[sqlite3.Connection]):
-    """One autocommit connection; a file keeps no names of its users."""
+    """One autocommit connection; SQLite has no application names."""
 
     def _open(self) -> sqlite3.Connection:
         return connect(self._url)
@@ -81,11 +84,8 @@ class SQLiteReconnecting(ReconnectingTo[sqlite3.Connection]):
         return True
 
 
-# An SQLite file as a `Database`.
-
-
-class SQLiteDatabase(OneConnection[sqlite3.Connection]):
-    """A transaction is the only writer of the file from its beginning."""
+class SQLiteDatabase(SingleConnectionDatabase[sqlite3.Connection]):
+    """An SQLite file as a `Database`; a transaction holds the write lock from its start."""
 
     dialect = "sqlite"
 
@@ -97,7 +97,7 @@ class SQLiteDatabase(OneConnection[sqlite3.Connection]):
 
     @contextmanager
     def _begun(self, connection: sqlite3.Connection) -> Iterator[Cursor]:
-        # At once as a writer: a reader that wants to write later is refused if somebody else wrote meanwhile.
+        # IMMEDIATE: a reader that wants to write later is refused if another connection wrote meanwhile.
         connection.execute("BEGIN IMMEDIATE")
         try:
             with closing(connection.cursor()) as cursor:
@@ -108,7 +108,7 @@ class SQLiteDatabase(OneConnection[sqlite3.Connection]):
             raise
 
     def _install(self, connection: sqlite3.Connection, statements: Iterable[str]) -> None:
-        # A transaction is the lock as well.
+        # The transaction's write lock keeps other installers out.
         with self._begun(connection) as cursor:
             for statement in statements:
                 cursor.execute(statement)
@@ -117,43 +117,51 @@ class SQLiteDatabase(OneConnection[sqlite3.Connection]):
         return named(statement)
 
 
-# SQLite's errors in our families, by result code: one table, no reading of texts.
-
-# A code that is not named here means that something is to be put right by people.
+# A code that is not listed is a ConfigurationError.
 FAMILIES: Final[dict[int, type[InorderError]]] = {
-    sqlite3.SQLITE_BUSY: TransientError,  # another process writes
+    sqlite3.SQLITE_BUSY: TransientError,  # another process is writing
     sqlite3.SQLITE_LOCKED: TransientError,
     sqlite3.SQLITE_NOMEM: TransientError,
     sqlite3.SQLITE_INTERRUPT: TransientError,
     sqlite3.SQLITE_IOERR: TransientError,
     sqlite3.SQLITE_FULL: TransientError,
     sqlite3.SQLITE_PROTOCOL: TransientError,
-    sqlite3.SQLITE_SCHEMA: TransientError,  # it changed while the statement was prepared
+    sqlite3.SQLITE_SCHEMA: TransientError,  # the schema changed while the statement was prepared
     sqlite3.SQLITE_CONSTRAINT: RejectedError,
     sqlite3.SQLITE_MISMATCH: RejectedError,
     sqlite3.SQLITE_TOOBIG: RejectedError,
 }
 
 _HINTS: Final[dict[type[InorderError], str]] = {
-    TransientError: "It is tried again.",
+    TransientError: "It is retried.",
     ConfigurationError: (
-        "Check the file of database.url; `inorder doctor` tells what is missing, `inorder schema install` makes it."
+        "Check the file of database.url; `inorder doctor` shows what is missing, `inorder schema install` creates it."
     ),
 }
 
+# What SQLite does not call by the name that people search for.
+_MEANINGS: Final[dict[int, str]] = {
+    sqlite3.SQLITE_BUSY: "timed out waiting for a lock",
+    sqlite3.SQLITE_CANTOPEN: "the file does not exist or permission was denied",
+    sqlite3.SQLITE_AUTH: "permission denied",
+    sqlite3.SQLITE_PERM: "permission denied",
+}
 
-def classified(error: sqlite3.Error) -> InorderError:
-    """Our error for a driver's error; the low byte of an extended code is the code."""
+
+def classify(error: sqlite3.Error) -> InorderError:
+    """The inorder error for a driver's error; the low byte of an extended result code is the primary one."""
     code = getattr(error, "sqlite_errorcode", None)
     family = ConfigurationError if code is None else FAMILIES.get(code & 0xFF, ConfigurationError)
     name = f" [{error.sqlite_errorname}]" if code is not None else ""
-    return family(f"SQLite: {str(error).rstrip('.')}{name}.", hint=_HINTS.get(family, ""))
+    meaning = _MEANINGS.get(code & 0xFF) if code is not None else None
+    text = f"{meaning}: {error}" if meaning else str(error)
+    return family(f"SQLite: {text.rstrip('.')}{name}.", hint=_HINTS.get(family, ""))
 
 
 @contextmanager
 def sqlite_errors() -> Iterator[None]:
-    """Turns sqlite3's errors into ours, the original kept as the cause."""
+    """Raises sqlite3's errors as inorder's, with the original as the cause."""
     try:
         yield
     except sqlite3.Error as error:
-        raise classified(error) from error
+        raise classify(error) from error

@@ -1,4 +1,4 @@
-"""Real servers from wheels and jars, for laptops, tests and the demo; none outlives who started it."""
+"""Real servers from wheels and jars, for laptops, tests and the demo; none outlives the process that started it."""
 
 from inorder.embedded.cassandra import Cassandra
 from inorder.embedded.jars import spark_jars

@@ -1,4 +1,4 @@
-"""Downloads what every embedded server needs, once, so that later starts wait for nothing."""
+"""`python -m inorder.embedded` downloads what the embedded servers need, so that later starts need no network."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from inorder.model.errors import InorderError
 
 
 def main() -> int:
-    """Fetches all sets; a sentence and exit code 4 where that is not possible."""
+    """Fetches all sets of jars; prints the error and returns its exit code where that fails."""
     try:
         for name in jar_sets():
             fetch(name)

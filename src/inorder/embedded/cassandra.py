@@ -1,4 +1,4 @@
-"""Apache Cassandra 5.0 as one node."""
+"""Apache Cassandra 5.0 as a cluster of one node."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from importlib.resources import files
 from string import Template
 
-from inorder.embedded.jars import fetch
-from inorder.embedded.java import find_java
-from inorder.embedded.process import HOST, ask, free_port
-from inorder.embedded.server import Server
+from inorder.embedded.jars import fetch, find_java
+from inorder.embedded.server import HOST, Server, ask, free_port
 
 # Frames of the native protocol, version 4: version, flags, stream, opcode, length of the body.
 _OPTIONS = bytes.fromhex("04 00 0000 05 00000000")
@@ -18,21 +16,17 @@ _SUPPORTED = b"\x06"
 
 
 class Cassandra(Server):
-    """A node that is its own cluster."""
-
     name = "cassandra"
     title = "Apache Cassandra"
     disk_megabytes = 500
 
     def configure(self) -> None:
-        """Write the settings for this start's ports."""
         template = Template(_resource("cassandra.yaml"))
         settings = template.substitute(port=self.port, storage_port=free_port(), data=self.folder / "data")
         (self.folder / "cassandra.yaml").write_text(settings, encoding="utf-8")
         (self.folder / "logback.xml").write_text(_resource("cassandra-logback.xml"), encoding="utf-8")
 
     def command(self) -> Sequence[str]:
-        """The node in the foreground."""
         flags = [line for line in _resource("cassandra-jvm.options").splitlines() if line.startswith("-")]
         places = [
             f"-Dcassandra.config=file://{self.folder}/cassandra.yaml",
@@ -50,12 +44,12 @@ class Cassandra(Server):
         ]
 
     def responds(self) -> bool:
-        """True when it says which protocol versions it speaks; it does not listen before it can serve."""
+        """Whether it lists its protocol versions; it does not listen before it can serve."""
         return ask(self.port, _OPTIONS)[4:5] == _SUPPORTED
 
     @property
     def url(self) -> str:
-        """As `[journal] store` takes it, without the keyspace."""
+        """A value for `[journal] store`, without the keyspace."""
         return f"cassandra://{HOST}:{self.port}"
 
 

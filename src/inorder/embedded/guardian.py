@@ -1,4 +1,4 @@
-"""Keeps one server exactly as long as the process that wanted it.
+"""The guardian: a process that ends a server when the process that started it ends.
 
 ```
 parent ──stdin──▶ guardian ──owns──▶ server (own session)
@@ -9,10 +9,10 @@ kernel closes that end, the guardian reads end of file and stops the server: SIG
 nothing behind, and no system call beyond POSIX is needed. Both live in sessions of their own, so Ctrl-C in a
 terminal reaches the parent only, which then stops its servers in order.
 
-- Authoritative: the pipe. A change of parent process is only a second sign, for the case that a forked child
+- Authoritative: the pipe. A change of the parent process is only a second sign, for the case that a forked child
   of the parent keeps the pipe open.
-- The word `kill` on stdin means SIGKILL at once (fault tests); end of file means the polite signal, then
-  SIGKILL when the grace is over.
+- `kill` on stdin means SIGKILL at once (fault tests); end of file means the stop signal, then SIGKILL when the
+  grace period is over.
 - The first line on stdout is the server's pid, or `error: …` when it could not be started.
 
 This file is run by its path with `python -I`, so it imports the standard library only.
@@ -29,30 +29,30 @@ import sys
 from typing import Any
 
 KILLED = 128 + signal.SIGKILL
-_LOOK_AGAIN_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 
 
-def main(order: dict[str, Any]) -> int:
-    """Run the server of `order` until it ends or must end; the exit status is the server's."""
+def main(spec: dict[str, Any]) -> int:
+    """Runs the server of `spec` until it ends or must end; returns the server's exit status."""
     parent = os.getppid()
     signals = _signal_pipe()
     try:
-        server = _start(order)
+        server = _start(spec)
     except OSError as error:
         print(f"error: {error}", flush=True)  # noqa: T201  stdout is the answer to the parent
         return 127
     print(server.pid, flush=True)  # noqa: T201  stdout is the answer to the parent
     while server.poll() is None:
-        wish = _next_wish(signals, parent)
-        if wish == "kill":
+        command = _next_command(signals, parent)
+        if command == "kill":
             _kill(server)
-        elif wish == "stop":
-            _stop(server, order)
+        elif command == "stop":
+            _stop(server, spec)
     return server.returncode if server.returncode >= 0 else 128 - server.returncode
 
 
 def _signal_pipe() -> int:
-    """Signals become bytes on a pipe, so that one select waits for everything."""
+    """Turns signals into bytes on a pipe, so that one select waits for everything."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
@@ -62,35 +62,35 @@ def _signal_pipe() -> int:
     return reader
 
 
-def _start(order: dict[str, Any]) -> subprocess.Popen[bytes]:
-    """The server inherits the lock of its folder: the lock is free only when its last descendant is gone."""
+def _start(spec: dict[str, Any]) -> subprocess.Popen[bytes]:
+    """The server inherits the lock of its folder: it is free only when the last descendant has ended."""
     return subprocess.Popen(
-        order["argv"],
+        spec["argv"],
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr.fileno(),
         stderr=sys.stderr.fileno(),
-        cwd=order["cwd"],
-        user=order["uid"],
-        group=order["gid"],
-        extra_groups=None if order["gid"] is None else [],
-        pass_fds=[order["lock"]],
+        cwd=spec["cwd"],
+        user=spec["uid"],
+        group=spec["gid"],
+        extra_groups=None if spec["gid"] is None else [],
+        pass_fds=[spec["lock"]],
         start_new_session=True,
     )
 
 
-def _next_wish(signals: int, parent: int) -> str:
-    readable, _, _ = select.select([sys.stdin.fileno(), signals], [], [], _LOOK_AGAIN_SECONDS)
+def _next_command(signals: int, parent: int) -> str:
+    readable, _, _ = select.select([sys.stdin.fileno(), signals], [], [], _POLL_SECONDS)
     if sys.stdin.fileno() in readable:
         return "kill" if os.read(sys.stdin.fileno(), 64).startswith(b"kill") else "stop"
     if signals in readable and signal.SIGTERM in os.read(signals, 64):
         return "stop"
-    return "go on" if os.getppid() == parent else "stop"
+    return "continue" if os.getppid() == parent else "stop"
 
 
-def _stop(server: subprocess.Popen[bytes], order: dict[str, Any]) -> None:
-    server.send_signal(order["signal"])
+def _stop(server: subprocess.Popen[bytes], spec: dict[str, Any]) -> None:
+    server.send_signal(spec["signal"])
     try:
-        server.wait(order["grace"])
+        server.wait(spec["grace"])
     except subprocess.TimeoutExpired:
         _kill(server)
 

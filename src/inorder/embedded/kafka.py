@@ -1,4 +1,7 @@
-"""Apache Kafka as one KRaft node."""
+"""Apache Kafka as one KRaft node, with or without SASL_SSL.
+
+Kafka's own tool formats the storage of a node once; later nodes get a copy with new ids, which is faster.
+"""
 
 from __future__ import annotations
 
@@ -15,28 +18,25 @@ from pathlib import Path
 from string import Template
 
 from inorder.embedded.folders import cache_folder
-from inorder.embedded.jars import ClassArchive, fetch, jar_set
-from inorder.embedded.java import find_java
-from inorder.embedded.process import HOST, free_port
-from inorder.embedded.server import Server
+from inorder.embedded.jars import ClassArchive, fetch, find_java, jar_set
+from inorder.embedded.server import HOST, Server, free_port
 
 
 class Kafka(Server):
-    """A broker and controller in one process; topics appear when first used."""
+    """A broker and controller in one process; topics are created when first used."""
 
     name = "kafka"
     title = "Apache Kafka"
     _archive: ClassArchive | None = None
 
     def configure(self) -> None:
-        """Write the settings for this start's ports."""
         template = Template(files("inorder.embedded").joinpath("kafka.properties").read_text("utf-8"))
         controller_port = free_port()
         settings = template.substitute(port=self.port, controller_port=controller_port, data=self.data)
         self._properties.write_text(settings + self.more_settings(controller_port), encoding="utf-8")
 
-    def more_settings(self, controller_port: int) -> str:  # noqa: ARG002 - for those who listen elsewhere as well
-        """Lines that go over the usual ones."""
+    def more_settings(self, controller_port: int) -> str:  # noqa: ARG002 - for subclasses with more listeners
+        """Properties that override the usual ones."""
         return ""
 
     @property
@@ -44,7 +44,7 @@ class Kafka(Server):
         return self.folder / "server.properties"
 
     def initialise(self) -> None:
-        """Give it storage formatted for a cluster of its own."""
+        """Fills the storage for a new cluster."""
         template = cache_folder() / "storage" / jar_set("broker").folder.name
         if template.is_dir():
             copy_storage(template, self.data)
@@ -53,9 +53,9 @@ class Kafka(Server):
         keep_as_template(self.data, template)
 
     def format_storage(self, *options: str) -> None:
-        """Has Kafka's own tool make the storage."""
+        """Formats the storage with Kafka's own tool."""
         arguments = ["format", "--cluster-id", new_identity(), "--config", str(self._properties), *options]
-        # One short run: the quick compiler is enough, and the simple collector starts faster.
+        # A short run: the first compiler tier is enough, and the serial collector starts faster.
         flags = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
         self.run_tool([*self._java(*flags), "kafka.tools.StorageTool", *arguments])
 
@@ -65,7 +65,6 @@ class Kafka(Server):
         return [str(find_java()), *flags, f"-Dlog4j2.configurationFile={logging}", "-cp", jars]
 
     def command(self) -> Sequence[str]:
-        """The broker on the settings just written."""
         heap = (
             "-Xms256m",
             "-Xmx512m",
@@ -77,12 +76,12 @@ class Kafka(Server):
         return [*self._java(*heap, *self._archive.flags()), "kafka.Kafka", str(self._properties)]
 
     def after_orderly_stop(self) -> None:
-        """Keep what makes the next start quick."""
+        """Keeps the class archive, which makes the next start faster."""
         if self._archive:
             self._archive.collect()
 
     def responds(self) -> bool:
-        """True when the broker lists its topics and is registered with its controller."""
+        """Whether the broker lists its topics and is registered with its controller."""
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
@@ -94,34 +93,32 @@ class Kafka(Server):
 
     @property
     def bootstrap(self) -> str:
-        """What `bootstrap.servers` wants."""
+        """A value for `bootstrap.servers`."""
         return f"{HOST}:{self.port}"
 
     @property
     def inner_bootstrap(self) -> str:
-        """Where the broker can be asked without a password."""
+        """An address that needs no password."""
         return self.bootstrap
 
     @property
     def url(self) -> str:
-        """The same as `bootstrap`: Kafka clients know no URLs."""
+        """The same as `bootstrap`: Kafka has no URLs."""
         return self.bootstrap
 
-
-# The storage of a KRaft node: formatted once by Kafka's own tool, then copied with new identities.
 
 _IDENTITIES = re.compile(r"^(cluster\.id|directory\.id)=.*$", re.MULTILINE)
 
 
 def new_identity() -> str:
-    """A random id in Kafka's spelling, which must not begin with a dash."""
+    """A random id in Kafka's format, which must not begin with a dash."""
     while (identity := urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
         pass
     return identity
 
 
 def copy_storage(template: Path, data: Path) -> None:
-    """Fill the empty folder `data` as formatting would, for a cluster of its own."""
+    """Fills the empty folder `data` as formatting would, for a new cluster."""
     shutil.copytree(template, data, dirs_exist_ok=True)
     meta = data / "meta.properties"
     text = _IDENTITIES.sub(lambda match: f"{match[1]}={new_identity()}", meta.read_text("utf-8"))
@@ -129,7 +126,7 @@ def copy_storage(template: Path, data: Path) -> None:
 
 
 def keep_as_template(data: Path, template: Path) -> None:
-    """Keep freshly formatted storage for the next node; whoever is first wins, for all are alike."""
+    """Keeps newly formatted storage for the next node; the first process wins, as all copies are equal."""
     template.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(dir=template.parent))
     shutil.copytree(data, fresh, dirs_exist_ok=True)
@@ -139,70 +136,70 @@ def keep_as_template(data: Path, template: Path) -> None:
         shutil.rmtree(fresh)
 
 
-# A broker that lets nobody in without TLS and a password: SASL_SSL with SCRAM-SHA-512.
-
 MECHANISM = "SCRAM-SHA-512"
 _LISTENER = "SECURED"
 
 
 @dataclass(frozen=True, slots=True)
-class Entrance:
-    """What a broker asks of its callers and shows to them."""
+class BrokerSecurity:
+    """The login that a broker requires, and the certificate it presents."""
 
     user: str
     password: str = field(repr=False)
     certificate: Path
-    """PEM: its private key, unencrypted PKCS#8, and the certificates that belong to it."""
+    """PEM: the private key, unencrypted PKCS#8, and its certificates."""
     authority: Path
-    """PEM: the certificate that signed it, for the callers."""
+    """PEM: the certificate authority, for clients."""
 
 
 class SecuredKafka(Kafka):
-    """`bootstrap` is the guarded door; a second one without a guard, on the loopback too, is for the broker itself."""
+    """A broker that requires TLS and a password: SASL_SSL with SCRAM-SHA-512.
+
+    `bootstrap` is the secured listener; a second one without security, also on the loopback, is for the broker."""
 
     title = "Apache Kafka with SASL_SSL"
 
-    def __init__(self, folder: Path | str, entrance: Entrance) -> None:
+    def __init__(self, folder: Path | str, security: BrokerSecurity) -> None:
         super().__init__(folder)
-        self._entrance = entrance
+        self._security = security
         self._inner_port: int | None = None
 
     def more_settings(self, controller_port: int) -> str:
-        """Listens twice, and guards one of them."""
+        """Two listeners, one of them secured."""
         if self._inner_port is None:
             self._inner_port = free_port()
         inner, outer = f"PLAINTEXT://{self.inner_bootstrap}", f"{_LISTENER}://{self.bootstrap}"
-        guarded = f"listener.name.{_LISTENER.lower()}"
+        secured = f"listener.name.{_LISTENER.lower()}"
         login = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
         lines = {
             "listeners": f"{outer},{inner},CONTROLLER://{HOST}:{controller_port}",
             "advertised.listeners": f"{outer},{inner}",
             "listener.security.protocol.map": f"CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,{_LISTENER}:SASL_SSL",
-            f"{guarded}.sasl.enabled.mechanisms": MECHANISM,
-            f"{guarded}.{MECHANISM.lower()}.sasl.jaas.config": login,
-            f"{guarded}.ssl.keystore.type": "PEM",
-            f"{guarded}.ssl.keystore.location": str(self._entrance.certificate),
+            f"{secured}.sasl.enabled.mechanisms": MECHANISM,
+            f"{secured}.{MECHANISM.lower()}.sasl.jaas.config": login,
+            f"{secured}.ssl.keystore.type": "PEM",
+            f"{secured}.ssl.keystore.location": str(self._security.certificate),
         }
         return "".join(f"{name}={value}\n" for name, value in lines.items())
 
     def initialise(self) -> None:
-        """Formats its own storage, because the user is part of it."""
-        entrance = self._entrance
-        self.format_storage("--add-scram", f"{MECHANISM}=[name={entrance.user},password={entrance.password}]")
+        """Formats its own storage, because it holds the user."""
+        security = self._security
+        self.format_storage("--add-scram", f"{MECHANISM}=[name={security.user},password={security.password}]")
 
     @property
     def inner_bootstrap(self) -> str:
-        """Where the broker can be asked without a password."""
+        """An address that needs no password."""
         return f"{HOST}:{self._inner_port}"
 
     @property
     def client_properties(self) -> dict[str, str]:
-        """What [kafka] needs to get in."""
+        """Values for [kafka] to log in."""
         return {
             "bootstrap.servers": self.bootstrap,
             "security.protocol": "sasl_ssl",
             "sasl.mechanism": MECHANISM,
-            "sasl.username": self._entrance.user,
-            "sasl.password": self._entrance.password,
-            "ssl.ca.location": str(self._entrance.authority),
+            "sasl.username": self._security.user,
+            "sasl.password": self._security.password,
+            "ssl.ca.location": str(self._security.authority),
         }

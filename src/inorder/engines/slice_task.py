@@ -16,8 +16,8 @@ import orjson
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql import Row
 
+from inorder import gc_tuning
 from inorder.engines.slice_work import Slice, SliceOutcome, SliceWork, SliceWorker, portions
-from inorder.gc_tuning import look_for_cycles_less_often, set_aside_what_stays
 from inorder.kafka.admin import Place
 from inorder.model import errors
 from inorder.model.errors import GuaranteeError, InorderError
@@ -37,8 +37,8 @@ def slice_task(work: SliceWork, expected: Expected) -> Task:
     """The function for `mapInArrow`."""
 
     def apply(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        look_for_cycles_less_often()
-        set_aside_what_stays()
+        gc_tuning.relax()
+        gc_tuning.freeze_once()
         return apply_batches(batches, work, expected)
 
     return apply

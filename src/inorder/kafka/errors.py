@@ -12,16 +12,16 @@ from typing import Any, Protocol
 from confluent_kafka import KafkaError, KafkaException
 
 from inorder.model.errors import (
+    AuthenticationError,
     FencedError,
     InorderError,
-    NotAdmittedError,
     RejectedError,
     TopicUnavailableError,
     TransientError,
     UnknownOutcomeError,
     UnreachableError,
 )
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 
 FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
 
@@ -141,13 +141,13 @@ class AuthWatch:
             self._refusal = error
 
     def watch(self, client: PolledClient, future: Future[Any]) -> None:
-        """Returns when there is an answer; raises `NotAdmittedError` if there will be none."""
+        """Returns when there is an answer; raises `AuthenticationError` if there will be none."""
         while not future.done():
             client.poll(_STEP_SECONDS)
             if self._refusal is not None and not future.done():
                 reason = self._refusal.str()
                 hint = _TLS_HINT if self._refusal.code() == KafkaError._SSL else _LOGIN_HINT
-                raise NotAdmittedError(f"Kafka at {self._servers}: authentication failed: {reason}.", hint=hint)
+                raise AuthenticationError(f"Kafka at {self._servers}: authentication failed: {reason}.", hint=hint)
 
 
 # librdkafka logs to stderr by default and repeats each failed connection many times a second. Our errors report a

@@ -75,7 +75,7 @@ from inorder.kafka.sender import DeliveryTracker, FirstContact, RowSender
 from inorder.kafka.shard_log import Abandoned, Delivered, Delivery, Incomplete
 from inorder.kafka.topic_facts import KnownTopics, TopicLimits
 from inorder.model.errors import RejectedError, TransientError, UnknownOutcomeError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Partitioner
 
 PATIENCE_SECONDS = 1.0
@@ -138,8 +138,9 @@ class IdempotentShardLog:
         largest = int(str(properties.get("message.max.bytes", LARGEST_RECORD)))
         self._topics = KnownTopics(self._properties, answer_seconds=PATIENCE_SECONDS)
         self._limits = TopicLimits(self._properties)
-        self._sender = RowSender(partitioners or {}, self._topics, together_bytes=largest // 2)
-        self._contact = FirstContact(partitioners or {}, clock=clock)
+        self.partitioners = dict(partitioners or {})
+        self._sender = RowSender(self.partitioners, self._topics, together_bytes=largest // 2)
+        self._contact = FirstContact(self.partitioners, clock=clock)
         self._is_owner = False
         self._producer: Producer | None = None
         self._under_way: _UnderWay | None = None

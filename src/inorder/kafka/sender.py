@@ -23,7 +23,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from inorder.kafka.errors import error_of, row_error
 from inorder.kafka.topic_facts import KnownTopics
 from inorder.model.errors import TransientError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Partitioner, partition_of
 
 Item = TypeVar("Item")

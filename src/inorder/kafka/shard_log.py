@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
 from inorder.model.errors import RejectedError, TransientError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from inorder.kafka.admin import Cluster
 from inorder.kafka.errors import BEING_MADE, SIZE_ERRORS, error_of, row_error
 from inorder.model.errors import ConfigurationError, InorderError, RejectedError, TopicUnavailableError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 
 TRUSTED_SECONDS = 60.0
 UNANSWERED_SECONDS = 1.0

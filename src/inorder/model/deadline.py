@@ -1,4 +1,4 @@
-"""How long somebody is willing to wait, handed down to whoever waits."""
+"""A time limit that a caller passes down to every step of an operation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from inorder.model.errors import DeadlineError
 
 
 class Deadline:
-    """Some seconds from now by a clock that never goes back; `what` says in an error what was waited for."""
+    """Ends `seconds` from now, by a monotonic clock; `what` names the operation in the error."""
 
     def __init__(self, clock: Callable[[], float], seconds: float, what: str) -> None:
         self._clock = clock
@@ -17,19 +17,18 @@ class Deadline:
         self._end = clock() + seconds
 
     def remaining(self) -> float:
-        """Seconds that are left, more than none; once they are over it raises `DeadlineError`."""
+        """Seconds left, always more than 0; raises `DeadlineError` when none are."""
         left = self._end - self._clock()
         if left > 0:
             return left
         raise self.error()
 
     def error(self) -> DeadlineError:
-        """What to raise when the time is over."""
         return DeadlineError(
-            f"{self._what}: no answer within {self._seconds:g} s.",
-            hint="See `inorder doctor` for servers that do not answer, or give it more time.",
+            f"{self._what}: timed out after {self._seconds:g} s.",
+            hint="`inorder doctor` shows which server does not answer; or raise the timeout.",
         )
 
     def renew(self) -> None:
-        """Counts from now again, after something was heard."""
+        """Restarts from now, after a sign of progress."""
         self._end = self._clock() + self._seconds

@@ -5,28 +5,28 @@ InorderError                     code, message, next step
 ├── ConfigurationError           you fix it; retrying changes nothing          exit 3
 │   └── ValidationError          a message was refused before anything was written
 ├── TransientError               we retry it; it never uses up a record's attempts
-│   ├── UnreachableError         a server, a download or Java is not there     exit 4
-│   │   └── NotAdmittedError     a server is there and does not let us in
-│   ├── TopicUnavailableError    one topic is deleted or closed to us, all others work
-│   │   └── TopicSwitchingError  it is closed for a moment, while its next generation is opened
-│   ├── FencedError              another instance owns what we thought was ours
-│   ├── UnknownOutcomeError      a commit was sent and its answer never came
-│   ├── DeadlineError            an answer did not come in the time given for it
+│   ├── UnreachableError         a server, a download or Java is missing       exit 4
+│   │   └── AuthenticationError  a server refuses the login or a certificate
+│   ├── TopicUnavailableError    one topic is deleted or access is denied, all others work
+│   │   └── TopicSwitchingError  it is closed briefly, while its next generation is opened
+│   ├── FencedError              another instance took over this instance's shard
+│   ├── UnknownOutcomeError      a commit was sent and its response was lost
+│   ├── DeadlineError            an operation timed out
 │   └── JournalChangedError      a journal was truncated while it was read
-└── PermanentError               a record or a state that retrying cannot mend exit 1
+└── PermanentError               a record or a state that retrying cannot fix  exit 1
     ├── RejectedError            the broker or the store refused this record for its content
     ├── DamagedRecordError       a record of a journal cannot be read
     ├── SeqNrConflictError       a journal does not end where an append expected it to
-    ├── SnapshotTooOldError      events behind a snapshot are deleted, so it leads to a hole
+    ├── SnapshotTooOldError      events that follow a snapshot are deleted
     └── GuaranteeError           loss, disorder or a duplicate was seen        exit 5
         └── RecordsLostError     retention removed records before they were replicated
 ```
 
-`PublishError` stands beside the families: a call of `Publisher` went wrong half-way. Its two leaves,
+`PublishError` is outside the families: a call of `Publisher` sent some of its messages and not all. Its two leaves,
 `PublishRefusedError` and `PublishUnfinishedError`, belong to `PermanentError` and `TransientError` as well.
 
-A leaf carries a stable `code` (listed in docs/errors.md), what happened, and what to do next. Codes are matched by
-programs; texts are for people and may change.
+An error carries a stable `code` (listed in docs/errors.md), a message that says what happened, and a hint that says
+what to do next. Programs match codes; texts are for people and may change.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class InorderError(Exception):
-    """Root of all errors of inorder; never raised itself."""
+    """Base class of all errors of inorder; never raised itself."""
 
     code: ClassVar[str] = "INORDER-000"
     exit_code: ClassVar[int] = 1
@@ -86,27 +86,27 @@ class ValidationError(ConfigurationError):
 
 
 class TransientError(InorderError):
-    """The environment failed; the same work may succeed later."""
+    """The environment failed; the same operation may succeed later."""
 
     code = "TRANSIENT-001"
 
 
 class UnreachableError(TransientError):
-    """Something outside that we need is not there: a server, a port, a download, Java, disk space."""
+    """Something that inorder needs is missing or does not answer: a server, a port, a download, Java, disk space."""
 
     code = "TRANSIENT-002"
     exit_code = 4
 
 
-class NotAdmittedError(UnreachableError):
-    """A server is there and does not let us in: it refuses the password, or one side the other's certificate."""
+class AuthenticationError(UnreachableError):
+    """Authentication failed: the server refuses the login, or one side refuses the other's certificate."""
 
     # Transient, because passwords change while services run; a command that starts ends with it.
     code = "TRANSIENT-004"
 
 
 class TopicUnavailableError(TransientError):
-    """One topic cannot be written to: it does not exist, or we have no right to it. Its rows wait, others go on."""
+    """One topic cannot be written to: it does not exist, or access is denied. Its rows wait; other topics continue."""
 
     code = "RELAY-003"
 
@@ -116,25 +116,25 @@ class TopicUnavailableError(TransientError):
 
 
 class TopicSwitchingError(TopicUnavailableError):
-    """A topic is being switched to its next generation. Its rows wait for a moment, others go on."""
+    """A topic is being switched to its next generation. Its rows wait briefly; other topics continue."""
 
     code = "RELAY-004"
 
 
 class FencedError(TransientError):
-    """The broker gave our shard to another instance; leadership must be won again before anything is sent."""
+    """The broker fenced this instance: another one owns the shard, and leadership must be won again before sending."""
 
     code = "RELAY-001"
 
 
 class UnknownOutcomeError(TransientError):
-    """A commit was sent but not answered; only reading back from the authority can tell what happened."""
+    """A commit was sent but not answered; only the authority itself shows whether it happened."""
 
     code = "RELAY-002"
 
 
 class PermanentError(InorderError):
-    """Retrying cannot mend this."""
+    """Retrying cannot fix this: a record or a state is wrong."""
 
     code = "PERMANENT-001"
 
@@ -150,14 +150,14 @@ class RejectedError(PermanentError):
 
 
 class GuaranteeError(PermanentError):
-    """A guarantee did not hold: something was lost, doubled, reordered or moved backwards."""
+    """A guarantee was violated: something was lost, duplicated, reordered or moved backwards."""
 
     code = "GUARANTEE-001"
     exit_code = 5
 
 
 class PublishError(InorderError):
-    """Not all messages of a call were sent: `sent` were, `unsent` are to be published again as they are."""
+    """Not all messages of a call were sent: publish the messages in `unsent` again, those in `sent` are done."""
 
     code = "PUBLISH-000"
 
@@ -174,7 +174,7 @@ class PublishError(InorderError):
         self.sent = tuple(sent)
         self.unsent = tuple(unsent)
         self.in_doubt = tuple(in_doubt)
-        """Those of `unsent` that may have arrived all the same, because the broker's answer never came."""
+        """Those of `unsent` that may have been delivered, because the broker's response was lost."""
 
 
 class PublishRefusedError(PublishError, PermanentError):
@@ -197,19 +197,19 @@ class PublishRefusedError(PublishError, PermanentError):
 
 
 class PublishUnfinishedError(PublishError, TransientError):
-    """The broker or a topic was away for too long, or the publisher was closed meanwhile."""
+    """The broker or a topic was unavailable for too long, or the publisher was closed meanwhile."""
 
     code = "PUBLISH-002"
 
 
 class DeadlineError(TransientError):
-    """An answer did not come in the time given for it."""
+    """An operation timed out."""
 
     code = "TRANSIENT-003"
 
 
 class JournalChangedError(TransientError):
-    """A journal was truncated or purged while it was read, so what was read may have holes; read it again."""
+    """A journal was truncated or purged while it was read, so the result may have gaps; read it again."""
 
     code = "JOURNAL-001"
 
@@ -227,7 +227,7 @@ class DamagedRecordError(PermanentError):
 
 
 class SeqNrConflictError(PermanentError):
-    """A journal ends at `found`, not at `expected`, so somebody else appends to it; None is an empty journal."""
+    """A journal ends at `found`, not at `expected`: another writer appends to it. None is an empty journal."""
 
     code = "JOURNAL-003"
 
@@ -249,7 +249,7 @@ class RecordsLostError(GuaranteeError):
 
 
 class SnapshotTooOldError(PermanentError):
-    """A journal is deleted up to `delete_to`, beyond the snapshot at `seq_nr`: what lies between is known to nobody."""
+    """A journal is deleted up to `delete_to`, beyond the snapshot at `seq_nr`: the events in between are lost."""
 
     code = "JOURNAL-005"
 

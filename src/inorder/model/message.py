@@ -1,11 +1,18 @@
-"""A message as applications write it, and the record of bytes that it becomes.
+"""A message as applications write it, the record of bytes that it becomes, and the outbox row that carries it.
 
-`encode` is the only way from one to the other. It checks everything that can be known without a server, so a
-message that Kafka could never take is refused in the caller's hands and not hours later in the relay.
+`encode` is the only way from a message to a record. It checks everything that can be known without a server, so a
+message that Kafka could never accept is refused in the caller's transaction and not hours later in the relay.
 
-orjson is the one JSON codec of inorder and the one import here from outside the standard library: it writes
-bytes, not text, it refuses what JSON cannot carry instead of inventing a spelling, and the same value gives
-the same bytes wherever it is encoded.
+Headers are stored in one text column, as JSON that people can read and that restores the exact bytes (`to_text`,
+`from_text`):
+
+    [["trace", "4bf92f35"], ["digest", {"base64": "/wA="}], ["flag", null]]
+
+A value that is UTF-8 is stored as text, any other as base64, a missing one as null. Order and repeated names are kept.
+No headers are SQL NULL.
+
+orjson is the only JSON codec of inorder, and the only import here from outside the standard library: it writes bytes,
+not text, it refuses what JSON cannot represent, and the same value gives the same bytes everywhere.
 """
 
 from __future__ import annotations
@@ -20,6 +27,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from reprlib import Repr
+from typing import NamedTuple
 from uuid import UUID
 
 import orjson
@@ -39,18 +47,18 @@ _INT64 = 2**63 - 1
 # Two varints of at most five bytes: what Kafka's record format adds to each header.
 _HEADER_OVERHEAD_BYTES = 10
 
-_shown = Repr()
-_shown.maxstring = _shown.maxother = 80
+_repr = Repr()
+_repr.maxstring = _repr.maxother = 80
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One event for a topic; it is checked and turned into bytes when it is published.
+    """One event for a topic; it is checked and encoded when it is published.
 
-    `key` decides the partition and so the order: messages of one key stay in order. `value` is sent as it is
-    when it is bytes, as UTF-8 when it is text, as JSON otherwise; `None` is a tombstone. `timestamp` is an
-    aware datetime or milliseconds since 1970; without it the relay's producer sets the time of sending. A
-    broker refuses times further ahead than its `message.timestamp.after.max.ms`, an hour by default.
+    `key` decides the partition and so the order: messages of one key stay in order. `value` is sent unchanged if it is
+    bytes, as UTF-8 if it is text, and as JSON otherwise; `None` is a tombstone. `timestamp` is an aware datetime or
+    milliseconds since 1970; without it the relay's producer sets the time of sending. A broker refuses times further
+    ahead than its `message.timestamp.after.max.ms`, an hour by default.
 
     >>> Message("orders", key=42, value={"id": 42, "enabled": True}).topic
     'orders'
@@ -66,7 +74,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A message in the bytes that Kafka will carry."""
+    """A message as the bytes that Kafka carries."""
 
     topic: str
     key: bytes | None
@@ -76,14 +84,35 @@ class Record:
     timestamp_ms: int | None
 
 
+class OutboxRow(NamedTuple):
+    """One row of an outbox, decoded; a named tuple because a relay creates a hundred thousand of them per second."""
+
+    id: int
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    partition: int | None
+    timestamp_ms: int | None
+    flaw: str = ""
+    """Why this row cannot be sent: another program wrote it wrongly."""
+    partition_key: bytes | None = None
+    """What decides the partition instead of the key, where the layout has such a column."""
+
+    @property
+    def routed_by(self) -> bytes | None:
+        """What the partition is chosen by, where none is given."""
+        return self.key if self.partition_key is None else self.partition_key
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """How large the parts of a message may be.
 
     Kafka limits the whole record batch (`max.message.bytes`, 1,048,588 by default) and librdkafka the whole
     message (`message.max.bytes`, 1,000,000 by default). These defaults add up to 999,152, so a message that
-    reaches all three still fits both with room for the framing, and no server or client needs a setting
-    changed. Raise them together with the topic's and the producer's limit.
+    reaches all three still fits both, with room for the framing, and no server or client needs another
+    setting. Raise them together with the topic's and the producer's limit.
     """
 
     max_value_bytes: int = 950_000
@@ -109,17 +138,17 @@ def encode(message: Message, limits: Limits) -> Record:
 
 def _topic(topic: object) -> str:
     if not isinstance(topic, str):
-        raise ValidationError("topic", f"{_described(topic)} is not text.")
+        raise ValidationError("topic", f"{_describe(topic)} is not text.")
     if not topic:
         raise ValidationError("topic", "'' is empty.", hint="Name the Kafka topic of the message.")
     if len(topic) > _TOPIC_CHARACTERS:
         raise ValidationError(
-            "topic", f"{_shown.repr(topic)} has {len(topic)} characters, Kafka allows {_TOPIC_CHARACTERS}."
+            "topic", f"{_repr.repr(topic)} has {len(topic)} characters, Kafka allows {_TOPIC_CHARACTERS}."
         )
     if not _TOPIC.match(topic) or topic in (".", ".."):
         raise ValidationError(
             "topic",
-            f"{_shown.repr(topic)} is not a legal topic name.",
+            f"{_repr.repr(topic)} is not a legal topic name.",
             hint="Use only letters a-z and A-Z, digits, '.', '_' and '-', and not '.' or '..' alone.",
         )
     return topic
@@ -139,7 +168,7 @@ def _key(key: object, limit: int) -> bytes | None:
             data = str(key).encode()
         case _:
             raise ValidationError(
-                "key", f"{_described(key)} cannot be a key.", hint="A key is str, bytes, int, UUID or None."
+                "key", f"{_describe(key)} cannot be a key.", hint="A key is str, bytes, int, UUID or None."
             )
     return _within("key", data, limit)
 
@@ -148,7 +177,7 @@ def _decimal(key: int) -> bytes:
     try:
         return b"%d" % key
     except ValueError:
-        # Python refuses to write integers of thousands of digits; no identifier has as many.
+        # Python refuses to convert integers of thousands of digits; no identifier has as many.
         raise ValidationError("key", f"an integer of {key.bit_length()} bits is too large for a key.") from None
 
 
@@ -168,7 +197,7 @@ def _value(value: object, limit: int) -> bytes | None:
 
 
 def json_bytes(value: object) -> bytes:
-    """The JSON of a value; raises `ValidationError` for what JSON cannot carry, NaN included."""
+    """The JSON of a value; raises `ValidationError` for what JSON cannot represent, NaN included."""
     try:
         data = orjson.dumps(value)
     except TypeError as error:
@@ -177,8 +206,8 @@ def json_bytes(value: object) -> bytes:
             f"a {type(value).__name__} cannot be written as JSON: {error}.",
             hint="Give dict, list, text, numbers or dataclasses, or encode it to bytes yourself.",
         ) from error
-    # orjson writes NaN and the infinities as null. That would change the event without a word, so where a
-    # null came out, the strict encoder of the standard library has a second look.
+    # orjson writes NaN and the infinities as null, which would change the event silently. So where the result has a
+    # null, the strict encoder of the standard library checks the value again.
     if b"null" in data:
         _refuse_not_a_number(value)
     return data
@@ -186,15 +215,15 @@ def json_bytes(value: object) -> bytes:
 
 def _refuse_not_a_number(value: object) -> None:
     try:
-        json.dumps(value, allow_nan=False, default=_opened)
+        json.dumps(value, allow_nan=False, default=_to_plain)
     except ValueError as error:
         raise ValidationError(
-            "value", f"a {type(value).__name__} holds NaN or an infinity, which JSON cannot carry."
+            "value", f"a {type(value).__name__} holds NaN or an infinity, which JSON cannot represent."
         ) from error
 
 
-def _opened(value: object) -> object:
-    """What the standard encoder cannot see into and orjson can."""
+def _to_plain(value: object) -> object:
+    """Values that orjson can encode and the standard encoder cannot."""
     if dataclasses.is_dataclass(value):
         names = (field.name for field in dataclasses.fields(value))
         return {name: getattr(value, name, None) for name in names}
@@ -218,36 +247,34 @@ def _pairs(headers: object) -> Sequence[object]:
         return headers
     raise ValidationError(
         "headers",
-        f"{_described(headers)} is neither a mapping nor a list of pairs.",
+        f"{_describe(headers)} is neither a mapping nor a list of pairs.",
         hint='Write {"name": "value"} or [("name", "value")].',
     )
 
 
 def _header(position: int, pair: object) -> tuple[str, bytes | None]:
     if not isinstance(pair, tuple | list) or len(pair) != 2:
-        raise ValidationError("headers", f"item {position} is {_described(pair)}, not a pair of name and value.")
+        raise ValidationError("headers", f"item {position} is {_describe(pair)}, not a pair of name and value.")
     name, value = pair
     if not isinstance(name, str):
-        raise ValidationError("headers", f"the name of item {position} is {_described(name)}, not text.")
+        raise ValidationError("headers", f"the name of item {position} is {_describe(name)}, not text.")
     if "\0" in name:
-        # The C client takes names as C strings and would cut this one short.
-        raise ValidationError("headers", f"the name of item {position}, {_shown.repr(name)}, holds a NUL.")
+        # The C client takes names as C strings and would truncate this one.
+        raise ValidationError("headers", f"the name of item {position}, {_repr.repr(name)}, holds a NUL.")
     utf8("headers", name)
     match value:
         case None | bytes():
             return name, value
         case str():
             return name, utf8("headers", value)
-    raise ValidationError(
-        "headers", f"the value of {_shown.repr(name)} is {_described(value)}, not text, bytes or None."
-    )
+    raise ValidationError("headers", f"the value of {_repr.repr(name)} is {_describe(value)}, not text, bytes or None.")
 
 
 def _partition(partition: object) -> int | None:
     if partition is None:
         return None
     if not isinstance(partition, int) or isinstance(partition, bool):
-        raise ValidationError("partition", f"{_described(partition)} is not an int.")
+        raise ValidationError("partition", f"{_describe(partition)} is not an int.")
     if not 0 <= partition <= _INT32:
         raise ValidationError("partition", f"{partition} is not between 0 and {_INT32}.")
     return int(partition)
@@ -261,7 +288,7 @@ def _timestamp_ms(timestamp: object) -> int | None:
     elif isinstance(timestamp, int) and not isinstance(timestamp, bool):
         milliseconds = int(timestamp)
     else:
-        raise ValidationError("timestamp", f"{_described(timestamp)} is not an aware datetime or int milliseconds.")
+        raise ValidationError("timestamp", f"{_describe(timestamp)} is not an aware datetime or int milliseconds.")
     # librdkafka reads 0 as "now", so the first millisecond of 1970 cannot be sent either.
     if not 0 < milliseconds <= _INT64:
         raise ValidationError("timestamp", f"{timestamp} is not after 1970-01-01T00:00:00Z, or too large.")
@@ -279,11 +306,11 @@ def _since_epoch(timestamp: datetime) -> int:
 
 
 def utf8(field: str, text: str) -> bytes:
-    """The bytes of a text; raises `ValidationError` naming the field if it has none."""
+    """The UTF-8 bytes of a text; raises `ValidationError` for lone surrogates."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise ValidationError(field, f"{_shown.repr(text)} holds a lone surrogate, which is not UTF-8.") from error
+        raise ValidationError(field, f"{_repr.repr(text)} holds a lone surrogate, which is not UTF-8.") from error
 
 
 def _within(field: str, data: bytes, limit: int) -> bytes:
@@ -296,30 +323,23 @@ def _within(field: str, data: bytes, limit: int) -> bytes:
     return data
 
 
-def _described(value: object) -> str:
-    return f"{_shown.repr(value)} ({type(value).__name__})"
+def _describe(value: object) -> str:
+    return f"{_repr.repr(value)} ({type(value).__name__})"
 
-
-# Headers in one text column: JSON that people can read and that gives back the exact bytes.
-#
-#     [["trace", "4bf92f35"], ["digest", {"base64": "/wA="}], ["flag", null]]
-#
-# A value that is UTF-8 is kept as text, any other as base64, a missing one as null. Order and repeated names
-# stay as they were. No headers at all is no text at all (SQL NULL).
 
 _PARTS = 2
 """A name and a value."""
 
 
 def to_text(headers: RecordHeaders) -> str | None:
-    """The text that stores these headers, or None when there are none."""
+    """The text that stores these headers; None when there are none."""
     if not headers:
         return None
     return orjson.dumps([(name, _stored(value)) for name, value in headers]).decode()
 
 
 def from_text(text: str | None) -> RecordHeaders:
-    """The headers that `to_text` stored; damaged text raises `PermanentError` saying what is wrong."""
+    """The headers that `to_text` stored; raises `PermanentError` for damaged text."""
     if text is None:
         return ()
     try:
@@ -330,11 +350,11 @@ def from_text(text: str | None) -> RecordHeaders:
         raise _damaged(text, "not a list")
     headers: list[tuple[str, bytes | None]] = []
     for item in items:
-        # Nearly every header is a name with text, and a relay reads a hundred thousand of them a second.
+        # Nearly every header is a name with text, and a relay reads a hundred thousand of them per second.
         if item.__class__ is list and len(item) == _PARTS and item[0].__class__ is item[1].__class__ is str:
             headers.append((item[0], item[1].encode()))
         else:
-            headers.append(_headers_header(text, len(headers), item))
+            headers.append(_stored_header(text, len(headers), item))
     return tuple(headers)
 
 
@@ -347,16 +367,16 @@ def _stored(value: bytes | None) -> str | dict[str, str] | None:
         return {"base64": b64encode(value).decode()}
 
 
-def _headers_header(text: str, position: int, item: object) -> tuple[str, bytes | None]:
+def _stored_header(text: str, position: int, item: object) -> tuple[str, bytes | None]:
     match item:
         case [str(name), None]:
             return name, None
         case [str(name), {"base64": str(value), **rest}] if not rest:
-            return name, _decoded(text, position, value)
+            return name, _decode_base64(text, position, value)
     raise _damaged(text, f"item {position} is not a name with text, base64 or null")
 
 
-def _decoded(text: str, position: int, value: str) -> bytes:
+def _decode_base64(text: str, position: int, value: str) -> bytes:
     try:
         return b64decode(value, validate=True)
     except (binascii.Error, ValueError) as error:

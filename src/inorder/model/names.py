@@ -1,4 +1,4 @@
-"""Split from inorder.outbox.direct."""
+"""Names that both the settings and the products use: backends, reserved columns, side tables."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ from dataclasses import astuple, dataclass
 from typing import Final, Literal
 
 BackendName = Literal["db", "kafka", "kafka_async", "memory"]
-
-
-# Split from inorder.pipeline.mapping.
+"""Where `Publisher` sends a message."""
 
 RESERVED_COLUMNS: Final = ("version_generation", "version_offset", "updated_at")
-
-
-# The tables beside the events of the trendyol layout, under the names that the original gives them.
+"""The columns that the pipeline adds to a target table."""
 
 
 @dataclass(frozen=True, slots=True)
 class SideTables:
-    """A name without a schema is in the schema of the events."""
+    """The tables beside the events of the trendyol layout, with the original's names as defaults.
+
+    A name without a schema is in the schema of the events.
+    """
 
     missing: str = "missing_outbox_events"
     exceeded: str = "exceeded_outbox_events"

@@ -1,9 +1,12 @@
-"""Which partition a key belongs to, decided as Kafka's Java client decides it.
+"""Which partition a key belongs to, and which shard of the outbox a row belongs to.
 
-Everything that shares a topic must agree on this, or one key ends up in two partitions and its order is gone.
-So `murmur2` is bit for bit the hash of the Java producer and of librdkafka's `murmur2_random`. `id-modulo`
-sends integer ids to `id % partitions`, which people can work out in their heads, and every other key by
-murmur2.
+All producers of a topic must choose the same partition for a key, or its order is lost. So `murmur2` is bit for bit the
+hash of Kafka's Java producer and of librdkafka's `murmur2_random`. `id-modulo` sends integer ids to `id % partitions`,
+which people can compute in their heads, and every other key by murmur2.
+
+A shard is chosen by topic and key. Databases compute the same in SQL (`{mine}` in the statements of the outbox), so the
+rule is one that all of them have and that no upgrade changes: rows that changed their shard unnoticed could be
+published by two owners.
 """
 
 from __future__ import annotations
@@ -13,8 +16,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import md5
 
-# Only the one canonical spelling of an integer counts, so that a key's bytes alone decide. int() takes 640
-# digits under any setting of PYTHONINTMAXSTRDIGITS; a longer key is no id and goes by its hash.
+# Only the canonical form of an integer counts, so that the bytes of a key decide. int() accepts 640 digits under any
+# setting of PYTHONINTMAXSTRDIGITS; a longer key is not an id and is hashed.
 _CANONICAL_INTEGER = re.compile(rb"(?:0|-?[1-9][0-9]{0,639})\Z")
 
 _MULTIPLIER = 0x5BD1E995
@@ -57,15 +60,9 @@ def murmur2(data: bytes) -> int:
     return hashed ^ hashed >> 15
 
 
-# Which part of the outbox a row belongs to, by its topic and key.
-#
-# Databases compute the same in SQL (`{mine}` in `stores/*/outbox.sql`), so the rule is one that all of them know, and
-# one that no upgrade changes: rows that changed their shard unnoticed could be published by two owners.
-
-
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One of `count` parts."""
+    """One of `count` parts of the outbox."""
 
     index: int = 0
     count: int = 1
@@ -77,7 +74,7 @@ class Shard:
 
 
 def shard_of(topic: str, key: bytes | None, id: int, count: int) -> int:
-    """The part a row belongs to; one without a key has no order to keep and goes by its id.
+    """The shard of a row; one without a key has no order to keep and is assigned by its id.
 
     >>> shard_of("orders", b"42", 1, 4) == shard_of("orders", b"42", 2, 4)
     True

@@ -1,4 +1,4 @@
-"""What inorder tells about itself: logs, health and metrics."""
+"""Logs, the health endpoint, and metrics of the relay."""
 
 from inorder.observe.logs import configure_logs
 

@@ -1,8 +1,11 @@
-"""Where a running relay or job tells how it is: `/health`, `/metrics`, and a plain `Pong`.
+"""The endpoint of a running relay or job: `/health`, `/metrics`, and a plain `Pong`.
 
-PollingOutboxPublisher answers every line on a TCP port with `Pong`, and checks of its users rely on that. So an empty
-line is answered here too, on the port that speaks HTTP: with `Pong` while the relay works, and by closing the
-connection without a word while it does not.
+PollingOutboxPublisher answers every line on a TCP port with `Pong`, and its users' checks rely on that. So an empty
+line is answered here too, on the HTTP port: with `Pong` while the relay works, and by closing the connection while it
+does not.
+
+Requests are answered from memory. `PeriodicReader` runs queries that take time on its own thread and keeps the last
+result with its age.
 """
 
 from __future__ import annotations
@@ -23,13 +26,13 @@ from inorder.observe.metrics import CONTENT_TYPE
 log = logging.getLogger("inorder.health")
 
 PONG = b"Pong"
-PATIENCE_SECONDS = 5.0
-"""How long a caller may take to say what it wants."""
+REQUEST_SECONDS = 5.0
+"""How long a client may take to send its request."""
 _STOP_LOOK_SECONDS = 0.1
 
 
 class Endpoint:
-    """Listens from `start` until `stop`; `trouble` says what is wrong, or nothing, and both must answer from memory."""
+    """Listens from `start` until `stop`; `trouble` returns what is wrong, or "". Both callables must not block."""
 
     def __init__(
         self, address: tuple[str, int], trouble: Callable[[], str], metrics: Callable[[], bytes] = bytes
@@ -41,18 +44,18 @@ class Endpoint:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port that it listens on; the port is a real one also where 0 was asked for."""
+        """Host and port that it listens on; the actual port where 0 was requested."""
         return (self._address[0], self._server.server_address[1]) if self._server else self._address
 
     def start(self) -> None:
-        """Begins to listen; an address that cannot be had is a `ConfigurationError`."""
+        """Starts listening; raises `ConfigurationError` where the address is not available."""
         try:
             self._server = _Server(self._address, self._answers)
         except OSError as error:
             host, port = self._address
             raise ConfigurationError(
-                f"health.listen = {host}:{port} cannot be listened on: {error}.",
-                hint="Choose another port, or end what listens there.",
+                f"health.listen = {host}:{port}: cannot listen on this address: {error}.",
+                hint="Choose another port, or stop the process that uses it.",
             ) from error
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(_STOP_LOOK_SECONDS,), name="inorder-health", daemon=True
@@ -60,7 +63,7 @@ class Endpoint:
         self._thread.start()
 
     def stop(self) -> None:
-        """Listens no more; may be called twice."""
+        """Stops listening; may be called twice."""
         server, self._server = self._server, None
         if server is not None and self._thread is not None:
             server.shutdown()
@@ -83,7 +86,6 @@ class _Answers:
         self.metrics = metrics
 
     def __call__(self, path: str) -> tuple[HTTPStatus, str, bytes]:
-        """Status, content type and body for a path."""
         match path.partition("?")[0]:
             case "/health":
                 trouble = self.trouble()
@@ -97,7 +99,7 @@ class _Answers:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    # A caller that hangs must not hold up the end of the relay.
+    # A client that hangs must not delay the stop of the relay.
     block_on_close = False
 
     def __init__(self, address: tuple[str, int], answers: _Answers) -> None:
@@ -107,18 +109,18 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the base's signature
-        log.debug("health.caller_failed", exc_info=True)
+        log.debug("health.request_failed", exc_info=True)
 
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
     server_version = "inorder"
     sys_version = ""
-    timeout = PATIENCE_SECONDS
+    timeout = REQUEST_SECONDS
     raw_requestline: bytes
 
     def parse_request(self) -> bool:
-        """Whether it is a request of HTTP; an empty line has its answer here."""
+        """Whether it is an HTTP request; an empty line is answered here."""
         if self.raw_requestline.strip():
             return super().parse_request()
         self.close_connection = True
@@ -127,11 +129,9 @@ class _Handler(BaseHTTPRequestHandler):
         return False
 
     def do_GET(self) -> None:
-        """Answers with a body."""
         self._answer(with_body=True)
 
     def do_HEAD(self) -> None:
-        """Answers without one."""
         self._answer(with_body=False)
 
     def _answer(self, *, with_body: bool) -> None:
@@ -145,20 +145,17 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 - the base's name
-        log.debug("health.asked: " + format, *arguments)  # noqa: G003 - the base has the words
-
-
-# Asks somebody now and then, on a thread of its own: whoever reads the answer must not wait for it.
+        log.debug("health.request", extra={"request": format % arguments})
 
 
 T = TypeVar("T")
 
 READ_SECONDS = 10.0
-"""Between questions: what waits is counted, which is work."""
+"""Between calls: counting what waits takes time."""
 
 
-class Watch(Generic[T]):
-    """Keeps the last answer and its age; `what` names the question in logs and threads."""
+class PeriodicReader(Generic[T]):
+    """Calls `ask` periodically on its own thread and keeps the last result; `what` names it in logs and threads."""
 
     def __init__(self, what: str, ask: Callable[[], T], *, seconds: float = READ_SECONDS) -> None:
         self._what = what
@@ -168,22 +165,21 @@ class Watch(Generic[T]):
         self._thread = threading.Thread(target=self._run, name=f"inorder-{what}-watch", daemon=True)
         self._last: tuple[float, T] | None = None
         self.failure = ""
-        """Why the last question has no answer; empty where it has one."""
+        """Why the last call failed; empty where it succeeded."""
 
     @property
     def last(self) -> tuple[float, T] | None:
-        """The last answer after its age in seconds; None before the first."""
+        """The age of the last result in seconds, and the result; None before the first."""
         if self._last is None:
             return None
         at, found = self._last
         return time.monotonic() - at, found
 
     def start(self) -> None:
-        """Begins to ask."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Asks no more; does not wait for an answer that is still to come."""
+        """Stops calling; does not wait for a call under way."""
         self._stop.set()
 
     def _run(self) -> None:
@@ -192,7 +188,7 @@ class Watch(Generic[T]):
                 found = self._ask()
             except InorderError as error:
                 self.failure = error.message
-                log.info("health.%s_not_read: %s", self._what, error)
+                log.info("health.read_failed", extra={"what": self._what, "error": str(error)})
             else:
                 self._last, self.failure = (time.monotonic(), found), ""
             self._stop.wait(self._seconds)

@@ -1,8 +1,8 @@
-"""Logs of the commands: one line an event, for people on a terminal and as JSON elsewhere.
+"""Logs of the commands: one line per event, for people on a terminal and as JSON elsewhere.
 
-The library itself only uses `logging.getLogger("inorder.…")` or structlog and never sets anything up, so a
-program that embeds it keeps its own logging. An event is a fixed string, what varies stands in fields, and no
-field ever carries a payload: whatever slips in is replaced by its size.
+The library itself only uses `logging.getLogger("inorder.…")` and configures nothing, so a program that embeds it keeps
+its own logging. An event is a fixed name, such as `relay.refused`; values are fields, passed in `extra=`, which become
+JSON keys. docs/logs.md lists all of them. No field carries a payload: one that slips in is replaced by its size.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _PAYLOAD_FIELDS = frozenset({"value", "payload", "body", "headers"})
 
 
 def configure_logs(level: str, style: Format, stream: TextIO | None = None) -> None:
-    """Sends the logs of inorder and of what it uses to `stream` (stderr); a second call replaces it."""
+    """Sends the logs of inorder and of its libraries to `stream` (stderr); a second call replaces the first."""
     target = stream or sys.stderr
     handler = logging.StreamHandler(target)
     handler.setFormatter(_formatter(style == "json" or (style == "auto" and not target.isatty()), target.isatty()))
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    # Others speak only when something is wrong; ours speak as they are told.
+    # Libraries log warnings and errors only; inorder logs at the level of the settings.
     root.setLevel(logging.WARNING)
     logging.getLogger("inorder").setLevel(level.upper())
     structlog.configure(
@@ -64,7 +64,7 @@ def _formatter(as_json: bool, colours: bool) -> logging.Formatter:
 
 
 def without_payloads(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Replaces what may be a payload by its size: fields with such a name, and any bytes."""
+    """Replaces what may be a payload by its size: fields with such a name, and all bytes."""
     for name, content in event.items():
         if isinstance(content, bytes | bytearray | memoryview):
             event[name] = f"<{len(content)} bytes>"

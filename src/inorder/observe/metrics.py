@@ -1,29 +1,29 @@
-"""What a running relay tells Prometheus, read from memory at each scrape.
+"""Prometheus metrics of a running relay, read from memory at each scrape.
 
 | name                                            | meaning                                                            |
 |---|---|
 | `inorder_relay_running`                         | 1 while the relay's threads run                                    |
 | `inorder_relay_is_leader`                       | 1 while this instance owns a shard or a topic                      |
 | `inorder_relay_published_total`                 | records that this instance published                               |
-| `inorder_relay_processed_total`                 | rows that it settled: published, or stood for by a later one       |
+| `inorder_relay_processed_total`                 | rows that it settled: published, or replaced by a later one        |
 | `inorder_relay_exceeded_total`                  | rows that it set aside                                             |
-| `inorder_relay_terms_total`                     | how often it began to own something                                |
+| `inorder_relay_terms_total`                     | how often it became an owner                                       |
 | `inorder_relay_in_flight_events`                | rows on their way to the broker                                    |
-| `inorder_relay_failing`                         | 1 while something hinders it                                       |
-| `inorder_relay_last_error_info{error}`          | what that is, with numbers left out so that there are few of them  |
+| `inorder_relay_failing`                         | 1 while it has an error                                            |
+| `inorder_relay_last_error_info{error}`          | the error, with numbers left out to keep the number of series low  |
 | `inorder_relay_breaker_state{daemon,state}`     | 1 for the state a breaker is in, 0 for the others                  |
 | `inorder_relay_reloads_total{outcome}`          | changes of the settings that were `applied` or `refused`           |
-| `inorder_outbox_read_age_seconds`               | how old what follows is; it grows while the database is away       |
+| `inorder_outbox_read_age_seconds`               | age of the metrics below; it grows while the database is down      |
 | `inorder_outbox_waiting_events`                 | rows that are not published yet                                    |
-| `inorder_outbox_oldest_waiting_seconds`         | how long the oldest of them waits                                  |
+| `inorder_outbox_oldest_waiting_seconds`         | how long the oldest of them has waited                             |
 | `inorder_outbox_inserted_events`                | strategy `polling`: the newest id of the outbox                    |
-| `inorder_outbox_offset`                         | strategy `polling`: how far the outbox is done                     |
-| `inorder_outbox_missing_events`                 | strategy `polling`: ids that are looked for, or tried again        |
+| `inorder_outbox_offset`                         | strategy `polling`: how far the outbox is processed                |
+| `inorder_outbox_missing_events`                 | strategy `polling`: ids that are looked for, or retried            |
 | `inorder_outbox_exceeded_events`                | strategy `polling`: events that used up their retries              |
 | `inorder_topic_waiting_events{topic}`           | strategy `topic-lock`: the same for each topic                     |
 | `inorder_topic_oldest_waiting_seconds{topic}`   |                                                                    |
 
-All of them carry the label `group`. No label ever holds a key or an id.
+All of them have the label `group`. No label holds a key or an id.
 """
 
 from __future__ import annotations
@@ -42,21 +42,19 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _NUMBERS = re.compile(r"\d+")
 _LONGEST_ERROR = 200
 
-# The names under which the state of the outbox has them, and ours.
+# From the names in the state of the outbox to the names and descriptions of the metrics.
 _OUTBOX = {
     "waiting": ("waiting_events", "Rows that are not published yet."),
-    "oldest_seconds": ("oldest_waiting_seconds", "How long the oldest of them waits."),
+    "oldest_seconds": ("oldest_waiting_seconds", "How long the oldest of them has waited."),
     "newest_id": ("inserted_events", "The newest id of the outbox."),
     "offset": ("offset", "Every id up to this one is settled or recorded."),
-    "missing": ("missing_events", "Ids that are looked for, or tried again."),
+    "missing": ("missing_events", "Ids that are looked for, or retried."),
     "exceeded": ("exceeded_events", "Events that used up their retries."),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class TopicReading:
-    """What waits for one topic."""
-
     topic: str
     waiting: int
     oldest_seconds: float
@@ -64,7 +62,7 @@ class TopicReading:
 
 @dataclass(frozen=True, slots=True)
 class OutboxReading:
-    """What the database told, and how long ago."""
+    """What the database reported, and how long ago."""
 
     age_seconds: float
     numbers: Mapping[str, float]
@@ -73,7 +71,7 @@ class OutboxReading:
 
 @dataclass(frozen=True, slots=True)
 class RelayReading:
-    """How a relay is at the moment."""
+    """The state of a relay."""
 
     group: str
     is_running: bool = False
@@ -89,8 +87,8 @@ class RelayReading:
     outbox: OutboxReading | None = None
 
 
-class Served:
-    """The one registry of a process: a collector of ours, and what is known of any process."""
+class MetricsRegistry:
+    """The registry of a process: one collector of inorder's, and the metrics of any process."""
 
     def __init__(self, collector: Collector) -> None:
         self.registry = CollectorRegistry()
@@ -98,41 +96,40 @@ class Served:
         ProcessCollector(registry=self.registry)
 
     def text(self) -> bytes:
-        """Everything in Prometheus' text format."""
+        """All metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
 
-class Metrics(Served):
-    """The metrics of a relay; `read` is called at each scrape and must not wait for anybody."""
+class RelayMetrics(MetricsRegistry):
+    """The metrics of a relay; `read` is called at each scrape and must not block."""
 
     def __init__(self, read: Callable[[], RelayReading]) -> None:
         super().__init__(RelayCollector(read))
 
 
 class RelayCollector(Collector):
-    """Turns a reading into metrics."""
+    """Renders a reading as metrics."""
 
     def __init__(self, read: Callable[[], RelayReading]) -> None:
         self._read = read
 
     def collect(self) -> Iterator[Metric]:
-        """Called at each scrape."""
         reading = self._read()
-        yield from _of_the_relay(reading)
+        yield from _relay_metrics(reading)
         if reading.outbox is not None:
-            yield from _of_the_outbox(reading.group, reading.outbox)
+            yield from _outbox_metrics(reading.group, reading.outbox)
 
 
-def _of_the_relay(reading: RelayReading) -> Iterator[Metric]:
+def _relay_metrics(reading: RelayReading) -> Iterator[Metric]:
     group = reading.group
     yield _gauge("relay_running", "Whether the relay's threads run.", group, reading.is_running)
     yield _gauge("relay_is_leader", "Whether this instance owns a shard or a topic.", group, reading.is_leader)
     yield _counter("relay_published", "Records that this instance published.", group, reading.published)
     yield _counter("relay_processed", "Rows that this instance settled.", group, reading.processed)
     yield _counter("relay_exceeded", "Rows that this instance set aside.", group, reading.exceeded)
-    yield _counter("relay_terms", "How often this instance began to own something.", group, reading.terms)
+    yield _counter("relay_terms", "How often this instance became an owner.", group, reading.terms)
     yield _gauge("relay_in_flight_events", "Rows on their way to the broker.", group, reading.in_flight)
-    yield _gauge("relay_failing", "Whether something hinders the relay.", group, bool(reading.last_error))
+    yield _gauge("relay_failing", "Whether the relay has an error.", group, bool(reading.last_error))
     yield from _last_error(reading)
     yield from _breakers(reading)
     reloads = CounterMetricFamily("inorder_relay_reloads", "Changes of the settings.", labels=("group", "outcome"))
@@ -145,7 +142,7 @@ def _last_error(reading: RelayReading) -> Iterator[Metric]:
     if reading.last_error:
         text = _NUMBERS.sub("#", reading.last_error.splitlines()[0])[:_LONGEST_ERROR]
         family = GaugeMetricFamily(
-            "inorder_relay_last_error_info", "What hinders the relay.", labels=("group", "error")
+            "inorder_relay_last_error_info", "The error of the relay.", labels=("group", "error")
         )
         family.add_metric((reading.group, text), 1)
         yield family
@@ -160,7 +157,7 @@ def _breakers(reading: RelayReading) -> Iterator[Metric]:
     yield family
 
 
-def _of_the_outbox(group: str, outbox: OutboxReading) -> Iterator[Metric]:
+def _outbox_metrics(group: str, outbox: OutboxReading) -> Iterator[Metric]:
     yield _gauge("outbox_read_age_seconds", "How old the state of the outbox is.", group, outbox.age_seconds)
     for name, number in outbox.numbers.items():
         if name in _OUTBOX:
@@ -168,7 +165,7 @@ def _of_the_outbox(group: str, outbox: OutboxReading) -> Iterator[Metric]:
             yield _gauge(f"outbox_{ours}", meaning, group, number)
     waiting = GaugeMetricFamily("inorder_topic_waiting_events", "Rows of a topic.", labels=("group", "topic"))
     oldest = GaugeMetricFamily(
-        "inorder_topic_oldest_waiting_seconds", "How long the oldest of them waits.", labels=("group", "topic")
+        "inorder_topic_oldest_waiting_seconds", "How long the oldest of them has waited.", labels=("group", "topic")
     )
     for each in outbox.topics:
         waiting.add_metric((group, each.topic), each.waiting)

@@ -1,4 +1,4 @@
-"""What applications call inside their own transaction."""
+"""Publishing messages in the caller's transaction, and straight to Kafka."""
 
 from inorder.outbox.outbox import Outbox
 

@@ -1,16 +1,21 @@
-"""The publisher's way straight to Kafka: waiting for every acknowledgement, or not waiting.
+"""Publishing straight to Kafka: with or without waiting for acknowledgements.
 
-Both have lanes (`outbox/lane.py`), one for each distinct set of producer properties, made when a topic first needs it.
-The lanes of the two are apart, so that a call that waits never stands behind a long queue. A lane sends with the
-relay's producer for delivery at-least-once (`kafka/idempotent_producer.py`): idempotent, `acks=all`, gapless, and it
-reports for each record whether it arrived.
+Both backends have queues (`outbox/send_queue.py`), one for each distinct set of producer properties, opened when a
+topic first needs it. They do not share queues, so that a call that waits is never behind a long backlog. A queue sends
+with the relay's producer for delivery at-least-once (`kafka/idempotent_producer.py`): idempotent, `acks=all`, gapless,
+and it reports for each record whether it was acknowledged.
 
 **What waiting promises.** On return every message is acknowledged by all in-sync replicas. An error says for each
-message whether it was sent; of a key, a message that was sent never stands behind one that was not. Only if the broker
-took a record and its answer never came, the message is unsent and in doubt.
+message whether it was sent; within a key, no sent message follows an unsent one. Only if the broker took a record and
+its response was lost, the message is unsent and in doubt.
 
-**What not waiting promises.** Nothing is dropped to make room: with a full queue `publish` blocks. What is queued is
-memory: `close` and the end of the program wait for it, a kill loses it.
+**What not waiting promises.** Nothing is dropped to make room: with a full queue `publish` blocks. The queue is memory:
+`close` and the end of the program wait for it, a kill loses it.
+
+**Several backends in one call.** A topic has one backend, so the order of a topic's messages is the order of the call.
+Backends run one after the other, those that can be undone first: the database, whose rows disappear with a rollback,
+then memory, then Kafka with acknowledgements, then the queue. When one fails, the later ones do not run, and the error
+lists their messages as unsent.
 """
 
 from __future__ import annotations
@@ -27,74 +32,74 @@ from inorder.model.errors import ConfigurationError, TransientError
 from inorder.model.message import Message
 from inorder.model.names import BackendName
 from inorder.model.partitioning import Partitioner
-from inorder.outbox.lane import Bounds, Lane
-from inorder.outbox.pending import Call, Errand, OnDelivery, Posted, Waited
+from inorder.outbox.request import Awaited, OnDelivery, PendingMessage, PublishRequest, Queued
+from inorder.outbox.send_queue import QueueBounds, SendQueue
 from inorder.topics.routes import RoutedUnfencedLog, Routes
 
 PropertiesOf = Callable[[str], Mapping[str, Any]]
 
 GRACE_SECONDS = 3.0
-"""How long answers are waited for after a failure: longer than in a relay, since a caller hears what is in doubt."""
+"""How long to wait for responses after a failure: longer than in a relay, since the caller learns what is in doubt."""
 
 CLOSED = "The publisher is closed."
 
 
-class Lanes:
-    """The lanes of one backend, by the producer properties of the topics."""
+class SendQueues:
+    """The queues of one backend, by the producer properties of the topics."""
 
     def __init__(
         self,
         properties_of: PropertiesOf,
         partitioners: Mapping[str, Partitioner],
-        bounds: Bounds | None = None,
+        bounds: QueueBounds | None = None,
         *,
         routes: Routes | None = None,
         on_first: Callable[[], object] | None = None,
     ) -> None:
-        """With `routes`, messages go to the generations of their topics."""
+        """With `routes`, messages go to the current generations of their topics."""
         self._properties_of = properties_of
         self._partitioners = dict(partitioners)
         self._routes = routes
         self._bounds = bounds
         self._on_first = on_first
         self._lock = threading.Lock()
-        self._by_topic: dict[str, Lane] = {}
-        self._by_properties: dict[frozenset[tuple[str, Any]], Lane] = {}
+        self._by_topic: dict[str, SendQueue] = {}
+        self._by_properties: dict[frozenset[tuple[str, Any]], SendQueue] = {}
         self._is_closed = False
 
-    def put(self, errands: Sequence[Errand]) -> int:
-        """Queues errands in order, each in the lane of its topic; returns how many, fewer than all once closed."""
-        lanes = [self._lane(errand.record.topic) for errand in errands]
+    def put(self, messages: Sequence[PendingMessage]) -> int:
+        """Queues messages in order, each in the queue of its topic; returns how many, fewer than all once closed."""
+        queues = [self._queue(message.record.topic) for message in messages]
         start = 0
-        while start < len(errands):
-            end = next((at for at in range(start, len(errands)) if lanes[at] is not lanes[start]), len(errands))
-            lane = lanes[start]
-            queued = lane.put(errands[start:end]) if lane is not None else 0
+        while start < len(messages):
+            end = next((at for at in range(start, len(messages)) if queues[at] is not queues[start]), len(messages))
+            queue = queues[start]
+            queued = queue.put(messages[start:end]) if queue is not None else 0
             if queued < end - start:
                 return start + queued
             start = end
         return start
 
     def flush(self, seconds: float) -> int:
-        """Waits for all lanes; returns how many errands are left."""
+        """Waits for all queues; returns how many messages are left."""
         deadline = time.monotonic() + seconds
-        return sum(lane.flush(deadline - time.monotonic()) for lane in self._all())
+        return sum(queue.flush(deadline - time.monotonic()) for queue in self._all())
 
-    def close(self) -> list[Errand]:
-        """Ends all lanes; returns what was not sent."""
+    def close(self) -> list[PendingMessage]:
+        """Ends all queues; returns what was not sent."""
         with self._lock:
             self._is_closed = True
-        return [errand for lane in self._all() for errand in lane.close()]
+        return [message for queue in self._all() for message in queue.close()]
 
-    def _all(self) -> list[Lane]:
+    def _all(self) -> list[SendQueue]:
         with self._lock:
             return list(self._by_properties.values())
 
-    def _lane(self, topic: str) -> Lane | None:
-        lane = self._by_topic.get(topic)
-        return lane if lane is not None else self._new_lane(topic)
+    def _queue(self, topic: str) -> SendQueue | None:
+        queue = self._by_topic.get(topic)
+        return queue if queue is not None else self._open_queue(topic)
 
-    def _new_lane(self, topic: str) -> Lane | None:
+    def _open_queue(self, topic: str) -> SendQueue | None:
         properties = self._properties_of(topic)
         with self._lock:
             if self._is_closed:
@@ -104,71 +109,63 @@ class Lanes:
                 check_properties(properties)
                 if self._on_first is not None and not self._by_properties:
                     self._on_first()
-                self._by_properties[same] = Lane(self._log(properties), self._bounds)
+                self._by_properties[same] = SendQueue(self._log(properties), self._bounds)
             return self._by_topic.setdefault(topic, self._by_properties[same])
 
     def _log(self, properties: Mapping[str, Any]) -> UnfencedLog:
         log = IdempotentShardLog(properties, partitioners=self._partitioners, grace_seconds=GRACE_SECONDS)
-        return log if self._routes is None else RoutedUnfencedLog(log, self._routes, self._partitioners)
+        return log if self._routes is None else RoutedUnfencedLog(log, self._routes)
 
 
 class WaitingBackend:
     """`kafka`: returns when every message is acknowledged, or raises `PublishError`."""
 
-    def __init__(self, lanes: Lanes, timeout_seconds: float) -> None:
-        self._lanes = lanes
+    def __init__(self, queues: SendQueues, timeout_seconds: float) -> None:
+        self._queues = queues
         self._timeout_seconds = timeout_seconds
 
-    def send(self, call: Call, positions: Sequence[int]) -> None:
-        """Sends and waits."""
-        if self._lanes.put([Waited(call, position) for position in positions]) < len(positions):
-            call.fail(TransientError(CLOSED))
-        call.wait(positions, self._timeout_seconds)
+    def send(self, request: PublishRequest, positions: Sequence[int]) -> None:
+        if self._queues.put([Awaited(request, position) for position in positions]) < len(positions):
+            request.fail(TransientError(CLOSED))
+        request.wait(positions, self._timeout_seconds)
 
 
 class QueueingBackend:
-    """`kafka_async`: returns when every message is queued; a callback hears what became of each."""
+    """`kafka_async`: returns when every message is queued; a callback is called for each."""
 
-    def __init__(self, lanes: Lanes, on_delivery: OnDelivery | None) -> None:
-        self._lanes = lanes
+    def __init__(self, queues: SendQueues, on_delivery: OnDelivery | None) -> None:
+        self._queues = queues
         self._on_delivery = on_delivery
 
-    def send(self, call: Call, positions: Sequence[int]) -> None:
+    def send(self, request: PublishRequest, positions: Sequence[int]) -> None:
         """Queues, and blocks while there is no room."""
-        errands = [Posted(call.messages[at], call.records[at], self._on_delivery) for at in positions]
-        queued = self._lanes.put(errands)
-        call.arrived(*positions[:queued])
+        pending = [Queued(request.messages[at], request.records[at], self._on_delivery) for at in positions]
+        queued = self._queues.put(pending)
+        request.arrived(*positions[:queued])
         if queued < len(positions):
-            call.fail(TransientError(CLOSED))
-            call.raise_failure()
+            request.fail(TransientError(CLOSED))
+            request.raise_failure()
 
 
-def messages_of(left: Sequence[Errand]) -> list[Message]:
-    """The messages of errands that nobody waits for."""
-    return [errand.message for errand in left if isinstance(errand, Posted)]
+def queued_messages(left: Sequence[PendingMessage]) -> list[Message]:
+    """The messages that no call waits for."""
+    return [pending.message for pending in left if isinstance(pending, Queued)]
 
-
-# Which backend each message of a call goes to, and in which order the backends are asked.
-#
-# A topic has one backend, so the order of a topic's messages is the order of the call. Backends are asked one after
-# the other, and what can fail without a trace comes first: the database, whose rows vanish with a rollback, then
-# memory, then Kafka with its answers, then the queue. When one fails, those after it are not asked, and the error
-# counts their messages among the unsent.
 
 ORDER: Final[tuple[BackendName, ...]] = ("db", "memory", "kafka", "kafka_async")
 
-Parts = Mapping[BackendName, Sequence[int]]
+PositionsByBackend = Mapping[BackendName, Sequence[int]]
 
 
 class Backend(Protocol):
-    """Where messages go that need no transaction. Any thread may call it."""
+    """A destination that needs no transaction. Any thread may call it."""
 
-    def send(self, call: Call, positions: Sequence[int]) -> None:
-        """Sends these messages of the call in their order and marks what arrived; raises `PublishError`."""
+    def send(self, request: PublishRequest, positions: Sequence[int]) -> None:
+        """Sends these messages of the request in order and marks those that arrived; raises `PublishError`."""
 
 
-def parts_of(messages: Iterable[Message], backend_of: Callable[[str], BackendName]) -> Parts:
-    """The positions of the messages for each backend, in the order of the call; backends in the order of asking.
+def group_by_backend(messages: Iterable[Message], backend_of: Callable[[str], BackendName]) -> PositionsByBackend:
+    """The positions of the messages of each backend, in the order of the call; backends in the order of `ORDER`.
 
     >>> parts_of([Message("a"), Message("b"), Message("a")], {"a": "kafka", "b": "db"}.__getitem__)
     {'db': [1], 'kafka': [0, 2]}
@@ -180,19 +177,19 @@ def parts_of(messages: Iterable[Message], backend_of: Callable[[str], BackendNam
 
 
 def require_connection(topic: str, connection: object) -> None:
-    """Refuses a message for the database when there is no transaction to write it in."""
+    """Raises `ConfigurationError` for a message for the database without a transaction."""
     if connection is None:
         raise ConfigurationError(
             f"Messages of topic {topic!r} are written into the database, and no connection was given.",
             hint=(
-                "Pass what holds your transaction: publish_list(messages, session). Or set publisher.backend, or "
-                f'[topics."{topic}"] backend, to "kafka".'
+                "Pass the object that holds your transaction: publish_list(messages, session). Or set "
+                f'publisher.backend, or [topics."{topic}"] backend, to "kafka".'
             ),
         )
 
 
-def send_all(call: Call, parts: Parts, backends: Mapping[BackendName, Backend]) -> None:
-    """Asks each backend but the database."""
-    for name, positions in parts.items():
+def send_all(request: PublishRequest, positions: PositionsByBackend, backends: Mapping[BackendName, Backend]) -> None:
+    """Runs each backend but the database."""
+    for name, at in positions.items():
         if name != "db":
-            backends[name].send(call, positions)
+            backends[name].send(request, at)

@@ -1,12 +1,12 @@
-"""The source `inorder.outbox`: the rows that wait in an outbox, for inspection, audits and migrations.
+"""The Spark source `inorder.outbox`: the rows that wait in an outbox, for inspection, audits and migrations.
 
-Rows of a table are cut by ranges of their ids, each read by one task with one statement and so in one snapshot. Ranges
-are read at different moments: a row that is written or purged meanwhile may be seen or not. Rows above the highest id
-at the time of planning are left out. Where all must be of one moment, let one range hold all (`ids_per_partition`).
+Rows of a table are split by ranges of ids, each read by one task with one statement and so in one snapshot. Ranges are
+read at different moments: a row that is written or purged meanwhile may be included or not. Rows above the highest id
+at the time of planning are left out. For one consistent snapshot, let one range hold all (`ids_per_partition`).
 
-There is no stream. Whoever reads on in an outbox and publishes is a relay: it must be fenced against others of its
-kind, know what it has published, and delete that (`inorder/relay/drain.py`). A stream of Spark can do none of it, and
-would also miss rows, since ids become visible in another order than they are given out.
+There is no stream. A process that follows an outbox and publishes is a relay: it must be fenced against others, know
+what it has published, and delete that (`inorder/relay/drain.py`). A Spark stream can do none of it, and would also miss
+rows, since ids become visible in another order than they are assigned.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from inorder.engines.formats import FormatOptions, KnownOptions
 from inorder.model.errors import ConfigurationError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.outbox.stores.table import IdRange, WaitingRows
 
 SCHEMA: Final = (
@@ -39,59 +39,55 @@ _KNOWN: Final = KnownOptions(
 
 
 class OutboxFormat(DataSource):
-    """Spark's side of the format; the rows are found where the settings say."""
+    """Spark's side of the format; `rows` finds the table from the settings."""
 
     @classmethod
     def name(cls) -> str:
-        """What users write into `.format(…)`."""
+        """The name for `.format(…)`."""
         return _KNOWN.format
 
     def schema(self) -> str:
-        """The same for every layout; a layout that keeps less leaves nulls."""
+        """The same for every layout; columns that a layout lacks are null."""
         return SCHEMA
 
     @abstractmethod
     def rows(self, options: FormatOptions) -> WaitingRows:
-        """The rows of the outbox."""
+        """The rows of the outbox; the composition root implements it."""
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Called on the driver, once a query."""
+        """Called on the driver, once per query."""
         options = _KNOWN.read(self.options)
         if len(schema.names) != len(_NAMES) or set(schema.names) != set(_NAMES):
             raise ConfigurationError(
-                f"The format {_KNOWN.format!r} has a schema of its own: {SCHEMA}.", hint="Leave .schema(…) out."
+                f"The format {_KNOWN.format!r} has a fixed schema: {SCHEMA}.", hint="Leave .schema(…) out."
             )
         return OutboxReader(self.rows(options), _whole_number(options.get("ids_per_partition")))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, ARG002 - Spark's
-        """Refused."""
         raise ConfigurationError(
-            "An outbox is no stream: whoever reads on and publishes is a relay, which must be fenced against others"
-            " and delete what it has published.",
+            "An outbox is not a stream: a process that follows it and publishes is a relay, which must be fenced"
+            " against others and delete what it has published.",
             hint="Run `inorder relay run`, or `inorder pipeline run relay` on Spark, and read the topic.",
         )
 
 
 class OutboxReader(DataSourceReader):
-    """Reads ranges of ids."""
-
     def __init__(self, rows: WaitingRows, ids_per_partition: int = IDS_PER_PARTITION) -> None:
         self._rows = rows
         self._ids = ids_per_partition
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One for each range; a single empty one where nothing waits."""
+        """One per range; a single empty one where no row waits."""
         extent = self._rows.extent()
         ranges = [] if extent is None else list(cut(extent, self._ids))
         return [InputPartition(ids) for ids in ranges] or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        """The rows of one range."""
         return iter([]) if partition.value is None else map(columns, self._rows.rows(partition.value))
 
 
 def cut(extent: IdRange, ids: int) -> Iterator[IdRange]:
-    """Ranges of so many ids that hold all of an extent.
+    """Splits an extent into ranges of `ids` ids.
 
     >>> list(cut(IdRange(5, 9), 3))
     [IdRange(first=5, last=7), IdRange(first=8, last=9)]
@@ -101,7 +97,6 @@ def cut(extent: IdRange, ids: int) -> Iterator[IdRange]:
 
 
 def columns(row: OutboxRow) -> tuple[Any, ...]:
-    """A row as Spark has it."""
     at = None if row.timestamp_ms is None else _EPOCH + timedelta(milliseconds=row.timestamp_ms)
     return row.id, row.topic, row.key, row.value, list(row.headers), row.partition, at, row.flaw or None
 

@@ -1,4 +1,4 @@
-"""Messages that were published to memory, for the tests of applications: backend `memory`."""
+"""The backend `memory`: keeps published messages, with assertions for the tests of applications."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from inorder.model.message import Limits, Message, Record, encode
-from inorder.outbox.pending import Call
+from inorder.outbox.request import PublishRequest
 
 _ANY: Final = object()
 _SHOWN = 10
 
 
 class Published:
-    """What would have been sent, in order. Messages are checked as they are for Kafka, and then only kept.
+    """The messages that would have been sent, in order. They are checked as for Kafka.
 
     >>> published = Published()
     >>> published.add(Message("orders", key=42, value={"id": 42}))
@@ -26,15 +26,14 @@ class Published:
         self._lock = threading.Lock()
         self._kept: list[tuple[Message, Record]] = []
 
-    def send(self, call: Call, positions: Sequence[int]) -> None:
-        """Keeps the messages of a call; this is the publisher's backend."""
+    def send(self, request: PublishRequest, positions: Sequence[int]) -> None:
+        """Keeps messages of a request; called by the publisher."""
         with self._lock:
-            self._kept += [(call.messages[position], call.records[position]) for position in positions]
-        call.arrived(*positions)
+            self._kept += [(request.messages[position], request.records[position]) for position in positions]
+        request.arrived(*positions)
 
     def add(self, message: Message) -> None:
-        """Keeps one message."""
-        self.send(Call([message], [encode(message, Limits())]), [0])
+        self.send(PublishRequest([message], [encode(message, Limits())]), [0])
 
     def messages(self, topic: str | None = None) -> list[Message]:
         """All messages, or those of a topic."""
@@ -42,17 +41,17 @@ class Published:
             return [message for message, _ in self._kept if topic in (None, message.topic)]
 
     def clear(self) -> None:
-        """Forgets everything, for the next test."""
+        """Removes all messages, for the next test."""
         with self._lock:
             self._kept.clear()
 
     def assert_published(
         self, topic: str, *, key: object = _ANY, value: object = _ANY, headers: object = _ANY, times: int | None = None
     ) -> Message:
-        """Fails unless the topic got such a message, `times` times if that is given; returns the first of them.
+        """Fails unless such a message was published, `times` times if that is given; returns the first of them.
 
-        What is left out may be anything. What is given is compared in the bytes that Kafka would carry, so a key of
-        42 is a key of "42".
+        Arguments that are left out match anything. Those that are given are compared as the bytes that Kafka would
+        carry, so a key of 42 equals a key of "42".
         """
         wanted = {"key": key, "value": value, "headers": headers}
         given = {name: content for name, content in wanted.items() if content is not _ANY}
@@ -69,18 +68,18 @@ class Published:
         return found[0]
 
     def assert_nothing_published(self, topic: str | None = None) -> None:
-        """Fails if anything was published, or anything to that topic."""
+        """Fails if anything was published, to this topic if one is given."""
         if found := self.messages(topic):
-            raise AssertionError(f"Nothing was to be published, but this was:{_listed(found)}")
+            raise AssertionError(f"Expected no messages, but these were published:{_render(found)}")
 
 
 def _difference(topic: str, given: dict[str, object], times: int | None, count: int, found: Sequence[Message]) -> str:
     wanted = ", ".join(f"{name}={content!r}" for name, content in given.items()) or "anything"
     often = "" if times is None else f" {times} times"
-    there = f"It got:{_listed(found)}" if found else "It got nothing."
-    return f"Topic {topic!r} was to get {wanted}{often}, and got it {count} times. {there}"
+    there = f"It got:{_render(found)}" if found else "It got no messages."
+    return f"Expected topic {topic!r} to get {wanted}{often}; it got it {count} times. {there}"
 
 
-def _listed(messages: Sequence[Message]) -> str:
+def _render(messages: Sequence[Message]) -> str:
     more = [f"… and {len(messages) - _SHOWN} more"] if len(messages) > _SHOWN else []
     return "".join(f"\n  {line}" for line in [*map(repr, messages[:_SHOWN]), *more])

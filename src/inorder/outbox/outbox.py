@@ -1,4 +1,8 @@
-"""`Outbox`: messages written in the caller's transaction, as rows that the relay carries to Kafka."""
+"""`Outbox`: messages written in the caller's transaction, as rows that the relay carries to Kafka.
+
+`publish` checks and encodes a message (`model/message.py`), then runs the append statement on the caller's connection
+(`outbox/append.py`).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, overload
 
 from inorder.model.errors import ConfigurationError, ValidationError
 from inorder.model.message import Limits, Message, Record, encode
-from inorder.outbox.append import Outcome, Target, writer_of
+from inorder.outbox.append import OutboxTable, PublishResult, writer_of
 
 if TYPE_CHECKING:
     import sqlite3
@@ -21,7 +25,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session, scoped_session
 
     class DjangoConnection(Protocol):
-        """The part of `django.db.connection` that is used; Django ships no types."""
+        """The part of `django.db.connection` that is used; Django has no type hints."""
 
         vendor: str
         in_atomic_block: bool
@@ -37,21 +41,20 @@ if TYPE_CHECKING:
         | sqlite3.Connection
         | DjangoConnection
     )
-    Written: TypeAlias = Coroutine[Any, Any, None]
+    PublishCoroutine: TypeAlias = Coroutine[Any, Any, None]
     AsyncHandle: TypeAlias = AsyncSession | async_scoped_session[Any] | AsyncConnection | psycopg.AsyncConnection[Any]
 
 
 class Outbox:
     """Writes messages into the outbox table, in your transaction and nowhere else.
 
-    Nothing is committed, rolled back or flushed here. The rows become visible with your commit and vanish
+    Nothing is committed, rolled back or flushed here. The rows become visible with your commit and disappear
     with your rollback; the order of publish calls in a transaction is the order of the rows. All messages are
     checked before the first one is written. With an async session or connection the calls return an
     awaitable.
 
     On a `Session`, pending objects stay pending: call `session.flush()` yourself when a message needs an id
-    that the database gives. A session with several binds cannot tell which one is meant: pass
-    `session.connection(…)` instead.
+    that the database generates. For a session with several binds, pass `session.connection(…)` instead.
 
     >>> import sqlite3
     >>> from inorder.outbox.layouts import install_statements
@@ -71,50 +74,47 @@ class Outbox:
         limits: Limits | None = None,
         checks: Checks | None = None,
     ) -> None:
-        """`layout` is that of the table: `native`, or one that keeps less.
+        """`layout` is that of the table: `native`, or one with fewer columns.
 
         `deimos` has no headers, partition or timestamp. `trendyol` has no partition or timestamp; its keys (of up to
-        200 characters), values and headers are text, and a value is always there. `checks` are those that
-        `inorder.message_checks(settings)` makes, of what the readers of a topic ask for.
+        200 characters), values and headers are text, and a value is required. `checks` are those of
+        `inorder.message_checks(settings)`: what the readers of a topic require.
         """
-        self._target = Target(table, layout)
+        self._table = OutboxTable(table, layout)
         self._rules = Rules(limits or Limits(), checks or {})
 
     @overload
-    def publish(self, connection: AsyncHandle, message: Message) -> Written: ...
+    def publish(self, connection: AsyncHandle, message: Message) -> PublishCoroutine: ...
     @overload
     def publish(self, connection: Handle, message: Message) -> None: ...
-    def publish(self, connection: Any, message: Message) -> Outcome:
+    def publish(self, connection: Any, message: Message) -> PublishResult:
         """Adds one message, in one round trip.
 
-        Raises `ValidationError` for a message that cannot be sent and `ConfigurationError` for an object that
-        holds no transaction; nothing is written then.
+        Raises `ValidationError` for a message that cannot be sent and `ConfigurationError` for an object without
+        a transaction; nothing is written then.
         """
         write = writer_of(connection)
-        records = (encoded("message", message, self._rules),)
-        self._target.refuse(records, in_list=False)
-        return write(connection, self._target, records)
+        records = (encode_checked("message", message, self._rules),)
+        self._table.check(records, in_list=False)
+        return write(connection, self._table, records)
 
     @overload
-    def publish_list(self, connection: AsyncHandle, messages: Iterable[Message]) -> Written: ...
+    def publish_list(self, connection: AsyncHandle, messages: Iterable[Message]) -> PublishCoroutine: ...
     @overload
     def publish_list(self, connection: Handle, messages: Iterable[Message]) -> None: ...
-    def publish_list(self, connection: Any, messages: Iterable[Message]) -> Outcome:
+    def publish_list(self, connection: Any, messages: Iterable[Message]) -> PublishResult:
         """Adds messages in the order of the list, in one round trip for up to 10,000 messages or 4 MiB.
 
-        One bad message refuses the whole list; its field is named with its place, as in `messages[3].value`.
+        One invalid message refuses the whole list; the error names its position, as in `messages[3].value`.
         """
         writer_of(connection)
-        return self.append(connection, encoded_list(messages, self._rules))
+        return self.append(connection, encode_list(messages, self._rules))
 
-    def append(self, connection: Any, records: Sequence[Record]) -> Outcome:
-        """Adds records that were encoded before, in their order; `publish_list` is the call for applications."""
+    def append(self, connection: Any, records: Sequence[Record]) -> PublishResult:
+        """Adds records that are already encoded, in their order; `publish_list` is the call for applications."""
         write = writer_of(connection)
-        self._target.refuse(records, in_list=True)
-        return write(connection, self._target, records)
-
-
-# Messages of a call, checked and encoded before anything is written or sent.
+        self._table.check(records, in_list=True)
+        return write(connection, self._table, records)
 
 
 class Refusal(Protocol):
@@ -128,37 +128,37 @@ class Refusal(Protocol):
 
 
 Checks: TypeAlias = Mapping[str, Callable[[bytes | None, bytes | None], Refusal | None]]
-"""By topic, what looks at the key and the value of each record; a topic without one takes everything."""
+"""By topic, the check of key and value of each record; a topic without one accepts everything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a message must keep: Kafka's limits, and what the readers of its topic ask for."""
+    """What a message must satisfy: Kafka's limits, and the checks of its topic."""
 
     limits: Limits = field(default_factory=Limits)
     checks: Checks = field(default_factory=dict)
 
 
-def listed(messages: Iterable[Message] | Message) -> list[Message]:
-    """The messages of a call; a single one is refused, since it was meant for another call."""
+def require_list(messages: Iterable[Message] | Message) -> list[Message]:
+    """The messages of a call; raises `ValidationError` for a single message, which is meant for `publish`."""
     if isinstance(messages, Message):
         raise ValidationError("messages", "a Message is not a list.", hint="Use publish(…) for a single one.")
     return list(messages)
 
 
-def encoded_list(messages: Iterable[Message], rules: Rules) -> list[Record]:
-    """The records of a list; one bad message refuses all, with its place in the name of the field."""
+def encode_list(messages: Iterable[Message], rules: Rules) -> list[Record]:
+    """The records of a list; raises `ValidationError` for one invalid message, with its position."""
     records = []
-    for position, message in enumerate(listed(messages)):
+    for position, message in enumerate(require_list(messages)):
         try:
-            records.append(encoded("", message, rules))
+            records.append(encode_checked("", message, rules))
         except ValidationError as error:
-            raise _placed(f"messages[{position}]", error) from error
+            raise _with_position(f"messages[{position}]", error) from error
     return records
 
 
-def encoded(field: str, message: object, rules: Rules) -> Record:
-    """The record of a message; `field` names what was given instead of one."""
+def encode_checked(field: str, message: object, rules: Rules) -> Record:
+    """The record of a message; `field` names an argument that is not a message in the error."""
     if not isinstance(message, Message):
         raise ValidationError(field, f"a {type(message).__name__} is not a Message.", hint=_MESSAGE_HINT)
     record = encode(message, rules.limits)
@@ -171,20 +171,19 @@ _MESSAGE_HINT = 'Write Message("topic", key=…, value=…).'
 
 
 def _hint(record: Record) -> str:
-    return f"Readers of topic {record.topic!r} would reject it: docs/pipeline.md has the rules of messages."
+    return f"Readers of topic {record.topic!r} would reject it: docs/pipeline.md has the rules for messages."
 
 
-def _placed(place: str, error: ValidationError) -> ValidationError:
-    """The same refusal, with its field named from the list down."""
+def _with_position(place: str, error: ValidationError) -> ValidationError:
+    """The same error, with the position in the list before its field."""
     field = f"{place}.{error.field}" if error.field else place
     return ValidationError(field, error.message.removeprefix(f"{error.field}: "), hint=error.hint, rule=error.rule)
 
 
-# An outbox table that is not there, or is of another layout, told as what it is.
+# A missing outbox table, or one of another layout.
 #
-# Our statements are fixed, so when a database does not understand one, the table is not what the settings say. The
-# error of the driver is known by its code. It may be wrapped by SQLAlchemy or Django, and no driver is imported for
-# it.
+# The statements are fixed, so when a database does not understand one, the table is not what the settings say. The
+# driver's error is recognised by its code, also where SQLAlchemy or Django wraps it, and no driver is imported for it.
 
 _SQLSTATES = frozenset({"42P01", "42703", "42804", "3F000"})
 """PostgreSQL: no such table, no such column, a column of another type, no such schema."""
@@ -194,34 +193,34 @@ _MYSQL_NUMBERS = frozenset({1146, 1054, 1049})
 
 @contextmanager
 def table_errors(table: str, layout: str) -> Iterator[None]:
-    """Raises `ConfigurationError` for what shows that the table is missing or has other columns."""
+    """Raises `ConfigurationError` for errors which show that the table is missing or has other columns."""
     try:
         yield
     except Exception as error:
         if (cause := _cause(error)) is None:
             raise
         raise ConfigurationError(
-            f"Nothing was written: {table!r} is not an outbox table of layout {layout!r}. {_words(cause)}",
+            f"Nothing was written: {table!r} is not an outbox table of layout {layout!r}. {_quote(cause)}",
             hint=(
-                f"`inorder schema sql --layout {layout}` prints what makes it, `inorder schema install --layout "
-                f"{layout}` runs it; or set relay.table and relay.layout to what is there. Then publish again."
+                f"`inorder schema sql --layout {layout}` prints the DDL, `inorder schema install --layout "
+                f"{layout}` runs it; or set relay.table and relay.layout to the table you have. Then publish again."
             ),
         ) from error
 
 
 def _cause(error: BaseException | None) -> BaseException | None:
     while error is not None:
-        if _is_of_the_table(error):
+        if _concerns_table(error):
             return error
         error = getattr(error, "orig", None) or error.__cause__
     return None
 
 
-def _is_of_the_table(error: BaseException) -> bool:
-    import sqlite3  # a driver like the others: publishing through another one does not load it
+def _concerns_table(error: BaseException) -> bool:
+    import sqlite3  # a driver like the others: not loaded when publishing through another one
 
     if isinstance(error, sqlite3.Error):
-        # SQLite has one code for everything that is wrong with a statement.
+        # SQLite has one code for all errors in a statement.
         return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
     if getattr(error, "sqlstate", None) in _SQLSTATES:
         return True
@@ -229,6 +228,6 @@ def _is_of_the_table(error: BaseException) -> bool:
     return is_mysql and bool(error.args) and error.args[0] in _MYSQL_NUMBERS
 
 
-def _words(cause: BaseException) -> str:
+def _quote(cause: BaseException) -> str:
     text = str(cause.args[-1]) if cause.args else type(cause).__name__
     return f"The database says: {text.strip().splitlines()[0]}."

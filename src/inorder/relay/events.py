@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 from uuid import UUID
 
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 
 log = logging.getLogger("inorder.relay")
 

@@ -30,7 +30,7 @@ from inorder.model.errors import (
     TopicUnavailableError,
     TransientError,
 )
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.relay.events import (
     LeaderAcquired,
     LeaderFenced,

@@ -51,7 +51,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from inorder.model.errors import TransientError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.relay.marker import Marker
 from inorder.relay.scan import Horizon, Sweeps, after_mark, observe
 from inorder.relay.stores.ports import MarkStore

@@ -14,9 +14,9 @@ overtakes it. It is tried again after a pause. When its attempts are used up, th
 record count. A row that was written incorrectly (`OutboxRow.flaw`) gets no second attempt, because nothing would
 change. Where the broker does not say which record of a batch it refused, halving the batch finds it.
 
-The direct publisher (`outbox/lane.py`) shares none of this. It publishes the same batch again until its log, which
-then sends suspects alone (`kafka/idempotent_producer.py`), names the refused record; and a refusal ends the caller's
-request, so there are no attempts, no policy and nothing to hold.
+The direct publisher (`outbox/send_queue.py`) shares none of this. It publishes the same batch again until its log,
+which then sends suspects alone (`kafka/idempotent_producer.py`), names the refused record; and a refusal ends the
+caller's request, so there are no attempts, no policy and nothing to hold.
 
 `Parking` is the memory of what waits. It keeps only ids: the rows stay in the table and are read again when their
 turn comes, so that a parked key with a million rows costs a million numbers and not their values. A record without a
@@ -38,7 +38,7 @@ from enum import Enum
 from typing import Protocol
 
 from inorder.model.errors import RejectedError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.relay.events import SendCounts
 from inorder.relay.options import Policy, StrategyOptions
 from inorder.relay.stores.ports import Exceeding, Key

@@ -77,7 +77,7 @@ from uuid import UUID, uuid4
 
 from inorder.kafka.shard_log import Delivered, Delivery, ShardLog
 from inorder.model.errors import FencedError, RejectedError, TransientError, UnknownOutcomeError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.relay.breaker import BreakerOptions, BreakerState, CircuitBreaker
 from inorder.relay.events import BreakerChanged, notify
 from inorder.relay.leadership.lease import Lease

@@ -36,7 +36,7 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import chain, takewhile
 
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.relay.stores.ports import LAST_ID, Page, Scan
 
 SWEEP_SECONDS = 60.0

@@ -19,7 +19,7 @@ from uuid import UUID
 
 from inorder.kafka.shard_log import Delivered, Delivery, Incomplete, ShardLog, require_delivered
 from inorder.model.errors import RejectedError, TransientError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.relay.marker import Marker, ranges
 from inorder.relay.options import LoopOptions
 from inorder.relay.parking import Parking, Waiting

@@ -64,7 +64,7 @@ from uuid import UUID, uuid4
 
 from inorder.kafka.shard_log import ShardLog
 from inorder.model.errors import ConfigurationError, FencedError, InorderError, TransientError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.relay.events import BatchProduced, notify
 from inorder.relay.options import wait_out
 from inorder.relay.parking import Refusals

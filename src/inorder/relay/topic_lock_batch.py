@@ -37,7 +37,7 @@ from inorder.model.errors import (
     TopicUnavailableError,
     TransientError,
 )
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.relay.events import BatchProduced, SendCounts
 from inorder.relay.options import StrategyOptions, wait_out
 from inorder.relay.parking import Order, Refusals, order_of

@@ -1,4 +1,4 @@
-"""inorder.toml, INORDER_* variables and overrides, one model a section."""
+"""inorder.toml, INORDER_* variables and overrides: one model per section."""
 
 from inorder.settings.journal import JournalSettings
 from inorder.settings.outbox import OutboxSettings, PublisherSettings, TopicSettings
@@ -6,8 +6,7 @@ from inorder.settings.pipeline import PipelineSettings, UpsertSettings
 from inorder.settings.relay import BreakerSettings, LeaseSettings, PollingSettings, RelaySettings
 from inorder.settings.root import Row, Settings
 from inorder.settings.section import SecretUrl
-from inorder.settings.servers import DatabaseSettings, KafkaSettings, RedisSettings
-from inorder.settings.service import HealthSettings, LogSettings
+from inorder.settings.servers import DatabaseSettings, HealthSettings, KafkaSettings, LogSettings, RedisSettings
 
 __all__ = [
     "BreakerSettings",

@@ -1,4 +1,4 @@
-"""Settings that are fine alone and wrong together; each refusal names both keys."""
+"""Settings that are valid alone and wrong together; each sentence names both keys."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from inorder.settings.pipeline import PipelineSettings, UpsertSettings
 from inorder.settings.relay import MARGIN_PARTS, LeaseSettings, RelaySettings
 from inorder.settings.section import SecretUrl
 from inorder.settings.servers import Property
-from inorder.settings.sources import spelt
+from inorder.settings.sources import key_text
 
 if TYPE_CHECKING:
     from inorder.settings.root import Settings
 
 _FALSE = ("false", "0", "no", "f")
 _IN_FLIGHT_LIMIT = 5
-# With any of these the client would give a record up, and a later one of its key would pass it.
-_GIVING_UP = (
+# With any of these the client would give up a record, and a later one of its key would overtake it.
+_LOSSY_PROPERTIES = (
     "delivery.timeout.ms",
     "enable.gapless.guarantee",
     "message.send.max.retries",
@@ -30,19 +30,19 @@ _GIVING_UP = (
 )
 
 
-def contradictions(settings: Settings) -> Iterator[str]:
+def find_contradictions(settings: Settings) -> Iterator[str]:
     """A sentence for each pair of settings that cannot both hold."""
     yield from _against_delivery(settings)
     yield from _against_at_least_once(settings)
     yield from _against_layout(settings)
     yield from _against_topic_lock(settings.relay)
-    yield from against_polling(settings.relay)
-    yield from against_lease(settings.relay.lease)
-    yield from against_database(settings)
+    yield from _against_polling(settings.relay)
+    yield from _against_lease(settings.relay.lease)
+    yield from _against_database(settings)
     yield from _batches(settings)
     yield from _sizes(settings)
-    yield from of_pipeline(settings)
-    yield from of_journal(settings.journal)
+    yield from _pipeline(settings)
+    yield from _journal(settings.journal)
     if settings.relay.leadership == "redis" and settings.redis.url is None:
         yield "relay.leadership = 'redis' needs redis.url, which is not set."
 
@@ -73,12 +73,12 @@ def _against_topic_lock(relay: RelaySettings) -> Iterator[str]:
     if locks and relay.delivery != "at-least-once":
         yield (
             f"relay.delivery = {relay.delivery!r} contradicts relay.strategy = 'topic-lock', "
-            "which delivers at-least-once."
+            "which delivers at least once."
         )
     if locks and relay.shards != 1:
         yield (
             f"relay.shards = {relay.shards} contradicts relay.strategy = 'topic-lock', which shares topics; "
-            "relay.topic_lock.workers says how many of them are worked on at once."
+            "set relay.topic_lock.workers to work on several at once."
         )
 
 
@@ -86,8 +86,8 @@ def _against_delivery(settings: Settings) -> Iterator[str]:
     delivery = f"relay.delivery = {settings.relay.delivery!r}"
     yield from _against_order("kafka", settings.kafka.properties, delivery)
     for name, topic in settings.topics.items():
-        place = spelt(("topics", name, "kafka"))
-        yield from _against_order(place, topic.kafka.properties, "the order of keys, which every backend keeps")
+        place = key_text(("topics", name, "kafka"))
+        yield from _against_order(place, topic.kafka.properties, "the order of each key, which every backend keeps")
 
 
 def _against_order(place: str, properties: Mapping[str, Property], promise: str) -> Iterator[str]:
@@ -102,18 +102,18 @@ def _against_order(place: str, properties: Mapping[str, Property], promise: str)
     if str(in_flight).isdigit() and int(in_flight) > _IN_FLIGHT_LIMIT:
         yield (
             f'{place}."max.in.flight.requests.per.connection" = {in_flight!r} contradicts {promise}, '
-            f"which allows {_IN_FLIGHT_LIMIT} at most."
+            f"which allows at most {_IN_FLIGHT_LIMIT}."
         )
 
 
 def _against_at_least_once(settings: Settings) -> Iterator[str]:
     if settings.relay.delivery != "at-least-once":
         return
-    for name in _GIVING_UP:
+    for name in _LOSSY_PROPERTIES:
         if (value := settings.kafka.properties.get(name)) is not None:
             yield (
                 f"kafka.\"{name}\" = {value!r} contradicts relay.delivery = 'at-least-once', "
-                "which never gives a record up; leave it out."
+                "which never gives up a record; leave it out."
             )
 
 
@@ -128,7 +128,7 @@ def _batches(settings: Settings) -> Iterator[str]:
     if queue is not None and str(queue).isdigit() and 0 < int(queue) < relay.batch_size:
         yield (
             f'relay.batch_size = {relay.batch_size} is larger than kafka."queue.buffering.max.messages" = {queue}; '
-            "the client's queue could not take a batch."
+            "the client's queue could not hold a batch."
         )
 
 
@@ -138,17 +138,17 @@ def _sizes(settings: Settings) -> Iterator[str]:
     if limit is not None and str(limit).isdigit() and int(limit) < largest:
         yield (
             f'outbox.max_value_bytes = {largest} is above kafka."message.max.bytes" = {limit}; '
-            "the client would refuse what the outbox took."
+            "the client would refuse what the outbox accepts."
         )
 
 
-# Settings of the pipeline that are fine alone and wrong together.
-
-
-def of_pipeline(settings: Settings) -> Iterator[str]:
-    """A sentence for each pair of settings that cannot both hold."""
+def _pipeline(settings: Settings) -> Iterator[str]:
     pipeline = settings.pipeline
-    yield from _one_way(pipeline)
+    if pipeline.tables and "upsert" in pipeline.model_fields_set:
+        yield (
+            "pipeline.upsert and pipeline.tables are both given; "
+            "write the table of pipeline.upsert as one more of pipeline.tables."
+        )
     for place, target in _places(pipeline):
         yield from _columns(place, target)
         if target.table == settings.relay.table:
@@ -159,14 +159,6 @@ def of_pipeline(settings: Settings) -> Iterator[str]:
         for value, count in Counter(getattr(target, name) for target in pipeline.tables).items():
             if count > 1:
                 yield f"pipeline.tables name the {name} {value!r} {count} times; a {name} belongs to one of them."
-
-
-def _one_way(pipeline: PipelineSettings) -> Iterator[str]:
-    if pipeline.tables and "upsert" in pipeline.model_fields_set:
-        yield (
-            "pipeline.upsert and pipeline.tables are both given; "
-            "write the table of pipeline.upsert as one more of pipeline.tables."
-        )
 
 
 def _places(pipeline: PipelineSettings) -> Iterator[tuple[str, UpsertSettings]]:
@@ -191,18 +183,14 @@ def _columns(place: str, target: UpsertSettings) -> Iterator[str]:
         if name in (*target.key, *target.fields):
             which = "key" if name in target.key else "fields"
             yield (
-                f"{place}.{which} names {name!r}, a column that inorder itself keeps in "
+                f"{place}.{which} names {name!r}, a column that inorder itself uses in "
                 f"{place}.table = {target.table!r}; rename the field."
             )
     if target.mode == "insert" and target.deletes == "tombstone" and "deletes" in target.model_fields_set:
-        yield f"{place}.deletes = 'tombstone' contradicts {place}.mode = 'insert', which never takes a row away."
+        yield f"{place}.deletes = 'tombstone' contradicts {place}.mode = 'insert', which never deletes a row."
 
 
-# Contradictions of the strategy `polling`, of leases and of the ways to the database.
-
-
-def against_polling(relay: RelaySettings) -> Iterator[str]:
-    """The layout, the shards and the tables that the strategy can work with."""
+def _against_polling(relay: RelaySettings) -> Iterator[str]:
     if relay.strategy != "polling":
         if relay.layout == "trendyol" and relay.strategy == "mark-purge":
             yield (
@@ -239,8 +227,8 @@ def _whole(table: str, schema: str) -> tuple[str, str]:
     return before or schema, name
 
 
-def against_lease(lease: LeaseSettings) -> Iterator[str]:
-    """An owner must be able to extend its lease, and to stop, before it ends."""
+def _against_lease(lease: LeaseSettings) -> Iterator[str]:
+    # An owner must be able to extend its lease, and to stop, before it ends.
     usable = lease.lifetime_ms - lease.margin_ms
     if lease.race_interval_ms >= usable:
         yield (
@@ -255,37 +243,32 @@ def against_lease(lease: LeaseSettings) -> Iterator[str]:
         )
 
 
-def against_database(settings: Settings) -> Iterator[str]:
-    """What stands beside `database.url` and must fit it."""
+def _against_database(settings: Settings) -> Iterator[str]:
     database, strategy = settings.database, settings.relay.strategy
     scheme = _scheme(database.url)
     if database.read_only_url is not None:
         if strategy != "polling":
-            yield f"database.read_only_url is of no use with relay.strategy = {strategy!r}: only 'polling' reads there."
+            yield f"database.read_only_url is of no use with relay.strategy = {strategy!r}: only 'polling' uses it."
         if scheme != _scheme(database.read_only_url):
             yield (
                 f"database.read_only_url ({_scheme(database.read_only_url)}) and database.url ({scheme}) "
                 "must be the same kind of database."
             )
     if database.credentials_file is not None and scheme in ("not set", "sqlite"):
-        yield f"database.credentials_file needs a database.url of a server, and that is {scheme}."
+        yield f"database.credentials_file needs the URL of a server in database.url, which is {scheme}."
 
 
 def _scheme(url: SecretUrl | None) -> str:
     return "not set" if url is None else url.get_secret_value().partition("://")[0]
 
 
-# Settings of journals that are fine alone and wrong together; each refusal names both keys.
-
-
-def of_journal(journal: JournalSettings) -> Iterator[str]:
-    """A sentence for each pair of settings that cannot both hold."""
+def _journal(journal: JournalSettings) -> Iterator[str]:
     topic = journal.replicated_topic
     for prefix in journal.topic_prefixes:
         if topic.startswith(prefix):
             yield (
                 f"journal.replicated_topic = {topic!r} begins with {prefix!r} of journal.topic_prefixes, so it would "
-                "itself be taken for a topic of journals; give it another name."
+                "itself be treated as a journal topic; give it another name."
             )
     wait = journal.wait_for_store_ms
     if wait and not topic:

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from inorder.settings.section import SecretUrl, Section, TopicName, TopicNameOrNone, Whole, with_known_scheme
+from inorder.settings.section import SecretUrl, Section, TopicName, TopicNameOrNone, Whole, check_scheme
 from inorder.settings.servers import DatabaseSettings
 
 SCHEMES = ("postgresql+psycopg", "cassandra")
@@ -19,14 +19,14 @@ class JournalSettings(Section):
         default=["journal"],
         description=(
             "Topics whose names begin like this hold journals. They must not be compacted, and their retention is how "
-            "long replication may be away."
+            "long replication may be down."
         ),
     )
     store: SecretUrl | None = Field(
         default=None,
         description=(
             "Where journals are replicated to and read from: a `postgresql+psycopg://` URL, or "
-            "`cassandra://host:port/keyspace`. Without it the database of `database.url` is taken."
+            "`cassandra://host:port/keyspace`. The default is the database of `database.url`."
         ),
     )
     segment_size: Whole = Field(
@@ -35,24 +35,24 @@ class JournalSettings(Section):
         le=2**31 - 1,
         description=(
             "After so many sequence numbers the rows of a journal go to its next segment, so that no partition of the "
-            "store grows without end. It is kept with each journal from its first event on, so a change is for new "
-            "journals only."
+            "store grows without limit. It is stored with each journal at its first event, so a change affects "
+            "new journals only."
         ),
     )
     head_cache: bool = Field(
         default=True,
         description=(
-            "Follow each topic that is read, so that a read knows without asking Kafka what the store lacks. It costs "
-            "a consumer of all partitions for each topic; without it every read of a journal that is not replicated "
-            "yet reads from Kafka."
+            "Follow each topic that is read, so that a read knows what the store lacks without a request to Kafka. It "
+            "costs a consumer of all partitions for each topic; without it every read of a journal that is not "
+            "replicated yet reads from Kafka."
         ),
     )
     replicated_topic: TopicNameOrNone = Field(
         default="inorder.journal.replicated",
         description=(
-            "The compacted topic on which replicators say how far the store is, so that readers may wait for it; it is "
-            "made where it does not exist. Replicators and readers of a store must name the same. Where it is empty, "
-            "nothing is said."
+            "The compacted topic on which replicators announce their progress, so that readers can wait for it; it is "
+            "created if it does not exist. Replicators and readers of a store must use the same. Empty: no "
+            "announcements."
         ),
     )
     wait_for_store_ms: Whole = Field(
@@ -62,7 +62,7 @@ class JournalSettings(Section):
         description=(
             "How long a read waits for the store where events that it needs are not replicated yet, before it reads "
             "them from Kafka; 0 reads Kafka at once. Set it above the replicator's usual delay (20 for the engine "
-            "`resident`, 500 for `micro-batch`) to spare the broker consumers in times of many reads. While "
+            "`resident`, 500 for `micro-batch`) to save consumers on the broker when there are many reads. While "
             "replication is down one read for each partition waits, the others do not."
         ),
     )
@@ -71,8 +71,8 @@ class JournalSettings(Section):
         ge=1,
         le=1000,
         description=(
-            "How many snapshots a journal keeps: the ones with the largest numbers; a further one takes the place of "
-            "the smallest. Where it is lowered, a journal's next save removes what is too many."
+            "How many snapshots a journal keeps: those with the largest numbers; a new one replaces the smallest. "
+            "After it is lowered, a journal's next save removes the surplus."
         ),
     )
     timeout_seconds: Whole = Field(
@@ -86,21 +86,21 @@ class JournalSettings(Section):
         ge=1,
         le=100_000,
         description=(
-            "How many expired journals the job `expire` purges in a second at most. Each is an action in the log and "
-            "some deletes in the store; a day that was missed should not slow writers down when it is made up for."
+            "The most expired journals that the job `expire` purges per second. Each is one action in the log and "
+            "some deletes in the store; catching up after a missed day should not slow writers down."
         ),
     )
     origin: str = Field(
         default="",
         max_length=200,
-        description="Who wrote a record, in its header; the host name where this is empty.",
+        description="The origin of a record, written to its header; empty means the host name.",
     )
 
     def store_url(self, database: DatabaseSettings) -> str:
-        """The store's URL in clear; raises `ConfigurationError` where none is set."""
+        """The store's URL with its password; raises `ConfigurationError` where none is set."""
         return self.store.get_secret_value() if self.store else database.require_url()
 
     @field_validator("store", mode="before")
     @classmethod
     def _known_scheme(cls, value: Any) -> Any:
-        return with_known_scheme(value, "a URL", SCHEMES)
+        return check_scheme(value, "a URL", SCHEMES)

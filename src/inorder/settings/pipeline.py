@@ -1,4 +1,4 @@
-"""[pipeline]: how records of Kafka become rows of a table."""
+"""[pipeline]: how Kafka records become rows of a table."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ Engine = Literal["micro-batch", "resident"]
 Mode = Literal["upsert", "insert", "update"]
 Deletes = Literal["tombstone", "reject"]
 Nulls = Literal["ignore", "write"]
-# As inorder.pipeline.mapping has them; a test keeps the two together.
+# The same as in inorder.pipeline.mapping; a test compares them.
 KeyType = Literal["bigint", "integer", "text", "uuid"]
 FieldType = Literal["boolean", "integer", "bigint", "double", "numeric", "text", "timestamp", "date", "uuid", "json"]
 
 
-def _listed(value: Any) -> Any:
-    # One is the usual case, and a variable holds text: names with commas between them.
+def _split_names(value: Any) -> Any:
+    # Usually there is one name; a variable holds several as comma-separated text.
     return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
 
-KeyColumns = Annotated[list[ColumnName], BeforeValidator(_listed)]
-KeyTypes = Annotated[list[KeyType], BeforeValidator(_listed)]
+KeyColumns = Annotated[list[ColumnName], BeforeValidator(_split_names)]
+KeyTypes = Annotated[list[KeyType], BeforeValidator(_split_names)]
 
 
 def _seed_fields() -> dict[str, FieldType]:
@@ -33,13 +33,13 @@ def _seed_fields() -> dict[str, FieldType]:
 class UpsertSettings(Section):
     """The job `upsert`: the newest state of each key, in a table.
 
-    Several tables are written as `[[pipeline.tables]]` instead, one after the other, each with these keys.
+    For several tables use `[[pipeline.tables]]` instead, once per table, with the same keys.
     """
 
-    topic: TopicName = Field(default="upsert", description="The topic that is read, all partitions of it.")
+    topic: TopicName = Field(default="upsert", description="The topic that is read, all its partitions.")
     table: TableName = Field(
         default="messages",
-        description="The table that is written, with its schema before a dot where it has one.",
+        description="The table that is written, with a schema and a dot before it if needed.",
     )
     key: KeyColumns = Field(
         default="id",  # type: ignore[arg-type]  # validated as if it were given
@@ -61,9 +61,9 @@ class UpsertSettings(Section):
     mode: Mode = Field(
         default="upsert",
         description=(
-            "What a message may do. `upsert` makes the row where it is missing and updates it where it is there. "
-            "`insert` never changes a row that is there, `update` never makes one; what a message may not do is "
-            "ignored, and counted."
+            "What a message may do. `upsert` inserts a missing row and updates an existing one. `insert` never "
+            "changes an existing row, `update` never inserts one; what a message may not do is ignored, and "
+            "counted."
         ),
     )
     fields: dict[ColumnName, FieldType] = Field(
@@ -78,15 +78,15 @@ class UpsertSettings(Section):
     nulls: Nulls = Field(
         default="ignore",
         description=(
-            "What a field that is null does. `ignore`: nothing, as if it were absent. `write`: it empties the column."
+            "What a null field does. `ignore`: nothing, as if it were absent. `write`: it sets the column to NULL."
         ),
     )
     deletes: Deletes = Field(
         default="tombstone",
         description=(
-            "What a message without a value does. `tombstone`: it deletes the row that its key names, and a note in "
-            "`inorder_tombstone` keeps older messages from making it again. `reject`: it goes to the dead letters, as "
-            "it always does in mode `insert`."
+            "What a message without a value does. `tombstone`: it deletes the row that its key names, and a row in "
+            "`inorder_tombstone` keeps older messages from inserting it again. `reject`: it goes to the dead letters, "
+            "as it always does in mode `insert`."
         ),
     )
     max_value_bytes: Whole = Field(
@@ -101,9 +101,9 @@ class UpsertSettings(Section):
         default=3,
         ge=1,
         description=(
-            "How often a row that the database refuses, for a constraint or a value too long, is tried before its "
-            "messages go to the dead letters. All happens in one transaction: a row that waits for another one of the "
-            "same slice passes at the second try. Faults of the environment are waited out and never counted."
+            "How often a row that the database refuses, for a constraint or a value too long, is attempted before its "
+            "messages go to the dead letters. All attempts are in one transaction: a row that waits for another one of "
+            "the same slice passes at the second attempt. Failures of the environment are retried and never counted."
         ),
     )
 
@@ -111,20 +111,20 @@ class UpsertSettings(Section):
 class TableSettings(UpsertSettings):
     """One of several tables of the job `upsert`; topic and table have no defaults here."""
 
-    topic: TopicName = Field(description="The topic that is read, all partitions of it; it feeds this table only.")
+    topic: TopicName = Field(description="The topic that is read, all its partitions; it belongs to this table only.")
     table: TableName = Field(description="The table that is written.")
 
 
 class PipelineSettings(Section):
-    """The pipeline: Spark reads the topic, one transaction applies each slice."""
+    """The pipeline: Spark reads the topic, and one transaction applies each slice."""
 
     engine: Engine = Field(
         default="micro-batch",
         description=(
             "How Spark runs the job; both keep the same guarantees. `micro-batch` is Structured Streaming, one task "
-            "per partition and batch: a row is there some tenths of a second after its message. `resident` are tasks "
-            "that stay, each with some of the partitions: a row is there after some milliseconds, and a backlog is "
-            "caught up with faster. They hold a core of Spark each for as long as the job runs."
+            "per partition and batch: a row is written some tenths of a second after its message. `resident` runs "
+            "long-lived tasks, each with some of the partitions: a row is written within milliseconds, and a backlog "
+            "is processed faster. Each task holds a Spark core for as long as the job runs."
         ),
     )
     master: str | None = Field(
@@ -139,13 +139,13 @@ class PipelineSettings(Section):
     tables: list[TableSettings] = Field(
         default_factory=list,
         description=(
-            "The tables of the job `upsert` where it has several: `[[pipeline.tables]]` once for each, with the keys "
-            "that `[pipeline.upsert]` has, which is then left out. One application of Spark reads all topics. In a "
+            "The tables of the job `upsert` where it has several: `[[pipeline.tables]]` once per table, with the keys "
+            "of `[pipeline.upsert]`, which is then left out. One application of Spark reads all topics. In a "
             "variable it is a JSON list."
         ),
     )
 
     @property
     def targets(self) -> tuple[UpsertSettings, ...]:
-        """What the job `upsert` writes."""
+        """The tables that the job `upsert` writes."""
         return tuple(self.tables) or (self.upsert,)

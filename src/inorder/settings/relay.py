@@ -1,4 +1,4 @@
-"""[relay]: how rows of the outbox become records of Kafka."""
+"""[relay] with [relay.lease], [relay.polling] and [relay.topic_lock]: how outbox rows become Kafka records."""
 
 from __future__ import annotations
 
@@ -10,26 +10,24 @@ from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 from inorder.model.names import SideTables
 from inorder.settings.section import GroupName, OnExceeded, Section, TableName, TopicName, Whole
 
-# [relay.lease]: the lease of a shard, with leadership `redis` or `database`.
-
-# What both a column and a key of Redis can hold.
+# What both a column and a Redis key can hold.
 _Name = Annotated[str, StringConstraints(max_length=200, pattern=r"^[A-Za-z0-9._:/@-]*$")]
 
 MARGIN_PARTS = 6
-"""An owner stops this part of the lifetime before the lease ends."""
+"""An owner stops this fraction of the lifetime before the lease ends."""
 
 
 class LeaseSettings(Section):
-    """The lease that says who works, with `relay.leadership` `redis` or `database`; give all instances the same."""
+    """The lease of a shard, with `relay.leadership` `redis` or `database`; give all instances the same values."""
 
     lifetime_ms: Whole = Field(
         default=3000,
         ge=300,
         le=600_000,
         description=(
-            "After this long without an extension the lease is free for the next instance. Its owner stops a "
-            f"{MARGIN_PARTS}th of it earlier, counted from before it asked for the last extension. Shorter ones hand "
-            "over sooner after a crash; longer ones bear a longer pause of the server."
+            "After this long without an extension another instance may take the lease. Its owner stops a "
+            f"{MARGIN_PARTS}th of it earlier, counted from before it requested the last extension. A shorter lifetime "
+            "hands over sooner after a crash; a longer one tolerates a longer pause of the server."
         ),
     )
     race_interval_ms: Whole = Field(
@@ -37,8 +35,8 @@ class LeaseSettings(Section):
         ge=10,
         le=600_000,
         description=(
-            "How often an owner extends the lease and the others try to win it. It must leave room in `lifetime_ms` "
-            "for an extension that comes late."
+            "How often an owner extends the lease and the others try to take it. It must leave room in `lifetime_ms` "
+            "for a late extension."
         ),
     )
     check_interval_ms: Whole = Field(
@@ -46,85 +44,82 @@ class LeaseSettings(Section):
         ge=1,
         le=60_000,
         description=(
-            "How often an instance looks whether it leads, from memory; only every `race_interval_ms` the server is "
-            "asked."
+            "How often an instance checks, in memory, whether it leads; the server is asked every `race_interval_ms`."
         ),
     )
     name: _Name = Field(
         default="",
         description=(
-            "What the lease is called: in Redis the key is `inorder:<name>:leader`, in the database it is the name in "
-            "`inorder_lease`. With several shards each has `.` and its number behind it. Empty means `<group>.<shard>`."
+            "The name of the lease: in Redis the key is `inorder:<name>:leader`, in the database it is the name in "
+            "`inorder_lease`. With several shards `.` and the shard's number follow. Empty means `<group>.<shard>`."
         ),
     )
     owner: _Name = Field(
         default="",
         description=(
-            "What the lease says of its owner. Empty is host name, process id and a random part, `host` the host name, "
-            "anything else is taken as it is. It must differ between instances that run at the same time: with `host` "
-            "there may be one for each host name."
+            "The owner that is written into the lease. Empty means host name, process id and a random part, `host` the "
+            "host name; anything else is used literally. It must differ between instances that run at the same time: "
+            "with `host` there may be one per host name."
         ),
     )
 
     @property
     def margin_ms(self) -> float:
-        """How long before the end of the lease its owner stops."""
+        """How long before the end of the lease its owner stops working."""
         return self.lifetime_ms / MARGIN_PARTS
 
 
-# [relay.polling]: offsets, missing and exceeded events, as PollingOutboxPublisher has them.
-
-
 class BreakerSettings(Section):
-    """What keeps a daemon from asking a database that fails; the outbox and the missing events have one each."""
+    """Circuit breakers for a failing database; the outbox and the missing events have one each."""
 
     is_enabled: bool = Field(
         default=True,
-        description="Whether there are breakers. Without them whatever failed is tried again after `io_back_off_ms`.",
+        description="Whether breakers are used. Without them a failed operation is retried after `io_back_off_ms`.",
     )
     threshold: Whole = Field(
         default=3,
         ge=1,
         le=1000,
         description=(
-            "After so many failures of the database in a row, SELECTs included, the breaker opens and the daemon rests."
+            "After so many consecutive failures of the database, SELECTs included, the breaker opens and the daemon "
+            "pauses."
         ),
     )
     open_seconds: Whole = Field(
         default=600,
         ge=1,
         le=86_400,
-        description="How long an open breaker stays open before the database is tried again.",
+        description="How long a breaker stays open before the database is tried again.",
     )
     half_open_attempts: Whole = Field(
         default=1,
         ge=1,
         le=1000,
-        description="How many tries a half-open breaker allows; if all of them fail it opens again.",
+        description="How many attempts a half-open breaker allows; if all of them fail it opens again.",
     )
 
 
 class PollingSettings(Section):
-    """The strategy `polling`: one offset, and two daemons for the outbox and for the missing events."""
+    """The strategy `polling`: one offset, and a daemon each for the outbox and for the missing events."""
 
     keep_order: bool = Field(
         default=True,
         description=(
-            "Whether later events of a key wait for one that was read and could not be published. `false` lets them "
-            "pass, as the original does."
+            "Whether later events of a key wait for one that could not be published. `false` publishes them, as the "
+            "original does."
         ),
     )
     queue_wait_ms: Whole = Field(
         default=100,
         ge=1,
         le=60_000,
-        description="The pause before the next look at the outbox when there was nothing, in milliseconds.",
+        description="The pause before the outbox is read again after an empty read, in milliseconds.",
     )
     missing_batch_size: Whole = Field(
         default=500,
         ge=1,
         le=100_000,
-        description="Most missing events that are read and published together.",
+        description="The most missing events that are read and published together.",
     )
     missing_wait_ms: Whole = Field(
         default=20_000,
@@ -132,7 +127,7 @@ class PollingSettings(Section):
         le=3_600_000,
         description=(
             "The pause between two attempts at the missing events, in milliseconds. An attempt is counted only after "
-            "it, so `missing_max_retries` of them are a length of time."
+            "it, so `missing_max_retries` amounts to a length of time."
         ),
     )
     missing_max_retries: Whole = Field(
@@ -140,8 +135,8 @@ class PollingSettings(Section):
         ge=1,
         le=1_000_000,
         description=(
-            "After so many attempts a missing event is moved to the exceeded ones, with the reason. An id whose "
-            "transaction may still be open uses up none, where the database tells which are open."
+            "After so many attempts a missing event becomes an exceeded one, with the reason. An id whose "
+            "transaction may still be open uses up none, where the database shows open transactions."
         ),
     )
     broker_max_retries: Whole = Field(
@@ -149,34 +144,34 @@ class PollingSettings(Section):
         ge=1,
         le=1000,
         description=(
-            "How often a batch that failed for a reason of the broker is tried again, `redelivery_delay_ms` apart, "
-            "before the relay rests for `io_back_off_ms`. It uses up no attempts of an event."
+            "How often a batch that failed because of the broker is retried, `redelivery_delay_ms` apart, before the "
+            "relay waits for `io_back_off_ms`. It uses up no attempts of an event."
         ),
     )
     redelivery_delay_ms: Whole = Field(
         default=250,
         ge=1,
         le=60_000,
-        description="The pause before a batch is tried again after an error of the broker, in milliseconds.",
+        description="The pause before a batch is retried after an error of the broker, in milliseconds.",
     )
     is_publishing_on: bool = Field(
         default=True,
         description=(
-            "`false` does everything but the sending: **events are passed over and never published**. For load "
-            "tests of the database; the logs say so."
+            "`false` does everything but send: **events are skipped and never published**. For load tests of the "
+            "database; it is logged."
         ),
     )
     missing_table: TableName = Field(
         default="missing_outbox_events",
-        description="The missing events; in the schema of `relay.table` unless a schema stands before a dot.",
+        description="The table of missing events; in the schema of `relay.table` unless it names its own.",
     )
     exceeded_table: TableName = Field(
         default="exceeded_outbox_events",
-        description="The exceeded events; in the schema of `relay.table` unless a schema stands before a dot.",
+        description="The table of exceeded events; in the schema of `relay.table` unless it names its own.",
     )
     offset_table: TableName = Field(
         default="outbox_offsets",
-        description=("The offset, one row; in the schema of `relay.table` unless a schema stands before a dot."),
+        description="The table of the offset, one row; in the schema of `relay.table` unless it names its own.",
     )
     breaker: BreakerSettings = Field(default_factory=BreakerSettings)
 
@@ -192,7 +187,7 @@ Delivery = Literal["exactly-once", "at-least-once"]
 Leadership = Literal["kafka", "database", "redis", "none"]
 
 
-# What a setting is where the others say that it cannot be as usual, and nobody said otherwise.
+# Defaults that follow from other settings.
 DEIMOS_TABLE = "kafka_messages"
 TRENDYOL_TABLE = "outbox_events"
 TOPIC_LOCK_BATCH = 1000
@@ -200,26 +195,26 @@ POLLING_BATCH = 5000
 IN_FLIGHT_LIMIT = 1000
 
 
-def _topics(value: Any) -> Any:
-    # A variable holds text: names with commas between them.
+def _split_topics(value: Any) -> Any:
+    # A variable holds names as comma-separated text.
     if isinstance(value, str) and value != "all":
         return [name.strip() for name in value.split(",") if name.strip()]
     return value
 
 
-Topics = Annotated[Literal["all"] | list[TopicName], BeforeValidator(_topics)]
+Topics = Annotated[Literal["all"] | list[TopicName], BeforeValidator(_split_topics)]
 
 
 class TopicLockSettings(Section):
-    """The strategy `topic-lock`: workers that take turns with topics, each locked by a row of `kafka_topic_info`."""
+    """The strategy `topic-lock`: workers take turns with topics, each locked by a row of `kafka_topic_info`."""
 
     workers: Whole = Field(
         default=1,
         ge=1,
         le=100,
         description=(
-            "How many workers this instance has. Each works on one topic at a time, so more of them than topics are of "
-            "no use. Every worker has a producer and two database connections of its own."
+            "How many workers this instance has. Each works on one topic at a time, so more workers than topics are "
+            "useless. Every worker has its own producer and two database connections."
         ),
     )
     delete_group_size: Whole = Field(
@@ -227,7 +222,7 @@ class TopicLockSettings(Section):
         ge=1,
         le=100_000,
         description=(
-            "Most messages that one transaction deletes. Smaller groups hold locks for a shorter time; each costs "
+            "The most messages that one transaction deletes. Smaller groups hold locks for a shorter time; each costs "
             "a commit."
         ),
     )
@@ -236,8 +231,8 @@ class TopicLockSettings(Section):
         ge=1,
         le=3600,
         description=(
-            "After this long without a sign of its holder a lock may be taken by any worker, and this long a topic "
-            "rests after an error. A holder renews its lock four times in this time. Give all instances the same value."
+            "After this long without a renewal any worker may take a lock, and a topic pauses for this long after an "
+            "error. A holder renews its lock four times in this time. Give all instances the same value."
         ),
     )
     idle_ms: Whole = Field(
@@ -245,13 +240,13 @@ class TopicLockSettings(Section):
         ge=1,
         le=60_000,
         description=(
-            "The pause of a worker that found nothing to do, in milliseconds; on PostgreSQL our own writers end it."
+            "The pause of a worker that found no messages, in milliseconds; on PostgreSQL inorder's writers end it."
         ),
     )
     compact_topics: Topics = Field(
         default=[],
         description=(
-            'Topics, or `"all"`, of whose batches only the last message of each key is sent; the earlier ones are '
+            'Topics, or `"all"`, of which only the last message of each key in a batch is sent; the others are '
             "deleted with it. Messages without a key are all sent."
         ),
     )
@@ -262,46 +257,44 @@ class TopicLockSettings(Section):
 
 
 class RelaySettings(Section):
-    """The relay: claims rows of the outbox, publishes them in order, removes them."""
+    """The relay: claims outbox rows, publishes them in order, and removes them."""
 
     group: GroupName = Field(
         default="orders",
         description=(
-            "Names this relay towards the world: its lease, its transactional ids, its marker topic "
-            "`inorder.<group>.marker` and its leader topic `inorder.<group>.leader`. Instances with one group "
-            "share the work of one outbox. Give each "
-            "outbox on a Kafka cluster a group of its own, or their relays would fence each other. Letters, "
-            "digits, `.`, `_`, `-`."
+            "The name of this relay: of its lease, its transactional ids, its marker topic "
+            "`inorder.<group>.marker` and its leader topic `inorder.<group>.leader`. Instances of one group "
+            "share the work of one outbox. Give each outbox on a Kafka cluster its own group, or their relays would "
+            "fence each other. Letters, digits, `.`, `_`, `-`."
         ),
     )
     strategy: Strategy = Field(
         default="drain",
         description=(
-            "How rows are claimed and settled. `drain` reads the oldest rows, publishes them in one Kafka "
-            "transaction with a marker of their ids, then deletes them. `mark-purge` writes the id of the leader into "
-            "each row first (column `leader_id`), as goharvest does: others can see who works on a row, at the price "
-            "of one more write a row. `topic-lock` is that of Deimos: workers lock a topic by a row, send its messages "
-            "and delete them; it needs the layout `deimos`, delivers `at-least-once` and is set in [relay.topic_lock]. "
+            "How rows are claimed and settled. `drain` reads the oldest rows, publishes them in one Kafka transaction "
+            "with a marker of their ids, then deletes them. `mark-purge` writes the id of the leader into each row "
+            "first (column `leader_id`), as goharvest does: others can see who works on a row, at the cost of one more "
+            "write per row. `topic-lock` is that of Deimos: workers lock a topic by a row, send its messages and "
+            "delete them; it needs the layout `deimos`, delivers `at-least-once` and is set in [relay.topic_lock]. "
             "`polling` is that of PollingOutboxPublisher: rows stay, an offset says how far they are published, and "
-            "missing ids are looked for; it needs the layout `trendyol` and is set in [relay.polling]. "
-            "All instances of a table must agree; `inorder relay reshard` changes it."
+            "missing ids are looked for; it needs the layout `trendyol` and is set in [relay.polling]. All instances "
+            "of a table must agree; `inorder relay reshard` changes it."
         ),
     )
     layout: Layout = Field(
         default="native",
         description=(
             "Which columns the outbox table has. `native` is inorder's own, `goharvest` and `debezium` are those of "
-            "these tools, whose tables are taken over as they are (debezium's gets one more column, "
-            "`inorder schema sql --layout debezium` says which and why). `deimos` is that of Deimos' database backend, "
-            "for the strategy `topic-lock`; `trendyol` is that of PollingOutboxPublisher, for the strategies `polling` "
-            "and `drain`. Writers of foreign layouts wake nobody, so "
-            "the relay looks every half second while nothing comes."
+            "these tools, whose tables are used as they are (debezium's gets one more column; `inorder schema sql "
+            "--layout debezium` shows which and why). `deimos` is that of Deimos' database backend, for the strategy "
+            "`topic-lock`; `trendyol` is that of PollingOutboxPublisher, for the strategies `polling` and `drain`. "
+            "Writers of foreign layouts send no notification, so an idle relay polls every half second."
         ),
     )
     table: TableName = Field(
         default="outbox",
         description=(
-            "The outbox table, with its schema before a dot where it has one. Change it to fit your naming. With the "
+            "The outbox table, with a schema and a dot before it if needed. Change it to fit your naming. With the "
             f"layout `deimos` the default is `{DEIMOS_TABLE}`; its locks are in `kafka_topic_info`, in its schema; "
             f"with the layout `trendyol` it is `{TRENDYOL_TABLE}`."
         ),
@@ -320,11 +313,11 @@ class RelaySettings(Section):
     leadership: Leadership = Field(
         default="kafka",
         description=(
-            "Who works, when several instances run. It is a hint for efficiency; the broker's fence "
+            "How the working instance is elected when several run. It is a hint for efficiency; the broker's fence "
             "decides. `kafka` elects the owner of partition 0 of the topic `inorder.<group>.leader`, and the "
-            "next one takes over 6 s after a leader was killed (`session.timeout.ms` in [kafka]). `database` "
+            "next one takes over 6 s after a leader is killed (`session.timeout.ms` in [kafka]). `database` "
             "keeps a lease row that runs out after 3 s, `redis` a key that does (see `redis.url`); [relay.lease] sets "
-            "both. `none` asks nobody: for a single instance that something else guards."
+            "both. `none` has no election: for a single instance that something else supervises."
         ),
     )
     shards: Whole = Field(
@@ -332,9 +325,9 @@ class RelaySettings(Section):
         ge=1,
         le=1000,
         description=(
-            "Into how many independent parts the outbox is split, by topic and key, each with an owner of its own. "
-            "Instances share them. One shard carries a hundred thousand rows a second, so more are for more machines, "
-            "or to keep a slow key from delaying others. All instances of a table must agree; "
+            "Into how many independent parts the outbox is split, by topic and key, each with its own owner. "
+            "Instances share them. One shard carries a hundred thousand rows per second, so use more for more "
+            "machines, or to keep a slow key from delaying others. All instances of a table must agree; "
             "`inorder relay reshard` changes it."
         ),
     )
@@ -343,8 +336,8 @@ class RelaySettings(Section):
         ge=2,
         le=1_000_000,
         description=(
-            "Strategy `mark-purge`: most rows of a shard that are marked, sent and not yet acknowledged; "
-            "`batch_size` must not be larger. The other strategies have `batch_size` for it."
+            "Strategy `mark-purge`: the most rows of a shard that are marked, sent and not yet acknowledged; "
+            "`batch_size` must not be larger. The other strategies use `batch_size`."
         ),
     )
     mark_back_off_ms: Whole = Field(
@@ -352,8 +345,8 @@ class RelaySettings(Section):
         ge=1,
         le=10_000,
         description=(
-            "Strategy `mark-purge`: the first wait after a mark that found nothing, in milliseconds; it doubles up to "
-            "half a second while nothing comes."
+            "Strategy `mark-purge`: the first wait after a mark that found no rows, in milliseconds; it doubles up to "
+            "half a second while there are none."
         ),
     )
     io_back_off_ms: Whole = Field(
@@ -367,8 +360,8 @@ class RelaySettings(Section):
         ge=1,
         le=3600,
         description=(
-            "How long a batch in hand may fail to get through before the relay drops it and claims its rows anew, "
-            "under a new leader id."
+            "How long the current batch may fail before the relay drops it and claims its rows again, under a new "
+            "leader id."
         ),
     )
     stop_seconds: Whole = Field(
@@ -376,7 +369,7 @@ class RelaySettings(Section):
         ge=1,
         le=600,
         description=(
-            "How long `inorder relay run` may take to stop after SIGTERM or Ctrl-C: the batch in hand is finished and "
+            "How long `inorder relay run` may take to stop after SIGTERM or Ctrl-C: the current batch is finished and "
             "purged. A second signal ends it at once."
         ),
     )
@@ -385,7 +378,7 @@ class RelaySettings(Section):
         ge=1,
         le=3650,
         description=(
-            "Keep published rows for so many days in `<table>_published`, a partition a day, for "
+            "Keep published rows for so many days in `<table>_published`, one partition per day, for "
             "`inorder outbox replay`; whole partitions are dropped. For the native layout on PostgreSQL. Without it "
             "they are deleted."
         ),
@@ -395,9 +388,9 @@ class RelaySettings(Section):
         ge=1,
         le=1_000_000,
         description=(
-            "Most rows in one Kafka transaction. Larger batches carry more rows a second; smaller ones "
-            "bring a row out sooner and hold less memory. Change it when rows are very large. With the strategy "
-            f"`topic-lock` it is most messages that are sent together, and the default is {TOPIC_LOCK_BATCH}; with "
+            "The most rows in one Kafka transaction. Larger batches carry more rows per second; smaller ones "
+            "publish a row sooner and use less memory. Change it when rows are very large. With the strategy "
+            f"`topic-lock` it is the most messages that are sent together, and the default is {TOPIC_LOCK_BATCH}; with "
             f"`polling` the default is {POLLING_BATCH}, with `mark-purge` it is `in_flight_limit`."
         ),
     )
@@ -405,7 +398,7 @@ class RelaySettings(Section):
         default=5,
         ge=1,
         description=(
-            "How often a record that the broker refuses for its content is tried, half a second apart, before "
+            "How often a record that the broker refuses for its content is attempted, half a second apart, before "
             "`on_exceeded` applies. Outages never use up attempts."
         ),
     )
@@ -413,18 +406,18 @@ class RelaySettings(Section):
         default="park",
         description=(
             "What happens when a record has used up its attempts. `park` sets it aside (`inorder exceeded list`) and "
-            "lets its key wait until somebody retries or discards it; all other keys go on. `skip` sets it aside and "
-            "goes on with its key. `block` keeps it in its place, logs `relay.blocked` and tries again every 10 s: "
-            "everything behind it waits. `[topics.NAME]` may say otherwise for one topic."
+            "its key waits until you retry or discard it; all other keys continue. `skip` sets it aside and "
+            "continues with its key. `block` keeps it in place, logs `relay.blocked` and retries every 10 s: "
+            "everything behind it waits. `[topics.NAME]` overrides it for one topic."
         ),
     )
     reload_on_change: bool = Field(
         default=True,
         description=(
-            "Whether `inorder relay run` looks at its file once a second and goes on with what was changed in it: "
-            "[kafka], [topics], batch sizes, waits and limits. The batch in hand is finished first. A file with "
-            "a mistake in it is logged as `relay.reload_refused` and changes nothing; a key that only counts at the "
-            "start is logged as `relay.restart_needed`."
+            "Whether `inorder relay run` reloads its file when it changes, checking once a second: [kafka], [topics], "
+            "batch sizes, waits and limits. The current batch is finished first. A file with a mistake is logged as "
+            "`relay.reload_refused` and changes nothing; a key that needs a restart is logged as "
+            "`relay.restart_needed`."
         ),
     )
     topic_lock: TopicLockSettings = Field(default_factory=TopicLockSettings)
@@ -432,15 +425,15 @@ class RelaySettings(Section):
     lease: LeaseSettings = Field(default_factory=LeaseSettings)
 
     def lease_name(self, shard: int) -> str:
-        """What the lease of a shard is called, in the database and in Redis."""
+        """The name of the lease of a shard, in the database and in Redis."""
         if self.lease.name and self.shards == 1:
             return self.lease.name
         return f"{self.lease.name or self.group}.{shard}"
 
     @model_validator(mode="before")
     @classmethod
-    def _usual(cls, raw: Any) -> Any:
-        """Defaults that follow from other settings; what is set stays as it is."""
+    def _derive_defaults(cls, raw: Any) -> Any:
+        """Fills in defaults that follow from other settings; values that are set are kept."""
         if not isinstance(raw, Mapping):
             return raw
         follows: dict[str, Any] = {}

@@ -1,18 +1,13 @@
-"""What all sections share: frozen, nothing unknown, and a plain refusal of what is not built yet.
+"""What all sections share: the base model, types for names, and URLs that never print their password.
 
-A field whose contract is wider than this version says both in its own line:
-
-    strategy: Annotated[Literal["drain"], Planned("mark-purge", "topic-lock", "polling")]
-
-The `Literal` is what is built; `Planned` is what the contract knows beside it. A later version moves a word
-from the one to the other and nothing else here changes.
+Sections are frozen and refuse unknown keys. Types for names refuse what a database or Kafka would refuse later, or what
+could not be quoted in a statement.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, SecretStr
@@ -27,18 +22,8 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, hide_input_in_errors=True)
 
 
-@dataclass(frozen=True, slots=True, init=False)
-class Planned:
-    """Values that the contract knows and this version has not built."""
-
-    values: tuple[object, ...]
-
-    def __init__(self, *values: object) -> None:
-        object.__setattr__(self, "values", values)
-
-
 def _whole(value: Any) -> Any:
-    # Pydantic would take `true` for 1 and 3.0 for 3; in a configuration file both are mistakes.
+    # Pydantic would accept `true` as 1 and 3.0 as 3; in a configuration file both are mistakes.
     if isinstance(value, bool | float):
         raise PydanticCustomError("whole_number", "a whole number")
     return value
@@ -47,7 +32,7 @@ def _whole(value: Any) -> Any:
 Whole = Annotated[int, BeforeValidator(_whole)]
 
 
-def _spelt(pattern: str, expected: str) -> AfterValidator:
+def _matching(pattern: str, expected: str) -> AfterValidator:
     shape = re.compile(pattern)
 
     def check(value: str) -> str:
@@ -58,43 +43,43 @@ def _spelt(pattern: str, expected: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-_WORD = r"[A-Za-z_][A-Za-z0-9_$]{0,62}"
-_WORDS = "letters, digits and _, at most 63, not beginning with a digit"
+_IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_$]{0,62}"
+_IDENTIFIERS = "letters, digits and _, at most 63, not beginning with a digit"
 
 # Quoting in statements relies on these shapes (inorder.database.sql).
-TableName = Annotated[str, _spelt(rf"{_WORD}(\.{_WORD})?", f"{_WORDS}; one schema may stand before a dot")]
-ColumnName = Annotated[str, _spelt(r"[A-Za-z_][A-Za-z0-9_]{0,62}", _WORDS)]
+TableName = Annotated[
+    str, _matching(rf"{_IDENTIFIER}(\.{_IDENTIFIER})?", f"{_IDENTIFIERS}; a schema and a dot may come first")
+]
+ColumnName = Annotated[str, _matching(r"[A-Za-z_][A-Za-z0-9_]{0,62}", _IDENTIFIERS)]
 _TOPIC = r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}"
 _TOPICS = "1 to 249 letters, digits, '.', '_' and '-'"
-TopicName = Annotated[str, _spelt(_TOPIC, _TOPICS)]
-TopicNameOrNone = Annotated[str, _spelt(f"|{_TOPIC}", f"{_TOPICS}, or nothing")]
-GroupName = Annotated[str, _spelt(r"[A-Za-z0-9._-]{1,200}", "1 to 200 letters, digits, '.', '_' and '-'")]
+TopicName = Annotated[str, _matching(_TOPIC, _TOPICS)]
+TopicNameOrNone = Annotated[str, _matching(f"|{_TOPIC}", f"{_TOPICS}, or empty")]
+GroupName = Annotated[str, _matching(r"[A-Za-z0-9._-]{1,200}", "1 to 200 letters, digits, '.', '_' and '-'")]
 
 OnExceeded = Literal["park", "skip", "block"]
-"""What happens to a record that used up its attempts, for all topics or for one."""
+"""What happens to a record that used up its attempts."""
 
 
-# URLs of servers: checked by their scheme, and never printed with their password.
-
-# Up to the last @, because an unescaped @ inside a password must not let its tail through.
+# Up to the last @, so that the tail of a password with an unescaped @ is masked too.
 _PASSWORD = re.compile(r"(?<=://)([^:/@]*):(.*)@", re.DOTALL)
 _QUERY_PASSWORD = re.compile(r"((?:password|passwd|sslpassword|passfile)=)[^&]*", re.IGNORECASE)
 
 
-def masked(url: str) -> str:
-    """The URL with every password in it replaced by three stars."""
+def mask_password(url: str) -> str:
+    """The URL with every password replaced by `***`."""
     return _QUERY_PASSWORD.sub(r"\1***", _PASSWORD.sub(r"\1:***@", url))
 
 
 class SecretUrl(SecretStr):
-    """A URL that prints without its password; `get_secret_value()` has all of it."""
+    """A URL that prints without its password; `get_secret_value()` returns all of it."""
 
     def _display(self) -> str:
-        return masked(self._secret_value)
+        return mask_password(self._secret_value)
 
 
-def with_known_scheme(value: Any, kind: str, schemes: Sequence[str]) -> Any:
-    """The value as it came, unless it is a URL of another scheme; `kind` says what is expected."""
+def check_scheme(value: Any, kind: str, schemes: Sequence[str]) -> Any:
+    """Returns the value unless it is a URL of another scheme; `kind` names what is expected in the error."""
     text = value.get_secret_value() if isinstance(value, SecretStr) else value
     if isinstance(text, str) and text.partition("://")[0] not in schemes:
         known = ", ".join(f"{scheme}://" for scheme in schemes)
@@ -102,8 +87,8 @@ def with_known_scheme(value: Any, kind: str, schemes: Sequence[str]) -> Any:
     return value
 
 
-def required(url: SecretUrl | None, section: str, example: str) -> str:
-    """The URL in clear; raises `ConfigurationError` where none is set."""
+def require_url(url: SecretUrl | None, section: str, example: str) -> str:
+    """The URL with its password; raises `ConfigurationError` where none is set."""
     if url is None:
         raise ConfigurationError(
             f"{section}.url is not set.",

@@ -1,16 +1,18 @@
-"""[kafka]: properties of librdkafka, passed through as they are.
+"""[kafka], [database], [redis], [health] and [log]: the servers a process connects to, and how it reports.
 
-Keys have dots, so they are quoted in the file: `"bootstrap.servers" = "127.0.0.1:9092"`. In a variable each
-dot is an underscore: `INORDER_KAFKA__BOOTSTRAP_SERVERS`.
+[kafka] passes properties of librdkafka to the client. Their names have dots, so they are quoted in the file:
+`"bootstrap.servers" = "127.0.0.1:9092"`. In a variable each dot is an underscore: `INORDER_KAFKA__BOOTSTRAP_SERVERS`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
+    AfterValidator,
     ConfigDict,
     Field,
     RootModel,
@@ -24,9 +26,9 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from inorder.database.credentials import naming, read_login
+from inorder.database.credentials import add_credentials_file, read_login
 from inorder.model.errors import ConfigurationError
-from inorder.settings.section import SecretUrl, Section, required, with_known_scheme
+from inorder.settings.section import SecretUrl, Section, check_scheme, require_url
 
 Property = bool | int | float | str
 
@@ -36,17 +38,17 @@ BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
 _SECRET = frozenset({"sasl.oauthbearer.config", "ssl.key.pem", "sasl.password"})
 _SECRET_ENDINGS = (".password", ".secret")
 
-# inorder sets these itself; its guarantees stand on their values.
+# inorder sets these itself; its guarantees depend on their values.
 RESERVED = {
     "auto.offset.reset": "the pipeline starts from its pointers",
-    "delivery.report.only.error": "the relay asks for what it needs",
+    "delivery.report.only.error": "the relay needs every delivery report",
     "enable.auto.commit": "the pointer in the target database decides",
     "enable.auto.offset.store": "the pointer in the target database decides",
     "enable.partition.eof": "the relay needs it to find the end of its marker topic",
-    "group.id": "it is made from relay.group",
+    "group.id": "it is derived from relay.group",
     "isolation.level": "readers must see committed records only",
     "partitioner": "it is set per topic, in [topics.NAME]",
-    "transactional.id": "it is made from relay.group and the shard; the broker fences by it",
+    "transactional.id": "it is derived from relay.group and the shard; the broker fences by it",
 }
 
 
@@ -55,12 +57,12 @@ def is_secret(name: str) -> bool:
     return name in _SECRET or name.endswith(_SECRET_ENDINGS)
 
 
-# From the left and strictly: a smart union would take plain text for a secret and `true` for 1.
+# Strict and from the left: a smart union would read plain text as a secret and `true` as 1.
 _Stored = Annotated[StrictStr | StrictBool | StrictInt | StrictFloat | SecretStr, Field(union_mode="left_to_right")]
 
 
 class KafkaSettings(RootModel[dict[str, _Stored]]):
-    """How to reach Kafka: any librdkafka property. Secrets are masked in every print."""
+    """How to connect to Kafka: any librdkafka property. Secrets are masked wherever they are printed."""
 
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
 
@@ -78,17 +80,16 @@ class KafkaSettings(RootModel[dict[str, _Stored]]):
 
     @property
     def bootstrap_servers(self) -> str:
-        """The brokers to ask first."""
         return str(self.properties["bootstrap.servers"])
 
     @property
     def properties(self) -> dict[str, Property]:
-        """Everything for the client, secrets in clear: never print it."""
+        """All properties for the client, with secrets in plain text: never print them."""
         return {name: _clear(value) for name, value in self.root.items()}
 
 
 def flatten(raw: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Unquoted dotted keys come out of TOML as nested tables; both spellings mean the same property."""
+    """Joins nested tables: TOML parses unquoted dotted keys into them, and they mean the same property."""
     flat: dict[str, Any] = {}
     for name, value in raw.items():
         if isinstance(value, Mapping):
@@ -114,9 +115,7 @@ def _check(name: str, value: object) -> None:
         raise PydanticCustomError("property", "must be text, a number or a boolean", {"name": name})
 
 
-# [database]: where the outbox and the target tables live.
-
-# The drivers inorder ships; SQLAlchemy's bare `postgresql://` would ask for one that it does not.
+# Only the drivers that inorder depends on; SQLAlchemy's bare `postgresql://` would mean psycopg2.
 DATABASE_SCHEMES = ("postgresql+psycopg", "mysql+pymysql", "mariadb+pymysql", "sqlite")
 
 
@@ -130,7 +129,7 @@ class DatabaseSettings(Section):
             "as `postgresql+psycopg://user@host/db`. The relay and the pipeline of this version need "
             "PostgreSQL; the outbox can also be written with `mysql+pymysql`, `mariadb+pymysql` and "
             "`sqlite`. The password is masked wherever inorder prints it; `INORDER_DATABASE__URL` keeps it "
-            "out of the file. There is no default: a command that needs the database says so."
+            "out of the file. There is no default; a command that needs the database fails without it."
         ),
     )
 
@@ -139,22 +138,21 @@ class DatabaseSettings(Section):
         description=(
             "Strategy `polling`: URL of a replica from which the events of the outbox are read, of the same kind as "
             "`url`. It may lag behind. Offset, missing and exceeded events are read and written at `url`, and so is "
-            "whatever decides that an event will never come. Without it everything goes to `url`."
+            "everything that decides that an event will never come. Without it all reads go to `url`."
         ),
     )
     credentials_file: Path | None = Field(
         default=None,
         description=(
-            "A file with `user` and `password`, as TOML or JSON, that go into `url` and `read_only_url` in place of "
-            "what stands there. It is read for each new connection, so a password may change while the relay "
-            "runs."
+            "A file with `user` and `password`, as TOML or JSON, that replace those of `url` and `read_only_url`. It "
+            "is read for each new connection, so a password may change while the relay runs."
         ),
     )
 
     @field_validator("url", "read_only_url", mode="before")
     @classmethod
     def _known_scheme(cls, value: Any) -> Any:
-        return with_known_scheme(value, "a SQLAlchemy URL", DATABASE_SCHEMES)
+        return check_scheme(value, "a SQLAlchemy URL", DATABASE_SCHEMES)
 
     @field_validator("credentials_file")
     @classmethod
@@ -167,27 +165,25 @@ class DatabaseSettings(Section):
         return file
 
     def require_url(self) -> str:
-        """The URL in clear; raises `ConfigurationError` where none is set."""
-        return self._with_credentials(required(self.url, "database", "postgresql+psycopg://user@host/db"))
+        """The URL with its password; raises `ConfigurationError` where none is set."""
+        return self._with_credentials(require_url(self.url, "database", "postgresql+psycopg://user@host/db"))
 
     def reading_url(self) -> str:
-        """The URL in clear from which the events of the outbox are read."""
+        """The URL, with its password, from which the events of the outbox are read."""
         if self.read_only_url is None:
             return self.require_url()
         return self._with_credentials(self.read_only_url.get_secret_value())
 
     def _with_credentials(self, url: str) -> str:
-        """The path travels in the URL, so that whoever connects with it reads the file anew."""
-        return url if self.credentials_file is None else naming(url, self.credentials_file)
+        """Adds the path of the file to the URL, so that each connect reads the file again."""
+        return url if self.credentials_file is None else add_credentials_file(url, self.credentials_file)
 
-
-# [redis]: where the lease lives, with leadership `redis`.
 
 REDIS_SCHEMES = ("redis", "rediss", "unix")
 
 
 class RedisSettings(Section):
-    """A Redis that keeps the lease, for `relay.leadership = "redis"` only; needs the extra `inorder[redis]`."""
+    """The Redis that holds the lease, for `relay.leadership = "redis"` only; needs the extra `inorder[redis]`."""
 
     url: SecretUrl | None = Field(
         default=None,
@@ -201,8 +197,69 @@ class RedisSettings(Section):
     @field_validator("url", mode="before")
     @classmethod
     def _known_scheme(cls, value: Any) -> Any:
-        return with_known_scheme(value, "a URL", REDIS_SCHEMES)
+        return check_scheme(value, "a URL", REDIS_SCHEMES)
 
     def require_url(self) -> str:
-        """The URL in clear; raises `ConfigurationError` where none is set."""
-        return required(self.url, "redis", "redis://host:6379/0")
+        """The URL with its password; raises `ConfigurationError` where none is set."""
+        return require_url(self.url, "redis", "redis://host:6379/0")
+
+
+HOST_DEFAULT = "127.0.0.1"
+_ADDRESS = re.compile(r"(?:(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):)?(?P<port>\d{1,5})")
+_LAST_PORT = 65_535
+
+
+def address_of(listen: str) -> tuple[str, int]:
+    """Host and port of `host:port`, or of a port alone."""
+    found = _ADDRESS.fullmatch(listen)
+    if found is None or int(found["port"]) > _LAST_PORT:
+        raise ValueError(listen)
+    return (found["host"] or HOST_DEFAULT).strip("[]"), int(found["port"])
+
+
+def _check_address(listen: str) -> str:
+    try:
+        if listen:
+            address_of(listen)
+    except ValueError:
+        expected = {"expected": "an address such as 127.0.0.1:13000, or a port alone"}
+        raise PydanticCustomError("spelling", "{expected}", expected) from None
+    return listen
+
+
+class HealthSettings(Section):
+    """The health and metrics endpoint of a running relay or job. It has no password: keep the address private."""
+
+    listen: Annotated[str, AfterValidator(_check_address)] = Field(
+        default="",
+        description=(
+            "The address to listen on, such as `127.0.0.1:13000`, or a port alone, which means `127.0.0.1`. "
+            "`/health` answers 200 and `Pong` while `inorder relay run` or `inorder pipeline run` works, else 503 and "
+            "the reason; `/metrics` is for Prometheus. An empty line over plain TCP is answered with `Pong` too. "
+            "Empty: no endpoint."
+        ),
+    )
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Host and port; None without an endpoint."""
+        return address_of(self.listen) if self.listen else None
+
+
+Level = Literal["debug", "info", "warning", "error"]
+Format = Literal["auto", "console", "json"]
+
+
+class LogSettings(Section):
+    """Logs of the commands, on stderr. A program that uses the library keeps its own logging."""
+
+    level: Level = Field(
+        default="info",
+        description="The lowest level that is logged. `debug` logs each batch; no level logs a payload.",
+    )
+    format: Format = Field(
+        default="auto",
+        description=(
+            "`console` is for people, `json` for collectors, `auto` is console on a terminal and json elsewhere."
+        ),
+    )

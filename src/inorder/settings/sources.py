@@ -1,4 +1,12 @@
-"""Where values come from: the file, then variables, then keyword overrides; each value knows its place."""
+"""Where values come from: the file, then variables, then keyword overrides.
+
+Each value carries its key and its origin, so that an error names both, and `inorder config show` shows where a setting
+comes from. Known keys are read off the models; an unknown key is refused with the nearest known one. Pydantic's errors
+are rewritten as one line each: the key, the value, where it comes from, and what is expected.
+
+A key is a tuple of its parts. `kafka` is a free section: what follows it is one name with dots. `topics` has one
+section per name.
+"""
 
 from __future__ import annotations
 
@@ -16,46 +24,41 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from inorder.model.errors import ConfigurationError
-from inorder.settings.section import Planned, masked
+from inorder.settings.section import mask_password
 from inorder.settings.servers import flatten, is_secret
 
-# The keys that exist, read off the models, and the one that was probably meant.
-#
-# A path is the key as a tuple. `kafka` is free, so what follows it is one name with dots; `topics` has a
-# section per name.
-
-Path = tuple[str, ...]
+KeyPath = tuple[str, ...]
 Model = type[BaseModel]
 
 
-def spelt(path: Path) -> str:
-    """The key as one writes it in TOML: parts with dots are quoted."""
+def key_text(path: KeyPath) -> str:
+    """The key as written in TOML: parts with dots are quoted."""
     return ".".join(part if part.replace("_", "").replace("-", "").isalnum() else f'"{part}"' for part in path)
 
 
 def is_free(annotation: Any) -> bool:
-    """Whether a section takes any name and its value, as `kafka` does."""
+    """Whether a section accepts any name, as `kafka` does."""
     return isinstance(annotation, type) and issubclass(annotation, RootModel)
 
 
 def section_of(annotation: Any) -> Model | None:
-    """The model behind a field that is a table of known fields."""
+    """The model of a field that is a table with known fields."""
     is_model = isinstance(annotation, type) and issubclass(annotation, BaseModel)
     return annotation if is_model and not is_free(annotation) else None
 
 
 def named_section_of(annotation: Any) -> Model | None:
-    """The model behind a field that is a table of such tables, each under a name of its own."""
+    """The model of a field that is a table of named tables, as `topics` is."""
     return section_of(get_args(annotation)[1]) if get_origin(annotation) is dict else None
 
 
 def listed_section_of(annotation: Any) -> Model | None:
-    """The model behind a field that is a list of such tables."""
+    """The model of a field that is a list of tables."""
     return section_of(get_args(annotation)[0]) if get_origin(annotation) is list else None
 
 
-def field_at(model: Model, path: Path) -> FieldInfo | None:
-    """The field a path leads to, or None where it leads nowhere or into a free section."""
+def field_at(model: Model, path: KeyPath) -> FieldInfo | None:
+    """The field at a path; None where there is none, or in a free section."""
     if not path or path[0] not in model.model_fields:
         return None
     field = model.model_fields[path[0]]
@@ -66,24 +69,24 @@ def field_at(model: Model, path: Path) -> FieldInfo | None:
     return field_at(inner, rest) if inner else None
 
 
-def known(model: Model, prefix: Path = ()) -> Iterator[Path]:
-    """Every key of a model, sections and fields alike, in the order of the file."""
+def known_keys(model: Model, prefix: KeyPath = ()) -> Iterator[KeyPath]:
+    """Every key of a model, sections and fields, in the order of the file."""
     for name, field in model.model_fields.items():
         path = (*prefix, name)
         yield path
         if inner := section_of(field.annotation):
-            yield from known(inner, path)
+            yield from known_keys(inner, path)
         if inner := named_section_of(field.annotation):
-            yield from known(inner, (*path, "NAME"))
+            yield from known_keys(inner, (*path, "NAME"))
 
 
-def nearest(model: Model, path: Path) -> Path | None:
-    """The known key that a wrong one looks like: among its neighbours, by its last part, then anywhere."""
-    paths = list(known(model))
-    neighbours = {other[-1]: other for other in paths if other[:-1] == path[:-1]}
+def nearest_key(model: Model, path: KeyPath) -> KeyPath | None:
+    """The known key that an unknown one resembles: among its siblings first, then by its last part, then anywhere."""
+    paths = list(known_keys(model))
+    siblings = {other[-1]: other for other in paths if other[:-1] == path[:-1]}
     last_parts = {other[-1]: other for other in paths}
     whole = {".".join(other): other for other in paths}
-    for candidates, wanted in ((neighbours, path[-1]), (last_parts, path[-1]), (whole, ".".join(path))):
+    for candidates, wanted in ((siblings, path[-1]), (last_parts, path[-1]), (whole, ".".join(path))):
         if found := get_close_matches(wanted, candidates, n=1, cutoff=0.7):
             return candidates[found[0]]
     return None
@@ -92,9 +95,9 @@ def nearest(model: Model, path: Path) -> Path | None:
 FILE_DEFAULT = "inorder.toml"
 PREFIX = "INORDER_"
 
-# Variables of other parts of inorder that are no settings, with what they are for.
+# Variables that are not settings, with their purpose.
 OTHER_VARIABLES = {
-    "INORDER_CACHE": "the folder that keeps downloaded jars and binaries",
+    "INORDER_CACHE": "the folder for downloaded jars and binaries",
     "INORDER_IVY_SETTINGS": "an Ivy settings file, for a mirror of the public jar repositories",
     "INORDER_TRACEBACK": "`1` shows the traceback of an error",
 }
@@ -104,28 +107,28 @@ Source = Literal["default", "file", "env", "override"]
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Which source a value came from, and where exactly it stands."""
+    """The source of a value, and the file, variable or override that holds it."""
 
     source: Source
     place: str
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SourcedValue:
     """One value at one key."""
 
-    path: Path
+    path: KeyPath
     value: Any
     origin: Origin
 
 
-def from_file(model: Model, path: str | File | None) -> Iterator[Entry]:
-    """The values of the file; a file that was asked for must exist, the default one may be missing."""
+def read_file(model: Model, path: str | File | None) -> Iterator[SourcedValue]:
+    """The values of the file; a file that is named must exist, the default one may be missing."""
     file = File(path or FILE_DEFAULT)
     if path is None and not file.exists():
         return
     place = str(file) if file.is_absolute() or str(file).startswith(".") else f"./{file}"
-    yield from entries(model, _parsed(file, place), Origin("file", place))
+    yield from read_entries(model, _parsed(file, place), Origin("file", place))
 
 
 def _parsed(file: File, place: str) -> dict[str, Any]:
@@ -134,12 +137,12 @@ def _parsed(file: File, place: str) -> dict[str, Any]:
     except FileNotFoundError as error:
         raise ConfigurationError(f"{place} does not exist.", hint="Give an existing file to --config.") from error
     except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"{place} is not valid TOML: {error}.", hint="Mend that line.") from error
+        raise ConfigurationError(f"{place} is not valid TOML: {error}.", hint="Fix that line.") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{place} cannot be read: {error}.", hint="It must be a UTF-8 text file.") from error
 
 
-def from_environment(model: Model, environ: Mapping[str, str]) -> Iterator[Entry]:
+def read_environment(model: Model, environ: Mapping[str, str]) -> Iterator[SourcedValue]:
     """The values of INORDER_SECTION__FIELD variables."""
     for name, text in sorted(environ.items()):
         if name.startswith(PREFIX) and name not in OTHER_VARIABLES:
@@ -147,7 +150,7 @@ def from_environment(model: Model, environ: Mapping[str, str]) -> Iterator[Entry
             yield from _from_variable(model, _path_of(model, name), text, origin)
 
 
-def _path_of(model: Model, name: str) -> Path:
+def _path_of(model: Model, name: str) -> KeyPath:
     section, *rest = name.removeprefix(PREFIX).lower().split("__")
     field = model.model_fields.get(section)
     if field and is_free(field.annotation) and rest:
@@ -155,49 +158,49 @@ def _path_of(model: Model, name: str) -> Path:
     return section, *rest
 
 
-def _from_variable(model: Model, path: Path, text: str, origin: Origin) -> Iterator[Entry]:
+def _from_variable(model: Model, path: KeyPath, text: str, origin: Origin) -> Iterator[SourcedValue]:
     field = field_at(model, path)
     if field is None:
-        yield from entries(model, _nested(path, text), origin)
+        yield from read_entries(model, _nested(path, text), origin)
         return
     annotation = field.annotation
     is_mapping = is_free(annotation) or section_of(annotation) or getattr(annotation, "__origin__", None) is dict
     is_table = is_mapping or listed_section_of(annotation)
-    yield from entries(model, _nested(path, _from_json(text, path, origin) if is_table else text), origin)
+    yield from read_entries(model, _nested(path, _from_json(text, path, origin) if is_table else text), origin)
 
 
-def _from_json(text: str, path: Path, origin: Origin) -> Any:
+def _from_json(text: str, path: KeyPath, origin: Origin) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
         raise ConfigurationError(
-            f"{spelt(path)} in {origin.place} must be a JSON object: {error}.",
+            f"{key_text(path)} in {origin.place} must be a JSON object: {error}.",
             hint=f'Write it like {origin.place}=\'{{"name": "value"}}\'.',
         ) from error
 
 
-def _nested(path: Path, value: Any) -> dict[str, Any]:
+def _nested(path: KeyPath, value: Any) -> dict[str, Any]:
     for part in reversed(path):
         value = {part: value}
     nested: dict[str, Any] = value
     return nested
 
 
-def entries(model: Model, raw: Mapping[str, Any], origin: Origin) -> Iterator[Entry]:
-    """Every value of a nested mapping with its full key; an unknown key is refused, with its place."""
+def read_entries(model: Model, raw: Mapping[str, Any], origin: Origin) -> Iterator[SourcedValue]:
+    """Every value of a nested mapping with its full key; raises `ConfigurationError` for an unknown key."""
     return _walk(model, model, raw, origin, ())
 
 
-def _walk(root: Model, model: Model, raw: Mapping[str, Any], origin: Origin, prefix: Path) -> Iterator[Entry]:
+def _walk(root: Model, model: Model, raw: Mapping[str, Any], origin: Origin, prefix: KeyPath) -> Iterator[SourcedValue]:
     for name, value in raw.items():
         path = (*prefix, name)
         field = model.model_fields.get(name)
         if field is None:
-            raise unknown(root, path, origin)
+            raise unknown_key(root, path, origin)
         annotation = field.annotation
         if is_free(annotation):
             table = _table(path, value, origin)
-            yield from (Entry((*path, key), item, origin) for key, item in flatten(table).items())
+            yield from (SourcedValue((*path, key), item, origin) for key, item in flatten(table).items())
         elif inner := section_of(annotation):
             yield from _walk(root, inner, _table(path, value, origin), origin, path)
         elif inner := named_section_of(annotation):
@@ -205,31 +208,29 @@ def _walk(root: Model, model: Model, raw: Mapping[str, Any], origin: Origin, pre
                 named = (*path, key)
                 yield from _walk(root, inner, _table(named, item, origin), origin, named)
         else:
-            yield Entry(path, value, origin)
+            yield SourcedValue(path, value, origin)
 
 
-def _table(path: Path, value: Any, origin: Origin) -> Mapping[str, Any]:
+def _table(path: KeyPath, value: Any, origin: Origin) -> Mapping[str, Any]:
     if isinstance(value, Mapping):
         return value
     raise ConfigurationError(
-        f"{spelt(path)} in {origin.place} is a value, but it must be a table of settings.",
-        hint=f"Write [{spelt(path)}] and its settings below it.",
+        f"{key_text(path)} in {origin.place} is a value, but it must be a table of settings.",
+        hint=f"Write [{key_text(path)}] and its settings below it.",
     )
 
 
-def unknown(model: Model, path: Path, origin: Origin) -> ConfigurationError:
-    """The refusal of a key that does not exist, with the key that was probably meant."""
+def unknown_key(model: Model, path: KeyPath, origin: Origin) -> ConfigurationError:
+    """The error for an unknown key, with the key that was probably meant."""
     if origin.source == "env" and (other := get_close_matches(origin.place, OTHER_VARIABLES, n=1, cutoff=0.85)):
         return ConfigurationError(f"{origin.place} is unknown; did you mean {other[0]}?", hint=_LOOK)
-    meant = nearest(model, path)
-    guess = f"; did you mean {spelt(meant)}?" if meant else "."
-    return ConfigurationError(f"{spelt(path)} in {origin.place} is unknown{guess}", hint=_LOOK)
+    meant = nearest_key(model, path)
+    guess = f"; did you mean {key_text(meant)}?" if meant else "."
+    return ConfigurationError(f"{key_text(path)} in {origin.place} is unknown{guess}", hint=_LOOK)
 
 
 _LOOK = "docs/settings.md lists every key; `inorder config check` checks again."
 
-
-# Pydantic's findings in inorder's words: the key, the value, where it stands, what is expected.
 
 _URLS = (("database", "url"), ("database", "read_only_url"), ("redis", "url"))
 
@@ -246,71 +247,57 @@ _EXPECTED = {
     "string_pattern_mismatch": "letters, digits and . _ : / @ -",
     "too_short": "at least one entry",
     "extra_forbidden": "no key of this name",
-    "missing": "a value: it has no default",
+    "missing": "a value, as it has no default",
     "list_type": "a list",
     "greater_than_equal": "{ge} or more",
     "less_than_equal": "{le} or less",
 }
 
 
-def refusal(model: Model, error: PydanticError, entries: Mapping[Path, Entry]) -> ConfigurationError:
-    """One `ConfigurationError` that tells all findings, a line each."""
-    lines = [_line(model, finding, entries) for finding in error.errors(include_url=False)]
-    return ConfigurationError("\n".join(dict.fromkeys(lines)), hint="Mend it, then run `inorder config check`.")
+def refusal(error: PydanticError, entries: Mapping[KeyPath, SourcedValue]) -> ConfigurationError:
+    """One `ConfigurationError` with a line for each of pydantic's errors."""
+    lines = [_line(finding, entries) for finding in error.errors(include_url=False)]
+    return ConfigurationError("\n".join(dict.fromkeys(lines)), hint="Fix it, then run `inorder config check`.")
 
 
-def _line(model: Model, finding: ErrorDetails, entries: Mapping[Path, Entry]) -> str:
+def _line(finding: ErrorDetails, entries: Mapping[KeyPath, SourcedValue]) -> str:
     loc = tuple(str(part) for part in finding["loc"])
     context = finding.get("ctx", {})
     if finding["type"] in ("reserved", "property"):
         path = (*loc, context["name"])
-        return f"{spelt(path)}{_standing(entries.get(path))} {finding['msg']}."
+        return f"{key_text(path)}{_in_place(entries.get(path))} {finding['msg']}."
     if finding["type"] == "contradiction":
         return finding["msg"]
     path, entry = _entry_at(loc, entries)
-    subject = f"{spelt(loc)} = {_shown(path, loc, finding['input'])}{_standing(entry)}"
-    return f"{subject} {_verdict(_metadata(model, path), finding)}."
+    subject = f"{key_text(loc)} = {_shown(path, loc, finding['input'])}{_in_place(entry)}"
+    return f"{subject} is wrong: expected {_expected(finding)}."
 
 
-def _entry_at(loc: Path, entries: Mapping[Path, Entry]) -> tuple[Path, Entry | None]:
+def _entry_at(loc: KeyPath, entries: Mapping[KeyPath, SourcedValue]) -> tuple[KeyPath, SourcedValue | None]:
     for length in range(len(loc), 0, -1):
         if entry := entries.get(loc[:length]):
             return loc[:length], entry
     return loc, None
 
 
-def _standing(entry: Entry | None) -> str:
+def _in_place(entry: SourcedValue | None) -> str:
     return f" in {entry.origin.place}" if entry else ""
 
 
-def _shown(path: Path, loc: Path, value: Any) -> str:
+def _shown(path: KeyPath, loc: KeyPath, value: Any) -> str:
     if isinstance(value, SecretStr):
         value = value.get_secret_value()
     if path in _URLS:
-        return repr(masked(value)) if isinstance(value, str) and "://" in value else "***"
+        return repr(mask_password(value)) if isinstance(value, str) and "://" in value else "***"
     if is_secret(loc[-1]):
         return "***"
     return repr(value)
 
 
-def _metadata(model: Model, path: Path) -> list[Any]:
-    field = field_at(model, path)
-    return list(field.metadata) if field else []
-
-
-def _meant(value: object, known: list[str]) -> str:
-    found = get_close_matches(str(value), known, n=1)
-    return f"; the nearest is {found[0]}" if found else ""
-
-
-def _verdict(metadata: list[Any], finding: ErrorDetails) -> str:
+def _expected(finding: ErrorDetails) -> str:
     context = finding.get("ctx", {})
-    if finding["type"] == "not_built":
-        return f"is not built yet; this version has: {context['built']}"
-    if finding["type"] == "literal_error":
-        built = context["expected"].replace("'", "").replace(" or ", ", ")
-        if any(finding["input"] in item.values for item in metadata if isinstance(item, Planned)):
-            return f"is not built yet; this version has: {built}"
-        return f"is wrong: expected one of {built}{_meant(finding['input'], built.split(', '))}"
-    expected = _EXPECTED.get(finding["type"], finding["msg"]).format(**context)
-    return f"is wrong: expected {expected}"
+    if finding["type"] != "literal_error":
+        return _EXPECTED.get(finding["type"], finding["msg"]).format(**context)
+    values = context["expected"].replace("'", "").replace(" or ", ", ")
+    nearest = get_close_matches(str(finding["input"]), values.split(", "), n=1)
+    return f"one of {values}" + (f"; the nearest is {nearest[0]}" if nearest else "")

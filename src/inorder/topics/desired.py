@@ -1,10 +1,13 @@
-"""What `inorder topics apply` does: the difference between topics as the settings want them and as they are."""
+"""What `inorder topics apply` does: the difference between topics as the settings want them and as they are.
+
+`kind` is what `--json` calls an action; programs read it, so it does not change with the name of the class.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from inorder.topics.generations import Target
 
@@ -30,6 +33,7 @@ class FoundTopic:
 
 @dataclass(frozen=True, slots=True)
 class CreateTopic:
+    kind: ClassVar[str] = "MakeIt"
     target: Target
     replication: int | None
     config: Mapping[str, str]
@@ -40,6 +44,7 @@ class CreateTopic:
 
 @dataclass(frozen=True, slots=True)
 class ChangeSettings:
+    kind: ClassVar[str] = "SetIt"
     name: str
     config: Mapping[str, str]
 
@@ -51,6 +56,7 @@ class ChangeSettings:
 class SwitchNeeded:
     """It has fewer partitions than wanted. Adding partitions would move keys, so it must be switched."""
 
+    kind: ClassVar[str] = "SwitchIt"
     topic: str
     found: int
     wanted: int
@@ -66,6 +72,7 @@ class SwitchNeeded:
 class KeepPartitions:
     """It has more partitions than wanted; partitions are never removed."""
 
+    kind: ClassVar[str] = "LeaveIt"
     topic: str
     found: int
     wanted: int

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from inorder.kafka.shard_log import Abandoned, Delivery, Incomplete, ShardLog, UnfencedLog
 from inorder.model.errors import TopicSwitchingError, TopicUnavailableError, TransientError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Partitioner
 from inorder.topics.generations import TopicState
 
@@ -101,18 +101,24 @@ class Routes:
         return self._table
 
 
-Partitioners = MutableMapping[str, Partitioner]
-"""By Kafka topic: a generation gets the partitioner of its topic when it is first written to."""
+class PartitioningLog(ShardLog, Protocol):
+    """A shard log that chooses the partitions of some topics itself."""
+
+    @property
+    def partitioners(self) -> MutableMapping[str, Partitioner]:
+        """By Kafka topic; a generation gets the partitioner of its topic when it is first written to."""
+
+
+class UnfencedPartitioningLog(PartitioningLog, UnfencedLog, Protocol):
+    """The same without a fence."""
 
 
 class RoutedShardLog:
     """A fenced shard log that writes to the current generations."""
 
-    def __init__(self, log: ShardLog, routes: Routes, partitioners: Partitioners) -> None:
-        """`partitioners` must be the mapping object that `log` uses."""
+    def __init__(self, log: PartitioningLog, routes: Routes) -> None:
         self._log = log
         self._routes = routes
-        self._partitioners = partitioners
 
     def take_over(self) -> bytes | None:
         """Takes over, and then reads the routes."""
@@ -141,8 +147,8 @@ class RoutedShardLog:
         except TopicSwitchingError as error:
             return Incomplete(error)
         for topic, target in moved.items():
-            if topic in self._partitioners:
-                self._partitioners[target] = self._partitioners[topic]
+            if topic in self._log.partitioners:
+                self._log.partitioners[target] = self._log.partitioners[topic]
         sent = [row._replace(topic=moved[row.topic]) for row in rows]
         match delivery := self._log.publish(sent, marker):
             case Incomplete(TopicUnavailableError() as away):
@@ -155,8 +161,8 @@ class RoutedShardLog:
 class RoutedUnfencedLog(RoutedShardLog):
     """The same for an unfenced log: gives up a batch that is under way when one of its topics is switched."""
 
-    def __init__(self, log: UnfencedLog, routes: Routes, partitioners: Partitioners) -> None:
-        super().__init__(log, routes, partitioners)
+    def __init__(self, log: UnfencedPartitioningLog, routes: Routes) -> None:
+        super().__init__(log, routes)
         self._unfenced = log
         self._under_way: RouteTable | None = None
 

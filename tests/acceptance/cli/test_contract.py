@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from inorder.embedded.process import free_port
+from inorder.embedded.server import free_port
 from tests.acceptance.cli.conftest import Inorder
 
 COMMANDS = [

@@ -15,7 +15,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.pool import NullPool
 
-from inorder.embedded.process import free_port
+from inorder.embedded.server import free_port
 from inorder.outbox.layouts import install_statements
 from tests.acceptance.cli.conftest import Inorder
 

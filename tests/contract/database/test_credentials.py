@@ -10,7 +10,7 @@ import pymysql
 import pytest
 from sqlalchemy.engine import make_url
 
-from inorder.database.credentials import naming
+from inorder.database.credentials import add_credentials_file
 from inorder.database.database import Database, open_database
 from inorder.model.errors import ConfigurationError, UnreachableError
 from inorder.operate.doctor import examine_database
@@ -46,7 +46,7 @@ def test_the_user_of_the_file_goes_over_that_of_the_url_and_a_new_one_counts_fro
     postgres_url: str, roles: tuple[str, str], file: Path
 ) -> None:
     write(file, roles[0])
-    database = open_database(naming(postgres_url, file), "test")
+    database = open_database(add_credentials_file(postgres_url, file), "test")
     assert who(database) == roles[0]
     write(file, roles[1])
     assert who(database) == roles[0], "a connection that is there stays"
@@ -57,14 +57,14 @@ def test_the_user_of_the_file_goes_over_that_of_the_url_and_a_new_one_counts_fro
 
 def test_json_is_read_as_well(postgres_url: str, roles: tuple[str, str], file: Path) -> None:
     file.write_text(f'{{"user": "{roles[0]}", "password": "x", "host": "ignored"}}', "utf-8")
-    database = open_database(naming(postgres_url, file), "test")
+    database = open_database(add_credentials_file(postgres_url, file), "test")
     assert who(database) == roles[0]
     database.close()
 
 
 def test_other_parameters_of_the_url_stay(postgres_url: str, roles: tuple[str, str], file: Path) -> None:
     write(file, roles[0])
-    database = open_database(naming(f"{postgres_url}?options=-cstatement_timeout%3D4321", file), "test")
+    database = open_database(add_credentials_file(f"{postgres_url}?options=-cstatement_timeout%3D4321", file), "test")
     assert database.execute("SHOW statement_timeout").rows[0][0] == "4321ms"
     database.close()
 
@@ -81,7 +81,7 @@ def test_the_doctor_connects_as_the_user_of_the_file(postgres_url: str, roles: t
 def test_a_file_that_is_just_being_written_is_waited_for(postgres_url: str, file: Path, content: str | None) -> None:
     if content is not None:
         file.write_text(content, "utf-8")
-    database = open_database(naming(postgres_url, file), "test")
+    database = open_database(add_credentials_file(postgres_url, file), "test")
     with pytest.raises(UnreachableError, match="read again"):
         who(database)
 
@@ -94,7 +94,7 @@ def mariadb_login(mariadb_url: str, unique: str, file: Path) -> Iterator[tuple[s
     with connecting as connection, connection.cursor() as root:
         root.execute(f"CREATE USER '{unique}'@'%' IDENTIFIED BY 'first'")
         root.execute(f"GRANT ALL ON {url.database}.* TO '{unique}'@'%'")
-        yield naming(mariadb_url, file), unique, root
+        yield add_credentials_file(mariadb_url, file), unique, root
         root.execute(f"DROP USER '{unique}'@'%'")
 
 

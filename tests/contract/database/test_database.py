@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from inorder.database.database import Database, Installed
+from inorder.database.database import Database, InstallingDatabase
 from inorder.model.errors import ConfigurationError, RejectedError
 from tests.contract.conftest import Databases
 
@@ -147,7 +147,7 @@ def test_a_closed_database_opens_again(filled: Database) -> None:
 
 def test_a_store_works_on_tables_that_it_may_not_make(filled: Database) -> None:
     """What somebody else has made must do; `CREATE … IF NOT EXISTS` is refused to users without the right."""
-    store = Installed(filled, ["CREATE TABEL things (id integer)"])
+    store = InstallingDatabase(filled, ["CREATE TABEL things (id integer)"])
     assert store.execute("SELECT name FROM things").rows == [("one",)]
     with pytest.raises(ConfigurationError):
         store.execute("SELECT name FROM nothing_of_that_name")

@@ -16,8 +16,8 @@ from inorder.database import mysql as mysql_connect
 from inorder.database import mysql as mysql_driver
 from inorder.database import sqlite as sqlite_connect
 from inorder.database.database import Database, open_database
-from inorder.database.mysql import classified as mysql_classified
-from inorder.database.sqlite import classified as sqlite_classified
+from inorder.database.mysql import classify as mysql_classified
+from inorder.database.sqlite import classify as sqlite_classified
 from inorder.model.errors import ConfigurationError, InorderError, RejectedError, TransientError, UnreachableError
 from tests.contract.conftest import DatabaseOf
 
@@ -67,10 +67,21 @@ def test_a_lock_that_is_not_free_in_time_is_waited_for_again(
 
 
 def test_a_user_or_a_database_that_is_not_there_is_a_wrong_setting(mariadb_url: str, database_of: DatabaseOf) -> None:
-    for wrong in (mariadb_url.replace("root@", "nobody:geheim@"), f"{mariadb_url}_not"):
+    for wrong, text in (
+        (mariadb_url.replace("root@", "nobody:geheim@"), "authentication failed"),
+        (f"{mariadb_url}_not", "does not exist"),
+    ):
         error = refused(database_of(wrong), "SELECT 1")
         assert isinstance(error, ConfigurationError)
+        assert text in error.message
         assert "geheim" not in str(error)
+
+
+def test_a_port_without_a_server_refuses_the_connection() -> None:
+    for scheme in ("mysql+pymysql", "postgresql+psycopg"):
+        error = refused(open_database(f"{scheme}://user@127.0.0.1:1/db", "test"), "SELECT 1")
+        assert type(error) is UnreachableError
+        assert "connection refused" in error.message.lower()
 
 
 @pytest.mark.parametrize(
@@ -141,6 +152,7 @@ def test_a_file_that_another_process_writes_is_waited_for_again(
         error = refused(database_of(sqlite_url), "SELECT 1")
     assert type(error) is TransientError
     assert "SQLITE_BUSY" in error.message
+    assert "timed out" in error.message
 
 
 def test_a_file_can_be_read_while_it_is_written(file: Database, sqlite_url: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from inorder.embedded import Kafka
-from inorder.embedded.process import free_port
+from inorder.embedded.server import free_port
 from inorder.kafka.admin import Cluster
 from inorder.kafka.readers import read_back
 from inorder.model.errors import ConfigurationError, TransientError, UnreachableError

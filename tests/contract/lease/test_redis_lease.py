@@ -10,7 +10,7 @@ import redis
 
 from inorder.database import redis as client_module
 from inorder.database.redis import redis_errors
-from inorder.embedded.process import free_port
+from inorder.embedded.server import free_port
 from inorder.model.errors import ConfigurationError, InorderError, TransientError, UnreachableError
 from inorder.relay.stores.redis_lease import RedisLease, holder_of
 

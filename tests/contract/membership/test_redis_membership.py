@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import redis
 
-from inorder.embedded.process import free_port
+from inorder.embedded.server import free_port
 from inorder.model.errors import UnreachableError
 from inorder.relay.leadership.share import MemberRank
 from inorder.relay.stores.redis_lease import RedisMembership, members_key

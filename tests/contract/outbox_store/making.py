@@ -20,11 +20,10 @@ from inorder.database.mysql import connect as mysql_connect
 from inorder.database.postgres import connect
 from inorder.database.sql import Family, named
 from inorder.database.sqlite import connect as sqlite_connect
-from inorder.model.message import Message
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import Message, OutboxRow
 from inorder.model.partitioning import Shard
 from inorder.outbox import Outbox
-from inorder.outbox.append import WRITTEN
+from inorder.outbox.append import WRITABLE_LAYOUTS
 from inorder.outbox.layouts import install_statements
 from inorder.relay.stores.mysql_outbox import MySQLOutboxStore
 from inorder.relay.stores.ports import MarkStore, OutboxStore
@@ -137,7 +136,7 @@ class SqlPlace(Place):
 
     def insert(self, transaction: str, value: str, *, topic: str = "t", key: str = "k") -> None:
         writer = self.writer(transaction)
-        if self.layout in WRITTEN:
+        if self.layout in WRITABLE_LAYOUTS:
             Outbox(layout=self.layout).publish(writer, Message(topic, key=key, value=value))
             return
         no_headers: Any = [] if self.dialect == "postgres" else "[]"

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.outbox.layouts import layout
 from inorder.relay.stores.ports import Scan
 from tests.contract.outbox_store.making import TOPICS, Place, SqlPlace

@@ -12,8 +12,7 @@ import pytest
 
 from inorder.database.postgres import connect
 from inorder.model.errors import ConfigurationError, TransientError
-from inorder.model.message import Message
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import Message, OutboxRow
 from inorder.outbox import Outbox
 from inorder.outbox.layouts import install_statements
 from inorder.outbox.stores.retention import Archive, Retention, replay

@@ -7,7 +7,7 @@ import random
 import psycopg
 import pytest
 
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Shard, shard_of
 from inorder.relay.stores.ports import OTHERS_WINDOW, Scan
 from tests.contract.outbox_store.making import TOPICS, Place, SqlPlace

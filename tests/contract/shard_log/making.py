@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from inorder.kafka.idempotent_producer import IdempotentShardLog
 from inorder.kafka.readers import read_back
 from inorder.kafka.shard_log import Delivery, Incomplete, ShardLog, require_delivered
-from inorder.model.message import RecordHeaders
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow, RecordHeaders
 from inorder.model.partitioning import Partitioner
 from inorder.relay.stores.kafka_log import KafkaShardLog
 from tests.fakes.log import MemoryBroker, MemoryShardLog, MemoryUnfencedLog

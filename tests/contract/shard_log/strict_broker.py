@@ -13,7 +13,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs d
 )
 
 from inorder.embedded import Kafka
-from inorder.embedded.process import free_port
+from inorder.embedded.server import free_port
 
 RULES = """
 auto.create.topics.enable=false

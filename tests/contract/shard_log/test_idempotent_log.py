@@ -16,7 +16,7 @@ from inorder.kafka.idempotent_producer import IdempotentShardLog
 from inorder.kafka.readers import read_back
 from inorder.kafka.shard_log import Delivered, Incomplete, require_delivered
 from inorder.model.errors import RejectedError, TransientError, UnknownOutcomeError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from tests.conftest import Eventually
 from tests.contract.shard_log.making import row
 from tests.selection import few

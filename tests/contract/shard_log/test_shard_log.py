@@ -8,7 +8,7 @@ from inorder.kafka.admin import ensure_topic
 from inorder.kafka.readers import read_back
 from inorder.kafka.shard_log import require_delivered
 from inorder.model.errors import UnknownOutcomeError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Partitioner
 from tests.contract.shard_log.making import FENCED, UNFENCED, Case, open_log, row
 

@@ -20,7 +20,7 @@ from inorder.kafka.readers import read_back
 from inorder.kafka.shard_log import Delivered, Incomplete, ShardLog, require_delivered
 from inorder.kafka.topic_facts import size_of
 from inorder.model.errors import FencedError, RejectedError, TransientError, UnknownOutcomeError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.relay.stores.kafka_log import marker_topic
 from tests.contract.shard_log.making import open_log, row
 from tests.contract.shard_log.strict_broker import StrictKafka

@@ -12,7 +12,7 @@ from inorder.kafka.admin import Cluster, ensure_topic
 from inorder.kafka.readers import read_back
 from inorder.kafka.shard_log import Incomplete, ShardLog
 from inorder.model.errors import ConfigurationError, FencedError, TopicUnavailableError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from tests.conftest import Eventually
 from tests.contract.shard_log.making import open_log, publish, publish_patiently, row
 from tests.contract.shard_log.strict_broker import StrictKafka

@@ -10,7 +10,7 @@ from inorder.database.database import moment, open_database
 from inorder.database.sql import quoted_table
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.stores.ports import TableStore
-from inorder.pipeline.stores.table import table_stores
+from inorder.pipeline.stores.table import SqlTableStores
 from tests.fakes.table_store import MemoryTableStore, StoredRow
 
 MAPPING = TableMapping("demo", "upsert", "messages")
@@ -103,7 +103,7 @@ class Sql:
         return self._looking.dialect
 
     def open(self, mapping: TableMapping = MAPPING) -> TableStore:
-        store = table_stores(self.url, mapping)()
+        store = SqlTableStores(self.url, mapping)()
         self._opened.append(store)
         if not self._is_installed:
             store.install()

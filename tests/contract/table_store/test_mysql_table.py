@@ -15,8 +15,9 @@ from inorder.embedded import MariaDB
 from inorder.engines.slice_work import SliceOutcome
 from inorder.model.errors import ConfigurationError, RejectedError, TransientError
 from inorder.pipeline.slice import REFUSED, apply_slice
-from inorder.pipeline.stores.mysql_table import MySQLTableStore, MySQLTableStores
+from inorder.pipeline.stores.mysql_table import MySQLTableStore
 from inorder.pipeline.stores.ports import DeadLetter, FoldedRow, SliceCounters
+from inorder.pipeline.stores.table import SqlTableStores
 from tests.contract.table_store.places import MAPPING, Sql
 from tests.fakes.table_store import message, slice_of
 
@@ -140,7 +141,7 @@ def test_a_value_that_differs_in_case_alone_is_written_whatever_the_collation(pl
 
 
 def test_a_factory_shows_no_password_and_is_equal_by_value() -> None:
-    one, other = (MySQLTableStores("mysql+pymysql://user:secret@host/db", MAPPING) for _ in range(2))
+    one, other = (SqlTableStores("mysql+pymysql://user:secret@host/db", MAPPING) for _ in range(2))
     assert "secret" not in repr(one)
     assert one == other
     assert hash(one) == hash(other)

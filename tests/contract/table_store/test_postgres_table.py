@@ -11,7 +11,7 @@ import pytest
 from psycopg import Connection
 from sqlalchemy.engine import make_url
 
-from inorder.database.postgres import classified
+from inorder.database.postgres import classify
 from inorder.engines.slice_work import Pointer, SliceOutcome
 from inorder.model.errors import (
     ConfigurationError,
@@ -23,8 +23,8 @@ from inorder.model.errors import (
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.slice import REFUSED, apply_slice
 from inorder.pipeline.stores.ports import DeadLetter, FoldedRow, RowKey, SliceCounters, SliceTransaction, WriteCounts
-from inorder.pipeline.stores.postgres_table import PostgresTableStore, PostgresTableStores
-from inorder.pipeline.stores.table import table_sql
+from inorder.pipeline.stores.postgres_table import PostgresTableStore
+from inorder.pipeline.stores.table import SqlTableStores, table_sql
 from tests.fakes.table_store import message, slice_of
 
 MAPPING = TableMapping("demo", "upsert", "messages")
@@ -331,11 +331,11 @@ def test_a_lock_that_is_held_too_long_is_transient(
     ],
 )
 def test_errors_are_classified_by_sqlstate(state: str, family: type[InorderError]) -> None:
-    assert type(classified(psycopg.errors.lookup(state)("boom"))) is family
+    assert type(classify(psycopg.errors.lookup(state)("boom"))) is family
 
 
 def test_a_factory_shows_no_password_and_is_equal_by_value() -> None:
-    one = PostgresTableStores("postgresql+psycopg://user:secret@host/db", MAPPING)
+    one = SqlTableStores("postgresql+psycopg://user:secret@host/db", MAPPING)
     assert "secret" not in repr(one)
-    assert one == PostgresTableStores("postgresql+psycopg://user:secret@host/db", MAPPING)
-    assert hash(one) == hash(PostgresTableStores("postgresql+psycopg://user:secret@host/db", MAPPING))
+    assert one == SqlTableStores("postgresql+psycopg://user:secret@host/db", MAPPING)
+    assert hash(one) == hash(SqlTableStores("postgresql+psycopg://user:secret@host/db", MAPPING))

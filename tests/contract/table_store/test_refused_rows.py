@@ -16,7 +16,7 @@ from inorder.model.errors import ConfigurationError, RejectedError
 from inorder.pipeline.mapping import FIELD_TYPES, TableMapping
 from inorder.pipeline.slice import REFUSED, apply_slice
 from inorder.pipeline.stores.ports import DeadLetter, FoldedRow, SliceCounters, WriteCounts
-from inorder.pipeline.stores.table import table_stores
+from inorder.pipeline.stores.table import SqlTableStores
 from tests.contract.table_store.places import MAPPING, Sql
 from tests.fakes.table_store import message, slice_of
 
@@ -233,10 +233,10 @@ def test_dead_letters_that_are_large_together_are_buried_too(sql: Sql) -> None:
 def test_install_twice_is_fine_and_a_table_that_cannot_take_the_rows_is_refused(sql: Sql) -> None:
     sql.open().install()
     wider = replace(MAPPING, fields=(*MAPPING.fields, ("price", "numeric")))
-    with closing(table_stores(sql.url, wider)()) as store, pytest.raises(ConfigurationError, match="lacks: price"):
+    with closing(SqlTableStores(sql.url, wider)()) as store, pytest.raises(ConfigurationError, match="lacks: price"):
         store.install()
     by_data = replace(MAPPING, key="data", key_type="text", fields=(("enabled", "boolean"),))
-    with closing(table_stores(sql.url, by_data)()) as store, pytest.raises(ConfigurationError, match="is not unique"):
+    with closing(SqlTableStores(sql.url, by_data)()) as store, pytest.raises(ConfigurationError, match="is not unique"):
         store.install()
 
 

@@ -1,4 +1,4 @@
-"""The life of one server: ready by protocol, failing with its last words, restarted on its data and port.
+"""The life of one server: ready by protocol, failing with its last log lines, restarted on its data and port.
 
 The server here is ten lines of Python, so that each way of going wrong can be had.
 """
@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from inorder.embedded.process import HOST, GuardedProcess, Order, free_port, is_free
-from inorder.embedded.server import Server
+from inorder.embedded.server import HOST, GuardedProcess, ProcessSpec, Server, free_port, is_free
 from inorder.model.errors import ConfigurationError, UnreachableError
 from tests.conftest import Eventually
 
@@ -160,7 +159,7 @@ def test_a_server_that_never_answers_is_given_up_and_killed(tmp_path: Path) -> N
 
     server = Silent(tmp_path)
     server.start_seconds = 0.5
-    with pytest.raises(UnreachableError, match="did not answer within 0 s"):
+    with pytest.raises(UnreachableError, match="timed out: no answer within 0 s"):
         server.start()
     assert server.pids == ()
     assert is_free(server.port)
@@ -169,10 +168,10 @@ def test_a_server_that_never_answers_is_given_up_and_killed(tmp_path: Path) -> N
 def test_a_start_can_be_given_up_from_another_thread(tmp_path: Path) -> None:
     class Silent(Echo):
         def responds(self) -> bool:
-            self.give_up_starting()
+            self.cancel_start()
             return False
 
-    with pytest.raises(UnreachableError, match="start of Echo was given up"):
+    with pytest.raises(UnreachableError, match="start of Echo was cancelled"):
         Silent(tmp_path).start()
 
 
@@ -180,7 +179,7 @@ def test_a_fixed_port_is_used_and_a_busy_one_refused(tmp_path: Path) -> None:
     port = free_port()
     with Echo(tmp_path / "one", port=port) as server:
         assert server.port == port
-        with pytest.raises(UnreachableError, match=f"Echo: port {port} is busy") as caught:
+        with pytest.raises(UnreachableError, match=f"Echo: port {port} is already in use") as caught:
             Echo(tmp_path / "two", port=port).start()
     assert caught.value.exit_code == 4
 
@@ -206,7 +205,7 @@ def test_a_server_that_comes_back_does_not_move_to_a_port_that_its_clients_do_no
         server.kill()
         with (
             socket.create_server(server.address),
-            pytest.raises(UnreachableError, match=f"Echo: port {port} is busy"),
+            pytest.raises(UnreachableError, match=f"Echo: port {port} is already in use"),
         ):
             server.start()
         assert server.start().port == port
@@ -233,9 +232,9 @@ def test_a_server_has_no_port_before_its_first_start(tmp_path: Path) -> None:
         _ = Echo(tmp_path).port
 
 
-def order(tmp_path: Path, program: str, grace_seconds: float = 10) -> Order:
+def order(tmp_path: Path, program: str, grace_seconds: float = 10) -> ProcessSpec:
     lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
-    return Order(
+    return ProcessSpec(
         argv=[sys.executable, "-c", program, str(free_port())],
         cwd=tmp_path,
         log_path=tmp_path / "log",
@@ -268,7 +267,7 @@ def test_a_guardian_asked_to_stop_by_a_signal_takes_its_server_along(tmp_path: P
 
 def test_a_program_that_cannot_be_run_is_named(tmp_path: Path) -> None:
     missing = order(tmp_path, "")
-    broken = Order(["/nowhere/serverd"], tmp_path, missing.log_path, missing.env, missing.lock)
+    broken = ProcessSpec(["/nowhere/serverd"], tmp_path, missing.log_path, missing.env, missing.lock)
     with pytest.raises(UnreachableError, match=r"/nowhere/serverd could not be started: .*No such file"):
         GuardedProcess(broken)
     os.close(missing.lock)

@@ -17,7 +17,7 @@ import pytest
 
 from inorder.embedded import Stack
 from inorder.embedded.jars import fetch
-from inorder.embedded.process import HOST, is_free
+from inorder.embedded.server import HOST, is_free
 from inorder.model.errors import ConfigurationError, UnreachableError
 from tests.conftest import Eventually
 
@@ -184,7 +184,7 @@ def test_a_busy_port_is_named_and_the_other_parts_are_stopped(tmp_path: Path) ->
     with socket.create_server((HOST, 0)) as listener:
         port = listener.getsockname()[1]
         stack = Stack(("redis", "postgres"), tmp_path, ports={"redis": port}, durable=False)
-        with pytest.raises(UnreachableError, match=f"port {port} is busy") as caught:
+        with pytest.raises(UnreachableError, match=f"port {port} is already in use") as caught:
             stack.start()
     assert caught.value.exit_code == 4
     assert stack.pids == ()
@@ -202,7 +202,7 @@ def test_without_java_kafka_is_one_sentence(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_an_unknown_part_is_refused_naming_the_known_ones() -> None:
-    with pytest.raises(ConfigurationError, match="no embedded 'kafak'") as caught:
+    with pytest.raises(ConfigurationError, match="no embedded server 'kafak'") as caught:
         Stack(("kafak",))
     assert "postgres, kafka, mariadb, redis, cassandra" in caught.value.hint
 

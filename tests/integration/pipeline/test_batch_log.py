@@ -10,7 +10,7 @@ from confluent_kafka import TopicPartition
 
 from inorder.kafka.readers import committed_consumer
 from inorder.model.errors import FencedError, GuaranteeError, RejectedError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Partitioner
 from inorder.pipeline.stores.batch_log import BatchId, BatchPart, KafkaBatchLog, Sent
 

@@ -24,7 +24,8 @@ from pyspark.sql import SparkSession
 from inorder.engines.running import Engine
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.stores.ports import SliceTransaction, TableStore, TableStores
-from inorder.pipeline.stores.postgres_table import PostgresTableStore, PostgresTableStores
+from inorder.pipeline.stores.postgres_table import PostgresTableStore
+from inorder.pipeline.stores.table import SqlTableStores
 from tests.conftest import Eventually
 from tests.fakes.table_store import message
 from tests.integration.pipeline.engines import ENGINES, SPARK_WAIT, new_engine, upsert_work
@@ -131,7 +132,7 @@ def test_a_partition_added_under_a_running_pipeline_is_read_from_its_beginning(
     produce(kafka_bootstrap, mapping.topic, range(1), partitions=1)
     stop = threading.Event()
     with ThreadPoolExecutor(1) as threads:
-        stores = PostgresTableStores(postgres_url, mapping)
+        stores = SqlTableStores(postgres_url, mapping)
         running = threads.submit(engine(stores).run, stop)
         try:
             eventually(lambda: direct.execute(FIGURES).fetchone() == (20, 0), SPARK_WAIT)

@@ -15,12 +15,12 @@ from pyspark.sql import SparkSession
 
 from inorder.pipeline.job import UpsertWork
 from inorder.pipeline.mapping import TableMapping
-from inorder.pipeline.status import pipeline_status
-from inorder.pipeline.stores.postgres_table import PostgresTableStores
+from inorder.pipeline.stores.table import SqlTableStores
 from inorder.settings import Settings
 from tests.conftest import Eventually
 from tests.fakes.table_store import message
 from tests.integration.pipeline.engines import ENGINES, SPARK_WAIT, Heard, new_engine, upsert_work
+from tests.operating import pipeline_status
 from tests.selection import few
 
 
@@ -31,7 +31,7 @@ def work(postgres_url: str, unique: str) -> UpsertWork:
         TableMapping("people", f"{unique}.people", "people", fields=(("name", "text"),)),
         TableMapping("orders", f"{unique}.orders", "orders", fields=(("total", "double"),)),
     )
-    targets = [upsert_work(PostgresTableStores(postgres_url, one), one).targets for one in mappings]
+    targets = [upsert_work(SqlTableStores(postgres_url, one), one).targets for one in mappings]
     return UpsertWork(tuple(target for some in targets for target in some))
 
 
@@ -92,9 +92,7 @@ def test_the_status_adds_up_and_marks_of_transactions_do_not_wait(
     )
     create_topic(unique, 2)
     mapping = TableMapping("upsert:messages", unique, "messages")
-    engine = new_engine(
-        "resident", spark, upsert_work(PostgresTableStores(postgres_url, mapping), mapping), kafka_bootstrap
-    )
+    engine = new_engine("resident", spark, upsert_work(SqlTableStores(postgres_url, mapping), mapping), kafka_bootstrap)
     producer = Producer({"bootstrap.servers": kafka_bootstrap, "transactional.id": unique})
     producer.init_transactions(30)
     producer.begin_transaction()

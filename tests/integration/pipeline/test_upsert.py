@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from inorder.model.errors import GuaranteeError
 from inorder.pipeline.mapping import TableMapping
-from inorder.pipeline.stores.postgres_table import PostgresTableStores
+from inorder.pipeline.stores.table import SqlTableStores
 from tests.conftest import Eventually
 from tests.fakes.table_store import message
 from tests.integration.pipeline.engines import ENGINES, SPARK_WAIT, Heard, new_engine, upsert_work
@@ -35,7 +35,7 @@ class Pipeline:
         self.topic = topic
         self.bootstrap = bootstrap
         self.heard = Heard()
-        work = upsert_work(PostgresTableStores(url, mapping), mapping)
+        work = upsert_work(SqlTableStores(url, mapping), mapping)
         self._engine = new_engine(engine, spark, work, bootstrap)
         self._stop = threading.Event()
 
@@ -178,7 +178,8 @@ def test_a_topic_that_does_not_exist_yet_is_waited_for_and_a_stop_is_quick(
 ) -> None:
     with caplog.at_level(logging.WARNING, "inorder.pipeline"):
         running = pipeline.start(threads)
-        eventually(lambda: f"Topic {pipeline.topic!r} does not exist yet" in caplog.text, SPARK_WAIT)
+        missing = f"Topic {pipeline.topic!r} does not exist yet"
+        eventually(lambda: any(missing in vars(each).get("error", "") for each in caplog.records), SPARK_WAIT)
     create_topic(pipeline.topic, PARTITIONS)
     pipeline.produce({identity: [message(identity, data="a")] for identity in range(20)})
     eventually(lambda: pipeline.applied() == 20, SPARK_WAIT)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from inorder.embedded.process import free_port
+from inorder.embedded.server import free_port
 from inorder.kafka.readers import read_back
 from inorder.model.message import Message
 from inorder.outbox import Outbox

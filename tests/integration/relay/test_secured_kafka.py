@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from inorder.embedded.kafka import Entrance, SecuredKafka
+from inorder.embedded.kafka import BrokerSecurity, SecuredKafka
 from inorder.kafka.readers import read_back
 from inorder.model.message import Message
 from inorder.outbox.layouts import install_statements
@@ -27,7 +27,7 @@ from tests.integration.relay.conftest import Bench
 
 
 @pytest.fixture(scope="module")
-def entrance(tmp_path_factory: pytest.TempPathFactory) -> Entrance:
+def entrance(tmp_path_factory: pytest.TempPathFactory) -> BrokerSecurity:
     """A user, a certificate for the loopback address, and the authority that signed it."""
     folder = tmp_path_factory.mktemp("entrance")
     authority = trustme.CA()
@@ -38,11 +38,11 @@ def entrance(tmp_path_factory: pytest.TempPathFactory) -> Entrance:
     certificate += b"".join(chain.bytes() for chain in made.cert_chain_pems)
     (folder / "broker.pem").write_bytes(certificate)
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))
-    return Entrance("relay", "geheim-richtig", folder / "broker.pem", folder / "ca.pem")
+    return BrokerSecurity("relay", "geheim-richtig", folder / "broker.pem", folder / "ca.pem")
 
 
 @pytest.fixture(scope="module")
-def broker(servers_folder: Path, entrance: Entrance) -> Iterator[SecuredKafka]:
+def broker(servers_folder: Path, entrance: BrokerSecurity) -> Iterator[SecuredKafka]:
     with SecuredKafka(servers_folder / "secured-kafka", entrance) as server:
         yield server
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from inorder.database.database import open_database
-from inorder.embedded.process import free_port
+from inorder.embedded.server import free_port
 from inorder.kafka.admin import Cluster, ClusterInfo
 from inorder.model.errors import ConfigurationError, UnreachableError
 from inorder.operate import doctor as kafka_checks
@@ -32,11 +32,11 @@ from inorder.operate.doctor import (
     unreachable,
     warn,
 )
-from inorder.operate.schema import install_schema
 from inorder.outbox.layouts import LAYOUTS, install_statements
 from inorder.relay.stores.ports import Setup
 from inorder.relay.stores.registry import SqlRegistry
 from inorder.settings import Settings
+from tests.operating import install_schema
 
 OK, WARN = ok("a", "fine"), warn("b", "hm", "look")
 EACH_LAYOUT = pytest.mark.parametrize(
@@ -225,13 +225,13 @@ POLLING: dict[str, object] = {"layout": "trendyol", "strategy": "polling"}
 
 def test_the_tables_beside_the_events_are_looked_at_where_they_are_used(file: Path) -> None:
     install(file, "trendyol")
-    assert examined(file, **POLLING)["polling tables"].detail == "all are there, and the offset is 0"
+    assert examined(file, **POLLING)["polling tables"].detail == "all exist, and the offset is 0"
     run(file, "INSERT INTO outbox_offsets VALUES (7)")
     found = examined(file, **POLLING)["polling tables"]
     assert found.detail == "Table 'outbox_offsets' has more than one row; it must have one."
     run(file, "DROP TABLE missing_outbox_events")
     found = examined(file, **POLLING)["polling tables"]
-    assert "'missing_outbox_events' is not as layout 'trendyol' needs it" in found.detail
+    assert "'missing_outbox_events' does not match layout 'trendyol'" in found.detail
     assert "inorder schema install --layout trendyol" in found.hint
     assert failed(examined(file, layout="trendyol")) == [], "the strategy drain needs none of them"
 

@@ -8,12 +8,12 @@ import pytest
 
 from inorder.cli.reference import pages, write
 from inorder.settings.root import Settings
-from inorder.settings.sources import field_at, known, section_of
+from inorder.settings.sources import field_at, known_keys, section_of
 
 DOCS = Path(__file__).parents[3] / "docs"
 
 
-@pytest.mark.parametrize("name", ["cli.md", "errors.md", "settings.md"])
+@pytest.mark.parametrize("name", ["cli.md", "errors.md", "logs.md", "settings.md"])
 def test_the_generated_page_is_fresh(name: str) -> None:
     assert (DOCS / name).read_text("utf-8") == pages()[name], "run `make docs` and commit the pages"
 
@@ -25,7 +25,7 @@ def test_every_page_is_written(tmp_path: Path) -> None:
 
 def test_the_settings_page_tells_every_key_with_default_and_variable() -> None:
     page = pages()["settings.md"]
-    fields = [path for path in known(Settings) if len(path) > 1 and not _is_section(path)]
+    fields = [path for path in known_keys(Settings) if len(path) > 1 and not _is_section(path)]
     assert fields
     for path in fields:
         assert f"### {'.'.join(path)}\n" in page

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-GENERATED = ("docs/cli.md", "docs/errors.md", "docs/settings.md")
+GENERATED = ("docs/cli.md", "docs/errors.md", "docs/logs.md", "docs/settings.md")
 WRITTEN = sorted(
     path.relative_to(ROOT).as_posix()
     for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"))

@@ -10,7 +10,7 @@ import typer
 
 from inorder.cli.main import app
 from inorder.settings.root import Settings
-from inorder.settings.sources import known
+from inorder.settings.sources import known_keys
 from tests.unit.docs.markdown import ROOT, WRITTEN, blocks, links, page, prose, rows, spans
 
 OPERATIONS = "docs/operations.md"
@@ -65,7 +65,7 @@ def logged_events() -> set[str]:
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_settings_that_are_named_exist(name: str) -> None:
-    keys = {".".join(path) for path in known(Settings)}
+    keys = {".".join(path) for path in known_keys(Settings)}
     sections = "|".join(sorted({key.partition(".")[0] for key in keys if "." in key}))
     named = {found[0] for span in spans(page(name)) if (found := re.match(rf"(?:{sections})\.[a-z_.]+\b", span))}
     assert named - logged_events() <= keys

@@ -13,12 +13,18 @@ from pathlib import Path
 import pytest
 
 from inorder.embedded import folders
-from inorder.embedded.folders import DataFolder, remove_abandoned_lodgings
+from inorder.embedded.folders import (
+    DataFolder,
+    ServerAccount,
+    is_open_to_all,
+    reachable_copy,
+    remove_abandoned_data,
+    unprivileged_account,
+)
 from inorder.embedded.postgres import installation
-from inorder.embedded.process import Account, is_open_to_all, reachable_copy, unprivileged
 from inorder.model.errors import UnreachableError
 
-ME = Account(os.geteuid(), os.getegid())
+ME = ServerAccount(os.geteuid(), os.getegid())
 
 
 @pytest.fixture
@@ -32,13 +38,13 @@ def open_folder() -> Iterator[Path]:
 
 def test_an_ordinary_user_runs_servers_as_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert unprivileged() is None
+    assert unprivileged_account() is None
 
 
 def test_root_runs_servers_as_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     nobody = pwd.getpwnam("nobody")
-    assert unprivileged() == Account(nobody.pw_uid, nobody.pw_gid)
+    assert unprivileged_account() == ServerAccount(nobody.pw_uid, nobody.pw_gid)
 
 
 def test_root_without_nobody_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,7 +54,7 @@ def test_root_without_nobody_is_one_sentence(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(pwd, "getpwnam", unknown)
     with pytest.raises(UnreachableError, match="refuses to run as root"):
-        unprivileged()
+        unprivileged_account()
 
 
 def test_a_folder_is_open_when_all_folders_above_it_are(open_folder: Path) -> None:
@@ -77,17 +83,17 @@ def test_data_go_elsewhere_when_their_user_cannot_walk_to_the_folder(open_folder
 def test_data_elsewhere_are_removed_when_no_link_leads_to_them_any_more(
     open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folders, "LODGINGS", open_folder)
+    monkeypatch.setattr(folders, "EXTERNAL", open_folder)
     kept, abandoned = (closed_folder(open_folder, name) for name in ("kept", "abandoned"))
     for folder in (kept, abandoned):
         DataFolder(folder).make(ME)
     lost = DataFolder(abandoned).path
     shutil.rmtree(abandoned)
-    remove_abandoned_lodgings()
+    remove_abandoned_data()
     assert lost.exists(), "so young that its link may still come"
-    for door in open_folder.glob("inorder-data-*/door"):
-        os.utime(door, (1, 1))
-    remove_abandoned_lodgings()
+    for link in open_folder.glob("inorder-data-*/link"):
+        os.utime(link, (1, 1))
+    remove_abandoned_data()
     assert not lost.exists()
     assert DataFolder(kept).path.exists()
 

@@ -94,7 +94,7 @@ def test_pyspark_brings_ivy() -> None:
 
 
 def test_jars_of_one_module_are_asked_for_together() -> None:
-    text = SMALL.module_description()
+    text = SMALL.module_descriptor()
     assert text.count("<dependency ") == 1
     assert text.count("<artifact ") == 2
     assert 'transitive="false"' in text

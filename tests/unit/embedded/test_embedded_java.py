@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from inorder.embedded.java import find_java, parse_version
+from inorder.embedded.jars import find_java, parse_version
 from inorder.model.errors import UnreachableError
 
 
@@ -64,7 +64,7 @@ def test_a_java_from_the_path_is_taken_without_java_home(tmp_path: Path, monkeyp
 def test_an_old_java_is_refused_with_both_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_java(tmp_path, "echo 'java version \"1.8.0_202\"' >&2")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(UnreachableError, match="is Java 8, and inorder needs 17"):
+    with pytest.raises(UnreachableError, match="is Java 8; inorder needs 17"):
         find_java()
 
 

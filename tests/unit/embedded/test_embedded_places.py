@@ -42,7 +42,7 @@ def test_enough_disk_makes_the_folder(tmp_path: Path) -> None:
 
 def test_a_full_disk_names_need_rest_and_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=7 * MEGABYTE))
-    with pytest.raises(UnreachableError, match=r"Redis needs 100 MB of disk, and .* has 7 MB left") as caught:
+    with pytest.raises(UnreachableError, match=r"Redis needs 100 MB of disk space, and .* has 7 MB left") as caught:
         need_disk(tmp_path, 100, "Redis")
     assert caught.value.exit_code == 4
     assert "INORDER_CACHE" in caught.value.hint

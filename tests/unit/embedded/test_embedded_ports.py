@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from inorder.embedded.process import HOST, answers, ask, free_port, is_free, need_port
+from inorder.embedded.server import HOST, accepts_connections, ask, free_port, is_free, need_port
 from inorder.model.errors import UnreachableError
 
 
@@ -21,7 +21,7 @@ def busy_port() -> Iterator[int]:
 def test_a_free_port_can_be_listened_on() -> None:
     port = free_port()
     with socket.create_server((HOST, port)):
-        assert answers(port)
+        assert accepts_connections(port)
     assert is_free(port)
 
 
@@ -30,7 +30,7 @@ def test_free_ports_are_never_those_of_outgoing_connections() -> None:
 
 
 def test_a_busy_port_is_named_with_exit_code_4(busy_port: int) -> None:
-    with pytest.raises(UnreachableError, match=f"Apache Kafka: port {busy_port} is busy") as caught:
+    with pytest.raises(UnreachableError, match=f"Apache Kafka: port {busy_port} is already in use") as caught:
         need_port(busy_port, "Apache Kafka")
     assert caught.value.exit_code == 4
 
@@ -41,7 +41,7 @@ def test_a_wanted_free_port_is_given() -> None:
 
 
 def test_nothing_answers_on_a_free_port() -> None:
-    assert not answers(free_port())
+    assert not accepts_connections(free_port())
 
 
 def test_a_server_that_does_not_listen_says_nothing() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.model.errors import GuaranteeError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.pipeline.stores.batch_log import BatchId, BatchProgress, Digest, is_done, progress_of, require_same
 
 LANE = "inorder.spark.orders.0"

@@ -14,7 +14,7 @@ from inorder.model.errors import (
     TransientError,
     UnreachableError,
 )
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 
 ROW = OutboxRow(7, "orders", b"k", b"v", (), None, None)
 

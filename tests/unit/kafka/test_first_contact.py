@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inorder.kafka.sender import FirstContact
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 
 
 def row(id: int, *, key: bytes = b"k", partition: int | None = None) -> OutboxRow:

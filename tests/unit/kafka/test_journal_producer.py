@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from inorder.journal.stores.kafka_producer import _max_size
 from inorder.kafka.topic_facts import size_of
-from inorder.model.message import Record
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow, Record
 
 headers = st.lists(st.tuples(st.text(max_size=20), st.none() | st.binary(max_size=300)), max_size=50)
 

@@ -15,7 +15,7 @@ from inorder.kafka import fenced_producer
 from inorder.kafka.fenced_producer import Timeouts
 from inorder.kafka.shard_log import require_delivered
 from inorder.model.errors import FencedError, TopicUnavailableError, TransientError, UnknownOutcomeError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.relay.stores import kafka_log
 from inorder.relay.stores.kafka_log import BATCH_NAME, LETTERS, MOST_FAILURES, KafkaShardLog, MarkerRecord
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.kafka.topic_facts import TopicLimits, size_of
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 
 NOWHERE = {"bootstrap.servers": ""}
 

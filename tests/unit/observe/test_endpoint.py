@@ -100,7 +100,7 @@ def test_somebody_who_says_nothing_keeps_nobody_else_waiting(endpoint: Endpoint)
 
 def test_an_address_in_use_is_told_by_its_setting(endpoint: Endpoint) -> None:
     second = Endpoint(endpoint.address, str)
-    with pytest.raises(ConfigurationError, match=r"health\.listen = 127\.0\.0\.1:\d+ cannot be listened on"):
+    with pytest.raises(ConfigurationError, match=r"health\.listen = 127\.0\.0\.1:\d+: cannot listen on this address"):
         second.start()
     second.stop()
 

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from inorder.observe import metrics as metrics_module
-from inorder.observe.metrics import Metrics, OutboxReading, RelayReading, TopicReading
+from inorder.observe.metrics import OutboxReading, RelayMetrics, RelayReading, TopicReading
 
 FULL = RelayReading(
     group="shop",
@@ -31,7 +31,7 @@ FULL = RelayReading(
 def samples(reading: RelayReading) -> dict[tuple[str, ...], float]:
     """Name and labels but `group`, and the value."""
     found = {}
-    for family in text_string_to_metric_families(Metrics(lambda: reading).text().decode()):
+    for family in text_string_to_metric_families(RelayMetrics(lambda: reading).text().decode()):
         for sample in family.samples:
             if sample.name.startswith("inorder_"):
                 labels = dict(sample.labels)
@@ -92,4 +92,4 @@ def test_errors_that_differ_in_numbers_only_are_one_series() -> None:
 
 
 def test_the_process_is_measured_too() -> None:
-    assert b"process_start_time_seconds" in Metrics(lambda: FULL).text()
+    assert b"process_start_time_seconds" in RelayMetrics(lambda: FULL).text()

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from inorder.model.errors import ConfigurationError, TransientError
 from inorder.model.message import Limits, Message, encode
 from inorder.model.names import BackendName
-from inorder.outbox.direct import ORDER, Backend, parts_of, require_connection, send_all
-from inorder.outbox.pending import Call
+from inorder.outbox.direct import ORDER, Backend, group_by_backend, require_connection, send_all
+from inorder.outbox.request import PublishRequest
 
 TOPICS: dict[str, BackendName] = {"a": "kafka", "b": "db", "c": "kafka_async", "d": "memory", "e": "kafka"}
 
 
-def call_of(*topics: str) -> Call:
+def call_of(*topics: str) -> PublishRequest:
     messages = [Message(topic, value=position) for position, topic in enumerate(topics)]
-    return Call(messages, [encode(message, Limits()) for message in messages])
+    return PublishRequest(messages, [encode(message, Limits()) for message in messages])
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Recording:
     asked: list[int]
     fails: bool = False
 
-    def send(self, call: Call, positions: Sequence[int]) -> None:
+    def send(self, call: PublishRequest, positions: Sequence[int]) -> None:
         if self.fails:
             call.fail(TransientError("away"))
             call.raise_failure()
@@ -48,7 +48,7 @@ class Recorded:
 
 @given(st.lists(st.sampled_from(sorted(TOPICS))))
 def test_every_message_has_one_backend_and_each_topic_keeps_its_order(topics: list[str]) -> None:
-    parts = parts_of([Message(topic) for topic in topics], TOPICS.__getitem__)
+    parts = group_by_backend([Message(topic) for topic in topics], TOPICS.__getitem__)
     assert sorted(position for part in parts.values() for position in part) == list(range(len(topics)))
     for name, positions in parts.items():
         assert list(positions) == sorted(positions)
@@ -56,26 +56,26 @@ def test_every_message_has_one_backend_and_each_topic_keeps_its_order(topics: li
 
 
 def test_the_database_is_asked_first_and_the_queue_last() -> None:
-    parts = parts_of([Message(topic) for topic in "cadb"], TOPICS.__getitem__)
+    parts = group_by_backend([Message(topic) for topic in "cadb"], TOPICS.__getitem__)
     assert list(parts) == ["db", "memory", "kafka", "kafka_async"]
 
 
 def test_a_call_without_messages_asks_nobody() -> None:
     recorded = Recorded()
-    send_all(call_of(), parts_of([], TOPICS.__getitem__), recorded.backends())
+    send_all(call_of(), group_by_backend([], TOPICS.__getitem__), recorded.backends())
     assert recorded.asked == []
 
 
 def test_each_backend_but_the_database_is_asked() -> None:
     recorded, call = Recorded(), call_of("c", "a", "d", "b", "e")
-    send_all(call, parts_of(call.messages, TOPICS.__getitem__), recorded.backends())
+    send_all(call, group_by_backend(call.messages, TOPICS.__getitem__), recorded.backends())
     assert recorded.asked == [2, 1, 4, 0]
 
 
 def test_after_a_failure_the_backends_behind_it_are_not_asked() -> None:
     recorded, call = Recorded(), call_of("c", "a", "d")
     with pytest.raises(TransientError, match="Of 3 messages 1 were sent, 2 were not"):
-        send_all(call, parts_of(call.messages, TOPICS.__getitem__), recorded.backends("kafka"))
+        send_all(call, group_by_backend(call.messages, TOPICS.__getitem__), recorded.backends("kafka"))
     assert recorded.asked == [2]
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from inorder.kafka.shard_log import Delivery, Incomplete, ShardLog
 from inorder.model.errors import InorderError, RejectedError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.relay.events import RelayEvent
 from inorder.relay.leadership.lease import Lease, NoLease
 from inorder.relay.options import Pace

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from inorder.kafka.shard_log import ShardLog
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.relay.drain import DrainStrategy
 from inorder.relay.events import RelayEvent
 from inorder.relay.leadership.lease import Lease, NoLease

@@ -9,7 +9,7 @@ import pytest
 
 from inorder.kafka.shard_log import Delivery
 from inorder.model.errors import FencedError, UnknownOutcomeError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.relay.events import (
     LeaderAcquired,
     LeaderFenced,

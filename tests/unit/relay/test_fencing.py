@@ -6,7 +6,7 @@ import pytest
 
 from inorder.kafka.shard_log import require_delivered
 from inorder.model.errors import FencedError, UnreachableError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.relay.marker import FENCE_TRIES, Marker, end_term, insist
 from tests.fakes.log import MemoryBroker, MemoryShardLog
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from inorder.kafka.shard_log import Delivery, Incomplete
 from inorder.model.errors import RejectedError, TransientError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.relay.mark_purge import MarkPurgeClaims, MarkPurgeStrategy
 from inorder.relay.marker import Marker
 from tests.conftest import Eventually

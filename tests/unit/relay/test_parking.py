@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.relay.options import Policy
 from inorder.relay.parking import Parking, RefusalVerdict, Waiting, halve, judge, order_of
 

@@ -9,7 +9,7 @@ from itertools import count
 
 import pytest
 
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.relay import polling
 from inorder.relay.stores.ports import MissingEvent
 from tests.unit.relay.polling_world import OPTIONS, World

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from inorder.model.errors import UnreachableError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.relay.breaker import BreakerOptions
 from inorder.relay.polling import PollingLoop, PollingOptions, PollingTables
 from inorder.relay.stores.ports import Key, MissingEvent, PollingState, Settlement

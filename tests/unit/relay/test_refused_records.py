@@ -11,7 +11,7 @@ import pytest
 
 from inorder.kafka.shard_log import Delivery, Incomplete, require_delivered
 from inorder.model.errors import RejectedError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.relay.drain import DrainStrategy
 from inorder.relay.leadership.lease import NoLease
 from inorder.relay.loop import RelayLoop

@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from inorder.model.errors import ConfigurationError, FencedError, UnreachableError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Shard
 from inorder.relay.drain import DrainStrategy
 from inorder.relay.loop import RelayLoop

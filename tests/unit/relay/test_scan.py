@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.relay.scan import HolderWatch, Horizon, after_scan, is_sweep_only, is_watching, next_scan, observe
 from inorder.relay.stores.ports import LAST_ID, Page, Scan
 from tests.selection import examples

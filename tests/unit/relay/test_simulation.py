@@ -16,7 +16,7 @@ import pytest
 
 from inorder.kafka.shard_log import Delivery, Incomplete, ShardLog
 from inorder.model.errors import FencedError, RejectedError, TransientError, UnknownOutcomeError, UnreachableError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Shard
 from inorder.relay.drain import DrainStrategy
 from inorder.relay.leadership.lease import NoLease

@@ -18,7 +18,7 @@ from inorder.model.errors import (
     TransientError,
     UnreachableError,
 )
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.relay.topic_lock import TopicRelay, TopicWorker
 from tests.conftest import Eventually
 from tests.fakes.log import MemoryUnfencedLog, failed

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.relay.stores.ports import TopicBacklog
 from inorder.relay.topic_lock_batch import Topics, compact, includes, must_renew, oldest_wait
 

@@ -17,7 +17,7 @@ from uuid import UUID
 import pytest
 
 from inorder.model.errors import UnreachableError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.relay.stores.ports import TopicBacklog
 from inorder.relay.topic_lock import IdlePause, TopicWorker
 from inorder.relay.topic_lock_batch import TopicLockOptions

@@ -9,7 +9,7 @@ import pytest
 
 from inorder.kafka.shard_log import Delivery, Incomplete
 from inorder.model.errors import TopicSwitchingError, TopicUnavailableError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from tests.conftest import Eventually
 from tests.fakes.log import MemoryBroker, MemoryShardLog
 from tests.unit.relay.running import World, running

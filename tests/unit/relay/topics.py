@@ -10,7 +10,7 @@ from typing import Any
 
 from inorder.kafka.shard_log import Delivery, Incomplete, ShardLog
 from inorder.model.errors import RejectedError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.relay.events import BatchProduced
 from inorder.relay.options import Pace
 from inorder.relay.stores.ports import TopicStore

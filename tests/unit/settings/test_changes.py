@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from inorder.settings import Settings
-from inorder.settings.changes import adopted, changes, conflicts
-from inorder.settings.root import leaves
+from inorder.settings.root import compare, find_conflicts, keep_fixed, leaves
 
 POLLING: dict[str, Any] = {"strategy": "polling", "layout": "trendyol"}
 URL = "postgresql+psycopg://a:one@host/db"
@@ -34,17 +33,17 @@ def loaded(**sections: Any) -> Settings:
     ],
 )
 def test_a_running_relay_goes_on_with_it(sections: dict[str, Any], key: str) -> None:
-    found = changes(loaded(), new := loaded(**sections))
+    found = compare(loaded(), new := loaded(**sections))
     assert found.for_the_relay == (key,)
     assert found.for_a_restart == ()
     assert found.of_kafka is key.startswith("kafka")
-    assert dict(leaves(adopted(loaded(), new))) == dict(leaves(new))
+    assert dict(leaves(keep_fixed(loaded(), new))) == dict(leaves(new))
 
 
 def test_a_topic_that_is_new_or_gone_counts() -> None:
     with_topic = loaded(topics={"orders": {"on_exceeded": "skip"}})
-    assert "topics.orders.on_exceeded" in changes(loaded(), with_topic).for_the_relay
-    assert "topics.orders.on_exceeded" in changes(with_topic, loaded()).for_the_relay
+    assert "topics.orders.on_exceeded" in compare(loaded(), with_topic).for_the_relay
+    assert "topics.orders.on_exceeded" in compare(with_topic, loaded()).for_the_relay
 
 
 @pytest.mark.parametrize(
@@ -64,31 +63,31 @@ def test_a_topic_that_is_new_or_gone_counts() -> None:
 )
 def test_it_counts_after_a_restart_only(sections: dict[str, Any], key: str) -> None:
     old, new = loaded(), loaded(**sections)
-    assert changes(old, new).for_a_restart == (key,)
-    assert changes(old, new).for_the_relay == ()
-    assert dict(leaves(adopted(old, new))) == dict(leaves(old))
+    assert compare(old, new).for_a_restart == (key,)
+    assert compare(old, new).for_the_relay == ()
+    assert dict(leaves(keep_fixed(old, new))) == dict(leaves(old))
 
 
 def test_the_rest_of_a_change_is_gone_on_with() -> None:
     old, new = loaded(), loaded(relay={"group": "other", "batch_size": 7})
-    mixed = adopted(old, new).relay
+    mixed = keep_fixed(old, new).relay
     assert (mixed.group, mixed.batch_size) == (old.relay.group, 7)
 
 
 def test_a_mixture_may_contradict_itself_and_that_is_told() -> None:
     old = Settings.load(relay={"strategy": "mark-purge"})
     new = Settings.load(relay={"strategy": "drain", "batch_size": 5000})
-    assert "relay.in_flight_limit" in conflicts(adopted(old, new))[0]
-    assert conflicts(new) == []
+    assert "relay.in_flight_limit" in find_conflicts(keep_fixed(old, new))[0]
+    assert find_conflicts(new) == []
 
 
 @pytest.mark.parametrize("sections", [{}, {"log": {"level": "debug"}}, {"pipeline": {"upsert": {"topic": "x"}}}])
 def test_what_is_not_the_relays_business_disturbs_it_not(sections: dict[str, Any]) -> None:
-    found = changes(loaded(), loaded(**sections))
+    found = compare(loaded(), loaded(**sections))
     assert (found.for_the_relay, found.for_a_restart) == ((), ())
 
 
 def test_secrets_are_compared_and_never_told() -> None:
     old, new = loaded(database={"url": URL}), loaded(database={"url": URL.replace("one", "two")})
-    assert changes(old, new).for_a_restart == ("database.url",)
-    assert "two" not in str(changes(old, new))
+    assert compare(old, new).for_a_restart == ("database.url",)
+    assert "two" not in str(compare(old, new))

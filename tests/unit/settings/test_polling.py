@@ -9,7 +9,7 @@ import pytest
 
 from inorder.model.errors import ConfigurationError
 from inorder.settings import Settings
-from inorder.settings.service import address_of
+from inorder.settings.servers import address_of
 
 POLLING = {"strategy": "polling", "layout": "trendyol"}
 URL = "postgresql+psycopg://writer@host/db"

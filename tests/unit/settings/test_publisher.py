@@ -68,12 +68,12 @@ def test_properties_of_a_topic_are_shown_with_secrets_masked(write: Write) -> No
     ("properties", "expected"),
     [
         ({"transactional.id": "x"}, 'topics.orders.kafka."transactional.id" in the overrides is set by inorder itself'),
-        ({"acks": "1"}, "topics.orders.kafka.\"acks\" = '1' contradicts the order of keys"),
+        ({"acks": "1"}, "topics.orders.kafka.\"acks\" = '1' contradicts the order of each key"),
         (
             {"enable.idempotence": False},
-            'topics.orders.kafka."enable.idempotence" = False contradicts the order of keys',
+            'topics.orders.kafka."enable.idempotence" = False contradicts the order of each key',
         ),
-        ({"max.in.flight.requests.per.connection": 6}, "which allows 5 at most"),
+        ({"max.in.flight.requests.per.connection": 6}, "which allows at most 5"),
     ],
 )
 def test_properties_that_would_break_the_order_are_refused(properties: dict[str, object], expected: str) -> None:

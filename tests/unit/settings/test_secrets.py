@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from inorder.model.errors import ConfigurationError
 from inorder.settings import Settings
-from inorder.settings.section import masked
+from inorder.settings.section import mask_password
 
 SECRET = "hunter2-Geheim"
 URL = f"postgresql+psycopg://shop:{SECRET}@db:5432/shop"
@@ -142,5 +142,5 @@ def test_a_scheme_without_its_driver_is_refused_with_those_that_have_one(scheme:
 
 @given(password=st.text(st.characters(min_codepoint=1, max_codepoint=0x2FF), min_size=1))
 def test_no_password_passes_the_mask(password: str) -> None:
-    shown = masked(f"postgresql+psycopg://USER:{password}@HOST/DB")
+    shown = mask_password(f"postgresql+psycopg://USER:{password}@HOST/DB")
     assert shown == "postgresql+psycopg://USER:***@HOST/DB"

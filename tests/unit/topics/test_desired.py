@@ -54,3 +54,8 @@ def test_what_is_not_said_may_be_anything() -> None:
 )
 def test_a_plan_is_told_with_the_next_command(action: TopicAction, words: str) -> None:
     assert words in str(action)
+
+
+def test_programs_read_the_same_kinds_whatever_the_classes_are_called() -> None:
+    kinds = [CreateTopic.kind, ChangeSettings.kind, SwitchNeeded.kind, KeepPartitions.kind]
+    assert kinds == ["MakeIt", "SetIt", "SwitchIt", "LeaveIt"]

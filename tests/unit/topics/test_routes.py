@@ -15,7 +15,7 @@ from inorder.model.errors import (
     TransientError,
     UnreachableError,
 )
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Partitioner
 from inorder.topics.failover import GRACE_SECONDS
 from inorder.topics.generations import Generation, Phase, Target, TopicState
@@ -56,6 +56,7 @@ class Log:
     fails: list[TransientError] = field(default_factory=list)
     in_doubt: frozenset[int] = frozenset()
     given_up: int = 0
+    partitioners: dict[str, Partitioner] = field(default_factory=dict)
 
     def take_over(self) -> bytes | None:
         return b"marker"
@@ -112,7 +113,7 @@ def test_a_switch_waits_longer_than_routes_are_trusted() -> None:
 
 def test_a_new_term_reads_the_routes_behind_its_fence() -> None:
     told = Told([FIRST])
-    log = RoutedShardLog(Log(), routes := told.routes(), {})
+    log = RoutedShardLog(Log(), routes := told.routes())
     routes.current()
     told.states = [MOVED]
     assert log.take_over() == b"marker"
@@ -120,16 +121,16 @@ def test_a_new_term_reads_the_routes_behind_its_fence() -> None:
 
 
 def test_rows_go_to_the_generation_of_their_topic_and_keep_their_partitioner() -> None:
-    inner, partitioners = Log(), {"orders": Partitioner.ID_MODULO}
-    log = RoutedShardLog(inner, Told([MOVED]).routes(), partitioners)
+    inner = Log(partitioners={"orders": Partitioner.ID_MODULO})
+    log = RoutedShardLog(inner, Told([MOVED]).routes())
     require_delivered(log.publish([row(1), row(2, "payments")], b""))
     assert inner.sent == [("orders.g1", 1), ("payments", 2)]
-    assert partitioners["orders.g1"] is Partitioner.ID_MODULO
+    assert inner.partitioners["orders.g1"] is Partitioner.ID_MODULO
 
 
 def test_rows_of_a_closed_topic_wait_and_nothing_of_the_batch_is_sent() -> None:
     inner = Log()
-    log = RoutedShardLog(inner, Told([CLOSED]).routes(), {})
+    log = RoutedShardLog(inner, Told([CLOSED]).routes())
     with pytest.raises(TopicSwitchingError, match="its messages wait") as refused:
         require_delivered(log.publish([row(1, "payments"), row(2)], b""))
     assert refused.value.topic == "orders"
@@ -141,7 +142,7 @@ def test_rows_of_a_closed_topic_wait_and_nothing_of_the_batch_is_sent() -> None:
 
 def test_a_closed_topic_is_asked_for_at_each_try_and_followed_at_once() -> None:
     told, inner = Told([CLOSED]), Log()
-    log = RoutedShardLog(inner, told.routes(), {})
+    log = RoutedShardLog(inner, told.routes())
     with pytest.raises(TopicSwitchingError):
         require_delivered(log.publish([row(1)], b""))
     told.states = [MOVED]
@@ -156,7 +157,7 @@ def test_a_closed_topic_stays_closed_where_nobody_answers_and_others_go_on() -> 
     routes = told.routes()
     routes.current()
     told.is_away = True
-    log = RoutedShardLog(inner, routes, {})
+    log = RoutedShardLog(inner, routes)
     with pytest.raises(TopicSwitchingError):
         require_delivered(log.publish([row(1)], b""))
     require_delivered(log.publish([row(2, "payments")], b""))
@@ -165,14 +166,14 @@ def test_a_closed_topic_stays_closed_where_nobody_answers_and_others_go_on() -> 
 
 def test_callers_hear_of_topics_by_the_names_they_know() -> None:
     away = TopicUnavailableError("orders.g1", "It is gone.")
-    log = RoutedShardLog(Log(fails=[away]), Told([MOVED]).routes(), {})
+    log = RoutedShardLog(Log(fails=[away]), Told([MOVED]).routes())
     with pytest.raises(TopicUnavailableError) as refused:
         require_delivered(log.publish([row(1)], b""))
     assert refused.value.topic == "orders"
 
 
 def test_other_errors_pass_as_they_are() -> None:
-    log = RoutedShardLog(Log(fails=[FencedError("Overtaken.")]), Told([MOVED]).routes(), {})
+    log = RoutedShardLog(Log(fails=[FencedError("Overtaken.")]), Told([MOVED]).routes())
     with pytest.raises(FencedError):
         require_delivered(log.publish([row(1)], b""))
     log.close()
@@ -180,7 +181,7 @@ def test_other_errors_pass_as_they_are() -> None:
 
 def test_a_batch_under_way_is_given_up_when_its_topic_is_closed() -> None:
     told, inner = Told([FIRST]), Log(fails=[TransientError("Not acknowledged yet.")])
-    log = RoutedUnfencedLog(inner, told.routes(), {})
+    log = RoutedUnfencedLog(inner, told.routes())
     with pytest.raises(TransientError, match="Not acknowledged"):
         require_delivered(log.publish([row(1), row(2)], b""))
     told.states, told.now = [CLOSED], 1.0
@@ -198,7 +199,7 @@ def test_a_batch_under_way_is_given_up_when_its_topic_is_closed() -> None:
 
 def test_a_batch_under_way_is_waited_for_while_only_other_topics_move() -> None:
     told, inner = Told([FIRST]), Log(fails=[TransientError("Not acknowledged yet.")], in_doubt=frozenset({7}))
-    log = RoutedUnfencedLog(inner, told.routes(), {})
+    log = RoutedUnfencedLog(inner, told.routes())
     late = log.publish([row(1, "payments")], b"")
     assert isinstance(late, Incomplete)
     assert isinstance(late.error, TransientError)
@@ -209,7 +210,7 @@ def test_a_batch_under_way_is_waited_for_while_only_other_topics_move() -> None:
 
 def test_without_routes_nothing_new_is_sent_but_what_was_sent_is_waited_for() -> None:
     told, inner = Told([FIRST]), Log(fails=[TransientError("Not acknowledged yet.")])
-    log = RoutedUnfencedLog(inner, told.routes(), {})
+    log = RoutedUnfencedLog(inner, told.routes())
     with pytest.raises(TransientError, match="Not acknowledged"):
         require_delivered(log.publish([row(1)], b""))
     told.is_away, told.now = True, 1.0

@@ -9,14 +9,13 @@ from http.client import HTTPConnection
 
 import pytest
 
-import inorder
 from inorder.engines.job_status import JobFigures, JobService, Lag
 from inorder.engines.slice_work import SliceOutcome
 from inorder.model.errors import UnreachableError
-from inorder.observe.endpoint import Watch
+from inorder.observe.endpoint import PeriodicReader
 from tests.conftest import Eventually
 
-LISTENING = inorder.Settings.load(None, health={"listen": "127.0.0.1:0"})
+LISTENING = ("127.0.0.1", 0)
 
 
 def ask(service: JobService, path: str) -> tuple[int, str]:
@@ -88,7 +87,7 @@ def test_without_an_address_nobody_listens_and_nothing_is_asked() -> None:
         asked.append("lag")
         return {}
 
-    with JobService(inorder.Settings.load(None), "upsert", lag) as service:
+    with JobService(None, "upsert", lag) as service:
         assert (service.address, service.registry, asked) == (None, None, [])
     assert not [thread for thread in threading.enumerate() if thread.name in ("inorder-health", "inorder-lag-watch")]
 
@@ -107,9 +106,9 @@ class Question:
 
 
 @pytest.fixture
-def watching() -> Callable[[Question], Watch[int]]:
-    def begin(question: Question) -> Watch[int]:
-        watch = Watch("test", question, seconds=0.01)
+def watching() -> Callable[[Question], PeriodicReader[int]]:
+    def begin(question: Question) -> PeriodicReader[int]:
+        watch = PeriodicReader("test", question, seconds=0.01)
         assert watch.last is None
         watch.start()
         return watch
@@ -118,7 +117,7 @@ def watching() -> Callable[[Question], Watch[int]]:
 
 
 def test_a_watch_keeps_the_last_answer_while_there_is_no_other(
-    watching: Callable[[Question], Watch[int]], eventually: Eventually
+    watching: Callable[[Question], PeriodicReader[int]], eventually: Eventually
 ) -> None:
     watch = watching(Question(3, UnreachableError("Away.")))
     eventually(lambda: watch.failure == "Away.")
@@ -129,7 +128,7 @@ def test_a_watch_keeps_the_last_answer_while_there_is_no_other(
 
 
 def test_a_watch_forgets_a_failure_when_it_is_answered(
-    watching: Callable[[Question], Watch[int]], eventually: Eventually
+    watching: Callable[[Question], PeriodicReader[int]], eventually: Eventually
 ) -> None:
     watch = watching(Question(UnreachableError("Away."), 4))
     eventually(lambda: watch.last is not None and watch.failure == "")

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from inorder.operate.schema import install_schema, schema_sql
+from inorder.operate.schema import schema_sql
 from inorder.pipeline.checks import message_checks
 from inorder.pipeline.job import table_mappings, upsert_work
 from inorder.pipeline.mapping import TableMapping
-from inorder.pipeline.stores.mysql_table import MySQLTableStores
-from inorder.pipeline.stores.postgres_table import PostgresTableStores
-from inorder.pipeline.stores.sqlite_table import SQLiteTableStores
+from inorder.pipeline.stores.mysql_table import MySQLTableStore
+from inorder.pipeline.stores.postgres_table import PostgresTableStore
+from inorder.pipeline.stores.sqlite_table import SQLiteTableStore
 from inorder.settings import Settings
+from tests.operating import install_schema
 
 TABLES: list[dict[str, Any]] = [
     {"topic": "orders", "table": "orders", "fields": {"total": "numeric", "placed": "timestamp"}, "mode": "insert"},
@@ -44,16 +45,16 @@ def test_each_table_is_a_pipeline_named_after_it() -> None:
 @pytest.mark.parametrize(
     ("url", "kind"),
     [
-        ("postgresql+psycopg://u@h/db", PostgresTableStores),
-        ("mysql+pymysql://u@h/db", MySQLTableStores),
-        ("mariadb+pymysql://u@h/db", MySQLTableStores),
-        ("sqlite:///x.db", SQLiteTableStores),
+        ("postgresql+psycopg://u@h/db", PostgresTableStore),
+        ("mysql+pymysql://u@h/db", MySQLTableStore),
+        ("mariadb+pymysql://u@h/db", MySQLTableStore),
+        ("sqlite:///x.db", SQLiteTableStore),
     ],
 )
 def test_the_url_decides_which_stores_are_opened(url: str, kind: type) -> None:
     work = upsert_work(loaded(url))
     assert work.topics == ("orders", "seats")
-    assert {type(target.stores) for target in work.targets} == {kind}
+    assert {type(target.stores()) for target in work.targets} == {kind}
     assert work == upsert_work(loaded(url))
     assert hash(work) == hash(upsert_work(loaded(url)))
     assert "secret" not in repr(upsert_work(loaded(url.replace("u@", "u:secret@"))))

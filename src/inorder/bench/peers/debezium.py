@@ -20,9 +20,8 @@ from inorder.bench.place import BenchPlace
 from inorder.bench.tables import LAYOUTS
 from inorder.bench.watching import watch
 from inorder.database.sql import quoted
-from inorder.embedded.jars import JarSet, fetch_set
-from inorder.embedded.java import find_java
-from inorder.embedded.process import HOST, free_port
+from inorder.embedded.jars import JarSet, fetch_set, find_java
+from inorder.embedded.server import HOST, free_port
 from inorder.embedded.stack import Program
 
 TABLE = "bench_debezium"
@@ -127,7 +126,7 @@ PEER = Peer(
     Debezium,
     set_up=lambda: fetch_set(jars()),
     notes=(
-        "Debezium has a fresh JVM in each trial: its start is told apart, its compilation is inside the rate.",
+        "Debezium has a fresh JVM in each trial: its start is reported separately, its compilation is inside the rate.",
         "Debezium delivers at least once, without transactions, and leaves its rows in the table.",
     ),
     postgres={"wal_level": "logical"},

@@ -26,7 +26,7 @@ from inorder.bench.place import BenchPlace
 from inorder.bench.tables import LAYOUTS
 from inorder.database.sql import quoted
 from inorder.embedded.folders import cache_folder, need_disk
-from inorder.embedded.jars import only_one
+from inorder.embedded.jars import file_lock
 from inorder.embedded.stack import Program
 from inorder.kafka.admin import ensure_topic
 from inorder.model.errors import ConfigurationError, UnreachableError
@@ -77,7 +77,7 @@ def _digest(folder: Path) -> str:
 def _build_alone(folder: Path, program: Path) -> None:
     go = _find_go()
     need_disk(program.parent, _MEGABYTES, "Building goharvest")
-    with only_one(program.parent / "goharvest.lock"):
+    with file_lock(program.parent / "goharvest.lock"):
         if program.is_file():  # another process built it while we waited
             return
         work = program.with_name("goharvest.partial")
@@ -150,7 +150,7 @@ def _run(command: Sequence[str], work: Path) -> bytes:
 def _not_built(what: str, log_path: Path) -> UnreachableError:
     said = "\n".join(f"  {line}" for line in log_path.read_text(errors="replace").splitlines()[-_LAST_LINES:])
     return UnreachableError(
-        f"The peer goharvest could not be built ({what}). The last words:\n{said}\n",
+        f"The peer goharvest could not be built ({what}). Last log lines:\n{said}\n",
         hint=f"All of them: {log_path}. Where no module proxy has it, name a git clone of it in {SOURCE_VARIABLE}.",
     )
 

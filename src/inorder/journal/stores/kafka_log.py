@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from inorder.database.pool import OnLent, Pool, untold
+from inorder.database.pool import OnLent, Pool, ignore_loan
 from inorder.journal.stores.kafka_producer import JournalProducer
 from inorder.journal.stores.ports import LogRecord, TopicTail, Window
 from inorder.kafka.admin import Cluster, check_properties
@@ -44,7 +44,7 @@ PROPERTIES: Mapping[str, object] = {
 OFFSET_GONE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 
 
-def consumer_pool(properties: Mapping[str, Any], on_lent: OnLent = untold) -> Pool[Consumer]:
+def consumer_pool(properties: Mapping[str, Any], on_lent: OnLent = ignore_loan) -> Pool[Consumer]:
     return Pool(lambda: committed_consumer(properties, GROUP, PROPERTIES), Consumer.close, on_lent=on_lent)
 
 
@@ -114,7 +114,7 @@ TAIL_CHUNK = 5_000
 class KafkaJournalLog:
     """Sends, reads windows and follows topics; nothing connects before it is needed."""
 
-    def __init__(self, properties: Mapping[str, Any], *, on_lent: OnLent = untold) -> None:
+    def __init__(self, properties: Mapping[str, Any], *, on_lent: OnLent = ignore_loan) -> None:
         """`on_lent` is called for every loan of a consumer."""
         check_properties(properties)
         self._properties = dict(properties)

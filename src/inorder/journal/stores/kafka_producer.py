@@ -32,8 +32,7 @@ from inorder.kafka.errors import (
 from inorder.kafka.topic_facts import DEFAULT_BATCH_SIZE, size_of
 from inorder.model.errors import InorderError, RejectedError, TopicUnavailableError, TransientError, UnknownOutcomeError
 from inorder.model.journal import PartitionOffset
-from inorder.model.message import Record
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow, Record
 
 POLL_SECONDS = 0.2
 FRAMING_BYTES = 128

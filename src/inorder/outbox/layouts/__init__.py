@@ -1,20 +1,20 @@
-"""The tables an outbox may live in: one folder a layout, one `.sql` file a dialect.
+"""Layouts of the outbox table: one folder per layout, one `.sql` file per dialect.
 
-A file holds the statements that create the table (`install…`) and fragments that the stores put into their own:
+A file has the statements that create the table (`install…`) and fragments for the statements of the stores:
 
-| fragment     | what it is                                                                                      |
+| fragment     | meaning                                                                                         |
 |---|---|
 | `id`         | the column whose order is the order of publishing                                               |
-| `columns`    | what a store selects and `decode` of the layout takes, the id first                             |
-| `topic`      | the topic as text, never null: part of what decides the shard of a row                          |
+| `columns`    | what a store selects and the layout's `decode` reads, the id first                              |
+| `topic`      | the topic as text, never null: part of what determines the shard of a row                       |
 | `key`        | the key as bytes, null if the row has none: the other part                                      |
 | `leader_id`  | the column that `mark-purge` marks; layouts without this fragment cannot be marked              |
-| `written_at` | when the row was written; null where the layout does not keep it                                |
-| `added…`     | the column that a table lacks which was made before us, or by others; SQLite cannot add one     |
-| `append`     | how our publisher writes a record; layouts without this statement are written by others only   |
+| `written_at` | when the row was written; null where the layout has no such column                              |
+| `added…`     | a column that a table created by an older version or another tool lacks; SQLite cannot add it   |
+| `append`     | how inorder writes a record; layouts without this statement are written by other tools only     |
 
-Rows are written by others and may be wrong in any way that the table allows. `decode` raises for none of them: what
-is wrong with a row is in its `flaw`, and the relay sets that row aside.
+Other programs write rows, which may be wrong in any way that the table allows. `decode` never raises: what is wrong
+with a row is in its `flaw`, and the relay sets that row aside.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from typing import Any
 
 from inorder.database.sql import Family, Statements, family, load, quoted_table
 from inorder.model.errors import ConfigurationError
+from inorder.model.message import OutboxRow
 from inorder.model.names import USUAL_TABLES, SideTables
-from inorder.model.outbox_row import OutboxRow
 from inorder.outbox.layouts.rows import debezium_row as decode_debezium
 from inorder.outbox.layouts.rows import deimos_row as decode_deimos
 from inorder.outbox.layouts.rows import goharvest_row as decode_goharvest
@@ -45,12 +45,12 @@ _DECODERS: dict[str, Callable[[Sequence[Any]], OutboxRow]] = {
 LAYOUTS = tuple(_DECODERS)
 
 LOCK_TABLE = "kafka_topic_info"
-"""The lock rows of the deimos layout, in the schema of its messages."""
+"""The table of lock rows of the deimos layout, in the schema of its messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How one layout is read in one dialect; what the fragments are, the module says."""
+    """How one layout is read in one dialect; the module describes the fragments."""
 
     name: str
     dialect: Family
@@ -64,7 +64,7 @@ class Layout:
 
     @property
     def wakes_us(self) -> bool:
-        """Whether writers of this layout notify a relay that sleeps; only ours do, and only on PostgreSQL."""
+        """Whether writers of this layout notify a sleeping relay; only inorder's do, and only on PostgreSQL."""
         return self.name in ("native", "deimos") and self.dialect == "postgres"
 
 
@@ -86,14 +86,14 @@ def layout(name: str, dialect: str) -> Layout:
 
 
 def install_statements(layout: str, dialect: str, table: str, sides: SideTables = USUAL_TABLES) -> tuple[str, ...]:
-    """What creates the tables of a layout, or adds what they lack, in order; running it again changes nothing."""
+    """Idempotent DDL that creates the tables of a layout, or adds the columns that they lack."""
     named, names = statements(layout, dialect), _names(dialect, table, sides.beside(table))
     made = [named.render(name, **names) for name in named if name.startswith("install")]
     return (*made, *(statement for name in named for statement in _added(name, named[name], dialect, names)))
 
 
 def _names(dialect: str, table: str, sides: SideTables) -> dict[str, str]:
-    """What DDL puts in: the table, those beside it, and what its index is called, which Rails calls alike."""
+    """The identifiers of the DDL: the table, its side tables, and its index, with the name that Rails would give it."""
     schema, dot, name = table.rpartition(".")
     index = f"index_{name}_on_topic_and_id"[:63]
     return {
@@ -107,13 +107,13 @@ def _names(dialect: str, table: str, sides: SideTables) -> dict[str, str]:
 
 
 def lock_table(table: str) -> str:
-    """Where the lock rows of a table of the deimos layout are: beside it."""
+    """The table of lock rows of a table of the deimos layout, in the same schema."""
     schema, dot, _ = table.rpartition(".")
     return f"{schema}{dot}{LOCK_TABLE}"
 
 
 def _added(name: str, definition: str, dialect: str, names: dict[str, str]) -> list[str]:
-    """What `added` adds to the table, and `added_missing` to the one of that name beside it."""
+    """The DDL for the column of `added` in the table, or of `added_missing` in the side table of that name."""
     if not name.startswith("added"):
         return []
     table = names[name.removeprefix("added").removeprefix("_") or "table"]

@@ -1,9 +1,9 @@
-"""Keeping published rows for some days, in PostgreSQL: moved to an archive, dropped by whole days, replayed on request.
+"""Retention of published rows in PostgreSQL: moved to an archive, dropped by whole days, replayed on request.
 
 The archive of `outbox` is `outbox_published`, with a partition for each day of publishing (UTC) that is named like
-`outbox_published_20260131`. A row is moved by the statement that purges it, so it is in one of the two tables at any
-moment. Days are made ahead, today and tomorrow, by whoever purges; the clock of that instance says which day it is, and
-the same moment is written into the rows, so clocks that differ do no harm.
+`outbox_published_20260131`. The statement that purges a row moves it, so it is in one of the two tables at any moment.
+The instance that purges creates the partitions of today and tomorrow; its clock decides which day it is, and the same
+time is written into the rows, so clocks that differ do no harm.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Connection = psycopg.Connection[Any]
 
 
 def utc_now() -> datetime:
-    """The moment, where no test says otherwise."""
+    """The default clock."""
     return datetime.now(UTC)
 
 
@@ -36,7 +36,7 @@ def archive_of(table: str) -> str:
 
 
 def archive_statements(table: str) -> list[str]:
-    """The DDL of the archive, without the days."""
+    """The DDL of the archive, without its partitions."""
     return [_render("install_archive", table)]
 
 
@@ -50,13 +50,13 @@ class Archive:
         self._ready: date | None = None
 
     def move(self, connection: Connection, ids: Sequence[int]) -> int:
-        """Archives rows by id, in one statement that commits by itself; returns how many there were."""
+        """Archives rows by id, in one statement that commits by itself; returns how many."""
         now = self._clock()
         if self._ready != now.date():
             self._prepare(connection, now.date())
         try:
             return self._execute(connection, ids, now)
-        except psycopg.errors.CheckViolation:  # somebody dropped the day that was ready
+        except psycopg.errors.CheckViolation:  # the prepared partition was dropped
             self._prepare(connection, now.date())
             return self._execute(connection, ids, now)
 
@@ -69,7 +69,7 @@ class Archive:
 
 
 class Retention:
-    """Makes days and drops them; any number of instances may do so at once."""
+    """Creates and drops partitions; any number of instances may do so concurrently."""
 
     def __init__(self, url: str, table: str, *, retention_days: int) -> None:
         """Keeps `retention_days` whole days before the current one."""
@@ -78,17 +78,17 @@ class Retention:
         self._connecting = PostgresReconnecting(url, "inorder relay (retention)")
 
     def keep(self, today: date) -> list[str]:
-        """What is to be done once a day: make days ahead, and drop those that are too old; returns the latter."""
+        """The daily task: creates partitions ahead and drops those that are too old; returns the latter."""
         self.prepare(today)
         return self.drop_before(today - timedelta(days=self._days))
 
     def prepare(self, today: date) -> None:
-        """Makes the archive, and its partitions of today and tomorrow, where there are none."""
+        """Creates the archive and its partitions of today and tomorrow, if they do not exist."""
         with postgres_errors():
             prepare(self._connecting.get()[0], self._table, today)
 
     def drop_before(self, day: date) -> list[str]:
-        """Drops every partition of an earlier day and returns their names; raises `TransientError` if one is in use."""
+        """Drops the partitions of earlier days and returns their names; raises `TransientError` if one is in use."""
         with postgres_errors(), one_installer(self._connecting.get()[0]) as connection:
             connection.execute(_STATEMENTS["lock_briefly"])
             old = [name for name in _partitions(connection, self._table) if _day_of(name) < day]
@@ -97,12 +97,11 @@ class Retention:
             return old
 
     def close(self) -> None:
-        """Closes the connection."""
         self._connecting.close()
 
 
 def prepare(connection: Connection, table: str, today: date) -> None:
-    """Makes the archive of a table, and its partitions of today and tomorrow, where there are none."""
+    """Creates the archive of a table and its partitions of today and tomorrow, if they do not exist."""
     with one_installer(connection):
         install(connection, archive_statements(table))
         for day in (today, today + _ONE_DAY):
@@ -118,10 +117,10 @@ def replay(
     since: datetime | None = None,
     dry_run: bool = False,
 ) -> int:
-    """Puts copies of archived rows into the outbox, in id order and in one transaction; returns how many.
+    """Copies archived rows into the outbox, in id order and in one transaction; returns how many.
 
-    They are published in that order, after everything that waits already. `since` is the time of publishing. Rows that
-    were replayed before are archived again, and count like any other.
+    They are published in that order, after everything that already waits. `since` is the time of publishing. Rows that
+    were replayed before are archived again, and are included.
     """
     wanted = {"key": key, "topic": topic, "since": since}
     with postgres_errors(), connect(url, "inorder outbox replay") as connection:
@@ -156,7 +155,7 @@ def _day_of(partition: str) -> date:
 
 
 def _beside(table: str, name: str) -> str:
-    """A name in the schema of the table."""
+    """A quoted name in the schema of the table."""
     schema, dot, _ = table.rpartition(".")
     return sql.quoted(f"{schema}{dot}{name}")
 

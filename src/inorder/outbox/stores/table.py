@@ -1,4 +1,4 @@
-"""Whether an outbox table is there, with the columns of its layout."""
+"""Reading an outbox table in any layout: whether it exists, its backlog, and its rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from inorder.database import sql
 from inorder.database.database import Database, open_database, written_at
 from inorder.database.sql import quoted_table
 from inorder.model.errors import ConfigurationError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.outbox import layouts
 from inorder.outbox.outbox import table_errors
 
@@ -20,7 +20,7 @@ _STATEMENTS = sql.load("inorder.outbox", "sql/outbox_table.sql")
 
 
 def require_outbox_table(database: Database, table: str, layout: str) -> None:
-    """Raises `ConfigurationError` that names the command which makes it."""
+    """Raises `ConfigurationError` with the command that creates it, if the table or a column does not exist."""
     columns = layouts.layout(layout, database.dialect).columns
     quoted = quoted_table(database.dialect, table)
     with table_errors(table, layout):
@@ -29,16 +29,14 @@ def require_outbox_table(database: Database, table: str, layout: str) -> None:
 
 @contextmanager
 def as_needed(table: str, layout: str, hint: str) -> Iterator[None]:
-    """Names the table in the error of whoever looks at its columns."""
+    """Names the table in errors about its columns."""
     try:
         yield
     except ConfigurationError as error:
         raise ConfigurationError(
-            f"Table {table!r} is not as layout {layout!r} needs it: {error.message}", hint=hint
+            f"Table {table!r} does not match layout {layout!r}: {error.message}", hint=hint
         ) from error
 
-
-# How much waits in an outbox table, and since when.
 
 _BACKLOG_STATEMENTS = sql.load("inorder.outbox", "sql/backlog.sql")
 
@@ -49,11 +47,11 @@ class Backlog:
 
     rows: int
     oldest: datetime | None
-    """When the oldest was written, where the layout tells."""
+    """When the oldest was written, where the layout has a column for it."""
 
 
 def backlog(database: Database, table: str, layout: str = "native") -> Backlog:
-    """Counts them; on a long table that takes a while."""
+    """Counts the rows, which takes time on a large table."""
     found = layouts.layout(layout, database.dialect)
     quoted = quoted_table(database.dialect, table)
     statement = _BACKLOG_STATEMENTS.render("backlog", table=quoted, written_at=found.written_at)
@@ -61,30 +59,26 @@ def backlog(database: Database, table: str, layout: str = "native") -> Backlog:
     return Backlog(rows, written_at(oldest))
 
 
-# The rows of an outbox table in any layout, for those who only look at them.
-
 _WAITING_ROWS_STATEMENTS = sql.load("inorder.outbox", "sql/waiting_rows.sql")
 _NAME = "inorder outbox reader"
 
 
 @dataclass(frozen=True, slots=True)
 class SqlWaitingRows:
-    """A table behind a SQLAlchemy URL."""
+    """`WaitingRows` of a table behind a SQLAlchemy URL."""
 
     url: str
     table: str
     layout: str
 
     def extent(self) -> IdRange | None:
-        """The lowest and the highest id."""
-        with self._asked() as (database, layout):
+        with self._open() as (database, layout):
             statement = _WAITING_ROWS_STATEMENTS.render("extent", table=self._quoted(layout), id=layout.id)
             [(first, last)] = database.execute(statement).rows
         return None if first is None else IdRange(first, last)
 
     def rows(self, ids: IdRange) -> Sequence[OutboxRow]:
-        """The rows of a range in id order."""
-        with self._asked() as (database, layout):
+        with self._open() as (database, layout):
             statement = _WAITING_ROWS_STATEMENTS.render(
                 "rows", table=self._quoted(layout), id=layout.id, columns=layout.columns
             )
@@ -92,15 +86,12 @@ class SqlWaitingRows:
         return [layout.decode(row) for row in found]
 
     @contextmanager
-    def _asked(self) -> Iterator[tuple[Database, layouts.Layout]]:
+    def _open(self) -> Iterator[tuple[Database, layouts.Layout]]:
         with closing(open_database(self.url, _NAME)) as database, table_errors(self.table, self.layout):
             yield database, layouts.layout(self.layout, database.dialect)
 
     def _quoted(self, layout: layouts.Layout) -> str:
         return quoted_table(layout.dialect, self.table)
-
-
-# The rows of an outbox as somebody sees them who only looks.
 
 
 class IdRange(NamedTuple):
@@ -111,7 +102,7 @@ class IdRange(NamedTuple):
 
 
 class WaitingRows(Protocol):
-    """Travels pickled to tasks; connects for each call. Raises what stores raise."""
+    """The rows of an outbox, read-only. It is pickled to Spark tasks and connects for each call."""
 
     def extent(self) -> IdRange | None:
         """The lowest and the highest id, or None where no row waits."""

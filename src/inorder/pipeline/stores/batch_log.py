@@ -62,7 +62,7 @@ from inorder.kafka.readers import ANSWER_SECONDS, committed_consumer, read_commi
 from inorder.kafka.sender import RowSender
 from inorder.kafka.topic_facts import KnownTopics, TopicLimits
 from inorder.model.errors import FencedError, GuaranteeError, InorderError, RejectedError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Partitioner
 
 PROGRESS_TOPIC = "inorder.spark"

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from functools import cache
 from typing import Any
 
-from inorder.database.database import Database, Dialect, Installed, moment, statements_of
+from inorder.database.database import Database, Dialect, InstallingDatabase, moment, statements_of
 from inorder.database.sql import quoted_table
 from inorder.pipeline.stores.ports import LetterFilter, LetterPlace, StoredLetter
 
@@ -23,7 +23,7 @@ class SqlDeadLetters:
     """`DeadLetters` of a database; creates its tables at the first call."""
 
     def __init__(self, database: Database) -> None:
-        self._database = Installed(database, dead_letter_tables(database.dialect))
+        self._database = InstallingDatabase(database, dead_letter_tables(database.dialect))
         self._dialect = database.dialect
         self._statements = _render_statements(database.dialect)
 

@@ -19,7 +19,6 @@ are from its documentation.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from inorder.database.database import NOTHING_BOUND, CursorTransaction, Result
@@ -50,18 +49,6 @@ _SESSION = "SET SESSION sql_mode = 'TRADITIONAL', wait_timeout = 60"
 _PACKET = "SELECT @@max_allowed_packet"
 _OVERHEAD = 10_000
 """Characters of a statement besides its rows."""
-
-
-@dataclass(frozen=True, slots=True)
-class MySQLTableStores:
-    """Opens a `MySQLTableStore` in the process that calls it."""
-
-    url: str = field(repr=False)
-    """A SQLAlchemy URL; not in the repr, as it may contain a password."""
-    mapping: TableMapping
-
-    def __call__(self) -> MySQLTableStore:
-        return MySQLTableStore(self.url, self.mapping)
 
 
 class MySQLTableStore(SqlTableStore):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
@@ -48,18 +47,6 @@ _SESSION = """
     SELECT set_config('idle_in_transaction_session_timeout', '30s', false),
            set_config('lock_timeout', %s, false)
 """
-
-
-@dataclass(frozen=True, slots=True)
-class PostgresTableStores:
-    """Opens a `PostgresTableStore` in the process that calls it."""
-
-    url: str = field(repr=False)
-    """A SQLAlchemy URL; not in the repr, as it may contain a password."""
-    mapping: TableMapping
-
-    def __call__(self) -> PostgresTableStore:
-        return PostgresTableStore(self.url, self.mapping)
 
 
 class PostgresTableStore(SqlTableStore):

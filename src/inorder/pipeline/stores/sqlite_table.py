@@ -8,7 +8,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 from inorder.database.database import NOTHING_BOUND, CursorTransaction, Result
@@ -25,17 +24,6 @@ from inorder.pipeline.stores.table import (
     Version,
     key_columns_of,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class SQLiteTableStores:
-    """Opens an `SQLiteTableStore` in the process that calls it; all processes must see the file."""
-
-    url: str = field(repr=False)
-    mapping: TableMapping
-
-    def __call__(self) -> SQLiteTableStore:
-        return SQLiteTableStore(self.url, self.mapping)
 
 
 class SQLiteTableStore(SqlTableStore):

@@ -17,6 +17,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import orjson
@@ -36,7 +37,7 @@ from inorder.pipeline.stores.ports import (
     RowKey,
     SliceCounters,
     SliceTransaction,
-    TableStores,
+    TableStore,
     WriteCounts,
 )
 
@@ -493,21 +494,31 @@ def check_keys(mapping: TableMapping, unique_keys: Iterable[Iterable[str]]) -> N
 # From a dialect to its implementation; drivers that are not used are not imported.
 
 
-def table_stores(url: str, mapping: TableMapping) -> TableStores:
-    """The stores of a mapping in the database of a SQLAlchemy URL."""
-    match dialect_of(url):
-        case "postgres":
-            from inorder.pipeline.stores.postgres_table import PostgresTableStores
+@dataclass(frozen=True, slots=True)
+class SqlTableStores:
+    """The `TableStores` of a mapping in the database of a SQLAlchemy URL."""
 
-            return PostgresTableStores(url, mapping)
-        case "mysql":
-            from inorder.pipeline.stores.mysql_table import MySQLTableStores
+    url: str = field(repr=False)
+    """Not in the repr, as it may contain a password."""
+    mapping: TableMapping
 
-            return MySQLTableStores(url, mapping)
-        case "sqlite":
-            from inorder.pipeline.stores.sqlite_table import SQLiteTableStores
+    def __post_init__(self) -> None:
+        dialect_of(self.url)  # refuses a URL of another database at once, not in a Spark task
 
-            return SQLiteTableStores(url, mapping)
+    def __call__(self) -> TableStore:
+        match dialect_of(self.url):
+            case "postgres":
+                from inorder.pipeline.stores.postgres_table import PostgresTableStore
+
+                return PostgresTableStore(self.url, self.mapping)
+            case "mysql":
+                from inorder.pipeline.stores.mysql_table import MySQLTableStore
+
+                return MySQLTableStore(self.url, self.mapping)
+            case "sqlite":
+                from inorder.pipeline.stores.sqlite_table import SQLiteTableStore
+
+                return SQLiteTableStore(self.url, self.mapping)
 
 
 def table_sql(dialect: Dialect, mapping: TableMapping) -> TableSql:

@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol
 from inorder.database.database import (
     Database,
     Dialect,
-    Installed,
+    InstallingDatabase,
     Result,
     Transaction,
     UndecodableText,
@@ -80,7 +80,7 @@ class SqlExceededStore:
     """An `ExceededAdmin` in the database of the outbox; creates its tables at the first call."""
 
     def __init__(self, database: Database, table: str, layout_name: str = "native") -> None:
-        self._database = Installed(database, exceeded_tables(database.dialect))
+        self._database = InstallingDatabase(database, exceeded_tables(database.dialect))
         self._table = table
         self._statements = statements_of("inorder.relay", database.dialect, "exceeded.sql")
         self._layout = layout(layout_name, database.dialect)
@@ -153,7 +153,7 @@ class SqlExceededStore:
             )
         self._execute(transaction, "keep", kept)
 
-    def _matching(self, where: Transaction | Installed, wanted: ExceededFilter) -> list[ExceededRow]:
+    def _matching(self, where: Transaction | InstallingDatabase, wanted: ExceededFilter) -> list[ExceededRow]:
         found = self._execute(where, "list", {"outbox": self._table, **filter_parameters(wanted)})
         return [_row(row) for row in found.rows]
 
@@ -173,7 +173,7 @@ class SqlExceededStore:
         else:
             self._execute(transaction, "put_back_fields", asdict(row))
 
-    def _execute(self, where: Transaction | Installed, name: str, parameters: Mapping[str, Any]) -> Result:
+    def _execute(self, where: Transaction | InstallingDatabase, name: str, parameters: Mapping[str, Any]) -> Result:
         return where.execute(self._statements.render(name, **self._identifiers), parameters)
 
 

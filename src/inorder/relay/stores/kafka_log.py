@@ -55,7 +55,7 @@ from inorder.model.errors import (
     UnknownOutcomeError,
     UnreachableError,
 )
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Partitioner
 
 LETTERS = "ab"
@@ -84,7 +84,8 @@ class KafkaShardLog:
         self._shards = shards
         self._topics = KnownTopics(self._properties)
         self._limits = TopicLimits(self._properties)
-        self._sender = RowSender(partitioners or {}, self._topics)
+        self.partitioners = dict(partitioners or {})
+        self._sender = RowSender(self.partitioners, self._topics)
         self._producers: tuple[FencedProducer, ...] = ()
         self._must_renew = False
         self._failures = 0

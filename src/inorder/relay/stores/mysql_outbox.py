@@ -48,7 +48,7 @@ from inorder.database import sql
 from inorder.database.database import CursorTransaction, Result, Transaction
 from inorder.database.mysql import MySQLDatabase, MySQLReconnecting, mysql_errors
 from inorder.model.errors import ConfigurationError, UnreachableError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Shard
 from inorder.outbox import layouts
 from inorder.relay.stores.outbox_store import (

@@ -12,7 +12,7 @@ import orjson
 
 from inorder.database.sql import Statements, quoted_table
 from inorder.model.errors import ConfigurationError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Shard
 from inorder.outbox.layouts import Layout
 from inorder.relay.stores.ports import LAST_ID, OTHERS_WINDOW, OutboxStore, Page, Scan

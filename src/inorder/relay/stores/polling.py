@@ -15,7 +15,15 @@ from typing import Any, Final
 
 import orjson
 
-from inorder.database.database import Database, Dialect, Installed, Result, Transaction, statements_of, written_at
+from inorder.database.database import (
+    Database,
+    Dialect,
+    InstallingDatabase,
+    Result,
+    Transaction,
+    statements_of,
+    written_at,
+)
 from inorder.database.sql import quoted_table
 from inorder.model.errors import ConfigurationError, FencedError
 from inorder.model.message import to_text
@@ -135,7 +143,7 @@ _IDS_A_STATEMENT = 10_000
 
 _FRAGMENTS = ("now", "offset_column", "among", "ids", "reasons")
 
-Where = Transaction | Database | Installed
+Where = Transaction | Database | InstallingDatabase
 
 
 class EventTables:
@@ -223,7 +231,7 @@ class PollingExceededStore:
     """An `ExceededAdmin` on the tables of the strategy `polling`; actions are recorded as for every strategy."""
 
     def __init__(self, database: Database, table: str, sides: SideTables = USUAL_TABLES) -> None:
-        self._database = Installed(database, exceeded_tables(database.dialect))
+        self._database = InstallingDatabase(database, exceeded_tables(database.dialect))
         self._tables = EventTables(database.dialect, table, sides)
         key = {"key": quoted_table(database.dialect, "key")}
         self._note = statements_of("inorder.relay", database.dialect, "exceeded.sql").render("note_action", **key)
@@ -260,7 +268,7 @@ class PollingExceededStore:
     def close(self) -> None:
         self._database.close()
 
-    def _matching(self, where: Transaction | Installed, wanted: ExceededFilter) -> list[ExceededRow]:
+    def _matching(self, where: Transaction | InstallingDatabase, wanted: ExceededFilter) -> list[ExceededRow]:
         parameters = filter_parameters(wanted)
         if wanted.code is not None:
             parameters["code"] = f"{wanted.code}: %"

@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Final, Protocol
 from uuid import UUID
 
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 
 LAST_ID: Final = 2**63 - 1
 

@@ -32,7 +32,7 @@ import psycopg
 from inorder.database import sql
 from inorder.database.postgres import PostgresReconnecting, postgres_errors
 from inorder.model.errors import ConfigurationError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Shard
 from inorder.outbox import layouts
 from inorder.outbox.layouts import Layout

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from typing import Any
 from uuid import uuid4
 
-from inorder.database.database import Database, Dialect, Installed, Transaction, statements_of
+from inorder.database.database import Database, Dialect, InstallingDatabase, Transaction, statements_of
 from inorder.model.errors import ConfigurationError
 from inorder.relay.stores.ports import Registration, Setup
 
@@ -24,7 +24,7 @@ class SqlRegistry:
     """A `Registry` in the database of the outbox; creates its table at the first call."""
 
     def __init__(self, database: Database, outbox: str) -> None:
-        self._database = Installed(database, registry_tables(database.dialect))
+        self._database = InstallingDatabase(database, registry_tables(database.dialect))
         self._outbox = outbox
         self._statements = statements_of("inorder.relay", database.dialect, "registry.sql")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inorder.database.database import Database, Dialect, Installed, statements_of
+from inorder.database.database import Database, Dialect, InstallingDatabase, statements_of
 from inorder.relay.leadership.share import MemberRank
 
 LEASE_SECONDS = 3.0
@@ -12,7 +12,7 @@ class SqlLease:
     """A `Lease` that one instance holds for `LEASE_SECONDS` after each `acquire`."""
 
     def __init__(self, database: Database, *, name: str, owner: str, seconds: float = LEASE_SECONDS) -> None:
-        self._database = Installed(database, lease_tables(database.dialect))
+        self._database = InstallingDatabase(database, lease_tables(database.dialect))
         self._statements = statements_of("inorder.relay", database.dialect, "lease.sql")
         self._parameters = {"name": name, "owner": owner, "seconds": seconds}
         self.term = 0
@@ -63,7 +63,7 @@ class SqlMembership:
     """A `Membership` that lasts for `MEMBER_SECONDS` after each `beat`."""
 
     def __init__(self, database: Database, *, group: str, instance: str, seconds: float = MEMBER_SECONDS) -> None:
-        self._database = Installed(database, membership_tables(database.dialect))
+        self._database = InstallingDatabase(database, membership_tables(database.dialect))
         self._statements = statements_of("inorder.relay", database.dialect, "membership.sql")
         self._parameters = {"group": group, "instance": instance, "seconds": seconds}
         self._has_joined = False

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from inorder.database import sql
 from inorder.database.sqlite import SQLiteReconnecting, sqlite_errors
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Shard, shard_of
 from inorder.outbox import layouts
 from inorder.relay.stores.outbox_store import (

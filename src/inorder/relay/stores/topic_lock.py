@@ -8,10 +8,10 @@ from uuid import UUID
 
 import orjson
 
-from inorder.database.database import Database, Installed, Result, Transaction, statements_of, written_at
+from inorder.database.database import Database, InstallingDatabase, Result, Transaction, statements_of, written_at
 from inorder.database.sql import quoted_table
 from inorder.model.errors import FencedError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.outbox.layouts import layout, lock_table
 from inorder.outbox.stores.table import as_needed
 from inorder.relay.stores.exceeded import exceeded_tables
@@ -26,7 +26,7 @@ class SqlTopicStore:
 
     def __init__(self, database: Database, table: str, *, stale_seconds: float = 60.0) -> None:
         # Parked keys are in a table of inorder.
-        self._database = Installed(database, exceeded_tables(database.dialect))
+        self._database = InstallingDatabase(database, exceeded_tables(database.dialect))
         self._in_arrays = database.dialect == "postgres"
         self._decode = layout(LAYOUT, database.dialect).decode
         self._statements = _render(database, table)
@@ -106,7 +106,7 @@ class SqlTopicStore:
     def _list(self, items: Sequence[Any]) -> Any:
         return list(items) if self._in_arrays else orjson.dumps(list(items)).decode()
 
-    def _execute(self, where: Transaction | Installed, name: str, **parameters: Any) -> Result:
+    def _execute(self, where: Transaction | InstallingDatabase, name: str, **parameters: Any) -> Result:
         return where.execute(self._statements[name], self._always | parameters)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from inorder.database.database import Database, Dialect, Installed, open_database, statements_of
-from inorder.settings import Settings
+from inorder.database.database import Database, Dialect, InstallingDatabase, statements_of
 from inorder.topics.generations import Generation, Pointers, TopicState, decode, encode
 
 
@@ -14,7 +13,7 @@ class SqlTopicGenerations:
     """One row per topic, changed by compare-and-set on its epoch; creates its table at the first call."""
 
     def __init__(self, database: Database) -> None:
-        self._database = Installed(database, generation_tables(database.dialect))
+        self._database = InstallingDatabase(database, generation_tables(database.dialect))
         self._statements = statements_of("inorder.topics", database.dialect, "topic_generations.sql")
 
     def read(self, topic: str) -> TopicState | None:
@@ -76,11 +75,3 @@ class SqlPointers:
     def close(self) -> None:
         """Closes the connection; may be called twice."""
         self._database.close()
-
-
-NAME = "inorder topics"
-
-
-def open_generations(settings: Settings) -> SqlTopicGenerations:
-    """The authority, in the database of the outbox."""
-    return SqlTopicGenerations(open_database(settings.database.require_url(), NAME))

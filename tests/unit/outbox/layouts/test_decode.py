@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.model.message import to_text
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow, to_text
 from inorder.outbox.layouts import LAYOUTS, layout
 
 native = layout("native", "sqlite").decode

@@ -11,7 +11,7 @@ import pytest
 from pyspark import TaskContext
 
 from inorder.model.errors import ConfigurationError, FencedError, PermanentError, ValidationError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.pipeline import formats
 from inorder.pipeline.formats import BATCH_ID, QUERY_ID, LanedRows, batch_of, chunks, rows, send
 from inorder.pipeline.stores.batch_log import BatchId, Part, Sent

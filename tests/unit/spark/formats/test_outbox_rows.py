@@ -11,7 +11,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import inorder
 from inorder.model.errors import ConfigurationError
-from inorder.model.outbox_row import OutboxRow
+from inorder.model.message import OutboxRow
 from inorder.outbox.formats import OutboxReader, columns, cut
 from inorder.outbox.layouts import LAYOUTS, install_statements
 from inorder.outbox.stores.table import IdRange, SqlWaitingRows
@@ -109,7 +109,7 @@ def test_a_range_has_at_least_one_id(text: str, url: str) -> None:
 
 @pytest.mark.usefixtures("empty_place")
 def test_another_schema_is_refused(url: str) -> None:
-    with pytest.raises(ConfigurationError, match="has a schema of its own"):
+    with pytest.raises(ConfigurationError, match="has a fixed schema"):
         OutboxSource({"url": url}).reader(StructType([StructField("id", LongType())]))
 
 

@@ -16,16 +16,16 @@ from inorder.model.errors import (
     TransientError,
 )
 from inorder.model.message import Limits, Message, encode
-from inorder.outbox import pending as call_module
-from inorder.outbox.pending import Call
+from inorder.outbox import request as call_module
+from inorder.outbox.request import PublishRequest
 
 
-def call_of(count: int) -> Call:
+def call_of(count: int) -> PublishRequest:
     messages = [Message("t", key="k", value=number) for number in range(count)]
-    return Call(messages, [encode(message, Limits()) for message in messages])
+    return PublishRequest(messages, [encode(message, Limits()) for message in messages])
 
 
-def failure_of(call: Call) -> PublishError:
+def failure_of(call: PublishRequest) -> PublishError:
     with pytest.raises(PublishError) as caught:
         call.wait(range(len(call.messages)), 0)
     return caught.value
@@ -73,7 +73,7 @@ def test_when_the_time_is_over_the_error_says_what_it_waited_for() -> None:
     error = failure_of(call)
     assert isinstance(error, PublishUnfinishedError)
     assert isinstance(error, TransientError)
-    assert error.message.startswith("Not acknowledged within 0 s. The broker is away.")
+    assert error.message.startswith("Timed out: not acknowledged within 0 s. The broker is away.")
     assert values(error.unsent) == [0, 1]
     assert error.in_doubt == ()
 

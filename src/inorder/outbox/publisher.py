@@ -1,4 +1,4 @@
-"""`Publisher`: one call for applications; the settings say where messages go."""
+"""One call for applications; the settings choose where messages go. `pipeline.checks.Publisher` adds the checks."""
 
 from __future__ import annotations
 
@@ -17,31 +17,36 @@ from inorder.kafka.admin import Cluster
 from inorder.model.message import Limits, Message, Record
 from inorder.model.names import BackendName
 from inorder.outbox import Outbox
-from inorder.outbox.append import Outcome
+from inorder.outbox.append import PublishResult
 from inorder.outbox.direct import (
     Backend,
-    Lanes,
-    Parts,
+    PositionsByBackend,
     QueueingBackend,
+    SendQueues,
     WaitingBackend,
-    messages_of,
-    parts_of,
+    group_by_backend,
+    queued_messages,
     require_connection,
     send_all,
 )
-from inorder.outbox.lane import Bounds
 from inorder.outbox.memory import Published
-from inorder.outbox.outbox import Rules, encoded, encoded_list, listed, table_errors
-from inorder.outbox.pending import Call, OnDelivery
+from inorder.outbox.outbox import (
+    Checks,
+    Rules,
+    encode_checked,
+    encode_list,
+    require_list,
+    table_errors,
+)
+from inorder.outbox.request import OnDelivery, PublishRequest
+from inorder.outbox.send_queue import QueueBounds
 from inorder.outbox.stores.table import require_outbox_table
-from inorder.pipeline.checks import message_checks
-from inorder.relay.stores.opening import partitioners_of
 from inorder.settings import Settings
 from inorder.topics.routes import Routes
 from inorder.topics.stores.kafka_topics import QUICK_SECONDS, MirrorReader
 
 if TYPE_CHECKING:
-    from inorder.outbox.outbox import AsyncHandle, Handle, Written
+    from inorder.outbox.outbox import AsyncHandle, Handle, PublishCoroutine
 
 log = logging.getLogger("inorder.publisher")
 
@@ -50,7 +55,7 @@ _ANY_OTHER = ""
 """A topic without a section of its own."""
 
 
-class Publisher:
+class MessagePublisher:
     """Publishes messages to where `publisher.backend` or `[topics.NAME] backend` says. Any thread may call it.
 
     ```
@@ -58,28 +63,27 @@ class Publisher:
     publisher.publish_list([Message("orders", key=42, value={"id": 42})], session)
     ```
 
-    `db` writes in your transaction and needs it; for the other backends the connection does not matter, so the call can
-    be the same for all. With an async session or connection the calls return an awaitable, whatever the backend.
+    `db` writes in your transaction and needs it; the other backends ignore the connection, so the call can be the same
+    for all. With an async session or connection the calls return an awaitable, whatever the backend.
 
-    Make one for the process, and close it at the end; `with` does. Nothing is connected before the first message, so a
-    publisher that was made before a fork is fine as long as it was not used.
+    Create one per process, and close it at the end; `with` does. It connects at the first message, so a publisher that
+    was created before a fork works as long as it was not used.
     """
 
-    def __init__(self, settings: Settings, *, on_delivery: OnDelivery | None = None) -> None:
-        """`on_delivery(message, error)` hears of each message of `kafka_async`, on the thread that sends: be quick."""
+    def __init__(self, settings: Settings, checks: Checks, *, on_delivery: OnDelivery | None = None) -> None:
+        """`on_delivery(message, error)` gets each message of `kafka_async`, on the thread that sends: be quick."""
         self._settings = settings
-        checks = message_checks(settings) if settings.publisher.checks_messages else {}
         self._rules = Rules(Limits(max_value_bytes=settings.outbox.max_value_bytes), checks)
         self.published = Published()
-        """What the backend `memory` has kept, with assertions for tests."""
-        partitioners, bound = partitioners_of(settings), settings.publisher
-        # A publisher may have no database at hand, and what goes to Kafka must not depend on one.
+        """The messages of the backend `memory`, with assertions for tests."""
+        partitioners, bound = settings.partitioners(), settings.publisher
+        # A publisher may have no database, and what goes to Kafka must not depend on one.
         routes = Routes(MirrorReader(settings.kafka.properties, answer_seconds=QUICK_SECONDS))
-        self._waiting = Lanes(settings.producer_properties, partitioners, routes=routes)
-        bounds = Bounds(bound.queue_messages, bound.queue_megabytes * _MEBIBYTE)
-        # The program's end keeps us alive from the first queued message on, whoever else has forgotten us.
+        self._waiting = SendQueues(settings.producer_properties, partitioners, routes=routes)
+        bounds = QueueBounds(bound.queue_messages, bound.queue_megabytes * _MEBIBYTE)
+        # atexit keeps the publisher alive from the first queued message on.
         flush_at_exit = partial(atexit.register, self.close)
-        self._queueing = Lanes(
+        self._queueing = SendQueues(
             settings.producer_properties, partitioners, bounds, routes=routes, on_first=flush_at_exit
         )
         self._backends: dict[BackendName, Backend] = {
@@ -89,31 +93,31 @@ class Publisher:
         }
 
     @overload
-    def publish(self, message: Message, connection: AsyncHandle) -> Written: ...
+    def publish(self, message: Message, connection: AsyncHandle) -> PublishCoroutine: ...
     @overload
     def publish(self, message: Message, connection: Handle | None = None) -> None: ...
-    def publish(self, message: Message, connection: Any = None) -> Outcome:
+    def publish(self, message: Message, connection: Any = None) -> PublishResult:
         """Publishes one message; see `publish_list`."""
-        return self._send([message], [encoded("message", message, self._rules)], connection)
+        return self._send([message], [encode_checked("message", message, self._rules)], connection)
 
     @overload
-    def publish_list(self, messages: Iterable[Message], connection: AsyncHandle) -> Written: ...
+    def publish_list(self, messages: Iterable[Message], connection: AsyncHandle) -> PublishCoroutine: ...
     @overload
     def publish_list(self, messages: Iterable[Message], connection: Handle | None = None) -> None: ...
-    def publish_list(self, messages: Iterable[Message], connection: Any = None) -> Outcome:
-        """Publishes messages in the order of the list; all are checked before anything is done.
+    def publish_list(self, messages: Iterable[Message], connection: Any = None) -> PublishResult:
+        """Publishes messages in the order of the list; all are checked before any is written or sent.
 
         Raises `ValidationError` for a message that cannot be sent, or that the pipeline of its topic would reject, and
-        `ConfigurationError` where the database is to be written and `connection` is missing or its table is; nothing is
-        done then. Backend `kafka` raises `PublishError` at the first failure, with what was sent and what was not.
+        `ConfigurationError` where the backend is `db` and `connection` or the table is missing; nothing is done then.
+        Backend `kafka` raises `PublishError` at the first failure, with what was sent and what was not.
         """
-        kept = listed(messages)
-        return self._send(kept, encoded_list(kept, self._rules), connection)
+        kept = require_list(messages)
+        return self._send(kept, encode_list(kept, self._rules), connection)
 
     def check(self) -> None:
-        """Raises what would hinder the backends in use: brokers that do not answer, a table that is not there.
+        """Raises an error if a backend in use cannot work: brokers do not answer, or the table does not exist.
 
-        The database is looked at through `database.url`, if that is set.
+        The database is checked through `database.url`, if that is set.
         """
         topics = [_ANY_OTHER, *self._settings.topics]
         for topic in topics:
@@ -126,19 +130,19 @@ class Publisher:
                 require_outbox_table(database, relay.table, relay.layout)
 
     def flush(self, seconds: float | None = None) -> int:
-        """Waits until what `kafka_async` has queued is sent; returns how many messages are left after the time."""
+        """Waits until the queue of `kafka_async` is sent; returns how many messages are left after `seconds`."""
         return self._queueing.flush(self._settings.publisher.flush_seconds if seconds is None else seconds)
 
     def close(self, seconds: float | None = None) -> list[Message]:
-        """Flushes, then ends; returns the messages of `kafka_async` that are not known to be sent, in order per topic.
+        """Flushes and closes; returns the messages of `kafka_async` that are not known to be sent, in order per topic.
 
-        It takes `seconds`, or `publisher.flush_seconds`, and a few more to give up what is under way. May be called
-        twice.
+        It takes up to `seconds`, or `publisher.flush_seconds`, and a few more to give up what is under way. May be
+        called twice.
         """
         atexit.unregister(self.close)
         self.flush(seconds)
         self._waiting.close()
-        left = messages_of(self._queueing.close())
+        left = queued_messages(self._queueing.close())
         if left:
             log.error("publisher.left", extra={"messages": len(left), "topics": sorted({one.topic for one in left})})
         return left
@@ -151,33 +155,35 @@ class Publisher:
     ) -> None:
         self.close()
 
-    def _send(self, messages: Sequence[Message], records: Sequence[Record], connection: Any) -> Outcome:
-        parts = parts_of(messages, self._backend_of)
+    def _send(self, messages: Sequence[Message], records: Sequence[Record], connection: Any) -> PublishResult:
+        parts = group_by_backend(messages, self._backend_of)
         written = [records[position] for position in parts.get("db", ())]
         if written:
             require_connection(written[0].topic, connection)
-        call = Call(messages, records)
-        if _is_awaited(connection):
-            return self._send_later(call, parts, written, connection)
+        request = PublishRequest(messages, records)
+        if _is_async(connection):
+            return self._send_later(request, parts, written, connection)
         if written:
             with self._table_errors():
                 self._outbox.append(connection, written)
-        self._send_rest(call, parts)
+        self._send_rest(request, parts)
         return None
 
-    async def _send_later(self, call: Call, parts: Parts, written: Sequence[Record], connection: Any) -> None:
+    async def _send_later(
+        self, request: PublishRequest, parts: PositionsByBackend, written: Sequence[Record], connection: Any
+    ) -> None:
         if written:
             with self._table_errors():
                 outcome = self._outbox.append(connection, written)
                 if outcome is not None:
                     await outcome
         if parts.keys() - {"db"}:
-            # Waiting for Kafka must not stop the event loop.
-            await asyncio.to_thread(self._send_rest, call, parts)
+            # Waiting for Kafka must not block the event loop.
+            await asyncio.to_thread(self._send_rest, request, parts)
 
-    def _send_rest(self, call: Call, parts: Parts) -> None:
-        call.arrived(*parts.get("db", ()))
-        send_all(call, parts, self._backends)
+    def _send_rest(self, request: PublishRequest, parts: PositionsByBackend) -> None:
+        request.arrived(*parts.get("db", ()))
+        send_all(request, parts, self._backends)
 
     @cached_property
     def _outbox(self) -> Outbox:
@@ -192,6 +198,6 @@ class Publisher:
         return (own.backend if own else None) or self._settings.publisher.backend
 
 
-def _is_awaited(connection: object) -> bool:
-    """Whether it belongs to an event loop: then its commit is awaited, and so are we."""
+def _is_async(connection: object) -> bool:
+    """Whether its commit is a coroutine: then the result is one too."""
     return inspect.iscoroutinefunction(getattr(type(connection), "commit", None))

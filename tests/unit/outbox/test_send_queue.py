@@ -10,12 +10,11 @@ import pytest
 
 from inorder.kafka.shard_log import Abandoned, Delivered, Delivery, Incomplete
 from inorder.model.errors import InorderError, PublishError, RejectedError, TopicUnavailableError, TransientError
-from inorder.model.message import Limits, Message, encode
-from inorder.model.outbox_row import OutboxRow
-from inorder.outbox import lane as lane_module
-from inorder.outbox import pending as errand_module
-from inorder.outbox.lane import Bounds, Lane
-from inorder.outbox.pending import Call, Posted, Waited
+from inorder.model.message import Limits, Message, OutboxRow, encode
+from inorder.outbox import request as request_module
+from inorder.outbox import send_queue as send_queue_module
+from inorder.outbox.request import Awaited, PublishRequest, Queued
+from inorder.outbox.send_queue import QueueBounds, SendQueue
 from tests.conftest import Eventually
 
 
@@ -89,15 +88,15 @@ def log() -> Iterator[MemoryLog]:
 
 
 @pytest.fixture
-def lane(log: MemoryLog) -> Iterator[Lane]:
-    found = Lane(log)
+def lane(log: MemoryLog) -> Iterator[SendQueue]:
+    found = SendQueue(log)
     yield found
     found.close()
 
 
 @dataclass
 class Told:
-    """What the callback of posted errands heard."""
+    """What the callback of queued messages received."""
 
     heard: list[tuple[str, str]] = field(default_factory=list)
 
@@ -107,24 +106,24 @@ class Told:
 
 def posted(
     *values: object, topic: str = "t", told: Callable[[Message, InorderError | None], None] | None = None
-) -> list[Posted]:
+) -> list[Queued]:
     messages = [Message(topic, key="k", value=str(value)) for value in values]
-    return [Posted(message, encode(message, Limits()), told) for message in messages]
+    return [Queued(message, encode(message, Limits()), told) for message in messages]
 
 
-def call_of(*values: object, topic: str = "t") -> tuple[Call, list[Waited]]:
+def call_of(*values: object, topic: str = "t") -> tuple[PublishRequest, list[Awaited]]:
     messages = [Message(topic, key="k", value=str(value)) for value in values]
-    call = Call(messages, [encode(message, Limits()) for message in messages])
-    return call, [Waited(call, position) for position in range(len(messages))]
+    call = PublishRequest(messages, [encode(message, Limits()) for message in messages])
+    return call, [Awaited(call, position) for position in range(len(messages))]
 
 
-def failure_of(call: Call, seconds: float = 10) -> PublishError:
+def failure_of(call: PublishRequest, seconds: float = 10) -> PublishError:
     with pytest.raises(PublishError) as caught:
         call.wait(range(len(call.messages)), seconds)
     return caught.value
 
 
-def test_errands_are_sent_in_the_order_in_which_they_were_put(lane: Lane, log: MemoryLog) -> None:
+def test_messages_are_sent_in_the_order_in_which_they_were_put(lane: SendQueue, log: MemoryLog) -> None:
     for number in range(100):
         assert lane.put(posted(number)) == 1
     assert lane.flush(10) == 0
@@ -132,11 +131,11 @@ def test_errands_are_sent_in_the_order_in_which_they_were_put(lane: Lane, log: M
 
 
 def test_what_comes_while_a_batch_is_sent_goes_together_in_the_next(
-    lane: Lane, log: MemoryLog, eventually: Eventually
+    lane: SendQueue, log: MemoryLog, eventually: Eventually
 ) -> None:
     log.open.clear()
     lane.put(posted("first"))
-    eventually(lambda: lane._in_hand)
+    eventually(lambda: lane._batch)
     for number in range(20):
         lane.put(posted(number))
     log.open.set()
@@ -144,9 +143,9 @@ def test_what_comes_while_a_batch_is_sent_goes_together_in_the_next(
     assert log.batches == [1, 20]
 
 
-def test_a_batch_has_its_bounds(lane: Lane, log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lane_module, "BATCH_ERRANDS", 10)
-    monkeypatch.setattr(lane_module, "BATCH_BYTES", 1000)
+def test_a_batch_has_its_bounds(lane: SendQueue, log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(send_queue_module, "BATCH_MESSAGES", 10)
+    monkeypatch.setattr(send_queue_module, "BATCH_BYTES", 1000)
     lane.put([*posted(*range(25)), *posted("x" * 1000, "y" * 1000)])
     assert lane.flush(10) == 0
     assert log.batches[:2] == [10, 10]
@@ -154,7 +153,7 @@ def test_a_batch_has_its_bounds(lane: Lane, log: MemoryLog, monkeypatch: pytest.
     assert len(log.sent) == 27
 
 
-def test_a_refused_errand_fails_its_call_and_nothing_behind_it_is_sent(lane: Lane, log: MemoryLog) -> None:
+def test_a_refused_errand_fails_its_call_and_nothing_behind_it_is_sent(lane: SendQueue, log: MemoryLog) -> None:
     log.refused = {b"2"}
     call, errands = call_of(1, 2, 3)
     lane.put(errands)
@@ -164,11 +163,13 @@ def test_a_refused_errand_fails_its_call_and_nothing_behind_it_is_sent(lane: Lan
     assert log.values == ["1"]
 
 
-def test_a_refused_errand_of_one_call_lets_others_go_on(lane: Lane, log: MemoryLog, eventually: Eventually) -> None:
+def test_a_refused_errand_of_one_call_lets_others_go_on(
+    lane: SendQueue, log: MemoryLog, eventually: Eventually
+) -> None:
     log.refused = {b"bad"}
     log.open.clear()
     lane.put(posted("hold"))
-    eventually(lambda: lane._in_hand)
+    eventually(lambda: lane._batch)
     bad, bad_errands = call_of("bad", "after bad")
     good, good_errands = call_of("good")
     lane.put([*bad_errands, *good_errands])
@@ -178,7 +179,7 @@ def test_a_refused_errand_of_one_call_lets_others_go_on(lane: Lane, log: MemoryL
     assert log.values == ["hold", "good"]
 
 
-def test_a_refused_posted_errand_is_told_and_the_next_go_on(lane: Lane, log: MemoryLog) -> None:
+def test_a_refused_posted_errand_is_told_and_the_next_go_on(lane: SendQueue, log: MemoryLog) -> None:
     log.refused = {b"2"}
     told = Told()
     lane.put(posted(1, 2, 3, told=told))
@@ -188,9 +189,9 @@ def test_a_refused_posted_errand_is_told_and_the_next_go_on(lane: Lane, log: Mem
 
 
 def test_a_posted_errand_waits_for_its_topic_and_others_do_not(
-    lane: Lane, log: MemoryLog, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+    lane: SendQueue, log: MemoryLog, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane_module, "REST_SECONDS", 0.05)
+    monkeypatch.setattr(send_queue_module, "PAUSE_SECONDS", 0.05)
     log.missing = {"away"}
     lane.put([*posted(1, 2, topic="away"), *posted("here")])
     eventually(lambda: log.values == ["here"])
@@ -204,11 +205,11 @@ def test_a_posted_errand_waits_for_its_topic_and_others_do_not(
 
 
 def test_a_call_waits_a_moment_for_its_topic_and_then_fails(
-    lane: Lane, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+    lane: SendQueue, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane_module, "REST_SECONDS", 0.01)
+    monkeypatch.setattr(send_queue_module, "PAUSE_SECONDS", 0.01)
     log.missing = {"away"}
-    monkeypatch.setattr(errand_module, "TOPIC_SECONDS", 0.1)
+    monkeypatch.setattr(request_module, "TOPIC_SECONDS", 0.1)
     call, errands = call_of(1, topic="away")
     lane.put(errands)
     assert "no such topic" in failure_of(call).message
@@ -216,9 +217,9 @@ def test_a_call_waits_a_moment_for_its_topic_and_then_fails(
 
 
 def test_a_call_whose_time_is_over_while_its_topic_rests_is_settled(
-    lane: Lane, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+    lane: SendQueue, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane_module, "REST_SECONDS", 0.3)
+    monkeypatch.setattr(send_queue_module, "PAUSE_SECONDS", 0.3)
     log.missing = {"away"}
     call, errands = call_of(1, topic="away")
     lane.put(errands)
@@ -228,7 +229,7 @@ def test_a_call_whose_time_is_over_while_its_topic_rests_is_settled(
 
 
 def test_a_call_whose_time_is_over_takes_its_errands_back_and_nobody_elses(
-    lane: Lane, log: MemoryLog, eventually: Eventually
+    lane: SendQueue, log: MemoryLog, eventually: Eventually
 ) -> None:
     log.is_away = True
     impatient, theirs = call_of("impatient")
@@ -242,7 +243,7 @@ def test_a_call_whose_time_is_over_takes_its_errands_back_and_nobody_elses(
     assert log.given_up >= 1
 
 
-def test_an_errand_in_doubt_fails_its_call_and_is_not_sent_again(lane: Lane, log: MemoryLog) -> None:
+def test_an_errand_in_doubt_fails_its_call_and_is_not_sent_again(lane: SendQueue, log: MemoryLog) -> None:
     log.doubtful = {b"2"}
     call, errands = call_of(1, 2, 3)
     lane.put(errands)
@@ -252,17 +253,17 @@ def test_an_errand_in_doubt_fails_its_call_and_is_not_sent_again(lane: Lane, log
     assert log.values == ["1"]
 
 
-def test_a_posted_errand_in_doubt_is_sent_again(lane: Lane, log: MemoryLog) -> None:
+def test_a_posted_errand_in_doubt_is_sent_again(lane: SendQueue, log: MemoryLog) -> None:
     log.doubtful = {b"2"}
     lane.put(posted(1, 2, 3))
     assert lane.flush(10) == 0
     assert log.values == ["1", "2", "3"]
 
 
-@pytest.mark.parametrize("bounds", [Bounds(3, 10**9), Bounds(10**9, 9)])
-def test_a_full_lane_blocks_until_there_is_room(log: MemoryLog, bounds: Bounds, eventually: Eventually) -> None:
+@pytest.mark.parametrize("bounds", [QueueBounds(3, 10**9), QueueBounds(10**9, 9)])
+def test_a_full_lane_blocks_until_there_is_room(log: MemoryLog, bounds: QueueBounds, eventually: Eventually) -> None:
     log.open.clear()
-    lane = Lane(log, bounds)
+    lane = SendQueue(log, bounds)
     errands = posted("aa", "bb", "cc", "dd", "ee")
     putting = threading.Thread(target=lane.put, args=(errands,))
     putting.start()
@@ -277,7 +278,7 @@ def test_a_full_lane_blocks_until_there_is_room(log: MemoryLog, bounds: Bounds, 
 
 
 def test_an_errand_larger_than_all_room_goes_alone(log: MemoryLog) -> None:
-    lane = Lane(log, Bounds(10, 1))
+    lane = SendQueue(log, QueueBounds(10, 1))
     lane.put(posted("large", "larger"))
     assert lane.flush(10) == 0
     lane.close()
@@ -286,11 +287,11 @@ def test_an_errand_larger_than_all_room_goes_alone(log: MemoryLog) -> None:
 def test_closing_returns_what_is_left_in_order_and_tells_each(
     log: MemoryLog, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane_module, "REST_SECONDS", 60)
-    lane, told = Lane(log), Told()
+    monkeypatch.setattr(send_queue_module, "PAUSE_SECONDS", 60)
+    lane, told = SendQueue(log), Told()
     log.missing = {"away"}
     lane.put(posted("resting", topic="away", told=told))
-    eventually(lambda: lane._resting)
+    eventually(lambda: lane._paused)
     log.is_away = True
     lane.put(posted("in hand", told=told))
     eventually(lambda: log.under_way)
@@ -304,7 +305,7 @@ def test_closing_returns_what_is_left_in_order_and_tells_each(
     assert lane.flush(0) == 0
 
 
-def test_a_closed_lane_takes_nothing(lane: Lane, log: MemoryLog) -> None:
+def test_a_closed_lane_takes_nothing(lane: SendQueue, log: MemoryLog) -> None:
     lane.put(posted(1))
     assert lane.flush(10) == 0
     assert lane.close() == []
@@ -314,14 +315,14 @@ def test_a_closed_lane_takes_nothing(lane: Lane, log: MemoryLog) -> None:
 
 def test_a_lane_that_was_never_used_has_no_thread() -> None:
     before = threading.active_count()
-    lane = Lane(MemoryLog())
+    lane = SendQueue(MemoryLog())
     assert threading.active_count() == before
     assert lane.close() == []
 
 
 def test_whoever_waits_hears_of_a_thread_that_broke(log: MemoryLog, caplog: pytest.LogCaptureFixture) -> None:
     log.is_broken = True
-    lane = Lane(log)
+    lane = SendQueue(log)
     call, errands = call_of(1)
     lane.put(errands)
     assert "RuntimeError('broken')" in failure_of(call).message
@@ -330,7 +331,7 @@ def test_whoever_waits_hears_of_a_thread_that_broke(log: MemoryLog, caplog: pyte
 
 
 def test_a_callback_may_publish_into_a_full_lane(log: MemoryLog) -> None:
-    lane = Lane(log, Bounds(1, 10**9))
+    lane = SendQueue(log, QueueBounds(1, 10**9))
 
     def again(message: Message, error: InorderError | None) -> None:
         if message.value == "1":
