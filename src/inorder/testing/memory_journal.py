@@ -13,7 +13,7 @@ from uuid import UUID
 from inorder.journal.action import Append, Delete, Mark, Purge, apply_expiry_change
 from inorder.journal.codec import action_of, events_of, timestamp_of
 from inorder.journal.life import Fork
-from inorder.journal.reading.head_cache import Ahead, Known, PartitionCache, SeenRecord, inspect_record
+from inorder.journal.reading.head_cache import Ahead, InspectedRecord, Known, PartitionCache, inspect_record
 from inorder.journal.replication.transition import (
     ActionPlace,
     Change,
@@ -144,7 +144,7 @@ class MemoryHeads:
         found = cache.find(key.id.encode(), offset)
         return found if isinstance(found, Ahead | Known) else None
 
-    def _seen(self, topic: str, partition: int, after: int) -> Iterator[SeenRecord]:
+    def _seen(self, topic: str, partition: int, after: int) -> Iterator[InspectedRecord]:
         for record in self._log.records_between(topic, partition, after + 1, self._log.end(topic, partition)):
             yield inspect_record(record, topic, partition)
 

@@ -6,15 +6,15 @@ import pytest
 
 from inorder.journal.action import Action, Delete, Mark, Purge
 from inorder.journal.reading.head import EMPTY, HeadInfo
-from inorder.journal.reading.head_cache import Ahead, Answer, Behind, Known, Limited, PartitionCache, SeenRecord
+from inorder.journal.reading.head_cache import Ahead, Answer, Behind, InspectedRecord, Known, Limited, PartitionCache
 from tests.unit.journal.acting import appended
 
 
-def seen(offset: int, id: str = "id0", action: Action | None = None) -> SeenRecord:
-    return SeenRecord(offset, id.encode(), action or Mark("x"))
+def seen(offset: int, id: str = "id0", action: Action | None = None) -> InspectedRecord:
+    return InspectedRecord(offset, id.encode(), action or Mark("x"))
 
 
-def append(offset: int, seq_nr: int, id: str = "id0") -> SeenRecord:
+def append(offset: int, seq_nr: int, id: str = "id0") -> InspectedRecord:
     return seen(offset, id, appended(seq_nr))
 
 
@@ -44,16 +44,16 @@ def test_what_the_store_has_is_ahead() -> None:
     ("record", "known"),
     [
         (seen(1), EMPTY),
-        (SeenRecord(1), EMPTY),
-        (SeenRecord(1, b"id0"), EMPTY),
+        (InspectedRecord(1), EMPTY),
+        (InspectedRecord(1, b"id0"), EMPTY),
         (append(1, 1), info(1, 1)),
         (seen(1, action=Delete(3)), HeadInfo(delete_to=3)),
         (seen(1, action=Purge()), HeadInfo(purged_at=1)),
         (append(1, 1, "id1"), EMPTY),
-        (SeenRecord(1, b"id0", is_damaged=True), HeadInfo(is_doubtful=True)),
+        (InspectedRecord(1, b"id0", is_damaged=True), HeadInfo(is_doubtful=True)),
     ],
 )
-def test_a_record_is_known_once_it_was_seen(record: SeenRecord, known: HeadInfo) -> None:
+def test_a_record_is_known_once_it_was_seen(record: InspectedRecord, known: HeadInfo) -> None:
     cache = PartitionCache()
     cache.remove(0)
     cache.add([record])

@@ -63,7 +63,7 @@ Answer: TypeAlias = Ahead | Known | Limited
 Listener: TypeAlias = Callable[[Answer], None]
 
 
-class SeenRecord(NamedTuple):
+class InspectedRecord(NamedTuple):
     """A record that was read; without an id or an action it is not of a journal."""
 
     offset: int
@@ -72,12 +72,12 @@ class SeenRecord(NamedTuple):
     is_damaged: bool = False
 
 
-def inspect_record(record: LogRecord, topic: str, partition: int) -> SeenRecord:
+def inspect_record(record: LogRecord, topic: str, partition: int) -> InspectedRecord:
     """What a cache needs of a record; one that cannot be read affects its own journal only."""
     try:
-        return SeenRecord(record.offset, record.key, action_of(record, topic, partition))
+        return InspectedRecord(record.offset, record.key, action_of(record, topic, partition))
     except DamagedRecordError:
-        return SeenRecord(record.offset, record.key, is_damaged=True)
+        return InspectedRecord(record.offset, record.key, is_damaged=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class PartitionCache:
         self._waiting.append(waiting)
         return lambda: self._forget(waiting)
 
-    def add(self, records: Iterable[SeenRecord]) -> int | None:
+    def add(self, records: Iterable[InspectedRecord]) -> int | None:
         """Takes records; returns by how many offsets that moves it on, None if not at all or for the first time."""
         before = self._last
         for record in records:
@@ -187,7 +187,7 @@ class PartitionCache:
     def _is_in_store_below(self, offset: int) -> bool:
         return offset <= 0 or (self._replicated is not None and self._replicated >= offset - 1)
 
-    def _take(self, record: SeenRecord) -> None:
+    def _take(self, record: InspectedRecord) -> None:
         if record.id is None or not (record.is_damaged or record.action):
             return
         if isinstance(record.action, Mark) or self._is_replicated(record.offset):
