@@ -141,7 +141,7 @@ class Backoff:
 
 
 def stop_session(spark: SparkSession) -> None:
-    """Stops a session. One whose JVM is gone has nothing left to stop; the error that ended the job is the one to see."""
+    """Stops a session. If its JVM has exited, there is nothing to stop, and the error that ended the job is raised."""
     with suppress(Py4JError, ConnectionError):
         spark.stop()
 
