@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from inorder.model.journal import Event, Json, Key, Snapshot, SnapshotCriteria
     from inorder.model.message import Limits, Message
     from inorder.outbox import Outbox
-    from inorder.pipeline.checks import message_checks
-    from inorder.publisher import Publisher
+    from inorder.pipeline.checks import Publisher, message_checks
     from inorder.relay.service import Relay
     from inorder.settings import Settings
 
@@ -40,7 +39,7 @@ _HOMES = {
     "Outbox": "inorder.outbox",
     "PermanentError": "inorder.model.errors",
     "PublishError": "inorder.model.errors",
-    "Publisher": "inorder.publisher",
+    "Publisher": "inorder.pipeline.checks",
     "Relay": "inorder.relay.service",
     "Settings": "inorder.settings",
     "Snapshot": "inorder.model.journal",

@@ -1,4 +1,4 @@
-"""A place to try everything out: embedded servers with our tables in them and settings of their own."""
+"""Embedded servers with the tables of inorder and a settings file of their own, for the demo and the benchmarks."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, Self
 
 import psycopg
 
+from inorder.app import App
 from inorder.database.database import Database, open_database
 from inorder.database.postgres import connect
 from inorder.embedded import Stack
-from inorder.operate.schema import install_schema
 from inorder.settings import Settings
 
 _SERVERS = """\
@@ -23,7 +23,7 @@ url = "{postgres}"
 
 
 class Playground:
-    """PostgreSQL and Kafka, the outbox and the pipeline's tables, and a connection to watch them with.
+    """PostgreSQL and Kafka, the outbox and the pipeline's tables, and a connection to watch them.
 
     A context manager; what a subclass starts in `prepare` it stops in `finish`. `more` is added to the settings file.
     """
@@ -59,11 +59,11 @@ class Playground:
 
     @property
     def folder(self) -> Path:
-        """Where everything that runs here keeps its logs."""
+        """Where everything that runs here writes its logs."""
         return self._stack.folder
 
     def prepare(self) -> None:
-        """Called once the servers are up and the tables made."""
+        """Called when the servers are up and the tables exist."""
 
     def finish(self) -> None:
         """Called before the servers stop."""
@@ -74,7 +74,8 @@ class Playground:
         self.config.write_text(_SERVERS.format(**addresses) + self._more)
         self.settings = Settings.load(self.config)
         self.url = addresses["postgres"]
-        for layout in (self.settings.relay.layout, "table"):
-            install_schema(self.settings, layout)
+        with App(self.settings) as app:
+            for layout in (self.settings.relay.layout, "table"):
+                app.install_schema(layout)
         self.watching = connect(self.url, "inorder (watch)", autocommit=True)
         self.database = open_database(self.url, "inorder (watch)")

@@ -1,6 +1,6 @@
-"""The formats of Spark, put together from the settings: what `inorder.spark.register(spark)` makes known.
+"""The Spark formats of the settings: what `inorder.spark.register(spark)` registers.
 
-Settings are loaded on the driver, by a process that Spark starts there, whenever a query is planned. Tasks get what
+Settings are loaded on the driver, by a process that Spark starts there, whenever a query is planned. Tasks receive what
 they need of them, so nodes have no settings file, but they must be able to import inorder.
 """
 
@@ -19,7 +19,6 @@ from inorder.outbox.stores.table import SqlWaitingRows, WaitingRows
 from inorder.pipeline.formats import KafkaFormat, TableFormat
 from inorder.pipeline.job import UpsertWork, upsert_work
 from inorder.pipeline.stores.batch_log import BatchLog, KafkaBatchLog
-from inorder.relay.stores.opening import partitioners_of
 from inorder.settings import Settings
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ class KafkaSink(KafkaFormat):
         """The cluster of the settings."""
         settings = _settings(options)
         properties = tuple(sorted(settings.kafka.properties.items()))
-        return KafkaBatchLog(properties, name, tuple(sorted(partitioners_of(settings).items())))
+        return KafkaBatchLog(properties, name, tuple(sorted(settings.partitioners().items())))
 
 
 class JournalSink(JournalFormat):
@@ -65,7 +64,7 @@ FORMATS = (TableSink, KafkaSink, JournalSink, OutboxSource)
 
 
 def register(spark: SparkSession) -> None:
-    """Makes the formats `inorder.table`, `inorder.kafka`, `inorder.journal` and `inorder.outbox` known to a session."""
+    """Registers the formats `inorder.table`, `inorder.kafka`, `inorder.journal` and `inorder.outbox` with a session."""
     for each in FORMATS:
         spark.dataSource.register(each)
 

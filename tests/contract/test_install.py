@@ -10,11 +10,11 @@ import pytest
 
 import inorder
 from inorder.database.database import open_database
-from inorder.operate.schema import install_schema
 from inorder.relay.stores.exceeded import ExceededFilter, SqlExceededStore
 from inorder.relay.stores.ports import Setup
 from inorder.relay.stores.registry import SqlRegistry
 from inorder.relay.stores.sql_lease import SqlLease
+from tests.operating import install_schema
 
 INSTANCES = 8
 

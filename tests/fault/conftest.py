@@ -15,7 +15,7 @@ import pyspark
 import pytest
 
 from inorder.demo.load import Ledger, plan_load, write
-from inorder.demo.path import TOPIC, DemoPath, Summary, summarise
+from inorder.demo.path import TOPIC, DemoPath, DemoSummary, summarise
 from inorder.embedded import Stack
 from inorder.kafka.admin import ensure_topic
 from tests.conftest import Eventually
@@ -81,7 +81,7 @@ class Ordeal:
         before = self.path.position().processed
         self.eventually(lambda: self.path.position().processed > before, 90)
 
-    def verdict(self) -> Summary:
+    def verdict(self) -> DemoSummary:
         """Waits until everything committed has arrived, and compares."""
         wanted = len(self.ledger.entries)
         self.eventually(lambda: self._has_arrived(wanted), 120)

@@ -27,7 +27,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 import inorder.kafka.fenced_producer
 import inorder.kafka.idempotent_producer
-import inorder.relay.stores.opening
+import inorder.relay.parts
 from inorder.cli.main import main
 from inorder.kafka.shard_log import Delivery
 from inorder.model.message import OutboxRow
@@ -104,5 +104,5 @@ if __name__ == "__main__":
         module.Producer = FaultyProducer  # type: ignore[attr-defined]  # replaced only here
     if sys.argv[1] == TAGGED:
         sys.argv.pop(1)
-        inorder.relay.stores.opening.KafkaShardLog = TaggedShardLog  # type: ignore[attr-defined]  # and here
+        inorder.relay.parts.KafkaShardLog = TaggedShardLog  # type: ignore[attr-defined]  # and this one
     sys.exit(main())

@@ -13,13 +13,12 @@ from inorder.database.postgres import connect
 from inorder.embedded.stack import Program
 from inorder.kafka.admin import ensure_topic
 from inorder.kafka.readers import ReadRecord, read_back
-from inorder.operate.schema import install_schema
-from inorder.relay.status import exceeded_rows
 from inorder.settings import Settings
 from inorder.testing.checker import Verdict, check_delivery, check_placement
 from tests.conftest import Eventually
 from tests.fault import faulty_relay
 from tests.fault.load import Load
+from tests.operating import exceeded_rows, install_schema
 
 PARTITIONS = 4
 PROGRESS_SECONDS = 90

@@ -11,12 +11,13 @@ from typing import Self
 
 from confluent_kafka import TopicPartition
 
+from inorder.database.database import open_database
 from inorder.kafka.readers import committed_consumer
 from inorder.settings import Settings
 from inorder.testing.checker import Event
 from inorder.topics.gate import may_apply
 from inorder.topics.generations import Generation, TopicState
-from inorder.topics.stores.generations import open_generations
+from inorder.topics.stores.generations import SqlTopicGenerations
 
 PARTITIONS = 4
 
@@ -48,7 +49,8 @@ class GatedReader:
         self._reading.result()
 
     def _run(self) -> None:
-        with closing(open_generations(self._settings)) as authority:
+        database = open_database(self._settings.database.require_url(), "test")
+        with closing(SqlTopicGenerations(database)) as authority:
             while not self._stop.is_set():
                 first = TopicState(self._topic, (Generation(0, self._topic, PARTITIONS),))
                 state = authority.read(self._topic) or first

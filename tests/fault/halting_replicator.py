@@ -29,10 +29,11 @@ from inorder.cli.main import main
 from inorder.engines.partition_reader import KafkaSource
 from inorder.engines.slice_work import SliceWorker
 from inorder.engines.survey import survey
-from inorder.journal.jobs import journal_topics
 from inorder.journal.replication.job import ReplicateWork
 from inorder.journal.replication.store_port import JournalChange, JournalReplica, ReplicaSlice
+from inorder.journal.service import journal_topics
 from inorder.journal.stores.opening import JournalReplicas
+from inorder.kafka.admin import Cluster
 from inorder.model.errors import TransientError
 from inorder.settings import Settings
 
@@ -182,8 +183,9 @@ def _driver(url: str) -> tuple[type, str]:
 
 
 def replicate_plainly(settings: Settings, replicas: HaltingReplicas) -> None:
-    """Replicates existing and new records without end; waits out failures of the environment."""
-    work = ReplicateWork(journal_topics(settings), replicas, settings.journal.segment_size)
+    """Replicates what there is and what comes, for ever; failures of the environment are waited out."""
+    topics = journal_topics(Cluster(settings.kafka.properties), settings.journal.topic_prefixes)
+    work = ReplicateWork(topics, replicas, settings.journal.segment_size)
     source, pause = KafkaSource(dict(settings.kafka.properties)), threading.Event()
     while True:
         try:

@@ -14,11 +14,11 @@ import pytest
 from inorder.database.postgres import connect
 from inorder.kafka.admin import ensure_topic
 from inorder.kafka.readers import read_back
-from inorder.relay.status import exceeded_rows
 from inorder.testing.checker import check_delivery
 from tests.conftest import Eventually
 from tests.contract.shard_log.strict_broker import StrictKafka
 from tests.fault.fleet import PARTITIONS, Fleet, NewFleet, Way
+from tests.operating import exceeded_rows
 
 LOOKS = 12
 BETWEEN_SECONDS = 0.4

@@ -17,13 +17,12 @@ import pytest
 import inorder
 from inorder.kafka.admin import ensure_topic
 from inorder.kafka.readers import read_back
-from inorder.operate.schema import install_schema
-from inorder.operate.topics import generations_status
 from inorder.testing.checker import Verdict, check_delivery, check_placement
 from tests.conftest import Eventually
 from tests.fault import dying_operator
 from tests.fault.gated_reader import PARTITIONS, GatedReader
 from tests.fault.load import Load
+from tests.operating import generations_status, install_schema
 
 STEPS = 9
 _SETTINGS = """\

@@ -13,9 +13,8 @@ from inorder.model.message import Message
 from inorder.model.partitioning import Shard
 from inorder.relay.leadership.lease import NoLease
 from inorder.relay.options import Pace
+from inorder.relay.parts import RelayParts
 from inorder.relay.polling import PollingLoop, PollingTables
-from inorder.relay.runners import polling_options
-from inorder.relay.stores.opening import outbox_store, polling_store, scanned_store, setup_of, shard_log
 from inorder.settings import Settings
 from tests.conftest import Eventually
 from tests.fault.cutting_proxy import CuttingProxy
@@ -40,14 +39,14 @@ class Watched:
         self.now = 1000.0
         self._stop = threading.Event()
         self._settings = settings
-        tables = PollingTables(
-            scanned_store(settings), outbox_store(settings, Shard()), polling_store(settings, "test")
-        )
-        log = shard_log(settings, setup_of(settings), 0)
+        parts = RelayParts(settings)
+        store = parts.polling_store(parts.open_database("test"))
+        tables = PollingTables(parts.scanned_store(), parts.outbox_store(Shard()), store)
+        log = parts.shard_log(parts.setup, 0)
         for part in (log, tables.reader, tables.primary, tables.store):
             stack.callback(part.close)
         pace = Pace(back_off=0.02, check=0.02, lease=0.02)
-        options = replace(polling_options(settings), stop=self._stop, pace=pace, clock=lambda: self.now)
+        options = replace(parts.polling_options(), stop=self._stop, pace=pace, clock=lambda: self.now)
         self.loop = PollingLoop(tables, log, NoLease(), options)
         self._thread = threading.Thread(target=self.loop.run)
         stack.callback(self._thread.join)

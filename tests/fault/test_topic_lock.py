@@ -19,12 +19,11 @@ from inorder.embedded.stack import Service
 from inorder.kafka.admin import ensure_topic
 from inorder.kafka.readers import ReadRecord, read_back
 from inorder.model.message import Message
-from inorder.operate.schema import install_schema
 from inorder.outbox import Outbox
-from inorder.relay.status import exceeded_rows
 from inorder.settings import Settings
 from inorder.testing.checker import Event, check_delivery, check_placement
 from tests.conftest import Eventually
+from tests.operating import exceeded_rows, install_schema
 
 PARTITIONS = 3
 WRITERS = 3

@@ -1,6 +1,6 @@
 """Who appends events for the replicator to carry: a backlog at once, or one append whenever it is due.
 
-An event's payload begins with its number in its journal, so that what is read back tells which event it is.
+An event's payload begins with its number in its journal, so that what is read back shows which event it is.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def append_backlog(config: str, topic: str, rounds: int, batch: int, journals: i
 def append_live(
     config: str, topic: str, rate: int, seconds: float, warm_seconds: float, journals: int
 ) -> dict[str, Any]:
-    """Appends an event whenever one is due, and never waits for it; returns where each stands and when it was due."""
+    """Appends an event whenever one is due, and never waits for it; returns the place of each and when it was due."""
     schedule = Schedule(rate, seconds, warm_seconds)
     with closing(Journals(Settings.load(Path(config)))) as opened:
         made = _journals(opened, topic, "live", journals)

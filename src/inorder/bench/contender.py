@@ -1,7 +1,7 @@
-"""A side of the contest: it drains a backlog and carries live records, as often as it is asked to.
+"""A side of the contest: it drains a backlog and carries live records, once a trial.
 
-Whoever reads a table, ours or a peer's, is measured by the same lines: the same rows written the same way, the same
-eyes on the topic, the same reading of processor time.
+Every side that reads a table, ours or a peer's, is measured by the same code: the same rows written the same way, the
+same readers of the topic, the same reading of processor time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from inorder.bench.options import DRAIN_CAP_SECONDS, FILL_CAP_SECONDS, START_CAP
 from inorder.bench.place import PARTITIONS, BenchPlace
 from inorder.bench.report import Cpu, DrainTrial, LiveTrial, check_begun, check_live, check_values
 from inorder.bench.tables import LAYOUTS, TableLayout
-from inorder.bench.watching import Seen, VisibleEnd, counted_of, see_records, watch
+from inorder.bench.watching import SeenRecord, VisibleEnd, counted_of, see_records, watch
 from inorder.database import sql
 from inorder.embedded.stack import Program
 from inorder.kafka.readers import read_back
@@ -27,7 +27,7 @@ WARM_ROW = Load(rows=1, keys=1)
 
 
 class Contender(Protocol):
-    """What the contest asks of a side; `number` tells trials apart."""
+    """What the contest calls on each side; `number` distinguishes trials."""
 
     name: str
 
@@ -57,7 +57,7 @@ class TableReader(ABC):
 
     name: str
     empties = True
-    """Whether rows leave the table when they have been carried."""
+    """Whether rows leave the table when they are published."""
     window_seconds: float | None = None
     """How long a drain is watched from its first visible record on; None: to its end."""
 
@@ -69,7 +69,7 @@ class TableReader(ABC):
 
     @abstractmethod
     def empty(self) -> None:
-        """Makes the table and whatever belongs to it new, before every trial."""
+        """Empties the table and everything that belongs to it, before every trial."""
 
     @abstractmethod
     def program(self, load: Load) -> Program:
@@ -98,7 +98,7 @@ class TableReader(ABC):
         return DrainTrial(drain, watching.is_whole, cpu, check)
 
     def live(self, number: int) -> LiveTrial:
-        """Starts the process, sees one row come out, and then times the others."""
+        """Starts the process, waits for one row, and then times the others."""
         topic = self._begin(f"{self.name}-live-{number}", WARM_ROW)
         try:
             with self.place.running(self.program(WARM_ROW)) as program:
@@ -127,7 +127,7 @@ class TableReader(ABC):
         return live_trial(seen, schedule, committed, cpu)
 
 
-def live_trial(seen: list[Seen], schedule: Schedule, committed: list[int] | None, cpu: Cpu) -> LiveTrial:
+def live_trial(seen: list[SeenRecord], schedule: Schedule, committed: list[int] | None, cpu: Cpu) -> LiveTrial:
     """What was seen of live records, in figures."""
     counted = counted_of(seen, schedule.warm)
     since_commit = [(one.seen_ns - committed[one.number]) / 1e6 for one in counted] if committed else []
@@ -204,7 +204,6 @@ class Ours(TableReader):
         self.place.watching.execute(f"TRUNCATE {sql.quoted(self.table)}")
 
     def program(self, load: Load) -> Program:  # noqa: ARG002  ours is set the same way for all
-        """The same for every load."""
         return self.place.service("relay", "run")
 
 

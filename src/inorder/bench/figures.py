@@ -1,4 +1,4 @@
-"""From looks and latencies to the few figures that are told."""
+"""From samples and latencies to the few figures of a report."""
 
 from __future__ import annotations
 
@@ -14,24 +14,23 @@ QUANTILES = (0.5, 0.95, 0.99)
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """How far something had come at a moment of the monotonic clock."""
+class Sample:
+    """A count at a moment of the monotonic clock."""
 
     at: float
     count: int
 
 
 @dataclass(frozen=True, slots=True)
-class Drain:
+class DrainRate:
     """A backlog carried from its first visible record to its last."""
 
     records_per_second: float | None
-    """None where everything became visible between two looks: too little to rate."""
+    """None where everything became visible between two samples: too little to rate."""
     seconds: float
     startup_seconds: float
 
     def as_dict(self) -> dict[str, float | None]:
-        """The figures by name."""
         rate = self.records_per_second
         return {
             "records_per_second": None if rate is None else round(rate, 1),
@@ -40,31 +39,33 @@ class Drain:
         }
 
 
-def drain_of(looks: Sequence[Look], rows: int, started: float) -> Drain:
-    """Rates the looks at a drain of `rows` records that was started at a moment.
+def drain_of(looks: Sequence[Sample], rows: int, started: float) -> DrainRate:
+    """The rate of a drain of `rows` records that started at a moment, from samples.
 
-    What the first look shows was carried before it, at an unknown pace, so it does not count. A transactional topic
-    counts the markers of its transactions too; the last look shows how many, and they are taken out evenly.
+    What the first sample shows was carried before it, at an unknown pace, so it does not count. A transactional topic
+    counts the markers of its transactions too; the last sample shows how many, and they are subtracted evenly.
     """
-    moved = [look for before, look in zip((Look(started, 0), *looks), looks, strict=False) if look.count > before.count]
+    moved = [
+        look for before, look in zip((Sample(started, 0), *looks), looks, strict=False) if look.count > before.count
+    ]
     if not moved:
-        return Drain(None, 0.0, 0.0)
+        return DrainRate(None, 0.0, 0.0)
     first, last = moved[0], moved[-1]
     seconds = last.at - first.at
     records = (last.count - first.count) * rows / last.count
-    return Drain(records / seconds if seconds > 0 else None, seconds, first.at - started)
+    return DrainRate(records / seconds if seconds > 0 else None, seconds, first.at - started)
 
 
-def sent_of(rows: int, started: float, began: float, ended: float) -> Drain:
-    """Rates a sender by its own clock, from its first call to its last acknowledgement.
+def sent_of(rows: int, started: float, began: float, ended: float) -> DrainRate:
+    """The rate of a sender by its own clock, from its first call to its last acknowledgement.
 
-    It is done in a fraction of a second: looks from outside would be too coarse, and would take the cores from it.
+    It takes a fraction of a second: samples from outside would be too coarse, and would take cores from it.
     """
-    return Drain(rows / (ended - began), ended - began, began - started)
+    return DrainRate(rows / (ended - began), ended - began, began - started)
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class TrialSpread:
     """The same figure out of several trials."""
 
     median: float
@@ -73,24 +74,22 @@ class Spread:
     trials: int
 
     def as_dict(self) -> dict[str, float | int]:
-        """The figures by name."""
-        told = {"median": self.median, "min": self.low, "max": self.high}
-        return {**{name: round(value, 3) for name, value in told.items()}, "trials": self.trials}
+        figures = {"median": self.median, "min": self.low, "max": self.high}
+        return {**{name: round(value, 3) for name, value in figures.items()}, "trials": self.trials}
 
 
-def spread_of(values: Iterable[float | None]) -> Spread | None:
+def spread_of(values: Iterable[float | None]) -> TrialSpread | None:
     """Median, least and greatest of what could be measured; None where nothing could."""
     known = [value for value in values if value is not None]
-    return Spread(median(known), min(known), max(known), len(known)) if known else None
+    return TrialSpread(median(known), min(known), max(known), len(known)) if known else None
 
 
-def told_of(spread: Spread | None) -> dict[str, float | int] | None:
-    """A spread as JSON has it."""
+def spread_dict(spread: TrialSpread | None) -> dict[str, float | int] | None:
     return None if spread is None else spread.as_dict()
 
 
-def words_of(spread: Spread | None, digits: int) -> str:
-    """A spread as a person reads it: median (least..greatest)."""
+def spread_text(spread: TrialSpread | None, digits: int) -> str:
+    """A spread as text: median (least..greatest)."""
     if spread is None:
         return "-"
     middle = f"{spread.median:,.{digits}f}"
@@ -98,7 +97,7 @@ def words_of(spread: Spread | None, digits: int) -> str:
 
 
 def difference(now: float | None, before: float | None) -> float | None:
-    """What has been added since; None where one of them is not known."""
+    """What was added since; None where one of them is unknown."""
     return None if now is None or before is None else now - before
 
 
@@ -121,7 +120,7 @@ def ratio_of(ours: float | None, peer: float | None) -> float | None:
     return round(ours / peer, 3) if ours is not None and peer else None
 
 
-def ratio_of_medians(ours: Spread | None, peer: Spread | None) -> float | None:
+def ratio_of_medians(ours: TrialSpread | None, peer: TrialSpread | None) -> float | None:
     """Our median over the peer's; None where one of them could not be measured."""
     return ratio_of(ours.median if ours else None, peer.median if peer else None)
 
@@ -164,7 +163,7 @@ def tree_seconds(processes: list[Process], root: int) -> float:
 
 
 def cpu_seconds(pid: int | None) -> float | None:
-    """What a process and its descendants have used so far; None where the system does not tell."""
+    """What a process and its descendants have used so far; None where the system does not report it."""
     processes = list(_running()) if pid is not None else []
     return tree_seconds(processes, pid) if pid is not None and processes else None
 

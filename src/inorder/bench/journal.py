@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from inorder.bench.place import BenchPlace
-from inorder.bench.report import Check
+from inorder.bench.report import ReadBackCheck
 from inorder.engines.partition_reader import KafkaSource
 from inorder.journal.client import Journal
 from inorder.journal.replication.job import ReplicateWorker
@@ -67,7 +67,7 @@ class JournalFigures:
     kafka_ms: Sequence[float]
     subscribed_per_second: float
     consumer: ConsumerCost
-    check: Check
+    check: ReadBackCheck
 
 
 def bench_journal(place: BenchPlace, options: JournalOptions) -> JournalFigures:
@@ -134,7 +134,7 @@ def _singles(journals: Journals, options: JournalOptions, turn: int) -> float:
         return sum(pool.map(write, range(options.writers))) / options.seconds
 
 
-def _subscription(journals: Journals, options: JournalOptions) -> tuple[float, Check]:
+def _subscription(journals: Journals, options: JournalOptions) -> tuple[float, ReadBackCheck]:
     """Reads all batches back; each journal's numbers must rise one by one."""
     last: Counter[str] = Counter()
     disorder = events = 0
@@ -147,7 +147,7 @@ def _subscription(journals: Journals, options: JournalOptions) -> tuple[float, C
         heard = time.perf_counter()
     expected = (options.repeats + 1) * options.rounds * JOURNALS * options.batch
     verdict = Verdict(lost=max(0, expected - events), out_of_order=disorder)
-    return events / (heard - began), Check(events, events, verdict)
+    return events / (heard - began), ReadBackCheck(events, events, verdict)
 
 
 def _recovery_warm(place: BenchPlace, journals: Journals, options: JournalOptions) -> list[float]:

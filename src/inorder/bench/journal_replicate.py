@@ -1,9 +1,9 @@
 """`inorder bench journal --replicate`: how fast the job `replicate` fills a store, and how soon an append is in it.
 
 Two phases for each store and engine, on a topic of their own. *Backlog*: all of it is there when the process starts;
-its rate counts from the first step of `pointer2` to the last, and the start is told apart. *Live*: one event an append
-at a steady rate, each timed from the moment it was due until `pointer2` covers it. The offset moves last in every
-store, so by then a reader has the event.
+its rate counts from the first step of `pointer2` to the last; the start is reported separately. *Live*: one event an
+append at a steady rate, each timed from the moment it was due until `pointer2` covers it. The offset moves last in
+every store, so by then a reader has the event.
 
 Afterwards every journal is read back from the store, by the code that serves readers.
 """
@@ -22,11 +22,11 @@ from rich.console import Console
 from rich.table import Table
 
 from inorder.bench.appending import number_of
-from inorder.bench.figures import Drain, cpu_seconds, difference, drain_of, latency_of
+from inorder.bench.figures import DrainRate, cpu_seconds, difference, drain_of, latency_of
 from inorder.bench.load import Schedule
 from inorder.bench.options import DRAIN_CAP_SECONDS, FILL_CAP_SECONDS, LIVE_SLACK_SECONDS
 from inorder.bench.place import BenchPlace
-from inorder.bench.report import Check, machine_line, show_verdict
+from inorder.bench.report import ReadBackCheck, machine_line, show_verdict
 from inorder.bench.watching import watch
 from inorder.embedded.stack import Service
 from inorder.journal.replication.store_port import JournalReplica
@@ -62,7 +62,7 @@ class ReplicateOptions:
 
     @classmethod
     def of(cls, store: str, engine: str, events: int | None, seconds: float) -> ReplicateOptions:
-        """As asked for; `both` is all that there are."""
+        """By the names of the command line; `both` is all of them."""
         stores, engines = tuple(EVENTS) if store == "both" else (store,), ENGINES if engine == "both" else (engine,)
         return cls(stores, engines, events, schedule=Schedule(500, seconds, warm_seconds=5.0))
 
@@ -78,11 +78,11 @@ class ReplicateTrial:
     store: str
     engine: str
     events: int
-    backlog: Drain
+    backlog: DrainRate
     cpu_us: Mapping[str, float | None]
     """Processor time for one event, of the job with all its processes and of the store."""
     latency_ms: Sequence[float]
-    check: Check
+    check: ReadBackCheck
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def latencies(appended: Iterable[Sequence[int]], looks: Sequence[Covered]) -> li
     return [(looks[bisect_left(reached[partition], offset)].at_ns - due) / 1e6 for partition, offset, due in appended]
 
 
-def check_store(store: EventualJournal, topic: str, expected: Mapping[str, int]) -> Check:
+def check_store(store: EventualJournal, topic: str, expected: Mapping[str, int]) -> ReadBackCheck:
     """Reads journals of so many events back and compares them, event by event."""
     found: list[Event] = []
     for id in expected:
@@ -114,7 +114,7 @@ def check_store(store: EventualJournal, topic: str, expected: Mapping[str, int])
         head = store.pointer(key)
         found += [(id, number_of(each.event.payload)) for each in store.read(key, head, 1)] if head else []
     wanted = ((id, number) for id, last in expected.items() for number in range(1, last + 1))
-    return Check(len(found), len(set(found)), check_delivery(wanted, found))
+    return ReadBackCheck(len(found), len(set(found)), check_delivery(wanted, found))
 
 
 class _Trial:
@@ -157,7 +157,7 @@ class _Trial:
             appender.result(FILL_CAP_SECONDS)
         self._place.watching.execute("CHECKPOINT")
 
-    def _catch_up(self, job: Service, replica: JournalReplica) -> tuple[Drain, dict[str, float | None]]:
+    def _catch_up(self, job: Service, replica: JournalReplica) -> tuple[DrainRate, dict[str, float | None]]:
         """Processor time counts from the first step, too, and without what came before it."""
         started, begun = time.monotonic(), dict[str, float | None]()
 
@@ -195,7 +195,7 @@ class _Trial:
 
 
 def covered(offsets: Mapping[int, int]) -> int:
-    """How many records offsets stand for; no record of ours was sent in a transaction, so there are no holes."""
+    """How many records the offsets cover; none was sent in a transaction, so there are no holes."""
     return sum(offset + 1 for offset in offsets.values())
 
 
@@ -217,7 +217,7 @@ def see_offsets(
     return looks
 
 
-# What the benchmark of replication has to say: a line for each store and engine, with the aims beside the figures.
+# The report: a line for each store and engine, with the targets beside the figures.
 
 EVENTS_PER_SECOND: Mapping[tuple[str, str], float] = {
     ("postgres", "resident"): 60_000,
@@ -243,12 +243,11 @@ class ReplicateReport:
         return all(trial.check.verdict.holds for trial in self.trials)
 
     @property
-    def checks(self) -> dict[str, Check]:
+    def checks(self) -> dict[str, ReadBackCheck]:
         """What was read back, by store and engine."""
         return {f"{trial.store}, {trial.engine}": trial.check for trial in self.trials}
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as JSON has it."""
         return {
             "bench": "journal-replicate",
             "options": asdict(self.options),
@@ -295,12 +294,12 @@ def _told(trial: ReplicateTrial) -> dict[str, Any]:
     }
 
 
-def _cells(told: Mapping[str, Any]) -> list[str]:
-    cpu, latency, targets = told["cpu_us_per_event"], told["latency_ms"], told["targets"]
+def _cells(figures: Mapping[str, Any]) -> list[str]:
+    cpu, latency, targets = figures["cpu_us_per_event"], figures["latency_ms"], figures["targets"]
     return [
-        _cell(told["events_per_second"], 0),
+        _cell(figures["events_per_second"], 0),
         _cell(targets["events_per_second"], 0),
-        _cell(told["startup_seconds"], 1),
+        _cell(figures["startup_seconds"], 1),
         _cell(cpu.get("job"), 1),
         _cell(cpu.get("store"), 1),
         _cell(latency.get("p50"), 1),

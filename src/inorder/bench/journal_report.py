@@ -1,4 +1,4 @@
-"""What the benchmark of the journal has to say: the figures, their targets, and the peer's beside them."""
+"""The report of the journal's benchmark: the figures, their targets, and the peer's beside them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from inorder.bench.figures import latency_of, spread_of, told_of
+from inorder.bench.figures import latency_of, spread_dict, spread_of
 from inorder.bench.journal import JournalFigures, JournalOptions
 from inorder.bench.peers import eventsourcing
 from inorder.bench.peers.eventsourcing import PeerFigures
@@ -38,11 +38,10 @@ class JournalReport:
         return self.figures.check.verdict.holds
 
     def ours(self) -> dict[str, Any]:
-        """Our figures by name."""
         figures = self.figures
         return {
-            "batched_events_per_second": told_of(spread_of(figures.batched_per_second)),
-            "single_appends_per_second": told_of(spread_of(figures.singles_per_second)),
+            "batched_events_per_second": spread_dict(spread_of(figures.batched_per_second)),
+            "single_appends_per_second": spread_dict(spread_of(figures.singles_per_second)),
             "recovery_warm_ms": latency_of(figures.warm_ms),
             "recovery_from_kafka_ms": latency_of(figures.kafka_ms),
             "subscribed_events_per_second": round(figures.subscribed_per_second, 1),
@@ -61,7 +60,6 @@ class JournalReport:
         }
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as JSON has it."""
         return {
             "bench": "journal",
             "options": asdict(self.options),
@@ -79,9 +77,9 @@ def show_journal(console: Console, report: JournalReport) -> None:
     table = Table(box=None, pad_edge=False)
     for heading in ("", "inorder", eventsourcing.NAME, "aim"):
         table.add_column(heading, justify="right" if heading else "left")
-    for name, words in _rows(report.options).items():
+    for name, label in _rows(report.options).items():
         aim = f"{TARGETS[name]:,.0f}" if name in TARGETS else ""
-        table.add_row(words, _cell(ours[name]), _cell(peer.get(name)), aim)
+        table.add_row(label, _cell(ours[name]), _cell(peer.get(name)), aim)
     console.print(table, highlight=False)
     cost = report.figures.consumer
     console.print(

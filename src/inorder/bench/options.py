@@ -17,7 +17,7 @@ HEADERS = (0, 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class BenchOptions:
     """The size of the backlog and the schedule of the live records."""
 
     rows: int = 200_000
@@ -30,13 +30,13 @@ class Options:
 
     @property
     def live_task(self) -> dict[str, float]:
-        """The schedule in the words of a worker's task."""
+        """The schedule as arguments of a worker's task."""
         schedule = self.schedule
         return {"rate": schedule.rate, "seconds": schedule.seconds, "warm_seconds": schedule.warm_seconds}
 
 
 @dataclass(frozen=True, slots=True)
-class PipelineOptions(Options):
+class PipelineOptions(BenchOptions):
     """Which engine runs the job, and how many keys the messages have."""
 
     rows: int = 400_000
@@ -57,7 +57,7 @@ class RelaySetting:
 
     @staticmethod
     def of(strategy: str, delivery: str, layout: str) -> RelaySetting:
-        """As asked for; the strategies `topic-lock` and `polling` know one layout only, and the first one delivery."""
+        """The strategies `topic-lock` and `polling` have one layout only, and the first has one delivery."""
         if strategy == "topic-lock":
             return RelaySetting("at-least-once", strategy, "deimos")
         if strategy == "polling":
@@ -70,7 +70,7 @@ class RelaySetting:
 
 
 @dataclass(frozen=True, slots=True)
-class RelayOptions(Options):
+class RelayOptions(BenchOptions):
     """Which backlogs are drained, how often, and by what kind of relay."""
 
     keys: tuple[int, ...] = KEYS

@@ -15,11 +15,11 @@ from typing import Any
 import orjson
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 
-from inorder.bench.figures import Drain, drain_of, latency_of
+from inorder.bench.figures import DrainRate, drain_of, latency_of
 from inorder.bench.load import LIVE_FIRST, Load
 from inorder.bench.options import DRAIN_CAP_SECONDS, FILL_CAP_SECONDS, PipelineOptions
 from inorder.bench.place import TOPIC, BenchPlace
-from inorder.bench.report import Check, Side, check_live, check_table
+from inorder.bench.report import ReadBackCheck, Side, check_live, check_table
 from inorder.bench.watching import counted_of, see_rows, watch
 from inorder.database.postgres import connect
 from inorder.database.sql import quoted
@@ -27,7 +27,7 @@ from inorder.embedded.stack import Service
 from inorder.kafka.errors import CLIENT_LOG
 from inorder.testing.checker import Row
 
-Checks = dict[str, Check]
+Checks = dict[str, ReadBackCheck]
 PeerSide = Callable[[BenchPlace, PipelineOptions, Load, Checks], Side]
 """Measures a peer; the load is both backlogs, of which the first half is the cold one."""
 
@@ -45,13 +45,13 @@ def bench_pipeline(place: BenchPlace, options: PipelineOptions, peer: PeerSide) 
     checks: Checks = {}
     place.topic(TOPIC)
     fill(place, TOPIC, load, 0, load.rows // 2)
-    # The peer goes first: our later messages will stand behind the backlog, in the topic that both must find the same.
+    # The peer goes first: our later messages are appended to the backlog, and both must find the same topic.
     measured = peer(place, options, load, checks)
     return _ours(place, options, load, checks), measured, checks
 
 
 def fill(place: BenchPlace, topic: str, load: Load, first: int, rows: int, **more: Any) -> None:
-    """Puts some records of a load into a topic before anybody reads it."""
+    """Sends some records of a load to a topic before it is read."""
     place.say(f"Filling the topic {topic} with {rows:,} messages of {load.keys:,} keys …")
     with place.worker("send-backlog", **backlog_task(place, topic, load, first, rows, **more)) as sender:
         sender.result(FILL_CAP_SECONDS)
@@ -59,7 +59,7 @@ def fill(place: BenchPlace, topic: str, load: Load, first: int, rows: int, **mor
 
 
 def backlog_task(place: BenchPlace, topic: str, load: Load, first: int, rows: int, **more: Any) -> dict[str, Any]:
-    """The task of whoever sends them."""
+    """The task of the worker that sends them."""
     sent = {"rows": first + rows, "keys": load.keys, "has_partials": load.has_partials}
     usual = {"has_schema": False, "at_once": False}
     return {"kafka": place.kafka, "topic": topic, "load": sent, "first": first, **usual, **more}
@@ -67,17 +67,19 @@ def backlog_task(place: BenchPlace, topic: str, load: Load, first: int, rows: in
 
 def warm_drain(
     place: BenchPlace, task: dict[str, Any], rows: int, count: Callable[[], int], goal: int, check: Callable[[], None]
-) -> Drain:
+) -> DrainRate:
     """Lets a backlog appear at once, and rates how it is caught up with until `count` reaches its goal."""
     place.say(f"Letting {rows:,} messages more appear at once …")
     with place.worker("send-backlog", **task) as sender:
         looks = watch(count, lambda found: found >= goal, check, FILL_CAP_SECONDS + DRAIN_CAP_SECONDS)
         visible = sender.result(FILL_CAP_SECONDS)["visible"]
     seconds = looks[-1].at - visible
-    return Drain(rows / seconds, seconds, 0.0)
+    return DrainRate(rows / seconds, seconds, 0.0)
 
 
-def live_latency(place: BenchPlace, options: PipelineOptions, topic: str, table: str, **more: Any) -> tuple[Any, Check]:
+def live_latency(
+    place: BenchPlace, options: PipelineOptions, topic: str, table: str, **more: Any
+) -> tuple[Any, ReadBackCheck]:
     """Times live messages from due to visible."""
     schedule = options.schedule
     place.say(f"Sending {schedule.rate} messages a second for {schedule.lasts:.0f} s …")
@@ -109,14 +111,14 @@ def _ours(place: BenchPlace, options: PipelineOptions, load: Load, checks: Check
 
 def _catch_up(
     place: BenchPlace, pipeline: Service, load: Load, options: PipelineOptions, checks: Checks
-) -> tuple[Drain, Drain]:
+) -> tuple[DrainRate, DrainRate]:
     started, rows = time.monotonic(), load.rows // 2
     place.say(f"Catching up with the job upsert on Spark, engine {options.engine} …")
 
     def moved() -> int:
         return _number(place, _MOVED)
 
-    def checked(part: Load) -> Check:
+    def checked(part: Load) -> ReadBackCheck:
         return check_table(part, stored_rows(place, place.settings.pipeline.upsert.table), _number(place, _COUNTED))
 
     looks = watch(moved, lambda found: found >= rows, pipeline.check, DRAIN_CAP_SECONDS)
@@ -136,7 +138,7 @@ def _number(place: BenchPlace, statement: str) -> int:
 # The peer of the pipeline: the least code that brings a topic into a table, without any guarantee.
 #
 # It keeps no pointer, checks nothing, and would lose or repeat records with its first crash. What it does per record is
-# what anybody must do: read, parse, fold to the newest of each key, write in bulk.
+# the least work possible: read, parse, fold to the newest of each key, write in bulk.
 
 CHUNK = 10_000
 GATHER_SECONDS = 0.02

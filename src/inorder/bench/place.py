@@ -1,4 +1,4 @@
-"""Where a benchmark happens: embedded servers with their settings, services and workers."""
+"""Where a benchmark runs: embedded servers with their settings, services and workers."""
 
 from __future__ import annotations
 
@@ -41,16 +41,15 @@ class BenchPlace(Playground):
         self.say = say
 
     def prepare(self) -> None:
-        """Says where to look when something is strange."""
+        """Prints where the logs are."""
         self.say(f"Logs are in {self.folder}.")
 
     @property
     def kafka(self) -> dict[str, Any]:
-        """The client's properties."""
         return dict(self.settings.kafka.properties)
 
     def topic(self, name: str) -> str:
-        """Makes a topic of the usual size."""
+        """Creates a topic of the usual size."""
         ensure_topic(self.kafka, name, PARTITIONS)
         return name
 
@@ -66,7 +65,7 @@ class BenchPlace(Playground):
 
     @property
     def database_address(self) -> tuple[str, int]:
-        """Host and port, for those who do not take a URL."""
+        """Host and port, for programs that take no URL."""
         return self._stack.servers["postgres"].address
 
     def server_pid(self, name: str) -> int:

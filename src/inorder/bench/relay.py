@@ -1,6 +1,6 @@
 """`inorder bench relay`: our relay and a peer take turns on the same broker and the same database.
 
-Every trial starts a new process on a new topic. Who goes first changes with each round, so that neither always finds
+Every trial starts a new process on a new topic. The first side alternates with each round, so that neither always finds
 the machine as the other left it.
 """
 
@@ -14,12 +14,12 @@ from rich.console import Console
 from rich.table import Table
 
 from inorder.bench.contender import Contender, our_side
-from inorder.bench.figures import Spread, ratio_of, ratio_of_medians, spread_of, told_of, words_of
+from inorder.bench.figures import TrialSpread, ratio_of, ratio_of_medians, spread_dict, spread_of, spread_text
 from inorder.bench.load import Load
 from inorder.bench.options import FILL_CAP_SECONDS, RelayOptions, RelaySetting
 from inorder.bench.peers.choice import PEERS
 from inorder.bench.place import BenchPlace
-from inorder.bench.report import Check, Cpu, DrainTrial, LiveTrial, checked, machine_line, show_verdict
+from inorder.bench.report import Cpu, DrainTrial, LiveTrial, ReadBackCheck, checked, machine_line, show_verdict
 
 WARM_ROWS = 100_000
 WARM_KEYS = 1_000
@@ -47,7 +47,7 @@ class Contest:
         self._number = 0
 
     def warm_broker(self) -> None:
-        """Large and small requests: the first ones of a broker's life are slow, and neither side shall pay for that."""
+        """Sends large and small requests: the first ones of a new broker are slow, whichever side sends them."""
         task = {"kafka": self._place.kafka, "topic": self._place.topic("bench-warm-up")}
         with self._place.worker("send-all", **task, rows=WARM_ROWS, keys=WARM_KEYS) as sender:
             sender.result(FILL_CAP_SECONDS)
@@ -55,20 +55,18 @@ class Contest:
             sender.result(FILL_CAP_SECONDS)
 
     def drain(self, load: Load) -> DrainCase:
-        """One backlog."""
         title = f"drain of {load.rows:,}, keys {load.keys:,}, headers {load.headers}"
         ours, peer = self._alternating(title, lambda side, number: side.drain(load, number), _drain_words)
         return DrainCase(load.rows, load.keys, load.headers, ours, peer)
 
     def live(self) -> LiveCase:
-        """Live records."""
         schedule = self._options.schedule
         title = f"live, {schedule.rate:,} a second for {schedule.seconds:g} s"
         ours, peer = self._alternating(title, lambda side, number: side.live(number), _live_words)
         return LiveCase(schedule.rate, schedule.seconds, ours, peer)
 
     def _alternating(
-        self, title: str, trial: Callable[[Contender, int], AnyTrial], words: Callable[[AnyTrial], str]
+        self, title: str, trial: Callable[[Contender, int], AnyTrial], describe: Callable[[AnyTrial], str]
     ) -> tuple[list[AnyTrial], list[AnyTrial]]:
         ours, peer = list[AnyTrial](), list[AnyTrial]()
         for turn in range(self._options.repeats):
@@ -76,7 +74,7 @@ class Contest:
             for side, trials in sides if turn % 2 == 0 else reversed(sides):
                 self._number += 1
                 trials.append(trial(side, self._number))
-                self._place.say(f"{title}: {side.name} {words(trials[-1])}")
+                self._place.say(f"{title}: {side.name} {describe(trials[-1])}")
         return ours, peer
 
 
@@ -91,7 +89,7 @@ def _live_words(trial: LiveTrial) -> str:
     return f"p50 {latency.get('p50', '-')} ms, p99 {latency.get('p99', '-')} ms"
 
 
-# What `inorder bench relay` has to say: both sides of every case, their ratios, and whether ours was whole.
+# The report: both sides of every case, their ratios, and whether ours was whole.
 
 QUANTILES = ("p50", "p95", "p99", "max")
 
@@ -100,8 +98,8 @@ QUANTILES = ("p50", "p95", "p99", "max")
 class CpuSpread:
     """Processor seconds for a million records."""
 
-    relay: Spread | None
-    database: Spread | None
+    relay: TrialSpread | None
+    database: TrialSpread | None
 
     @classmethod
     def of(cls, readings: Sequence[Cpu]) -> CpuSpread:
@@ -118,13 +116,12 @@ class CpuSpread:
         return sum(known) if known else None
 
     def as_dict(self) -> dict[str, Any]:
-        """The figures by name."""
-        return {"relay": told_of(self.relay), "database": told_of(self.database)}
+        return {"relay": spread_dict(self.relay), "database": spread_dict(self.database)}
 
 
 @dataclass(frozen=True, slots=True)
 class DrainCase:
-    """One backlog, drained by both sides as often as was asked."""
+    """One backlog, drained by both sides in every trial."""
 
     rows: int
     keys: int
@@ -138,7 +135,6 @@ class DrainCase:
         return ratio_of_medians(rate_of(self.ours), rate_of(self.peer))
 
     def as_dict(self) -> dict[str, Any]:
-        """The case as JSON has it."""
         return {
             "case": "drain",
             "rows": self.rows,
@@ -153,7 +149,7 @@ class DrainCase:
 
 @dataclass(frozen=True, slots=True)
 class LiveCase:
-    """Live records, carried by both sides as often as was asked."""
+    """Live records, carried by both sides in every trial."""
 
     rate: int
     seconds: float
@@ -165,7 +161,6 @@ class LiveCase:
         return ratio_of_medians(latency_spread(self.ours, quantile), latency_spread(self.peer, quantile))
 
     def as_dict(self) -> dict[str, Any]:
-        """The case as JSON has it."""
         return {
             "case": "latency",
             "rate": self.rate,
@@ -189,7 +184,7 @@ class RelayReport:
     machine: Mapping[str, Any]
 
     @property
-    def checks(self) -> dict[str, Check]:
+    def checks(self) -> dict[str, ReadBackCheck]:
         """What was read back of each side, over all cases."""
         return {
             "ours": checked([trial for case in self.cases for trial in case.ours]),
@@ -203,11 +198,10 @@ class RelayReport:
 
     @property
     def holds(self) -> bool:
-        """Whether all that we carried is whole and in order; what the peer did is told, and is not our promise."""
+        """Whether all that we carried is whole and in order; what the peer did is reported, and does not count."""
         return self.checks["ours"].verdict.holds
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as JSON has it."""
         return {
             "bench": "relay",
             "peer": self.peer,
@@ -220,17 +214,17 @@ class RelayReport:
         }
 
 
-def rate_of(trials: Sequence[DrainTrial]) -> Spread | None:
+def rate_of(trials: Sequence[DrainTrial]) -> TrialSpread | None:
     """Records a second."""
     return spread_of(trial.drain.records_per_second for trial in trials)
 
 
-def startup_of(trials: Sequence[DrainTrial]) -> Spread | None:
+def startup_of(trials: Sequence[DrainTrial]) -> TrialSpread | None:
     """Seconds from the start of the process to its first visible record."""
     return spread_of(trial.drain.startup_seconds for trial in trials)
 
 
-def latency_spread(trials: Sequence[LiveTrial], quantile: str) -> Spread | None:
+def latency_spread(trials: Sequence[LiveTrial], quantile: str) -> TrialSpread | None:
     """One quantile of the latency, in milliseconds, over several trials."""
     return spread_of(trial.latency.get(quantile) for trial in trials)
 
@@ -242,8 +236,8 @@ def cpu_of(trials: Sequence[DrainTrial | LiveTrial]) -> CpuSpread:
 
 def _drained(trials: Sequence[DrainTrial]) -> dict[str, Any]:
     return {
-        "records_per_second": told_of(rate_of(trials)),
-        "startup_seconds": told_of(startup_of(trials)),
+        "records_per_second": spread_dict(rate_of(trials)),
+        "startup_seconds": spread_dict(startup_of(trials)),
         "cpu_seconds_per_million": cpu_of(trials).as_dict(),
         "is_whole": all(trial.is_whole for trial in trials),
         "checks": checked(trials).as_dict(),
@@ -253,10 +247,10 @@ def _drained(trials: Sequence[DrainTrial]) -> dict[str, Any]:
 
 def _carried(trials: Sequence[LiveTrial]) -> dict[str, Any]:
     return {
-        "latency_ms": {quantile: told_of(latency_spread(trials, quantile)) for quantile in QUANTILES},
+        "latency_ms": {quantile: spread_dict(latency_spread(trials, quantile)) for quantile in QUANTILES},
         "cpu_seconds": {
-            "relay": told_of(spread_of(trial.cpu.relay for trial in trials)),
-            "database": told_of(spread_of(trial.cpu.database for trial in trials)),
+            "relay": spread_dict(spread_of(trial.cpu.relay for trial in trials)),
+            "database": spread_dict(spread_of(trial.cpu.database for trial in trials)),
         },
         "checks": checked(trials).as_dict(),
         "trials": [trial.as_dict() for trial in trials],
@@ -310,10 +304,10 @@ def _drain_rows(case: DrainCase, peer: str) -> list[list[str]]:
 def _drain_cells(trials: Sequence[DrainTrial]) -> list[str]:
     cpu = cpu_of(trials)
     return [
-        words_of(rate_of(trials), 0),
-        words_of(startup_of(trials), 1),
-        words_of(cpu.relay, 1),
-        words_of(cpu.database, 1),
+        spread_text(rate_of(trials), 0),
+        spread_text(startup_of(trials), 1),
+        spread_text(cpu.relay, 1),
+        spread_text(cpu.database, 1),
     ]
 
 
@@ -335,13 +329,13 @@ def _live_rows(case: LiveCase, peer: str) -> list[list[str]]:
 
 def _live_cells(trials: Sequence[LiveTrial]) -> list[str]:
     return [
-        *(words_of(latency_spread(trials, quantile), 1) for quantile in ("p50", "p95", "p99")),
-        words_of(spread_of(trial.cpu.relay for trial in trials), 1),
-        words_of(spread_of(trial.cpu.database for trial in trials), 1),
+        *(spread_text(latency_spread(trials, quantile), 1) for quantile in ("p50", "p95", "p99")),
+        spread_text(spread_of(trial.cpu.relay for trial in trials), 1),
+        spread_text(spread_of(trial.cpu.database for trial in trials), 1),
     ]
 
 
-def read_back_line(name: str, check: Check) -> str:
+def read_back_line(name: str, check: ReadBackCheck) -> str:
     """How many records of a side were found in the topics, and what was wrong with them."""
     figures = check.as_dict()
     faults = ", ".join(f"{figures[fault]:,} {fault.replace('_', ' ')}" for fault in _FAULTS)

@@ -1,4 +1,4 @@
-"""What a benchmark has to say: figures of both sides, their ratio, and whether what they carried is whole."""
+"""Reports: figures of both sides, their ratio, and whether what they carried is whole."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from inorder.bench.figures import Drain, ratio_of
+from inorder.bench.figures import DrainRate, ratio_of
 from inorder.bench.load import Load, event_of
 from inorder.testing.checker import Event, Row, Verdict, check_delivery, check_rows
 
@@ -18,31 +18,28 @@ from inorder.testing.checker import Event, Row, Verdict, check_delivery, check_r
 class Side:
     """One of the two that are compared."""
 
-    drain: Drain
+    drain: DrainRate
     latency_ms: Mapping[str, float | int]
     """From the moment a record was due to the moment it was seen."""
     more: Mapping[str, Any]
     """Figures that only this side has."""
 
     def as_dict(self) -> dict[str, Any]:
-        """The figures by name."""
         return {**self.drain.as_dict(), "latency_ms": dict(self.latency_ms), **self.more}
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class ReadBackCheck:
     """What was read back after a phase."""
 
     records: int
     distinct: int
     verdict: Verdict
 
-    def __add__(self, other: Check) -> Check:
-        """Both as one."""
-        return Check(self.records + other.records, self.distinct + other.distinct, self.verdict + other.verdict)
+    def __add__(self, other: ReadBackCheck) -> ReadBackCheck:
+        return ReadBackCheck(self.records + other.records, self.distinct + other.distinct, self.verdict + other.verdict)
 
     def as_dict(self) -> dict[str, int]:
-        """The figures by name."""
         return {
             "records": self.records,
             "distinct": self.distinct,
@@ -54,7 +51,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class PipelineReport:
     """The object that `--json` prints."""
 
     bench: str
@@ -62,7 +59,7 @@ class Report:
     peer: str
     ours: Side
     peer_result: Side
-    checks: Mapping[str, Check]
+    checks: Mapping[str, ReadBackCheck]
     machine: Mapping[str, Any]
 
     @property
@@ -82,7 +79,6 @@ class Report:
         return all(check.verdict.holds for check in self.checks.values())
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as JSON has it."""
         return {
             "bench": self.bench,
             "rows": self.rows,
@@ -96,10 +92,10 @@ class Report:
         }
 
 
-# The report as a person reads it, on stderr.
+# The report as text, on stderr.
 
 
-def show(console: Console, report: Report) -> None:
+def show(console: Console, report: PipelineReport) -> None:
     """Both sides beside each other, the ratio, the checks and the machine."""
     table = Table(box=None, pad_edge=False)
     for heading in ("", "cold per second", "seconds", "startup s", "warm per second", "p50 ms", "p95 ms", "p99 ms"):
@@ -112,13 +108,13 @@ def show(console: Console, report: Report) -> None:
     show_verdict(console, report.checks, report.holds)
 
 
-def show_verdict(console: Console, checks: Mapping[str, Check], holds: bool) -> None:
+def show_verdict(console: Console, checks: Mapping[str, ReadBackCheck], holds: bool) -> None:
     """Whether what was read back is whole, with examples of what is not."""
     for name, check in checks.items():
         for example in check.verdict.examples:
             console.print(f"  {name}: {example}", style="red", highlight=False)
-    words = "What was read back is whole and in order." if holds else "A guarantee was broken."
-    console.print(words, style="green" if holds else "bold red", highlight=False)
+    verdict = "What was read back is whole and in order." if holds else "A guarantee was broken."
+    console.print(verdict, style="green" if holds else "bold red", highlight=False)
 
 
 def machine_line(machine: Mapping[str, Any]) -> str:
@@ -143,7 +139,7 @@ def _rate(rate: float | None) -> str:
     return "-" if rate is None else f"{rate:,.0f}"
 
 
-def _ratio(report: Report) -> str:
+def _ratio(report: PipelineReport) -> str:
     if report.ratio is None:
         return "Too few rows to give a rate; use more --rows."
     warm = "" if report.warm_ratio is None else f" Warm it is {report.warm_ratio:.2f} times."
@@ -157,7 +153,7 @@ MILLION = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """Processor seconds while so many records were carried; None where the system does not tell."""
+    """Processor seconds while so many records were carried; None where the system does not report it."""
 
     relay: float | None
     database: float | None
@@ -168,7 +164,6 @@ class Cpu:
         return None if seconds is None or self.records <= 0 else seconds / self.records * MILLION
 
     def as_dict(self) -> dict[str, float | None]:
-        """The figures by name."""
         named = {"relay": self.relay, "database": self.database}
         return {name: None if value is None else round(value, 2) for name, value in named.items()}
 
@@ -177,13 +172,12 @@ class Cpu:
 class DrainTrial:
     """A backlog, carried to its end or for as long as the window was open."""
 
-    drain: Drain
+    drain: DrainRate
     is_whole: bool
     cpu: Cpu
-    check: Check
+    check: ReadBackCheck
 
     def as_dict(self) -> dict[str, Any]:
-        """The figures by name."""
         return {**self.drain.as_dict(), "is_whole": self.is_whole, "cpu_seconds": self.cpu.as_dict()}
 
 
@@ -195,7 +189,7 @@ class LiveTrial:
     since_commit: Mapping[str, float | int]
     """Empty where nothing is committed."""
     cpu: Cpu
-    check: Check
+    check: ReadBackCheck
 
     @property
     def latency(self) -> Mapping[str, float | int]:
@@ -203,7 +197,6 @@ class LiveTrial:
         return self.since_commit or self.since_due
 
     def as_dict(self) -> dict[str, Any]:
-        """The figures by name."""
         return {
             "due_to_visible_ms": dict(self.since_due),
             "commit_to_visible_ms": dict(self.since_commit),
@@ -211,7 +204,7 @@ class LiveTrial:
         }
 
 
-def checked(trials: Sequence[DrainTrial | LiveTrial]) -> Check:
+def checked(trials: Sequence[DrainTrial | LiveTrial]) -> ReadBackCheck:
     """Everything that was read back after these trials, as one."""
     first, *rest = (trial.check for trial in trials)
     for check in rest:
@@ -224,17 +217,17 @@ def checked(trials: Sequence[DrainTrial | LiveTrial]) -> Check:
 Value = bytes | None
 
 
-def check_values(load: Load, values: Iterable[Value]) -> Check:
+def check_values(load: Load, values: Iterable[Value]) -> ReadBackCheck:
     """Compares a load with the values of a topic, in the order of each partition."""
     return _compared(load.events(), events_in(values))
 
 
-def check_counts(counts: Mapping[int, int], values: Iterable[Value]) -> Check:
+def check_counts(counts: Mapping[int, int], values: Iterable[Value]) -> ReadBackCheck:
     """Compares how many events each key had with the values of a topic."""
     return _compared(_first_places(counts), events_in(values))
 
 
-def check_begun(values: Iterable[Value]) -> Check:
+def check_begun(values: Iterable[Value]) -> ReadBackCheck:
     """Looks for holes, doubles and disorder in what was carried of a load that was not carried to its end."""
     found = events_in(values)
     reached: dict[int, int] = {}
@@ -244,26 +237,26 @@ def check_begun(values: Iterable[Value]) -> Check:
 
 
 def events_in(values: Iterable[Value]) -> list[tuple[int, int]]:
-    """The events that values tell of."""
+    """The events in the values."""
     return [event_of(value or b"{}") for value in values]
 
 
-def _compared(expected: Iterable[Event], found: list[tuple[int, int]]) -> Check:
-    return Check(len(found), len(set(found)), check_delivery(expected, found))
+def _compared(expected: Iterable[Event], found: list[tuple[int, int]]) -> ReadBackCheck:
+    return ReadBackCheck(len(found), len(set(found)), check_delivery(expected, found))
 
 
 def _first_places(counts: Mapping[int, int]) -> Iterator[Event]:
     return ((key, place) for key, last in counts.items() for place in range(1, last + 1))
 
 
-def check_table(load: Load, rows: Mapping[int, Row], counted: int) -> Check:
+def check_table(load: Load, rows: Mapping[int, Row], counted: int) -> ReadBackCheck:
     """Compares the rows that a load leads to with a table, and its size with what the pipeline counted."""
     verdict = check_rows(load.final_rows(), rows)
     sums = Verdict(lost=max(0, load.rows - counted), duplicated=max(0, counted - load.rows))
-    return Check(counted, len(rows), verdict + sums)
+    return ReadBackCheck(counted, len(rows), verdict + sums)
 
 
-def check_live(total: int, numbers: Sequence[int]) -> Check:
+def check_live(total: int, numbers: Sequence[int]) -> ReadBackCheck:
     """Compares how many live records there were with those that were seen."""
     distinct = len(set(numbers))
-    return Check(len(numbers), distinct, Verdict(lost=total - distinct, duplicated=len(numbers) - distinct))
+    return ReadBackCheck(len(numbers), distinct, Verdict(lost=total - distinct, duplicated=len(numbers) - distinct))

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import orjson
 from rich.console import Console
 
+from inorder.app import App
 from inorder.bench.journal import JournalOptions, bench_journal
 from inorder.bench.journal_replicate import ReplicateOptions, ReplicateReport, bench_replicate, show_replicate
 from inorder.bench.journal_report import JournalReport, show_journal
@@ -19,62 +20,59 @@ from inorder.bench.peers.choice import PEERS, PIPELINE_PEERS
 from inorder.bench.pipeline import bench_pipeline
 from inorder.bench.place import BenchPlace, Say
 from inorder.bench.relay import RelayReport, bench_relay, show_relay
-from inorder.bench.report import Report, show
+from inorder.bench.report import PipelineReport, show
 from inorder.bench.wake_up import WakeUpOptions, WakeUpReport, bench_wake_up, show_wake_up
 from inorder.embedded import Stack
 from inorder.model.errors import GuaranteeError
-from inorder.operate.schema import install_schema
 from inorder.settings import Settings
 
 # Room for the backlog, and no checkpoint in the middle of a drain because the log was full.
 POSTGRES = {"shared_buffers": "512MB", "max_wal_size": "4GB"}
 
 
-class Told(Protocol):
-    """A report."""
-
+class AnyReport(Protocol):
     @property
     def holds(self) -> bool:
-        """Whether nothing was lost, doubled or reordered."""
+        """Whether nothing was lost, duplicated or reordered."""
 
     def as_dict(self) -> dict[str, Any]:
-        """What JSON has of it."""
+        """The object that `--json` prints."""
 
 
 def run_relay(peer: str, options: RelayOptions, as_json: bool) -> int:
-    """Runs the contest of the relay; the exit code is 5 if our side lost, doubled or reordered something."""
+    """Runs the contest of the relay; the exit code is 5 if our side lost, duplicated or reordered something."""
     console = _console()
-    return _tell(report := relay_report(peer, options, _say_on(console)), as_json, lambda: show_relay(console, report))
+    return _print(report := relay_report(peer, options, _say_on(console)), as_json, lambda: show_relay(console, report))
 
 
 def run_pipeline(peer: str, options: PipelineOptions, as_json: bool) -> int:
-    """Runs the pipeline against its peer; the exit code is 5 if something was lost, doubled or reordered."""
+    """Runs the pipeline against its peer; the exit code is 5 if something was lost, duplicated or reordered."""
     console = _console()
-    return _tell(report := pipeline_report(peer, options, _say_on(console)), as_json, lambda: show(console, report))
+    return _print(report := pipeline_report(peer, options, _say_on(console)), as_json, lambda: show(console, report))
 
 
 def run_wake_up(options: WakeUpOptions, as_json: bool) -> int:
-    """Measures what the wake-up costs writers; the exit code is 5 if something was lost, doubled or reordered."""
+    """Measures what the wake-up costs writers; the exit code is 5 if something was lost, duplicated or reordered."""
     console = _console()
-    return _tell(report := wake_up_report(options, _say_on(console)), as_json, lambda: show_wake_up(console, report))
+    return _print(report := wake_up_report(options, _say_on(console)), as_json, lambda: show_wake_up(console, report))
 
 
 def run_journal(options: JournalOptions, as_json: bool) -> int:
     """Measures journals; the exit code is 5 if something was lost or reordered."""
     console = _console()
-    return _tell(report := journal_report(options, _say_on(console)), as_json, lambda: show_journal(console, report))
+    return _print(report := journal_report(options, _say_on(console)), as_json, lambda: show_journal(console, report))
 
 
 def run_replicate(options: ReplicateOptions, as_json: bool) -> int:
     """Measures replication of journals; the exit code is 5 if the store has something not once, or out of order."""
     console = _console()
     report = replicate_report(options, _say_on(console))
-    return _tell(report, as_json, lambda: show_replicate(console, report))
+    return _print(report, as_json, lambda: show_replicate(console, report))
 
 
 def relay_report(peer: str, options: RelayOptions, say: Say) -> RelayReport:
     """Starts servers and lets both sides take turns on them."""
-    Settings.load(relay=options.setting.as_dict())  # what is not built is refused before anything is started
+    Settings.load(relay=options.setting.as_dict())  # refuses an invalid setting before anything is started
     chosen = PEERS[peer]
     chosen.set_up()
     before = _load_average()
@@ -84,15 +82,15 @@ def relay_report(peer: str, options: RelayOptions, say: Say) -> RelayReport:
     return RelayReport(peer, options.setting, options.repeats, drains, lives, notes, _machine(before))
 
 
-def pipeline_report(peer: str, options: PipelineOptions, say: Say) -> Report:
+def pipeline_report(peer: str, options: PipelineOptions, say: Say) -> PipelineReport:
     """Starts servers and measures both sides on them."""
-    Settings.load(pipeline={"engine": options.engine})  # what is not built is refused before anything is started
+    Settings.load(pipeline={"engine": options.engine})  # refuses an invalid setting before anything is started
     chosen = PIPELINE_PEERS[peer]
     chosen.set_up()
     before = _load_average()
     with _place(say, RelaySetting(), {}) as place:
         ours, peer_result, checks = bench_pipeline(place, options, chosen.measure)
-    return Report("pipeline", options.rows, peer, ours, peer_result, checks, _machine(before))
+    return PipelineReport("pipeline", options.rows, peer, ours, peer_result, checks, _machine(before))
 
 
 def wake_up_report(options: WakeUpOptions, say: Say) -> WakeUpReport:
@@ -107,7 +105,8 @@ def journal_report(options: JournalOptions, say: Say) -> JournalReport:
     """Starts servers and measures the journal and, where it is installed, its peer on the same PostgreSQL."""
     before = _load_average()
     with _place(say, RelaySetting(), {}) as place:
-        install_schema(place.settings, "journal")
+        with App(place.settings) as app:
+            app.install_schema("journal")
         figures = bench_journal(place, options)
         peer = eventsourcing.measure(place.url, options) if eventsourcing.is_installed() else None
     return JournalReport(options, figures, peer, _machine(before))
@@ -115,7 +114,7 @@ def journal_report(options: JournalOptions, say: Say) -> JournalReport:
 
 def replicate_report(options: ReplicateOptions, say: Say) -> ReplicateReport:
     """Starts servers and measures every store with every engine on them."""
-    for engine in options.engines:  # what is not built is refused before anything is started
+    for engine in options.engines:  # refuses an invalid setting before anything is started
         Settings.load(pipeline={"engine": engine})
     before = _load_average()
     with _place(say, RelaySetting(), {}, [store for store in options.stores if store != "postgres"]) as place:
@@ -128,7 +127,7 @@ def _place(say: Say, setting: RelaySetting, postgres: Mapping[str, str], more: S
     return BenchPlace(Stack(("postgres", "kafka", *more), postgres={**POSTGRES, **postgres}), say, setting)
 
 
-def _tell(report: Told, as_json: bool, show_it: Callable[[], None]) -> int:
+def _print(report: AnyReport, as_json: bool, show_it: Callable[[], None]) -> int:
     show_it()
     if as_json:
         sys.stdout.write(orjson.dumps(report.as_dict()).decode() + "\n")

@@ -1,7 +1,7 @@
-"""The outbox tables that benchmarks write: one for each layout that somebody in the contest reads.
+"""The outbox tables that benchmarks write: one for each layout that a contender reads.
 
-The backlog goes in by COPY, a thousand rows a transaction, whoever drains it. Live rows go in as applications write
-them: through `Outbox` where it knows the layout, with one INSERT into the others.
+The backlog is written by COPY, a thousand rows a transaction, for every side. Live rows are written as applications do
+it: through `Outbox` where it knows the layout, with one INSERT into the others.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class TableLayout:
     row: Row
     """From topic, key, value and headers to the values of the columns."""
     topic_prefix: str = ""
-    """What whoever reads this layout puts before the topic of a row."""
+    """What the reader of this layout puts before the topic of a row."""
 
     def fill(self, url: str, table: str, topic: str, load: Load) -> None:
-        """Writes a backlog, and settles the table as if it had always been there."""
+        """Writes a backlog, and leaves the table analyzed and checkpointed."""
         statement = f"COPY {quoted(table)} ({self._columns}) FROM STDIN"
         headers = load.header_pairs
         with connect(url, "inorder bench (fill)") as connection, connection.cursor() as cursor:

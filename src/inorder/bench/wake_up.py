@@ -13,11 +13,19 @@ import psycopg
 from psycopg.rows import tuple_row
 from rich.console import Console
 
-from inorder.bench.figures import Spread, cpu_seconds, difference, ratio_of_medians, spread_of, told_of, words_of
+from inorder.bench.figures import (
+    TrialSpread,
+    cpu_seconds,
+    difference,
+    ratio_of_medians,
+    spread_dict,
+    spread_of,
+    spread_text,
+)
 from inorder.bench.load import value_of
 from inorder.bench.options import DRAIN_CAP_SECONDS, FILL_CAP_SECONDS, RelaySetting
 from inorder.bench.place import PARTITIONS, BenchPlace
-from inorder.bench.report import Check, check_counts, machine_line, show_verdict
+from inorder.bench.report import ReadBackCheck, check_counts, machine_line, show_verdict
 from inorder.bench.watching import VisibleEnd, watch
 from inorder.database.postgres import connect
 from inorder.embedded.stack import Program
@@ -47,7 +55,7 @@ class WakeUpOptions:
 class Writing:
     """One trial: commits a second of all writers together, and what the relay used meanwhile.
 
-    On few cores a relay that rests is the writers' gain, so its time is told too: both kinds should see it work alike.
+    On few cores a relay that rests is the writers' gain, so its time is reported too; it should be equal.
     """
 
     commits_per_second: float
@@ -60,7 +68,7 @@ class WakeUpTrials:
 
     waking: Sequence[Writing]
     plain: Sequence[Writing]
-    check: Check
+    check: ReadBackCheck
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +80,12 @@ class WakeUpReport:
     machine: Mapping[str, Any]
 
     @property
-    def waking(self) -> Spread | None:
+    def waking(self) -> TrialSpread | None:
         """Commits a second with the wake-up."""
         return _rate(self.trials.waking)
 
     @property
-    def plain(self) -> Spread | None:
+    def plain(self) -> TrialSpread | None:
         """Commits a second without it."""
         return _rate(self.trials.plain)
 
@@ -92,19 +100,18 @@ class WakeUpReport:
         return self.trials.check.verdict.holds
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as JSON has it."""
         return {
             "bench": "wake-up",
             "writers": self.options.writers,
             "seconds": self.options.seconds,
             "relay": self.options.setting.as_dict(),
             "commits_per_second": {
-                "waking": told_of(self.waking),
-                "plain": told_of(self.plain),
+                "waking": spread_dict(self.waking),
+                "plain": spread_dict(self.plain),
             },
             "relay_cpu_seconds": {
-                "waking": told_of(_cpu(self.trials.waking)),
-                "plain": told_of(_cpu(self.trials.plain)),
+                "waking": spread_dict(_cpu(self.trials.waking)),
+                "plain": spread_dict(_cpu(self.trials.plain)),
             },
             "ratio": self.ratio,
             "target": TARGET,
@@ -130,7 +137,7 @@ def bench_wake_up(place: BenchPlace, options: WakeUpOptions) -> WakeUpTrials:
 def show_wake_up(console: Console, report: WakeUpReport) -> None:
     """Both rates, what is left, and whether all of it arrived."""
     for name, trials in (("with the wake-up", report.trials.waking), ("without it", report.trials.plain)):
-        rate, cpu = words_of(_rate(trials), 0), words_of(_cpu(trials), 1)
+        rate, cpu = spread_text(_rate(trials), 0), spread_text(_cpu(trials), 1)
         console.print(f"{name}: {rate} commits a second, the relay used {cpu} s of CPU meanwhile", highlight=False)
     if report.ratio is not None:
         console.print(f"They keep {report.ratio:.0%} of their rate; the aim is {TARGET:.0%}.", highlight=False)
@@ -138,11 +145,11 @@ def show_wake_up(console: Console, report: WakeUpReport) -> None:
     show_verdict(console, {"ours": report.trials.check}, report.holds)
 
 
-def _rate(trials: Sequence[Writing]) -> Spread | None:
+def _rate(trials: Sequence[Writing]) -> TrialSpread | None:
     return spread_of(trial.commits_per_second for trial in trials)
 
 
-def _cpu(trials: Sequence[Writing]) -> Spread | None:
+def _cpu(trials: Sequence[Writing]) -> TrialSpread | None:
     return spread_of(trial.relay_cpu_seconds for trial in trials)
 
 
@@ -171,7 +178,7 @@ class _Writers:
         counted = (count for key, count in counts.items() if key < first_key + self._writers)
         return Writing(sum(counted) / seconds, used)
 
-    def check(self) -> Check:
+    def check(self) -> ReadBackCheck:
         """What arrived against what was committed."""
         return check_counts(self._committed, (record.value for record in read_back(self._place.kafka, self._topic)))
 

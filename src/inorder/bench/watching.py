@@ -1,4 +1,4 @@
-"""Eyes on a drain and on live records, each with a limit of time."""
+"""Watches a drain and live records, each with a time limit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs d
     OffsetSpec,
 )
 
-from inorder.bench.figures import Look
+from inorder.bench.figures import Sample
 from inorder.bench.load import LIVE_FIRST, Schedule, event_of, mark_of
 from inorder.database.sql import quoted
 from inorder.kafka.errors import CLIENT_LOG, error_of
@@ -31,12 +31,12 @@ UNSETTLED = frozenset(
 
 def watch(
     count: Callable[[], int], is_done: Callable[[int], bool], check: Callable[[], None], cap: float
-) -> list[Look]:
-    """Looks every 20 ms until it is done; `check` may raise, and so does the end of the time allowed."""
-    looks: list[Look] = []
+) -> list[Sample]:
+    """Samples every 20 ms until it is done; `check` may raise, and so does the time limit."""
+    looks: list[Sample] = []
     deadline = time.monotonic() + cap
     while True:
-        look = Look(count=count(), at=time.monotonic())
+        look = Sample(count=count(), at=time.monotonic())
         looks.append(look)
         if is_done(look.count):
             return looks
@@ -75,7 +75,7 @@ class VisibleEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenRecord:
     """A live record that arrived: its number, when it was due and when it was seen."""
 
     number: int
@@ -84,7 +84,6 @@ class Seen:
 
     @property
     def milliseconds(self) -> float:
-        """How long it took."""
         return (self.seen_ns - self.due_ns) / 1e6
 
 
@@ -94,13 +93,13 @@ def see_records(
     schedule: Schedule,
     cap: float,
     warmed: Callable[[], object] = lambda: None,
-) -> list[Seen]:
+) -> list[SeenRecord]:
     """Reads live records as a `read_committed` consumer, until there are all or the time is over.
 
-    `warmed` is called when the first record after the warm-up is seen. Others than live records are passed over.
+    `warmed` is called when the first record after the warm-up is seen. Other records are skipped.
     """
     consumer = _reader(kafka, topic)
-    seen: list[Seen] = []
+    seen: list[SeenRecord] = []
     is_warm = False
     deadline = time.monotonic() + cap
     try:
@@ -117,12 +116,12 @@ def see_records(
     return seen
 
 
-def counted_of(seen: Sequence[Seen], warm: int) -> list[Seen]:
+def counted_of(seen: Sequence[SeenRecord], warm: int) -> list[SeenRecord]:
     """What was seen, less the warm-up."""
     return [one for one in seen if one.number >= warm]
 
 
-def _next_seen(consumer: Consumer) -> Seen | None:
+def _next_seen(consumer: Consumer) -> SeenRecord | None:
     message = consumer.poll(0.1)
     now = time.monotonic_ns()
     if message is None:
@@ -130,19 +129,19 @@ def _next_seen(consumer: Consumer) -> Seen | None:
     if error := message.error():
         raise KafkaException(error)
     key, due = event_of(message.value() or b"")
-    return Seen(key - LIVE_FIRST, due, now) if key >= LIVE_FIRST else None
+    return SeenRecord(key - LIVE_FIRST, due, now) if key >= LIVE_FIRST else None
 
 
-def see_rows(connection: psycopg.Connection[Any], table: str, total: int, cap: float) -> list[Seen]:
+def see_rows(connection: psycopg.Connection[Any], table: str, total: int, cap: float) -> list[SeenRecord]:
     """Looks live rows up every 2 ms, until there are `total` or the time is over."""
     statement = f"SELECT id, data FROM {quoted(table)} WHERE id >= %s AND id < %s"  # noqa: S608 - quoted
-    seen: dict[int, Seen] = {}
+    seen: dict[int, SeenRecord] = {}
     low, deadline = 0, time.monotonic() + cap
     while len(seen) < total and time.monotonic() < deadline:
         found = connection.execute(statement, (LIVE_FIRST + low, LIVE_FIRST + total)).fetchall()
         now = time.monotonic_ns()
         for key, data in found:
-            seen.setdefault(key - LIVE_FIRST, Seen(key - LIVE_FIRST, mark_of(data), now))
+            seen.setdefault(key - LIVE_FIRST, SeenRecord(key - LIVE_FIRST, mark_of(data), now))
         # Partitions commit apart, so the next look begins at the oldest row still awaited.
         while low in seen:
             low += 1

@@ -1,6 +1,6 @@
 """Work in a process of its own: the task goes in as a file, the result comes out as one.
 
-Writers, senders and peers must not share an interpreter with whoever measures them.
+Writers, senders and peers must not share an interpreter with the process that measures them.
 `python -m inorder.bench.worker TASK RESULT` is the other end.
 """
 
@@ -20,7 +20,7 @@ _numbers = count(1)
 
 
 class Worker(Service):
-    """One task under way; its words go to a log beside its task."""
+    """One running task; its output goes to a log beside its task file."""
 
     def __init__(self, role: str, task: dict[str, Any], folder: Path) -> None:
         name = f"{role}-{next(_numbers)}"
@@ -34,7 +34,7 @@ class Worker(Service):
         if not self.has_ended(within):
             raise TransientError(
                 f"The worker {self.name} was not done within {within:.0f} s.",
-                hint=f"Its words are in {self.log_path}. Fewer --rows take less time.",
+                hint=f"Its log is {self.log_path}. Fewer --rows take less time.",
             )
         if not self._result.exists():
             raise self.early_end()
@@ -43,7 +43,7 @@ class Worker(Service):
 
 
 def main(task_path: Path, result_path: Path) -> None:
-    """Does the task of a file and writes its result; one that is there is whole."""
+    """Runs the task of a file and writes its result, by renaming: a result that exists is whole."""
     from inorder.bench.roles import ROLES
 
     task = orjson.loads(task_path.read_bytes())

@@ -9,7 +9,7 @@ import typer
 
 from inorder.cli.output import AsJson, ConfigFile, load
 
-app = typer.Typer(help="Measure against a peer, here.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Measure against a peer, on this machine.", no_args_is_help=True, rich_markup_mode=None)
 
 WARM_SECONDS = 5.0
 
@@ -23,7 +23,7 @@ Strategy = Annotated[str, typer.Option(metavar="NAME", help="What `relay.strateg
 
 
 class RelayPeer(StrEnum):
-    """Whom the relay is measured against."""
+    """What the relay is measured against."""
 
     librdkafka = "librdkafka"
     goharvest = "goharvest"
@@ -31,15 +31,11 @@ class RelayPeer(StrEnum):
 
 
 class Delivery(StrEnum):
-    """How the relay delivers."""
-
     exactly_once = "exactly-once"
     at_least_once = "at-least-once"
 
 
 class Case(StrEnum):
-    """What is measured."""
-
     drain = "drain"
     latency = "latency"
 
@@ -48,7 +44,7 @@ DeliveryOption = Annotated[Delivery, typer.Option(help="What `relay.delivery` is
 
 
 class PipelinePeer(StrEnum):
-    """Whom the pipeline is measured against."""
+    """What the pipeline is measured against."""
 
     raw_copy = "raw-copy"
     debezium_jdbc = "debezium-jdbc"
@@ -63,7 +59,7 @@ class JournalStores(StrEnum):
 
 
 class JournalEngines(StrEnum):
-    """Who replicates them."""
+    """The engines that replicate them."""
 
     resident = "resident"
     micro_batch = "micro-batch"
@@ -75,8 +71,8 @@ def relay(
     peer: Annotated[
         RelayPeer,
         typer.Option(
-            help="goharvest is built with Go and debezium downloaded when first asked for; librdkafka is a producer "
-            "that has every record in memory."
+            help="goharvest is built with Go and debezium downloaded on first use; librdkafka is a producer that has "
+            "every record in memory."
         ),
     ] = RelayPeer.librdkafka,
     rows: Rows = 200_000,
@@ -101,10 +97,10 @@ def relay(
     as_json: AsJson = False,
     config: ConfigFile = None,
 ) -> None:
-    """Measure how fast an outbox is drained, and the way of a live row, against a peer that takes turns with us.
+    """Measure the rate of a drain and the latency of live rows, against a peer that takes turns with the relay.
 
     Brings its own servers; of the settings only [log] is used. Reads every topic back: exit 5 on loss, disorder or
-    duplicates on our side.
+    duplicates of the relay.
     """
     from inorder.bench.load import Schedule
     from inorder.bench.options import HEADERS, KEYS, WITHOUT_HEADERS, RelayOptions, RelaySetting
@@ -135,9 +131,9 @@ def wake_up(
     as_json: AsJson = False,
     config: ConfigFile = None,
 ) -> None:
-    """Measure what writers pay for waking the relay: through Outbox, and by the same INSERT without that part.
+    """Measure what waking the relay costs writers: through Outbox, and by the same INSERT without that part.
 
-    Brings its own servers and a relay at work; of the settings only [log] is used. Reads the topic back: exit 5 on
+    Brings its own servers and a running relay; of the settings only [log] is used. Reads the topic back: exit 5 on
     loss, disorder or duplicates.
     """
     from inorder.bench.options import RelaySetting
@@ -157,17 +153,15 @@ def pipeline(
     seconds: Seconds = 10.0,
     peer: Annotated[
         PipelinePeer,
-        typer.Option(
-            help="raw-copy is the least code, without guarantees; debezium-jdbc is downloaded when first asked for."
-        ),
+        typer.Option(help="raw-copy is the least code, without guarantees; debezium-jdbc is downloaded on first use."),
     ] = PipelinePeer.raw_copy,
     engine: Annotated[str, typer.Option(metavar="ENGINE", help="What `pipeline.engine` is set to.")] = "micro-batch",
     as_json: AsJson = False,
     config: ConfigFile = None,
 ) -> None:
-    """Measure how fast the job upsert catches up, cold and warm, and the way of a live message.
+    """Measure how fast the job upsert catches up, cold and warm, and the latency of live messages.
 
-    There are two backlogs of so many records: one before the start, one that appears at once before a job at work.
+    There are two backlogs of so many records: one before the start, one that appears at once while the job runs.
 
     Brings its own servers; of the settings only [log] is used. Compares the table with what was sent: exit 5 on loss,
     disorder or duplicates.
@@ -222,8 +216,8 @@ def journal(
 
     load(config)
     if replicate:
-        asked = ReplicateOptions.of(store.value, engine.value, events, seconds)
-        raise typer.Exit(run_replicate(asked, as_json))
+        wanted = ReplicateOptions.of(store.value, engine.value, events, seconds)
+        raise typer.Exit(run_replicate(wanted, as_json))
     options = JournalOptions(
         events=events or EVENTS,
         writers=writers,

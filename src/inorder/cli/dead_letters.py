@@ -1,4 +1,4 @@
-"""inorder dead-letters: records that a pipeline rejected, and what becomes of them."""
+"""inorder dead-letters: records that a pipeline rejected; list, retry and discard them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ from inorder.cli.output import (
     AsJson,
     ConfigFile,
     DryRun,
+    Everything,
+    OfCode,
+    OfKey,
+    OfTopic,
     Reason,
-    load,
+    open_app,
     readable,
     say,
     show_fields,
@@ -24,23 +28,18 @@ from inorder.cli.output import (
 from inorder.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from inorder.pipeline.dead_letters_admin import DeadLetterAdmin
     from inorder.pipeline.stores.ports import StoredLetter
 
-app = typer.Typer(
-    help="Look at rejected records, retry them or give them up.", no_args_is_help=True, rich_markup_mode=None
-)
+app = typer.Typer(help="List, retry and discard rejected records.", no_args_is_help=True, rich_markup_mode=None)
 
 Id = Annotated[
     str | None, typer.Argument(metavar="ID", help="One letter, as TOPIC:PARTITION:OFFSET, which `list` prints.")
 ]
-Pipeline = Annotated[str | None, typer.Option(metavar="NAME", help="Only letters of this pipeline.")]
-Topic = Annotated[str | None, typer.Option(metavar="NAME", help="Only letters of this topic.")]
-Partition = Annotated[int | None, typer.Option(metavar="N", min=0, help="Only letters of this partition.")]
-Offset = Annotated[int | None, typer.Option(metavar="N", min=0, help="Only letters at this offset.")]
-Code = Annotated[str | None, typer.Option(metavar="CODE", help="Only letters rejected with this code.")]
-Key = Annotated[str | None, typer.Option(metavar="KEY", help="Only letters of this record key.")]
-Everything = Annotated[bool, typer.Option("--all", help="Every letter; needed where nothing else is said.")]
-Limit = Annotated[int, typer.Option(metavar="N", min=1, help="Print so many at most.")]
+Pipeline = Annotated[str | None, typer.Option(metavar="NAME", help="Only records of this pipeline.")]
+Partition = Annotated[int | None, typer.Option(metavar="N", min=0, help="Only records of this partition.")]
+Offset = Annotated[int | None, typer.Option(metavar="N", min=0, help="Only records at this offset.")]
+Limit = Annotated[int, typer.Option(metavar="N", min=1, help="Print at most so many.")]
 
 
 class Through(StrEnum):
@@ -54,16 +53,17 @@ class Through(StrEnum):
 def list_letters(
     config: ConfigFile = None,
     pipeline: Pipeline = None,
-    topic: Topic = None,
+    topic: OfTopic = None,
     partition: Partition = None,
     offset: Offset = None,
-    code: Code = None,
-    key: Key = None,
+    code: OfCode = None,
+    key: OfKey = None,
     limit: Limit = 100,
     as_json: AsJson = False,
 ) -> None:
     """Print dead letters by pipeline, topic, partition and offset."""
-    _list(load(config), _filter(None, pipeline, topic, partition, offset, code, key), limit, as_json)
+    with open_app(config) as app:
+        _list(app.dead_letters, _filter(None, pipeline, topic, partition, offset, code, key), limit, as_json)
 
 
 @app.command()
@@ -74,16 +74,15 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Print one dead letter with its key and value."""
-    from inorder.pipeline.dead_letters_admin import list_dead_letters
-
-    found = list_dead_letters(load(config), 2, **_filter(letter_id, pipeline))
+    with open_app(config) as app:
+        found = app.dead_letters.read(2, **_filter(letter_id, pipeline))
     if not found:
-        raise ConfigurationError(f"There is no dead letter {letter_id}.", hint="`inorder dead-letters list` has them.")
+        raise ConfigurationError(
+            f"There is no dead letter {letter_id}.", hint="`inorder dead-letters list` prints them."
+        )
     if len(found) > 1:
         names = " and ".join(repr(letter.pipeline) for letter in found)
-        raise ConfigurationError(
-            f"{letter_id} is a dead letter of {names}.", hint="Say which one with --pipeline NAME."
-        )
+        raise ConfigurationError(f"{letter_id} is a dead letter of {names}.", hint="Choose one with --pipeline NAME.")
     show_fields(_whole(found[0], as_json), as_json)
 
 
@@ -92,11 +91,11 @@ def retry(
     letter_id: Id = None,
     config: ConfigFile = None,
     pipeline: Pipeline = None,
-    topic: Topic = None,
+    topic: OfTopic = None,
     partition: Partition = None,
     offset: Offset = None,
-    code: Code = None,
-    key: Key = None,
+    code: OfCode = None,
+    key: OfKey = None,
     everything: Everything = False,
     through: Annotated[
         Through,
@@ -110,25 +109,19 @@ def retry(
     as_json: AsJson = False,
 ) -> None:
     """Apply records late; newer data is never overwritten. What cannot be applied stays."""
-    from inorder.pipeline.dead_letters_admin import retry_dead_letters
-
     wanted = _wanted(letter_id, pipeline, topic, partition, offset, code, key, everything)
-    settings = load(config)
-    if dry_run:
-        _list(settings, wanted, 100, as_json)
-        say("This is what would be retried; nothing was done.")
-        return
-    retried = retry_dead_letters(settings, reason, through=through.value, settles_stale=settle_stale, **wanted)
-    fates: Counter[str] = Counter()
-    shown = []
-    for one in retried:
-        fates[one.fate.value] += 1
-        shown.append({"id": one.id, "pipeline": one.pipeline, "fate": one.fate.value, "detail": one.detail})
+    with open_app(config) as app:
+        if dry_run:
+            _list(app.dead_letters, wanted, 100, as_json)
+            say("These would be retried; nothing was done.")
+            return
+        retried = list(app.dead_letters.retry(reason, through=through.value, settles_stale=settle_stale, **wanted))
+    rows = [{"id": one.id, "pipeline": one.pipeline, "fate": one.fate.value, "detail": one.detail} for one in retried]
     if as_json:
-        show_json(shown)
-    elif shown:
-        show_table(list(one.values()) for one in shown)
-    say(f"retry: {_counted(fates)}.")
+        show_json(rows)
+    elif rows:
+        show_table(list(row.values()) for row in rows)
+    say(f"retry: {_counted(Counter(one.fate.value for one in retried))}.")
 
 
 @app.command()
@@ -136,37 +129,33 @@ def discard(
     letter_id: Id = None,
     config: ConfigFile = None,
     pipeline: Pipeline = None,
-    topic: Topic = None,
+    topic: OfTopic = None,
     partition: Partition = None,
     offset: Offset = None,
-    code: Code = None,
-    key: Key = None,
+    code: OfCode = None,
+    key: OfKey = None,
     everything: Everything = False,
     reason: Reason = "",
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give letters up. A reason is needed."""
-    from inorder.pipeline.dead_letters_admin import discard_dead_letters
-
+    """Discard letters. A reason is required."""
     if not reason:
-        raise typer.BadParameter("say why with --reason TEXT; the letters are gone afterwards")
+        raise typer.BadParameter("say why with --reason TEXT; the letters are deleted")
     wanted = _wanted(letter_id, pipeline, topic, partition, offset, code, key, everything)
-    settings = load(config)
-    if dry_run:
-        _list(settings, wanted, 100, as_json)
-        say("This is what would be discarded; nothing was done.")
-        return
-    count = discard_dead_letters(settings, reason, **wanted)
+    with open_app(config) as app:
+        if dry_run:
+            _list(app.dead_letters, wanted, 100, as_json)
+            say("These would be discarded; nothing was done.")
+            return
+        count = app.dead_letters.discard(reason, **wanted)
     if as_json:
         show_json({"discarded": count})
     say(f"discard: {count} letters.")
 
 
-def _list(settings: Any, wanted: dict[str, Any], limit: int, as_json: bool) -> None:
-    from inorder.pipeline.dead_letters_admin import count_dead_letters, list_dead_letters
-
-    letters, counts = list_dead_letters(settings, limit, **wanted), count_dead_letters(settings, **wanted)
+def _list(admin: DeadLetterAdmin, wanted: dict[str, Any], limit: int, as_json: bool) -> None:
+    letters, counts = admin.read(limit, **wanted), admin.count(**wanted)
     if as_json:
         show_json([_fields(letter) for letter in letters])
     elif letters:
@@ -182,11 +171,11 @@ def _counted(counts: dict[str, int]) -> str:
     return f"{total} ({', '.join(f'{count} {name}' for name, count in counts.items())})" if total else "none"
 
 
-def _wanted(letter_id: str | None, *asked: Any) -> dict[str, Any]:
-    *filters, everything = asked
+def _wanted(letter_id: str | None, *given: Any) -> dict[str, Any]:
+    *filters, everything = given
     wanted = _filter(letter_id, *filters)
     if not wanted and not everything:
-        raise typer.BadParameter("name a letter by its ID, filter with --pipeline, --topic, --code …, or say --all")
+        raise typer.BadParameter("name a letter by its ID, filter with --pipeline, --topic, --code …, or give --all")
     return wanted
 
 
@@ -202,7 +191,7 @@ def _filter(
     named: dict[str, Any] = {"topic": topic, "partition": partition, "offset": offset}
     if letter_id is not None:
         if any(value is not None for value in named.values()):
-            raise typer.BadParameter("an ID names topic, partition and offset already")
+            raise typer.BadParameter("an ID already names topic, partition and offset")
         named = _coordinates(letter_id)
     given = {"pipeline": pipeline, **named, "code": code, "key": None if key is None else key.encode()}
     return {name: value for name, value in given.items() if value is not None}
@@ -211,7 +200,7 @@ def _filter(
 def _coordinates(letter_id: str) -> dict[str, Any]:
     topic, *numbers = letter_id.rsplit(":", 2)
     if len(numbers) != 2 or not all(number.isascii() and number.isdigit() for number in numbers):
-        raise typer.BadParameter(f"{letter_id!r} is no ID; it is TOPIC:PARTITION:OFFSET, as `list` prints it")
+        raise typer.BadParameter(f"{letter_id!r} is not an ID; use TOPIC:PARTITION:OFFSET, as `list` prints it")
     return {"topic": topic, "partition": int(numbers[0]), "offset": int(numbers[1])}
 
 

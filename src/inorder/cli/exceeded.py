@@ -1,7 +1,8 @@
-"""inorder exceeded: records that used up their attempts, and what becomes of them."""
+"""inorder exceeded: records that used up their attempts; list, retry and discard them."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -10,8 +11,12 @@ from inorder.cli.output import (
     AsJson,
     ConfigFile,
     DryRun,
+    Everything,
+    OfCode,
+    OfKey,
+    OfTopic,
     Reason,
-    load,
+    open_app,
     readable,
     say,
     show_fields,
@@ -23,23 +28,18 @@ from inorder.model.errors import ConfigurationError
 if TYPE_CHECKING:
     from inorder.relay.stores.exceeded import ExceededRow
 
-app = typer.Typer(help="Look at refused records and let them go.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="List, retry and discard refused records.", no_args_is_help=True, rich_markup_mode=None)
 
 Id = Annotated[int | None, typer.Argument(metavar="ID", help="One record, by its outbox id.")]
-Topic = Annotated[str | None, typer.Option(metavar="NAME", help="Only records of this topic.")]
-Key = Annotated[str | None, typer.Option(metavar="KEY", help="Only records of this key.")]
-Code = Annotated[str | None, typer.Option(metavar="CODE", help="Only records refused with this code.")]
-Everything = Annotated[bool, typer.Option("--all", help="Every record; needed where nothing else is said.")]
 
 
 @app.command("list")
 def list_rows(
-    config: ConfigFile = None, topic: Topic = None, key: Key = None, code: Code = None, as_json: AsJson = False
+    config: ConfigFile = None, topic: OfTopic = None, key: OfKey = None, code: OfCode = None, as_json: AsJson = False
 ) -> None:
     """Print refused records, oldest first."""
-    from inorder.relay.status import exceeded_rows
-
-    _show(exceeded_rows(load(config), **_filter(None, topic, key, code)), as_json)
+    with open_app(config) as app:
+        _show(app.relay_admin.exceeded_rows(**_filter(None, topic, key, code)), as_json)
 
 
 @app.command()
@@ -47,9 +47,8 @@ def show(
     row_id: Annotated[int, typer.Argument(metavar="ID")], config: ConfigFile = None, as_json: AsJson = False
 ) -> None:
     """Print one refused record with its headers and value."""
-    from inorder.relay.status import exceeded_rows
-
-    rows = exceeded_rows(load(config), id=row_id)
+    with open_app(config) as app:
+        rows = app.relay_admin.exceeded_rows(id=row_id)
     if not rows:
         raise ConfigurationError(f"There is no exceeded record {row_id}.", hint="`inorder exceeded list` shows them.")
     show_fields({**_fields(rows[0]), "headers": rows[0].headers, "value": readable(rows[0].value)}, as_json)
@@ -59,47 +58,47 @@ def show(
 def retry(
     row_id: Id = None,
     config: ConfigFile = None,
-    topic: Topic = None,
-    key: Key = None,
-    code: Code = None,
+    topic: OfTopic = None,
+    key: OfKey = None,
+    code: OfCode = None,
     everything: Everything = False,
     reason: Reason = "",
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put records back in their old place; their keys go on in order."""
-    _settle("retry", load(config), _wanted(row_id, topic, key, code, everything), reason, dry_run, as_json)
+    """Put records back in their old place; their keys continue in order."""
+    _settle("retry", config, _wanted(row_id, topic, key, code, everything), reason, dry_run, as_json)
 
 
 @app.command()
 def discard(
     row_id: Id = None,
     config: ConfigFile = None,
-    topic: Topic = None,
-    key: Key = None,
-    code: Code = None,
+    topic: OfTopic = None,
+    key: OfKey = None,
+    code: OfCode = None,
     everything: Everything = False,
     reason: Reason = "",
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give records up; their keys go on without them. A reason is needed."""
+    """Discard records; their keys continue without them. A reason is required."""
     if not reason:
-        raise typer.BadParameter("say why with --reason TEXT; the records are gone afterwards")
-    _settle("discard", load(config), _wanted(row_id, topic, key, code, everything), reason, dry_run, as_json)
+        raise typer.BadParameter("say why with --reason TEXT; the records are deleted")
+    _settle("discard", config, _wanted(row_id, topic, key, code, everything), reason, dry_run, as_json)
 
 
 def _settle(
     action: Literal["retry", "discard"],
-    settings: Any,
+    config: Path | None,
     wanted: dict[str, Any],
     reason: str,
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    from inorder.relay.status import exceeded_rows, settle_exceeded
-
-    rows = exceeded_rows(settings, **wanted) if dry_run else settle_exceeded(settings, action, reason, **wanted)
+    with open_app(config) as app:
+        admin = app.relay_admin
+        rows = admin.exceeded_rows(**wanted) if dry_run else admin.settle_exceeded(action, reason, **wanted)
     _show(rows, as_json)
     say(f"{len(rows)} to {action}; nothing was done." if dry_run else f"{action}: {len(rows)} records.")
 
@@ -109,7 +108,7 @@ def _wanted(
 ) -> dict[str, Any]:
     wanted = _filter(row_id, topic, key, code)
     if not wanted and not everything:
-        raise typer.BadParameter("name a record by its ID, filter with --topic, --key or --code, or say --all")
+        raise typer.BadParameter("name a record by its ID, filter with --topic, --key or --code, or give --all")
     return wanted
 
 

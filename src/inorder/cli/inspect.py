@@ -1,4 +1,4 @@
-"""inorder status: how everything stands."""
+"""inorder status, key, doctor and config: read everything, change nothing."""
 
 from __future__ import annotations
 
@@ -7,28 +7,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from inorder.cli.output import AsJson, ConfigFile, load, say, show_json, show_table
+from inorder.cli.output import AsJson, ConfigFile, load, open_app, say, show_json, show_table
+
+if TYPE_CHECKING:
+    from inorder.operate.key_trace import KeyFinding, KeyTrace, TableHop
 
 
 def status(config: ConfigFile = None, as_json: AsJson = False) -> None:
-    """Print how relay, topics, pipeline and journals stand, in one look.
+    """Print the state of relay, topics, pipeline and journals.
 
-    A part that cannot be asked says why; then the exit code is 4 where something is unreachable, else 3.
+    A part that cannot be read prints why; then the exit code is 4 where something is unreachable, else 3.
     """
-    from inorder.operate.status import whole_status
-
-    told = whole_status(load(config))
+    with open_app(config) as app:
+        parts = app.status()
     if as_json:
-        show_json(told)
+        show_json(parts)
     else:
-        show_table((part, name, value) for part, fields in told.items() for name, value in fields.items())
-    raise typer.Exit(max((fields.get("exit_code", 0) for fields in told.values()), default=0))
+        show_table((part, name, value) for part, fields in parts.items() for name, value in fields.items())
+    raise typer.Exit(max((fields.get("exit_code", 0) for fields in parts.values()), default=0))
 
 
 # inorder key: where a key is.
-
-if TYPE_CHECKING:
-    from inorder.operate.key_trace import Finding, Followed, TableHop
 
 key_app = typer.Typer(help="Find out where a key is.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -50,26 +49,26 @@ def follow(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Follow one key through outbox, topic, table and journal, and say where it is held up.
+    """Follow one key through outbox, topic, table and journal, and print where it is held up.
 
-    It reads the key's partition from its beginning, and changes nothing. Exit 4 where a hop could not be looked at.
+    It reads the key's partition from its beginning, and changes nothing. Exit 4 where a hop could not be read.
     """
-    from inorder.operate.key_lookup import follow_key
     from inorder.operate.key_trace import findings, summary
 
-    followed = follow_key(load(config), key, topic=topic, everywhere=everywhere)
-    found = findings(followed)
+    with open_app(config) as app:
+        trace = app.trace_key(key, topic=topic, everywhere=everywhere)
+    found = findings(trace)
     if as_json:
-        show_json({**_plain(followed), "findings": [asdict(each) for each in found], "has_arrived": not found})
+        show_json({**_plain(trace), "findings": [asdict(each) for each in found], "has_arrived": not found})
     else:
-        _show(followed, found)
-    say(summary(followed, found))
-    raise typer.Exit(UNREACHABLE if followed.unseen else 0)
+        _show(trace, found)
+    say(summary(trace, found))
+    raise typer.Exit(UNREACHABLE if trace.unseen else 0)
 
 
-def _plain(followed: Followed) -> dict[str, Any]:
-    """As JSON has it, which knows no pairs as names."""
-    return {**asdict(followed), "tables": [_plain_table(table) for table in followed.tables]}
+def _plain(trace: KeyTrace) -> dict[str, Any]:
+    """For JSON, which has no pairs as names."""
+    return {**asdict(trace), "tables": [_plain_table(table) for table in trace.tables]}
 
 
 def _plain_table(table: TableHop) -> dict[str, Any]:
@@ -77,22 +76,22 @@ def _plain_table(table: TableHop) -> dict[str, Any]:
     return {**asdict(table), "due": due}
 
 
-def _show(followed: Followed, found: list[Finding]) -> None:
-    show_table([("hop", "where", "what"), *_lines(followed)])
+def _show(trace: KeyTrace, found: list[KeyFinding]) -> None:
+    show_table([("hop", "where", "what"), *_lines(trace)])
     for each in found:
         say(f"{each.hop}: {each.sentence}\n  {each.command}")
 
 
-def _lines(followed: Followed) -> list[tuple[str, str, str]]:
+def _lines(trace: KeyTrace) -> list[tuple[str, str, str]]:
     lines = []
-    if followed.outbox is not None:
-        hop = followed.outbox
+    if trace.outbox is not None:
+        hop = trace.outbox
         lines.append(("outbox", hop.table, f"{hop.rows} waiting, {len(hop.exceeded)} exceeded"))
-    for topic in followed.topics:
+    for topic in trace.topics:
         last = "none" if topic.last is None else f"newest at {topic.last.offset}"
         lines.append(("topic", f"{topic.topic}[{topic.partition}]", f"{topic.records} records, {last}"))
-    lines += [("table", table.table, _row(table)) for table in followed.tables]
-    for journal in followed.journals:
+    lines += [("table", table.table, _row(table)) for table in trace.tables]
+    for journal in trace.journals:
         state = "parked" if journal.parked else f"seq_nr {journal.seq_nr}, replicated up to {journal.replicated}"
         lines.append(("journal", journal.topic, state))
     return lines
@@ -106,18 +105,19 @@ def _row(table: TableHop) -> str:
     return f"{shown} of version {table.version[0]}:{table.version[1]}{letters}"
 
 
-# inorder doctor: what of the machine, the database and Kafka is not as it must be.
+# inorder doctor: whether machine, database and Kafka are as inorder needs them.
 
 
 def doctor(config: ConfigFile = None, as_json: AsJson = False) -> None:
     """Check machine, database and Kafka.
 
-    Looks at Java, disk, reachability, rights, tables, indexes and topic settings, changes nothing, and says
+    Checks Java, disk, reachability, rights, tables, indexes and topic settings, changes nothing, and prints
     what to do. Exit 4 where something is unreachable, 3 where something is wrong.
     """
-    from inorder.operate.doctor import examine, exit_code
+    from inorder.operate.doctor import exit_code
 
-    checks = examine(load(config))
+    with open_app(config) as app:
+        checks = app.examine()
     if as_json:
         show_json([asdict(check) for check in checks])
     else:
@@ -128,7 +128,7 @@ def doctor(config: ConfigFile = None, as_json: AsJson = False) -> None:
     raise typer.Exit(exit_code(checks))
 
 
-# inorder config: what is set, and whether it can be.
+# inorder config: the settings, and whether they are valid.
 
 config_app = typer.Typer(help="Show and check the settings.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -145,7 +145,7 @@ def show(config: ConfigFile = None, as_json: AsJson = False) -> None:
 
 @config_app.command()
 def check(config: ConfigFile = None, as_json: AsJson = False) -> None:
-    """Check the settings without touching a server."""
+    """Check the settings without connecting to a server."""
     from inorder.kafka.admin import check_properties
 
     settings = load(config)
@@ -153,7 +153,7 @@ def check(config: ConfigFile = None, as_json: AsJson = False) -> None:
     if as_json:
         show_json({"ok": True, "settings": len(settings.describe())})
     else:
-        say("The settings are fine. `inorder doctor` checks the servers.")
+        say("The settings are valid. `inorder doctor` checks the servers.")
 
 
 def _source(source: str, place: str) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import orjson
 import typer
 
-from inorder.cli.output import AsJson, ConfigFile, load, readable, say, show_fields, show_json, show_table
+from inorder.cli.output import AsJson, ConfigFile, open_app, readable, say, show_fields, show_json, show_table
 from inorder.model.errors import ConfigurationError, ValidationError
 from inorder.model.journal import (
     Event,
@@ -28,13 +28,13 @@ from inorder.model.journal import (
     payload_type,
 )
 
-# inorder journal snapshot: what journals came to, kept beside their events; JSON in and out.
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from inorder.journal.client import Journal
+    from inorder.journal.replication.store_port import Quarantined
+    from inorder.journal.snapshots import Recovery
     from inorder.model.journal import SnapshotCriteria
+
+# inorder journal snapshot: states of journals, stored beside their events; JSON in and out.
 
 snapshot_app = typer.Typer(
     help="Save, load, list and delete snapshots of journals.", no_args_is_help=True, rich_markup_mode=None
@@ -56,7 +56,7 @@ Before = Annotated[
 def save(topic: Topic, id: Id, config: ConfigFile = None, as_json: AsJson = False) -> None:
     """Save a snapshot from stdin: {"seq_nr": 5, "payload": ..., "metadata": ...}."""
     seq_nr, payload, metadata = snapshot_of_line(sys.stdin.read())
-    with _journal_snapshots_journal(config, topic, id) as journal:
+    with _open_journal(config, topic, id) as journal:
         saved = journal.save_snapshot(seq_nr, payload, metadata=metadata)
     if saved is None:
         say(f"The journal {topic}:{id} has newer snapshots, as many as it keeps; nothing was written.")
@@ -77,7 +77,7 @@ def load_snapshot(
     """Print the latest snapshot that fits, as a line of JSON; nothing where there is none."""
     del as_json  # a line of JSON is what there is
     criteria = _criteria(from_seq_nr, to, after, before)
-    with _journal_snapshots_journal(config, topic, id) as journal:
+    with _open_journal(config, topic, id) as journal:
         found = journal.snapshot(criteria)
     if found is not None:
         show_json(line_of_snapshot(found))
@@ -86,7 +86,7 @@ def load_snapshot(
 @snapshot_app.command("list")
 def list_snapshots(topic: Topic, id: Id, config: ConfigFile = None, as_json: AsJson = False) -> None:
     """Print the snapshots of a journal, the latest first."""
-    with _journal_snapshots_journal(config, topic, id) as journal:
+    with _open_journal(config, topic, id) as journal:
         found = journal.snapshots()
     if as_json:
         show_json([line_of_snapshot(each) for each in found])
@@ -113,20 +113,21 @@ def delete_snapshots(
     """Delete the snapshots that fit; events stay as they are."""
     bounds = (from_seq_nr, to, after, before)
     if sum([seq_nr is not None, any(bound is not None for bound in bounds), everything]) != 1:
-        raise typer.BadParameter("name one with --seq-nr N, some with --from, --to, --after and --before, or say --all")
+        raise typer.BadParameter(
+            "name one with --seq-nr N, some with --from, --to, --after and --before, or give --all"
+        )
     criteria = _criteria(*bounds) if seq_nr is None else _criteria(seq_nr, seq_nr, None, None)
-    with _journal_snapshots_journal(config, topic, id) as journal:
+    with _open_journal(config, topic, id) as journal:
         count = journal.delete_snapshots(criteria)
     show_fields({"deleted": count}, as_json)
 
 
 @contextmanager
-def _journal_snapshots_journal(config: Any, topic: str, id: str) -> Iterator[Journal]:
-    from inorder.journal.service import Journals
+def _open_journal(config: Any, topic: str, id: str) -> Iterator[Journal]:
     from inorder.model.journal import Key
 
-    with Journals(load(config)) as journals:
-        yield journals.journal(Key(id, topic))
+    with open_app(config) as app:
+        yield app.journals.journal(Key(id, topic))
 
 
 def _criteria(
@@ -148,7 +149,7 @@ if TYPE_CHECKING:
     from inorder.journal.replication.store_port import Quarantined
 
 quarantine_app = typer.Typer(
-    help="Look at records that could not be replicated, apply them or give them up.",
+    help="List, release and discard records that could not be replicated.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -162,9 +163,8 @@ def list_records(
     config: ConfigFile = None, topic: OfTopic = None, id: OfJournal = None, as_json: AsJson = False
 ) -> None:
     """Print the records in quarantine, and why they are there."""
-    from inorder.journal.service import list_quarantine
-
-    found = list_quarantine(load(config), topic, id)
+    with open_app(config) as app:
+        found = app.journal_admin.quarantined(topic, id)
     if as_json:
         show_json([_fields(each) for each in found])
     elif found:
@@ -175,10 +175,10 @@ def list_records(
 @quarantine_app.command()
 def release(topic: Topic, id: Id, config: ConfigFile = None, as_json: AsJson = False) -> None:
     """Apply the records of a journal in their order, once they can be read: all of them or none."""
-    from inorder.journal.service import release_journal
     from inorder.model.journal import Key
 
-    show_fields({"released": release_journal(load(config), Key(id, topic))}, as_json)
+    with open_app(config) as app:
+        show_fields({"released": app.journal_admin.release(Key(id, topic))}, as_json)
 
 
 @quarantine_app.command()
@@ -190,17 +190,17 @@ def discard(
     everything: Annotated[bool, typer.Option("--all", help="All records of the journal in quarantine.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give up one record of a journal, or all that wait; the journal then goes on without them."""
-    from inorder.journal.service import discard_quarantined
+    """Discard one record of a journal, or all in quarantine; the journal continues without them."""
     from inorder.model.journal import Key
 
     if (offset is None) != everything:
-        raise typer.BadParameter("name a record with --offset N, or say --all")
-    count = discard_quarantined(load(config), Key(id, topic), offset)
+        raise typer.BadParameter("name a record with --offset N, or give --all")
+    with open_app(config) as app:
+        count = app.journal_admin.discard(Key(id, topic), offset)
     if not count:
         raise ConfigurationError(
             f"There is no such record of {topic}:{id} in quarantine.",
-            hint="`inorder journal quarantine list` has them.",
+            hint="`inorder journal quarantine list` prints them.",
         )
     show_fields({"discarded": count}, as_json)
 
@@ -214,12 +214,6 @@ def _fields(each: Quarantined) -> dict[str, object]:
         "value": (readable(each.record.value) or "")[:60],
         "reason": each.reason,
     }
-
-
-if TYPE_CHECKING:
-    from inorder.journal.client import Journal
-    from inorder.journal.service import Journals
-    from inorder.journal.snapshots import Recovery
 
 
 app = typer.Typer(help="Append to journals and read them.", no_args_is_help=True, rich_markup_mode=None)
@@ -258,8 +252,8 @@ def append(
     if not events:
         raise ConfigurationError("There is no event on stdin.", hint='Give lines such as {"seq_nr": 1, "payload": {}}.')
     after = None if expire_after is None else _duration(expire_after, action.parse_duration)
-    with _journals(config) as journals:
-        place = _journal(journals, topic, id).append(events, expected_seq_nr=expected, expire_after=after)
+    with _open_journal(config, topic, id) as journal:
+        place = journal.append(events, expected_seq_nr=expected, expire_after=after)
     show_fields({"partition": place.partition, "offset": place.offset}, as_json)
 
 
@@ -279,8 +273,7 @@ def read(
     del as_json  # lines of JSON are what there is
     if from_snapshot and (from_seq_nr, to) != (1, None):
         raise typer.BadParameter("--from-snapshot goes from the snapshot to the end; leave --from and --to out")
-    with _journals(config) as journals:
-        journal = _journal(journals, topic, id)
+    with _open_journal(config, topic, id) as journal:
         if from_snapshot:
             _show_recovery(journal.recover())
             return
@@ -291,8 +284,8 @@ def read(
 @app.command()
 def pointer(topic: Topic, id: Id, config: ConfigFile = None, as_json: AsJson = False) -> None:
     """Print the last sequence number of a journal; nothing where there is none."""
-    with _journals(config) as journals:
-        found = _journal(journals, topic, id).pointer()
+    with _open_journal(config, topic, id) as journal:
+        found = journal.pointer()
     if as_json:
         show_json({"seq_nr": found})
     elif found is not None:
@@ -307,9 +300,9 @@ def delete(
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete the events up to a number; the journal goes on from where it is."""
-    with _journals(config) as journals:
-        place = _journal(journals, topic, id).delete(to)
+    """Delete the events up to a number; the journal keeps its last sequence number."""
+    with _open_journal(config, topic, id) as journal:
+        place = journal.delete(to)
     if place is None:
         say(f"There is no journal {topic}:{id}; nothing was written.")
         return
@@ -319,43 +312,30 @@ def delete(
 @app.command()
 def purge(topic: Topic, id: Id, config: ConfigFile = None, as_json: AsJson = False) -> None:
     """Remove a journal; the next append begins a new one."""
-    with _journals(config) as journals:
-        place = _journal(journals, topic, id).purge()
+    with _open_journal(config, topic, id) as journal:
+        place = journal.purge()
     show_fields({"partition": place.partition, "offset": place.offset}, as_json)
 
 
 @app.command()
 def ids(topic: Topic, config: ConfigFile = None, as_json: AsJson = False) -> None:
     """Print the ids of the journals of a topic, as far as they are replicated."""
-    with _journals(config) as journals:
-        for id in journals.ids(topic):
+    with open_app(config) as app:
+        for id in app.journals.ids(topic):
             show_json({"id": id}) if as_json else typer.echo(id)
 
 
 @app.command()
 def lag(config: ConfigFile = None, as_json: AsJson = False) -> None:
     """Print how far the store is behind each partition of each journal topic."""
-    from inorder.journal.service import journal_lag
-
-    rows = journal_lag(load(config))
+    with open_app(config) as app:
+        rows = app.journal_admin.lag()
     if as_json:
         show_json([row._asdict() for row in rows])
     elif not rows:
         say("There is no journal topic; see journal.topic_prefixes.")
     else:
         show_table([("topic", "partition", "end", "replicated", "behind"), *rows])
-
-
-def _journals(config: Any) -> Journals:
-    from inorder.journal.service import Journals
-
-    return Journals(load(config))
-
-
-def _journal(journals: Journals, topic: str, id: str) -> Journal:
-    from inorder.model.journal import Key
-
-    return journals.journal(Key(id, topic))
 
 
 def _show_recovery(recovery: Recovery) -> None:

@@ -1,4 +1,4 @@
-"""inorder up: the embedded servers stay up until a signal."""
+"""inorder up and inorder demo: embedded servers on this machine."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from inorder.cli.stopping import stop_on_signals
 
 _ALWAYS = ("postgres", "kafka")
 
-# Cassandra and Kafka flush before they end; the sum of both is what this budget allows for.
+# Cassandra and Kafka flush before they stop; the budget covers both.
 _BUDGET_SECONDS = 30.0
 
 
-class Part(StrEnum):
+class ExtraServer(StrEnum):
     """A server that may join PostgreSQL and Kafka."""
 
     cassandra = "cassandra"
@@ -29,14 +29,14 @@ def up(
     config: ConfigFile = None,
     as_json: AsJson = False,
     extra: Annotated[
-        list[Part] | None, typer.Option("--with", help="Start this server too; may be given again.")
+        list[ExtraServer] | None, typer.Option("--with", help="Start this server too; may be repeated.")
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Keep data and logs here; a fresh folder in the cache otherwise."),
+        typer.Option(metavar="FOLDER", help="Keep data and logs here; by default in a new folder of the cache."),
     ] = None,
 ) -> None:
-    """Keep embedded servers up, until a signal.
+    """Run embedded servers until a signal.
 
     Starts PostgreSQL and Kafka on this machine, without root, and prints their addresses.
     """
@@ -63,7 +63,7 @@ def demo(
     as_json: AsJson = False,
     seed: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Repeat a run with its seed; a fresh one otherwise."),
+        typer.Option(metavar="N", help="Repeat a run with its seed; by default a new one."),
     ] = None,
     config: ConfigFile = None,
 ) -> None:

@@ -64,7 +64,7 @@ def root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Holds the options that stand before a command."""
+    """Has the options that are given before a command."""
 
 
 def main() -> int:
@@ -72,15 +72,15 @@ def main() -> int:
     try:
         app(prog_name="inorder")
     except InorderError as error:
-        _tell(error)
+        _print_error(error)
         return error.exit_code
     except Exception:  # noqa: BLE001 - the outermost boundary: nothing may end in a bare traceback
-        _tell_unexpected()
+        _print_unexpected()
         return 1
     return 0
 
 
-def _tell(error: InorderError) -> None:
+def _print_error(error: InorderError) -> None:
     say(f"error {error.code}: {error.message}")
     if error.hint:
         say(error.hint)
@@ -88,21 +88,21 @@ def _tell(error: InorderError) -> None:
         traceback.print_exc()
 
 
-def _tell_unexpected() -> None:
+def _print_unexpected() -> None:
     kind, error, _ = sys.exc_info()
     name = kind.__name__ if kind else "error"
     if _wants_traceback():
         traceback.print_exc()
         say(f"error: unexpected {name}: {error}")
         return
-    say(f"error: unexpected {name}: {error}\nThis is a fault of inorder. {_kept()}")
+    say(f"error: unexpected {name}: {error}\nThis is a fault of inorder. {_write_traceback()}")
 
 
 def _wants_traceback() -> bool:
     return os.environ.get("INORDER_TRACEBACK") == "1"
 
 
-def _kept() -> str:
+def _write_traceback() -> str:
     try:
         with tempfile.NamedTemporaryFile("w", prefix="inorder-", suffix=".log", delete=False) as file:
             traceback.print_exc(file=file)

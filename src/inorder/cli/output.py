@@ -1,4 +1,4 @@
-"""Data goes to stdout, words about it to stderr, so a pipe carries data only."""
+"""Data goes to stdout, messages about it to stderr, so a pipe carries data only."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from inorder.app import App
+    from inorder.settings import Settings
 
 
 def say(text: str) -> None:
@@ -43,25 +47,34 @@ def readable(value: bytes | None) -> str | None:
 
 # Options that commands share, and what they turn into.
 
-if TYPE_CHECKING:
-    from inorder.settings import Settings
-
 ConfigFile = Annotated[
     Path | None,
     typer.Option(
         "--config",
         metavar="FILE",
-        help="The settings; ./inorder.toml where it exists. INORDER_SECTION__FIELD variables go over it.",
+        help="The settings file; ./inorder.toml where it exists. INORDER_SECTION__FIELD variables override it.",
         show_default=False,
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and do nothing.")]
-Reason = Annotated[str, typer.Option(metavar="TEXT", help="Why; it is kept with what was done.")]
+Reason = Annotated[str, typer.Option(metavar="TEXT", help="Why; it is stored with the action.")]
+OfTopic = Annotated[str | None, typer.Option("--topic", metavar="NAME", help="Only records of this topic.")]
+OfKey = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Only records of this key.")]
+OfCode = Annotated[str | None, typer.Option("--code", metavar="CODE", help="Only records refused with this code.")]
+Everything = Annotated[bool, typer.Option("--all", help="Every record; required without a filter.")]
+
+
+def open_app(config: Path | None, **overrides: dict[str, Any]) -> App:
+    """The services of a command, by its settings; a context manager."""
+    # Imported here, so that `inorder --help` stays quick.
+    from inorder.app import App
+
+    return App(load(config, **overrides))
 
 
 def load(config: Path | None, **overrides: dict[str, Any]) -> Settings:
-    """The settings of a command, with its logs set up as they say."""
+    """The settings of a command; configures the logs by them."""
     from inorder.observe import configure_logs
     from inorder.settings import Settings
 

@@ -1,4 +1,4 @@
-"""inorder pipeline: carries records of Kafka into tables, on Spark."""
+"""inorder pipeline: carries Kafka records into tables, on Spark."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from inorder.cli.output import AsJson, ConfigFile, load, say, show_fields, show_json, show_table
+from inorder.cli.output import AsJson, ConfigFile, open_app, say, show_fields, show_json, show_table
 from inorder.cli.stopping import in_background, stop_on_signals
 from inorder.engines.progress import RunTotals
 from inorder.model.errors import GuaranteeError, InorderError
 
 if TYPE_CHECKING:
+    from inorder.app import App
     from inorder.engines.job_status import JobService
+    from inorder.journal.audit.findings import AuditFinding
     from inorder.journal.expire import Expired
     from inorder.kafka.admin import Place
-    from inorder.settings import Settings
 
 app = typer.Typer(help="Carry Kafka records into tables, on Spark.", no_args_is_help=True, rich_markup_mode=None)
 
 
 SPARK_ENDS_SECONDS = 10.0
-"""What Spark may take for its own end, once the relays are done."""
+"""What Spark may take to stop, once the relays have."""
 
 
 class Job(StrEnum):
@@ -68,87 +69,85 @@ def run(
     config: ConfigFile = None,
     engine: Annotated[
         str | None,
-        typer.Option(metavar="ENGINE", help="micro-batch or resident; goes over pipeline.engine."),
+        typer.Option(metavar="ENGINE", help="micro-batch or resident; overrides pipeline.engine."),
     ] = None,
     master: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="The Spark master; goes over pipeline.master, a local one otherwise."),
+        typer.Option(
+            metavar="URL", help="The Spark master; overrides pipeline.master, which is a local one by default."
+        ),
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Apply what is there now, then end.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="expire: print what would go, and do nothing.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Apply what the topics hold now, then end.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="expire: print what would be purged, and do nothing.")
+    ] = False,
     topic: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="audit: only journals of this topic. migrate: the topic to copy."),
     ] = None,
     to: Annotated[
         str | None,
-        typer.Option(metavar="TOPIC", help="migrate: where to; the topic's first generation if left out."),
+        typer.Option(metavar="TOPIC", help="migrate: where to; by default the topic's first generation."),
     ] = None,
     id: Annotated[str | None, typer.Option("--id", metavar="ID", help="audit: only this journal of --topic.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a job on Spark until a signal.
 
-    SIGTERM or Ctrl-C lets it finish the slice in hand, within 10 s. Prints totals at the end. `health.listen` says
-    where health and metrics are told.
+    SIGTERM or Ctrl-C lets it finish the current slice, within 10 s. Prints totals at the end. Serves health and
+    metrics at `health.listen`.
     """
-
-    from inorder.engines.job_status import JobService
     from inorder.engines.progress import CompositeListener, RunTotals
 
     given: dict[str, Any] = {name: value for name, value in (("engine", engine), ("master", master)) if value}
-    settings = load(config, **({"pipeline": given} if given else {}))
+    app = open_app(config, **({"pipeline": given} if given else {}))
     _require_options(job, {"--dry-run": dry_run, "--topic": topic, "--id": id, "--to": to})
     if job is Job.audit:
-        run_and_show(settings, topic, id, as_json)
+        _audit(app, topic, id, as_json)
         return
     if job is Job.expire:
-        _expire(settings, once or dry_run, dry_run, as_json)
+        _expire(app, once or dry_run, dry_run, as_json)
         return
     if job is Job.relay:
-        _relay(settings, once, as_json)
+        _relay(app, once, as_json)
         return
     progress = RunTotals()
-    run_job, topics, behind = _migration(settings, topic, to) if job is Job.migrate else _parts(job, settings)
-    service = JobService(settings, job.value, behind)
-    say(f"The job {job.value} reads {topics} with the engine {settings.pipeline.engine}.")
+    run_job, topics, behind = _migration(app, topic or "", to) if job is Job.migrate else _parts(job, app)
+    service = app.job_service(job.value, behind)
+    say(f"The job {job.value} reads {topics} with the engine {app.settings.pipeline.engine}.")
     listener = CompositeListener(progress, service.listener)
-    display = shown(progress, lambda: sum(behind().values()))
-    with stop_on_signals(f"the job {job.value}") as stop, _told(service), display:
-        totals = in_background(lambda: run_job(settings, once=once, stop=stop, listener=listener))
+    display = show_progress(progress, lambda: sum(behind().values()))
+    # What the app has opened is closed within the time that a signal leaves: a server may be away.
+    with stop_on_signals(f"the job {job.value}") as stop, app, _serving(service), display:
+        totals = in_background(lambda: run_job(once=once, stop=stop, listener=listener))
     show_fields(dict(totals), as_json)
 
 
 @app.command()
 def status(config: ConfigFile = None, as_json: AsJson = False) -> None:
-    """Print what became of the records, how many offsets wait in each partition, and how old the last slice is."""
-    from inorder.pipeline.status import pipeline_status
-
-    fields = pipeline_status(load(config))
+    """Print the outcomes of the records, how many offsets wait in each partition, and how old the last slice is."""
+    with open_app(config) as app:
+        fields = app.pipeline_status()
     partitions = [] if as_json else fields.pop("partitions")
     show_fields(fields, as_json)
     if partitions:
         show_table([list(partitions[0]), *(each.values() for each in partitions)])
 
 
-def _expire(settings: Settings, once: bool, dry_run: bool, as_json: bool) -> None:
-    """This one runs without Spark."""
-    from inorder.engines.job_status import JobService
-    from inorder.journal.jobs import run_expire
-
-    service = JobService(settings, Job.expire.value, dict)
-    run = partial(run_expire, settings, once=once, dry_run=dry_run, tell=_say_expired, service=service)
-    with stop_on_signals("the job expire") as stop, _told(service):
+def _expire(app: App, once: bool, dry_run: bool, as_json: bool) -> None:
+    """Runs without Spark."""
+    service = app.job_service(Job.expire.value, dict)
+    run = partial(app.run_expire, once=once, dry_run=dry_run, on_expired=_say_expired, service=service)
+    with stop_on_signals("the job expire") as stop, app, _serving(service):
         totals = in_background(lambda: run(stop=stop))
     show_fields(dict(totals), as_json)
 
 
-def _relay(settings: Settings, once: bool, as_json: bool) -> None:
-    from inorder.relay.on_spark import run_relay
-
-    say(f"The relay of group {settings.relay.group} runs on Spark. Ctrl-C stops it.")
-    with stop_on_signals("the job relay", settings.relay.stop_seconds + SPARK_ENDS_SECONDS) as stop:
-        totals = in_background(lambda: run_relay(settings, once=once, stop=stop))
+def _relay(app: App, once: bool, as_json: bool) -> None:
+    relay = app.settings.relay
+    say(f"The relay of group {relay.group} runs on Spark. Ctrl-C stops it.")
+    with stop_on_signals("the job relay", relay.stop_seconds + SPARK_ENDS_SECONDS) as stop, app:
+        totals = in_background(lambda: app.run_relay(once=once, stop=stop))
     show_fields(totals, as_json)
 
 
@@ -157,10 +156,10 @@ def _say_expired(expired: Expired) -> None:
 
 
 @contextmanager
-def _told(service: JobService) -> Iterator[None]:
+def _serving(service: JobService) -> Iterator[None]:
     with service:
         if service.address:
-            say("Health and metrics are told at http://{}:{}.".format(*service.address))
+            say("Serves health and metrics at http://{}:{}.".format(*service.address))
         yield
 
 
@@ -174,7 +173,7 @@ _OPTIONS = {
 
 
 def _require_options(job: Job, given: dict[str, object]) -> None:
-    """Refuses options that the job does not have, and the lack of one that it needs."""
+    """Refuses options that the job does not have, and requires those that it needs."""
     for name, value in given.items():
         if value and job not in _OPTIONS[name]:
             raise typer.BadParameter(f"the job {job.value} has no {name}")
@@ -186,33 +185,25 @@ Parts = tuple[Callable[..., dict[str, Any]], str, Callable[[], dict["Place", int
 """What runs a job, what it reads, and how many records of each partition wait for it."""
 
 
-def _migration(settings: Settings, topic: str | None, to: str | None) -> Parts:
-    from inorder.topics.migration import copies_behind, run_migrate
-
-    name = topic or ""
-    words = f"later generations of topic {name}"
-    return partial(run_migrate, topic=name, to=to), words, lambda: copies_behind(settings, name, to)
+def _migration(app: App, topic: str, to: str | None) -> Parts:
+    reads = f"later generations of topic {topic}"
+    return partial(app.run_migrate, topic, to=to), reads, lambda: app.migration(topic, to).behind()
 
 
-def _parts(job: Job, settings: Settings) -> Parts:
+def _parts(job: Job, app: App) -> Parts:
     if job is Job.replicate:
-        from inorder.journal.jobs import run_replicate
-        from inorder.journal.service import journal_lag
-
-        topics = "all topics that begin with " + " or ".join(settings.journal.topic_prefixes)
-        return run_replicate, topics, lambda: {(row.topic, row.partition): row.behind for row in journal_lag(settings)}
-    from inorder.pipeline.job import run_upsert, upsert_work
-    from inorder.pipeline.status import pipeline_status
-
-    topics = ", ".join(f"topic {topic}" for topic in upsert_work(settings).topics)
-    return run_upsert, topics, lambda: _waiting(pipeline_status(settings)["partitions"])
+        topics = "all topics that begin with " + " or ".join(app.settings.journal.topic_prefixes)
+        lag = lambda: {(row.topic, row.partition): row.behind for row in app.journal_admin.lag()}  # noqa: E731
+        return app.run_replicate, topics, lag
+    topics = ", ".join(f"topic {topic}" for topic in app.upsert_work.topics)
+    return app.run_upsert, topics, lambda: _waiting(app.pipeline_status()["partitions"])
 
 
 def _waiting(partitions: list[dict[str, Any]]) -> dict[Place, int]:
     return {(each["topic"], each["partition"]): each["behind"] for each in partitions if each["behind"] is not None}
 
 
-# A running pipeline in one line on stderr: how much, how fast, how far behind; in a log where it is no terminal.
+# The progress of a running job in one line on stderr: records, rate and lag; in the log where stderr is no terminal.
 
 logger = logging.getLogger("inorder.pipeline")
 
@@ -226,8 +217,8 @@ Behind = Callable[[], int]
 
 
 @contextmanager
-def shown(progress: RunTotals, behind: Behind, console: Console | None = None) -> Iterator[None]:
-    """Shows a run for as long as the block lasts; `behind` asks the cluster and may fail."""
+def show_progress(progress: RunTotals, behind: Behind, console: Console | None = None) -> Iterator[None]:
+    """Shows a run for as long as the block lasts; `behind` reads the lag from the cluster and may fail."""
     over = threading.Event()
     display = _Display(progress, behind, console or Console(stderr=True))
     thread = threading.Thread(target=display.run, args=(over,), name="pipeline-display", daemon=True)
@@ -251,7 +242,7 @@ class _Display:
         """Draws on a terminal, logs elsewhere."""
         if not self._console.is_terminal:
             while not over.wait(LOG_SECONDS):
-                logger.info("pipeline.progress", extra=self._progress.as_dict() | {"behind": self._ask()})
+                logger.info("pipeline.progress", extra={**self._progress.as_dict(), "behind": self._ask()})
             return
         with Live(console=self._console, refresh_per_second=4, transient=True) as live:
             while not over.wait(LOOK_SECONDS):
@@ -276,36 +267,31 @@ class _Display:
 
 
 def line_of(totals: dict[str, int], rate: float, behind: str) -> str:
-    """What a person sees."""
-    told = ", ".join(f"{count:,} {name}" for name, count in totals.items() if name != "read" and count)
-    return f"{totals['read']:,} records ({told or 'none yet'}), {rate:,.0f}/s, {behind} behind"
+    """The line on a terminal."""
+    outcomes = ", ".join(f"{count:,} {name}" for name, count in totals.items() if name != "read" and count)
+    return f"{totals['read']:,} records ({outcomes or 'none yet'}), {rate:,.0f}/s, {behind} behind"
 
 
-# The job `audit` on a terminal: a line for each finding as it comes, then totals; a difference is exit code 5.
-
-if TYPE_CHECKING:
-    from inorder.journal.audit.findings import AuditFinding
-    from inorder.settings import Settings
+# The job `audit`: prints each finding as it comes, then totals; a difference is exit code 5.
 
 
-def run_and_show(settings: Settings, topic: str | None, id: str | None, as_json: bool) -> None:
-    """Runs the job; raises `GuaranteeError` where topics and store differ."""
-    from inorder.journal.audit.job import run_audit
+def _audit(app: App, topic: str | None, id: str | None, as_json: bool) -> None:
+    """Raises `GuaranteeError` where topics and store differ."""
 
-    def tell(finding: AuditFinding) -> None:
+    def show(finding: AuditFinding) -> None:
         if as_json:
             show_json(finding.as_dict())
         else:
             typer.echo(audit_line(finding))
 
     say("The job audit compares the store with its topics.")
-    with stop_on_signals("the job audit") as stop:
-        totals = in_background(lambda: run_audit(settings, stop=stop, tell=tell, topic=topic, id=id))
+    with stop_on_signals("the job audit") as stop, app:
+        totals = in_background(lambda: app.run_audit(stop=stop, on_finding=show, topic=topic, id=id))
     show_fields(totals, as_json)
     if count := totals["differences"]:
         raise GuaranteeError(
             f"The store differs from its topics in {count:,} {'place' if count == 1 else 'places'}.",
-            hint="The topics decide. docs/operations.md has the steps that make a store right again.",
+            hint="The topics decide. docs/operations.md has the steps that repair a store.",
         )
 
 

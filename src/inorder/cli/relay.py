@@ -1,4 +1,4 @@
-"""inorder relay: carries rows of the outbox to Kafka."""
+"""inorder relay and outbox: carry rows of the outbox to Kafka, and publish kept rows again."""
 
 from __future__ import annotations
 
@@ -8,12 +8,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from inorder.cli.output import AsJson, ConfigFile, load, say, show_fields, show_json, show_table
+from inorder.cli.output import (
+    AsJson,
+    ConfigFile,
+    Everything,
+    OfKey,
+    OfTopic,
+    load,
+    open_app,
+    say,
+    show_fields,
+    show_json,
+    show_table,
+)
 from inorder.cli.stopping import stop_on_signals
 from inorder.model.errors import InorderError
 
 if TYPE_CHECKING:
-    from inorder.settings import Settings
+    from inorder.app import App
 
 app = typer.Typer(help="Carry outbox rows to Kafka.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -22,36 +34,33 @@ app = typer.Typer(help="Carry outbox rows to Kafka.", no_args_is_help=True, rich
 def run(config: ConfigFile = None) -> None:
     """Run the relay until a signal.
 
-    SIGTERM or Ctrl-C lets it finish the batch in hand, within `relay.stop_seconds` (10 s), and prints what is
-    left. A second one ends it at once; nothing is lost by that.
+    SIGTERM or Ctrl-C lets it finish the current batch, within `relay.stop_seconds` (10 s), and prints what is
+    left. A second signal ends it at once; nothing is lost by that.
 
-    Changes of the file are gone on with, unless `relay.reload_on_change` is false. `health.listen` says where health
-    and metrics are told.
+    Reloads the file when it changes, unless `relay.reload_on_change` is false. Serves health and metrics at
+    `health.listen`.
     """
     from inorder import gc_tuning
-    from inorder.relay.reloading import RelayService
     from inorder.settings.sources import FILE_DEFAULT
 
-    settings = load(config)
-    gc_tuning.relax()
-    service = RelayService(settings, config or Path(FILE_DEFAULT), lambda: load(config))
+    with open_app(config) as app:
+        gc_tuning.relax()
+        relay, service = app.settings.relay, app.relay_service(config or Path(FILE_DEFAULT), lambda: load(config))
 
-    def left() -> str:
-        return f"{service.in_flight} rows were on their way; they stay in the outbox until they are known to be sent."
+        def left() -> str:
+            return f"{service.in_flight} rows were in flight; they stay in the outbox until they are known to be sent."
 
-    with stop_on_signals("the relay", settings.relay.stop_seconds, left) as stop, service:
-        say(f"The relay of group {settings.relay.group} runs. Ctrl-C stops it.")
-        if service.address:
-            say("Health and metrics are told at http://{}:{}.".format(*service.address))
-        service.run(stop)
-    _say_what_is_left(settings, service.published)
+        with stop_on_signals("the relay", relay.stop_seconds, left) as stop, service:
+            say(f"The relay of group {relay.group} runs. Ctrl-C stops it.")
+            if service.address:
+                say("Serves health and metrics at http://{}:{}.".format(*service.address))
+            service.run(stop)
+        _say_what_is_left(app, service.published)
 
 
-def _say_what_is_left(settings: Settings, published: int) -> None:
-    from inorder.relay.status import relay_status
-
+def _say_what_is_left(app: App, published: int) -> None:
     try:
-        waiting = f"{relay_status(settings)['waiting']} rows wait in the outbox"
+        waiting = f"{app.relay_admin.status()['waiting']} rows wait in the outbox"
     except InorderError as error:
         waiting = f"how many rows wait is not known: {error.message}"
     say(f"Stopped. {published} records were published by this instance; {waiting}.")
@@ -59,10 +68,9 @@ def _say_what_is_left(settings: Settings, published: int) -> None:
 
 @app.command()
 def status(config: ConfigFile = None, as_json: AsJson = False) -> None:
-    """Print how much waits in the outbox and who owns it."""
-    from inorder.relay.status import relay_status
-
-    fields = relay_status(load(config))
+    """Print how much waits in the outbox and which instances own it."""
+    with open_app(config) as app:
+        fields = app.relay_admin.status()
     topics = [] if as_json else fields.pop("topics", [])
     show_fields(fields, as_json)
     if topics:
@@ -73,7 +81,7 @@ def status(config: ConfigFile = None, as_json: AsJson = False) -> None:
 def reshard(
     config: ConfigFile = None,
     shards: Annotated[
-        int | None, typer.Option(min=1, max=1000, help="How many shards; else what the settings say.")
+        int | None, typer.Option(min=1, max=1000, help="How many shards; by default `relay.shards`.")
     ] = None,
     restored: Annotated[
         bool,
@@ -81,16 +89,14 @@ def reshard(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Change shards, group or strategy of the table's relay to what the settings say.
+    """Change shards, group or strategy of the table's relay to those of the settings.
 
-    Running instances are stopped by it: start them again with the new settings. It may be broken off and run
-    again; meanwhile nothing is published, and nothing is lost, doubled or reordered.
+    It stops running instances: start them again with the new settings. It may be interrupted and run again;
+    meanwhile nothing is published, and nothing is lost, duplicated or reordered.
     """
-    from inorder.relay.reshard import reshard as change
-
     settings = load(config)
-    wanted = load(config, relay={"shards": shards}) if shards is not None else settings
-    found = change(wanted, restored=restored)
+    with open_app(config, **({} if shards is None else {"relay": {"shards": shards}})) as app:
+        found = app.reshard(restored=restored)
     fields = {"table": found.outbox, "group": found.group, "strategy": found.strategy, "shards": found.shards}
     show_fields({**fields, "epoch": found.epoch}, as_json)
     if settings.relay.shards != found.shards:
@@ -105,24 +111,23 @@ outbox_app = typer.Typer(help="Publish kept rows again.", no_args_is_help=True, 
 @outbox_app.command()
 def replay(
     config: ConfigFile = None,
-    key: Annotated[str | None, typer.Option(metavar="KEY", help="Only rows of this key.")] = None,
-    topic: Annotated[str | None, typer.Option(metavar="NAME", help="Only rows of this topic.")] = None,
-    since: Annotated[datetime | None, typer.Option(help="Only rows that were published then or later; UTC.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every row; needed where nothing else is said.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the rows, and do nothing.")] = False,
+    key: OfKey = None,
+    topic: OfTopic = None,
+    since: Annotated[datetime | None, typer.Option(help="Only records published then or later; UTC.")] = None,
+    everything: Everything = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the records, and do nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Put copies of published rows into the outbox, in their old order, behind all that waits.
 
     Rows are kept where `relay.retention_days` is set. All of them or none are put back.
     """
-    from inorder.operate.outbox import replay_outbox
-
     if key is None and topic is None and since is None and not everything:
-        raise typer.BadParameter("say which with --key, --topic or --since, or say --all")
+        raise typer.BadParameter("filter with --key, --topic or --since, or give --all")
     at = None if since is None else since.replace(tzinfo=UTC)
     encoded = None if key is None else key.encode()
-    count = replay_outbox(load(config), key=encoded, topic=topic, since=at, dry_run=dry_run)
+    with open_app(config) as app:
+        count = app.replay_outbox(key=encoded, topic=topic, since=at, dry_run=dry_run)
     if as_json:
         show_json({"rows": count, "dry_run": dry_run})
     else:

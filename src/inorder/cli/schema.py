@@ -1,4 +1,4 @@
-"""inorder schema: the tables inorder needs, made or printed."""
+"""inorder schema: creates or prints the tables that inorder needs."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from inorder.cli.output import AsJson, ConfigFile, load, say, show_json
+from inorder.cli.output import AsJson, ConfigFile, open_app, say, show_json
 
-app = typer.Typer(help="Make or print the tables.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Create or print the tables.", no_args_is_help=True, rich_markup_mode=None)
 
 
-class Layout(StrEnum):
+class SchemaLayout(StrEnum):
     """The tables of this version: the outbox in its layouts, the pipeline's target, and the journal's store."""
 
     native = "native"
@@ -24,7 +24,7 @@ class Layout(StrEnum):
     journal = "journal"
 
 
-class Dialect(StrEnum):
+class SqlDialect(StrEnum):
     """The databases whose DDL can be printed."""
 
     postgresql = "postgresql"
@@ -34,7 +34,7 @@ class Dialect(StrEnum):
 
 
 WhichLayout = Annotated[
-    Layout,
+    SchemaLayout,
     typer.Option(
         "--layout",
         help=(
@@ -46,33 +46,30 @@ WhichLayout = Annotated[
 
 
 @app.command()
-def install(config: ConfigFile = None, layout: WhichLayout = Layout.native, as_json: AsJson = False) -> None:
-    """Make the tables where they are missing; running it again changes nothing."""
-    from inorder.operate.schema import install_schema
-
-    made = install_schema(load(config), layout.value)
+def install(config: ConfigFile = None, layout: WhichLayout = SchemaLayout.native, as_json: AsJson = False) -> None:
+    """Create the tables where they are missing; running it again changes nothing."""
+    with open_app(config) as app:
+        made = app.install_schema(layout.value)
     if as_json:
         show_json({"layout": layout.value, "made": made})
     else:
-        say("\n".join(made) if made else "Everything is there already.")
+        say("\n".join(made) if made else "All tables exist already.")
 
 
 @app.command()
 def sql(
     config: ConfigFile = None,
-    layout: WhichLayout = Layout.native,
+    layout: WhichLayout = SchemaLayout.native,
     dialect: Annotated[
-        Dialect | None,
+        SqlDialect | None,
         typer.Option(help="The database the DDL is for. [default: postgresql; with journal, that of journal.store]"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the DDL, for your own migrations; no connection is made."""
-    from inorder.operate.schema import schema_sql
-
-    if dialect is None and layout is not Layout.journal:
-        dialect = Dialect.postgresql
-    text = schema_sql(load(config), layout.value, dialect and dialect.value)
+    """Print the DDL, for your own migrations; connects to nothing."""
+    if dialect is None and layout is not SchemaLayout.journal:
+        dialect = SqlDialect.postgresql
+    text = open_app(config).schema_sql(layout.value, dialect and dialect.value)
     if as_json:
         show_json({"layout": layout.value, "dialect": dialect and dialect.value, "sql": text})
     else:

@@ -1,4 +1,4 @@
-"""inorder topics: topics as they should be, and switching them to new generations."""
+"""inorder topics: creates topics, and switches them to new generations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from inorder.cli.output import AsJson, ConfigFile, load, say, show_fields, show_json, show_table
+from inorder.cli.output import AsJson, ConfigFile, open_app, say, show_fields, show_json, show_table
 from inorder.cli.stopping import in_background, stop_on_signals
 
 if TYPE_CHECKING:
@@ -15,32 +15,30 @@ if TYPE_CHECKING:
     from inorder.topics.switch import Step
 
 app = typer.Typer(
-    help="Make topics, and switch them to others without losing order.", no_args_is_help=True, rich_markup_mode=None
+    help="Create topics, and switch them to others without losing order.", no_args_is_help=True, rich_markup_mode=None
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic, by the name that publishers use.")]
 
 STOP_SECONDS = 60.0
-"""A copy that is stopped lets the transaction in hand end."""
+"""A copy that is stopped finishes its current transaction."""
 
 
 @app.command()
 def plan(config: ConfigFile = None, as_json: AsJson = False) -> None:
-    """Print what `topics apply` would do, and what only a switch can do. Nothing is changed."""
-    from inorder.operate.topics import plan_topics
-
-    _show_actions(plan_topics(load(config)), as_json, "Every topic is as the settings want it.")
+    """Print what `topics apply` would do, and what only a switch can do. Changes nothing."""
+    with open_app(config) as app:
+        _show_actions(app.topics.plan(), as_json, "Every topic is as the settings want it.")
 
 
 @app.command("apply")
 def apply_plan(config: ConfigFile = None, as_json: AsJson = False) -> None:
-    """Make the topics of `[topics.NAME]` that are missing, and set what differs.
+    """Create the topics of `[topics.NAME]` that are missing, and set what differs.
 
-    No partition is ever added to a topic or taken away: its keys would move and lose their order.
+    It never adds partitions to a topic or removes them: keys would move and lose their order.
     """
-    from inorder.operate.topics import apply_topics
-
-    _show_actions(apply_topics(load(config)), as_json, "Every topic is as the settings want it.")
+    with open_app(config) as app:
+        _show_actions(app.topics.apply(), as_json, "Every topic is as the settings want it.")
 
 
 @app.command()
@@ -48,42 +46,41 @@ def failover(
     name: Name,
     config: ConfigFile = None,
     partitions: Annotated[
-        int | None, typer.Option(min=1, help="How many the new topic has; as many as now if left out.")
+        int | None, typer.Option(min=1, help="How many the new topic has; by default as many as now.")
     ] = None,
     to: Annotated[
-        str | None, typer.Option(metavar="TOPIC", help="The Kafka topic to switch to; NAME.g1 and so on if left out.")
+        str | None, typer.Option(metavar="TOPIC", help="The Kafka topic to switch to; by default NAME.g1 and so on.")
     ] = None,
-    cancel: Annotated[bool, typer.Option("--cancel", help="Give up the switch that is under way.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel the switch that is under way.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Switch a topic to a new Kafka topic, in order, while publishers, relay and pipeline go on.
+    """Switch a topic to a new Kafka topic, in order, while publishers, relay and pipeline run.
 
-    It may be broken off at any moment and run again: it goes on where it was. For about three seconds messages of
-    this topic wait; everything else is untouched.
+    It may be interrupted at any moment and run again: it continues where it was. For about three seconds messages
+    of this topic wait; everything else is unaffected.
     """
-    from inorder.operate.topics import cancel_fail_over, fail_over
-
-    settings = load(config)
-    if cancel:
-        state = cancel_fail_over(settings, name)
-        if state is None:
-            say(f"Topic {name!r} was never switched.")
-            return
+    with open_app(config) as app:
+        if cancel:
+            state = app.topics.cancel_fail_over(name)
+        else:
+            state = app.topics.fail_over(name, partitions=partitions, to=to, on_step=_say_step)
+    if state is None:
+        say(f"Topic {name!r} was never switched.")
     else:
-        state = fail_over(settings, name, partitions=partitions, to=to, on_step=_tell)
-    _show_state(state, as_json)
+        _show_state(state, as_json)
 
 
 @app.command()
 def status(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="One topic; else all that were switched.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="One topic; by default all that were switched.")
+    ] = None,
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the generations of topics, where a switch stands and what to do next."""
-    from inorder.operate.topics import generations_status
-
-    found = generations_status(load(config), name)
+    """Print the generations of topics, how far a switch is and what to do next."""
+    with open_app(config) as app:
+        found = app.topics.status(name)
     if as_json:
         show_json(found)
         return
@@ -100,25 +97,24 @@ def migrate(
     name: Name,
     config: ConfigFile = None,
     to: Annotated[
-        str | None, typer.Option(metavar="TOPIC", help="Where to; the topic's first generation if left out.")
+        str | None, typer.Option(metavar="TOPIC", help="Where to; by default the topic's first generation.")
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on with what comes, until a signal.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Copy new records too, until a signal.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Copy later generations of a topic into one Kafka topic, for readers that know no generations.
 
-    Each record is copied exactly once, and each key keeps its order. It may be broken off and run again. `inorder
+    Each record is copied exactly once, and each key keeps its order. It may be interrupted and run again. `inorder
     pipeline run migrate` does the same on Spark.
     """
-    from inorder.topics.migration import migrate_topic
-
-    settings = load(config)
-    with stop_on_signals("the copy", STOP_SECONDS, lambda: "What is not copied stays where it is.") as stop:
-        copied = in_background(lambda: migrate_topic(settings, name, to=to, once=not follow, stop=stop))
+    left = "What is not copied stays where it is."
+    app = open_app(config)
+    with stop_on_signals("the copy", STOP_SECONDS, lambda: left) as stop, app:
+        copied = in_background(lambda: app.migrate_topic(name, to=to, once=not follow, stop=stop))
     show_fields(dict(copied), as_json)
 
 
-def _tell(step: Step) -> None:
+def _say_step(step: Step) -> None:
     from inorder.topics.switch import describe
 
     if text := describe(step):

@@ -1,4 +1,4 @@
-"""What the demo's writers will do, decided beforehand from a seed: a pure plan that can be repeated."""
+"""The load of the demo: a plan that follows from a seed alone, and the writers that carry it out."""
 
 from __future__ import annotations
 
@@ -24,64 +24,60 @@ LATE_KEYS = 5
 MOST_UPDATES = 8
 
 
-class Kind(Enum):
+class UpdateKind(Enum):
     """What a message carries."""
 
     FULL = auto()
     ONLY_ENABLED = auto()
     ONLY_DATA = auto()
     INVALID = auto()
-    """A wrong type: the pipeline must set it aside and stop nothing."""
+    """A wrong type: the pipeline must make a dead letter of it and continue."""
 
 
-_KINDS = [Kind.FULL] * 12 + [Kind.ONLY_ENABLED] * 3 + [Kind.ONLY_DATA] * 4 + [Kind.INVALID]
+_KINDS = [UpdateKind.FULL] * 12 + [UpdateKind.ONLY_ENABLED] * 3 + [UpdateKind.ONLY_DATA] * 4 + [UpdateKind.INVALID]
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
-    """One message to be written."""
-
+class PlannedUpdate:
     key: int
-    kind: Kind
+    kind: UpdateKind
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """One transaction to be made."""
-
-    updates: tuple[Update, ...]
+class PlannedTransaction:
+    updates: tuple[PlannedUpdate, ...]
     commits: bool = True
     is_late: bool = False
 
 
-def plan_load(events: int, seed: int) -> list[Plan]:
+def plan_load(events: int, seed: int) -> list[PlannedTransaction]:
     """Transactions with `events` updates in all; about a tenth of them roll back, a few commit late."""
     chance = random.Random(seed)  # noqa: S311 - a load, not a secret
     return list(_plans(events, chance))
 
 
-def _plans(events: int, chance: random.Random) -> Iterator[Plan]:
+def _plans(events: int, chance: random.Random) -> Iterator[PlannedTransaction]:
     left = events
     for key in range(KEYS - LATE_KEYS + 1, KEYS + 1):
         if left > MOST_UPDATES:
             left -= 1
-            yield Plan((Update(key, Kind.FULL),), is_late=True)
+            yield PlannedTransaction((PlannedUpdate(key, UpdateKind.FULL),), is_late=True)
     while left:
         keys = chance.sample(range(1, KEYS - LATE_KEYS + 1), min(left, chance.randint(1, MOST_UPDATES)))
         left -= len(keys)
         # Locks are taken in the order of keys, so that writers wait for each other and never in a circle.
-        updates = tuple(Update(key, chance.choice(_KINDS)) for key in sorted(keys))
-        yield Plan(updates, commits=chance.random() > 0.1)
+        updates = tuple(PlannedUpdate(key, chance.choice(_KINDS)) for key in sorted(keys))
+        yield PlannedTransaction(updates, commits=chance.random() > 0.1)
 
 
-def body(update: Update, place: int) -> dict[str, object]:
-    """The message's value; `place` counts the events of its key and tells the checker which one this is."""
+def body(update: PlannedUpdate, place: int) -> dict[str, object]:
+    """The message's value; `place` counts the events of its key, so that the checker knows which one this is."""
     enabled, data = place % 3 != 0, f"event {place} of key {update.key}"
-    fields: dict[Kind, dict[str, object]] = {
-        Kind.FULL: {"enabled": enabled, "data": data},
-        Kind.ONLY_ENABLED: {"enabled": enabled},
-        Kind.ONLY_DATA: {"data": data},
-        Kind.INVALID: {"enabled": "perhaps", "data": data},
+    fields: dict[UpdateKind, dict[str, object]] = {
+        UpdateKind.FULL: {"enabled": enabled, "data": data},
+        UpdateKind.ONLY_ENABLED: {"enabled": enabled},
+        UpdateKind.ONLY_DATA: {"data": data},
+        UpdateKind.INVALID: {"enabled": "perhaps", "data": data},
     }
     return {"id": update.key, "place": place, **fields[update.kind]}
 
@@ -112,12 +108,12 @@ class Committed:
 
 @dataclass
 class Ledger:
-    """What the writers know to be committed. The checker believes nobody else."""
+    """What the writers know to be committed: the only source of the checker."""
 
     entries: list[Committed] = field(default_factory=list)
     rolled_back: int = 0
 
-    def note(self, plan: Plan, entries: Sequence[Committed]) -> None:
+    def note(self, plan: PlannedTransaction, entries: Sequence[Committed]) -> None:
         """Takes the entries of one transaction; appending to a list is atomic, so writers share it."""
         if plan.commits:
             self.entries.extend(entries)
@@ -126,7 +122,7 @@ class Ledger:
 
 
 def install(url: str) -> None:
-    """Makes the business table."""
+    """Creates the business table."""
     with connect(url, "inorder demo") as connection:
         connection.execute(_TABLE % KEYS)
 
@@ -134,14 +130,14 @@ def install(url: str) -> None:
 def write(
     url: str,
     topic: str,
-    plans: Sequence[Plan],
+    plans: Sequence[PlannedTransaction],
     ledger: Ledger,
     stop: threading.Event,
     *,
     late_seconds: float = LATE_SECONDS,
 ) -> None:
-    """Carries the plans out from several threads; returns when all are done, or soon after `stop` is set."""
-    work: queue.SimpleQueue[Plan] = queue.SimpleQueue()
+    """Runs the planned transactions on several threads; returns when all are done, or soon after `stop` is set."""
+    work: queue.SimpleQueue[PlannedTransaction] = queue.SimpleQueue()
     for plan in plans:
         if not plan.is_late:
             work.put(plan)
@@ -153,7 +149,9 @@ def write(
             job.result()
 
 
-def _write_all(url: str, topic: str, work: queue.SimpleQueue[Plan], ledger: Ledger, stop: threading.Event) -> None:
+def _write_all(
+    url: str, topic: str, work: queue.SimpleQueue[PlannedTransaction], ledger: Ledger, stop: threading.Event
+) -> None:
     with connect(url, "inorder demo") as connection:
         while not stop.is_set():
             try:
@@ -165,9 +163,9 @@ def _write_all(url: str, topic: str, work: queue.SimpleQueue[Plan], ledger: Ledg
 
 
 def _write_late(
-    url: str, topic: str, plans: Sequence[Plan], ledger: Ledger, stop: threading.Event, seconds: float
+    url: str, topic: str, plans: Sequence[PlannedTransaction], ledger: Ledger, stop: threading.Event, seconds: float
 ) -> None:
-    """Publishes first and commits last: ids below those that went out long ago."""
+    """Publishes first and commits last: its ids are below those that were published long ago."""
     for plan in plans:
         with connect(url, "inorder demo") as connection:
             entries = _publish(connection, topic, plan)
@@ -175,7 +173,7 @@ def _write_late(
             _end(connection, plan, entries, ledger)
 
 
-def _publish(connection: psycopg.Connection[Any], topic: str, plan: Plan) -> list[Committed]:
+def _publish(connection: psycopg.Connection[Any], topic: str, plan: PlannedTransaction) -> list[Committed]:
     keys = [update.key for update in plan.updates]
     connection.execute(_LOCK, (keys,))
     places = dict(connection.execute(_COUNT, (keys,)).fetchall())
@@ -185,12 +183,14 @@ def _publish(connection: psycopg.Connection[Any], topic: str, plan: Plan) -> lis
     return [_entry(update.kind, each) for update, each in zip(plan.updates, bodies, strict=True)]
 
 
-def _entry(kind: Kind, message: dict[str, object]) -> Committed:
+def _entry(kind: UpdateKind, message: dict[str, object]) -> Committed:
     fields = {name: value for name, value in message.items() if name in ("enabled", "data")}
-    return Committed(int(str(message["id"])), int(str(message["place"])), fields, kind is not Kind.INVALID)
+    return Committed(int(str(message["id"])), int(str(message["place"])), fields, kind is not UpdateKind.INVALID)
 
 
-def _end(connection: psycopg.Connection[Any], plan: Plan, entries: Sequence[Committed], ledger: Ledger) -> None:
+def _end(
+    connection: psycopg.Connection[Any], plan: PlannedTransaction, entries: Sequence[Committed], ledger: Ledger
+) -> None:
     if plan.commits:
         connection.commit()
     else:

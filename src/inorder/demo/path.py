@@ -1,4 +1,4 @@
-"""The whole path on one machine: servers, tables, topic, relay and pipeline, and eyes on each hop."""
+"""The whole path on one machine: servers, tables, topic, relay and pipeline; and whether each guarantee held."""
 
 from __future__ import annotations
 
@@ -54,19 +54,19 @@ class DemoPath(Playground):
         self.pipeline: Service
 
     def prepare(self) -> None:
-        """Makes the business table and the topic; relay and pipeline are there to be started."""
+        """Creates the business table and the topic; relay and pipeline are ready to start."""
         load.install(self.url)
         ensure_topic(self.settings.kafka.properties, TOPIC, PARTITIONS)
         self.relay = self.service("relay", "relay", "run")
         self.pipeline = self.service("pipeline", "pipeline", "run", "upsert")
 
     def finish(self) -> None:
-        """Stops both where they run."""
+        """Stops relay and pipeline if they run."""
         self.relay.stop()
         self.pipeline.stop()
 
     def position(self) -> Position:
-        """Looks at the outbox and at the pointers."""
+        """Reads the outbox and the pointers."""
         count = backlog(self.database, self.settings.relay.table).rows
         row = self.watching.execute(_FIGURES).fetchone()
         applied, rejected = row if row else (0, 0)
@@ -101,11 +101,11 @@ FROM inorder_pointer
 """
 
 
-# What the demo has to say at the end: figures, and whether each guarantee held.
+# The summary: figures, and whether each guarantee held.
 
 
-class Found(Protocol):
-    """What is there to be read after a run."""
+class RunResult(Protocol):
+    """What can be read after a run."""
 
     def records(self) -> list[ReadRecord]:
         """Every committed record of the topic."""
@@ -118,8 +118,8 @@ class Found(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
-    """The object that `--json` prints, and the words behind it."""
+class DemoSummary:
+    """The object that `--json` prints."""
 
     committed: int
     published: int
@@ -134,7 +134,6 @@ class Summary:
         return self.verdict.holds
 
     def as_dict(self) -> dict[str, Any]:
-        """The figures by name."""
         return {
             "committed": self.committed,
             "published": self.published,
@@ -147,7 +146,7 @@ class Summary:
         }
 
 
-def summarise(path: Found, entries: Sequence[Committed], seconds: Mapping[str, float]) -> Summary:
+def summarise(path: RunResult, entries: Sequence[Committed], seconds: Mapping[str, float]) -> DemoSummary:
     """Reads topic and table back and compares them with what the writers committed."""
     records = path.records()
     position = path.position()
@@ -156,7 +155,7 @@ def summarise(path: Found, entries: Sequence[Committed], seconds: Mapping[str, f
     verdict += check_placement((record.key, record.partition) for record in records)
     verdict += check_rows(_expected_rows(entries), path.rows())
     verdict += _check_figures(len(records), position.processed, position.rejected, entries)
-    return Summary(len(entries), len(records), position.applied, position.rejected, verdict, seconds)
+    return DemoSummary(len(entries), len(records), position.applied, position.rejected, verdict, seconds)
 
 
 def _event(entry: Committed) -> Event:
@@ -178,16 +177,16 @@ def _expected_rows(entries: Sequence[Committed]) -> dict[int, dict[str, object]]
 
 
 def _check_figures(published: int, processed: int, rejected: int, entries: Sequence[Committed]) -> Verdict:
-    """The pipeline counts in the commits that it counts, so its sums tell of records applied twice or not at all."""
+    """The counters of the pipeline move in its commits, so their sums show records applied twice or not at all."""
     invalid = sum(not entry.is_valid for entry in entries)
-    words = []
+    examples = []
     if processed != published:
-        words.append(f"{processed} records were applied or rejected of {published} published")
+        examples.append(f"{processed} records were applied or rejected of {published} published")
     if rejected != invalid:
-        words.append(f"{rejected} records were rejected and {invalid} were invalid")
+        examples.append(f"{rejected} records were rejected and {invalid} were invalid")
     return Verdict(
         lost=max(0, published - processed) + max(0, rejected - invalid),
         duplicated=max(0, processed - published),
         phantom=max(0, invalid - rejected),
-        examples=tuple(words),
+        examples=tuple(examples),
     )

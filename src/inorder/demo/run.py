@@ -19,13 +19,13 @@ from rich.live import Live
 from rich.table import Table
 
 from inorder.demo.load import Ledger, plan_load, write
-from inorder.demo.path import TOPIC, DemoPath, Position, Summary, summarise
+from inorder.demo.path import TOPIC, DemoPath, DemoSummary, Position, summarise
 from inorder.embedded import Stack, spark_jars
 from inorder.model.errors import GuaranteeError, TransientError
 
 LOOK_SECONDS = 0.25
 PATIENCE_SECONDS = 60.0
-"""Without any progress for so long, the demo gives up and says where it stands."""
+"""Without any progress for so long, the demo fails and prints the position of each hop."""
 
 FIRST_PATIENCE_SECONDS = 240.0
 """The same before the first record has arrived: a busy machine takes more than a minute to start Spark."""
@@ -37,7 +37,7 @@ def run(events: int, as_json: bool, seed: int | None = None) -> int:
     console = Console(stderr=True)
     with Display(console) as display:
         display.say("Starting PostgreSQL, Kafka and Spark …")
-        spark_jars()  # here, so that a first download shows its progress and is no part of the figures
+        spark_jars()  # here, so that a first download shows its progress and does not count
         began = time.monotonic()
         with DemoPath(Stack(("postgres", "kafka"))) as path:
             started = time.monotonic() - began
@@ -53,7 +53,7 @@ def run(events: int, as_json: bool, seed: int | None = None) -> int:
 OnLook = Callable[[float, int, Position], None]
 
 
-def carry(path: DemoPath, events: int, seed: int, on_look: OnLook) -> tuple[Summary, Ledger]:
+def carry(path: DemoPath, events: int, seed: int, on_look: OnLook) -> tuple[DemoSummary, Ledger]:
     """Starts relay and pipeline, writes the load, waits until all of it has arrived, and checks it."""
     ledger, stop = Ledger(), threading.Event()
     path.pipeline.start()
@@ -68,7 +68,7 @@ def carry(path: DemoPath, events: int, seed: int, on_look: OnLook) -> tuple[Summ
 
 
 def _watch(path: DemoPath, ledger: Ledger, writing: Future[None], on_look: OnLook) -> dict[str, float]:
-    """Looks at every hop until the last has caught up; returns when each was done, in seconds from the first write."""
+    """Polls every hop until the last has caught up; returns when each was done, in seconds from the first write."""
     began = moved = time.monotonic()
     seconds: dict[str, float] = {}
     before: tuple[int, Position] | None = None
@@ -110,14 +110,14 @@ def _stuck(path: DemoPath, committed: int, position: Position) -> TransientError
     )
 
 
-def _with_times(summary: Summary, **more: float) -> Summary:
+def _with_times(summary: DemoSummary, **more: float) -> DemoSummary:
     return replace(summary, seconds={**summary.seconds, **more})
 
 
-# The live picture of the demo on stderr: a line a hop, with its rate and how far it is behind.
+# The display on stderr: a line for each hop, with its rate and its lag.
 
 _WINDOW = 12
-"""Looks that a rate is taken over."""
+"""Samples that a rate is taken over."""
 
 
 class Display:
@@ -139,11 +139,11 @@ class Display:
         self._live.stop()
 
     def say(self, text: str) -> None:
-        """A line above the picture."""
+        """Prints a line above the table."""
         self._console.print(text, highlight=False, soft_wrap=True)
 
     def update(self, now: float, committed: int, position: Position) -> None:
-        """Draws the picture anew."""
+        """Redraws the table."""
         published = max(committed - position.waiting, position.processed)
         hops = (committed, published, position.processed)
         self._looks.append((now, hops))
@@ -165,8 +165,8 @@ class Display:
         return (last[place] - first[place]) / (ended - began) if ended > began else 0.0
 
 
-def show(console: Console, summary: Summary, rolled_back: int) -> None:
-    """The end, in words."""
+def show(console: Console, summary: DemoSummary, rolled_back: int) -> None:
+    """Prints the summary."""
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(justify="right")
     table.add_column()

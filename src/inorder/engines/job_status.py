@@ -1,9 +1,9 @@
-"""How a running job of the pipeline is: what it tells whoever asks for its health or its metrics.
+"""Health and metrics of a running job of the pipeline.
 
-The driver listens at `health.listen`. What tasks have done it hears with the outcomes of their slices; how far behind
-they are it asks Kafka and the store, now and then, on a thread of its own.
+The driver listens at `health.listen`. Tasks report what they have done with the outcomes of their slices; the lag is
+read from Kafka and the store now and then, on a thread of its own.
 
-What a running job of the pipeline tells Prometheus, read from memory at each scrape.
+The metrics are read from memory at each scrape:
 
 | name                                                     | meaning |
 |---|---|
@@ -65,14 +65,13 @@ from inorder.engines.slice_work import Measures, SliceOutcome
 from inorder.kafka.admin import Place
 from inorder.observe.endpoint import Endpoint, PeriodicReader
 from inorder.observe.metrics import MetricsRegistry
-from inorder.settings import Settings
 
 Lag = Mapping[Place, int]
 Clock = Callable[[], float]
 
 
 class JobFigures:
-    """A listener that keeps what a job has done, by topic; any thread may look."""
+    """A listener that keeps what a job has done, by topic; any thread may read it."""
 
     def __init__(self, job: str, clock: Clock = time.monotonic) -> None:
         self._job = job
@@ -115,24 +114,24 @@ class JobFigures:
 
 
 class JobService:
-    """Tells how a job is for as long as the block lasts, if `health.listen` says where; else it does nothing."""
+    """Serves a job's health and metrics for as long as the block lasts; without an address it does nothing."""
 
-    def __init__(self, settings: Settings, job: str, lag: Callable[[], Lag]) -> None:
-        """`lag` asks how many offsets wait in each partition; it may block and raise `InorderError`."""
+    def __init__(self, address: tuple[str, int] | None, job: str, lag: Callable[[], Lag]) -> None:
+        """`lag` reads how many offsets wait in each partition; it may block and raise `InorderError`."""
         self.hindrance = ""
-        """What hinders the job, where it says so itself."""
+        """Why the job cannot work, where the job itself sets it."""
         self.listener = JobFigures(job)
         self._job = job
         self._is_running = False
         self._lag = PeriodicReader("lag", lag)
-        metrics, address = JobMetrics(self.reading), settings.health.address
+        metrics = JobMetrics(self.reading)
         self.registry = metrics.registry if address else None
-        """For figures of the job's own, if anybody may ask for them."""
+        """For the job's own figures, where metrics are served."""
         self._endpoint = Endpoint(address, self.trouble, metrics.text) if address else None
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Where health and metrics are told, if anywhere."""
+        """Where health and metrics are served, if anywhere."""
         return self._endpoint.address if self._endpoint else None
 
     def reading(self) -> PipelineReading:
@@ -141,7 +140,7 @@ class JobService:
         return self.listener.reading(is_running=self._is_running, lag=None if last is None else LagReading(*last))
 
     def trouble(self) -> str:
-        """Why the job does not work, in a sentence; nothing while it does."""
+        """Why the job does not work, in a sentence; empty while it works."""
         if not self._is_running:
             return f"The job {self._job} does not run."
         return self.hindrance or self._lag.failure
@@ -188,7 +187,7 @@ Labelled: TypeAlias = Iterable[tuple[tuple[str, ...], float]]
 
 @dataclass(frozen=True, slots=True)
 class LagReading:
-    """What waits in each partition, and how long ago that was asked."""
+    """What waits in each partition, and how long ago that was read."""
 
     age_seconds: float
     records: Mapping[Place, int]
@@ -209,7 +208,7 @@ class PipelineReading:
 
 
 class JobMetrics(MetricsRegistry):
-    """The metrics of a job; `read` is called at each scrape and must not wait for anybody."""
+    """The metrics of a job; `read` is called at each scrape and must not block."""
 
     def __init__(self, read: Callable[[], PipelineReading]) -> None:
         super().__init__(PipelineCollector(read))

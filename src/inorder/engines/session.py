@@ -141,7 +141,7 @@ class Backoff:
 
 
 def stop_session(spark: SparkSession) -> None:
-    """Stops a session. If its JVM has exited, there is nothing to stop, and the error that ended the job is raised."""
+    """Stops a session; one whose JVM is gone has nothing left to stop and must not hide the error of the job."""
     with suppress(Py4JError, ConnectionError):
         spark.stop()
 

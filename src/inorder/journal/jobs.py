@@ -1,7 +1,9 @@
-"""The job `replicate`, from the settings: it follows all topics whose names begin as journals' do.
+"""The jobs `replicate` and `expire`.
 
-The engine runs on the topics that there are. When another one has come it is stopped and begun anew with all of them;
-new partitions of a topic it finds by itself.
+`replicate` follows all topics whose names begin with a journal's prefix. The engine runs on the topics that exist. When
+another one is created, the engine is stopped and restarted with all of them; it finds new partitions by itself.
+
+`expire` needs no Spark: it reads heads and writes some actions, every hour.
 """
 
 from __future__ import annotations
@@ -18,44 +20,52 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from inorder.engines.progress import NULL_LISTENER, CompositeListener, Listener, RunTotals
-from inorder.engines.running import RunEngine, run_work, until_changed
+from inorder.engines.running import RunEngine, SparkEngine, until_changed
 from inorder.journal.expire import Expired, expire
 from inorder.journal.measuring import journal_meter
 from inorder.journal.replication.job import ReplicateWork
-from inorder.journal.service import Journals, journal_store
-from inorder.journal.stores.kafka_notices import announcers
-from inorder.journal.stores.opening import JournalReplicas
-from inorder.kafka.admin import Cluster
+from inorder.journal.service import Journals
+from inorder.journal.stores.opening import JournalReplicas, JournalStore
 from inorder.model.errors import TransientError
 from inorder.settings import Settings
 
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+    from inorder.engines.job_status import JobService
+
 log = logging.getLogger("inorder.pipeline")
+_expire_log = logging.getLogger("inorder.journal")
 
 LOOK_SECONDS = 3.0
+EXPIRE_SECONDS = 3600.0
+EXPIRE_RETRY_SECONDS = 60.0
 
 Topics = Callable[[], tuple[str, ...]]
 
 
 def run_replicate(
-    settings: Settings, *, once: bool, stop: threading.Event, listener: Listener = NULL_LISTENER
+    work: ReplicateWork,
+    engine: SparkEngine,
+    read_topics: Topics,
+    *,
+    once: bool,
+    stop: threading.Event,
+    listener: Listener = NULL_LISTENER,
 ) -> dict[str, Any]:
     """Runs the job `replicate` on Spark until `stop` is set, or once; returns its totals in records."""
-    work = replicate_work(settings)
-    with closing(journal_store(settings)) as store:
-        store.install()
-        work = replace(work, announcers=announcers(settings, store))
     progress = RunTotals()
 
     def topics() -> tuple[str, ...]:
         began = time.monotonic()
-        found = journal_topics(settings)
+        found = read_topics()
         listener.spent({"topics": time.monotonic() - began})
         return found
 
     def drive(run_engine: RunEngine) -> None:
         follow_topics(work, topics, run_engine, stop, once=once)
 
-    run_work(settings, work, once=once, stop=stop, listener=CompositeListener(progress, listener), drive=drive)
+    engine.run(work, once=once, stop=stop, listener=CompositeListener(progress, listener), drive=drive)
     return dict(progress.totals())
 
 
@@ -64,12 +74,6 @@ def replicate_work(settings: Settings) -> ReplicateWork:
     replicas = JournalReplicas(settings.journal.store_url(settings.database))
     is_measured = settings.health.address is not None
     return ReplicateWork((), replicas, settings.journal.segment_size, is_measured=is_measured)
-
-
-def journal_topics(settings: Settings) -> tuple[str, ...]:
-    """The topics of the cluster that hold journals. Raises `UnreachableError`."""
-    prefixes = tuple(settings.journal.topic_prefixes)
-    return tuple(name for name in Cluster(settings.kafka.properties).topic_names() if name.startswith(prefixes))
 
 
 def follow_topics(
@@ -81,7 +85,7 @@ def follow_topics(
     once: bool = False,
     look: float = LOOK_SECONDS,
 ) -> None:
-    """Runs the engine on all topics that there are, and again when one is added; until `stop` is set or it ends."""
+    """Runs the engine on all topics that exist, and again when one is created; until `stop` is set or it ends."""
     known: tuple[str, ...] = ()
     while not stop.is_set():
         found = _found(topics, known)
@@ -91,7 +95,7 @@ def follow_topics(
             stop.wait(look)
             continue
         known = found
-        log.info("pipeline.topics pipeline=%s topics=%s", work.name, ",".join(known))
+        log.info("pipeline.topics", extra={"pipeline": work.name, "topics": ",".join(known)})
         with until_changed(partial(_has_more, topics, known), stop, look) as over:
             run_engine(replace(work, topics=known), over)
         if once:
@@ -103,80 +107,71 @@ def _has_more(topics: Topics, known: tuple[str, ...]) -> bool:
 
 
 def _found(topics: Topics, known: tuple[str, ...]) -> tuple[str, ...]:
-    """What there is now, with what was there: a topic that is deleted is left to the engine."""
+    """The topics that exist now, with those that did: a deleted topic is left to the engine."""
     try:
         return tuple(sorted({*known, *topics()}))
     except TransientError as error:
-        log.warning("pipeline.topics_not_asked %s", error)  # the engine meets the same trouble, and waits it out
+        log.warning("pipeline.topics_not_read", extra={"error": str(error)})  # the engine waits for the same server
         return known
 
 
-# The job `expire`, from the settings: it needs no Spark, for it reads heads and writes some actions.
+class ExpireJob:
+    """Purges expired journals; opens its connections for each pass."""
 
-if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
+    def __init__(
+        self,
+        open_journals: Callable[[CollectorRegistry | None], Journals],
+        open_index: Callable[[], JournalStore],
+        read_topics: Topics,
+        *,
+        per_second: float,
+        dry_run: bool = False,
+        on_expired: Callable[[Expired], None] = lambda _expired: None,
+        today: Callable[[], date] = lambda: datetime.now(UTC).date(),
+        service: JobService | None = None,
+    ) -> None:
+        """`service` serves the job's health and metrics."""
+        self._open_journals = open_journals
+        self._open_index = open_index
+        self._read_topics = read_topics
+        self._per_second = per_second
+        self._dry_run = dry_run
+        self._on_expired = on_expired
+        self._today = today
+        self._service = service
+        self._totals = {"found": 0, "purged": 0}
 
-    from inorder.engines.job_status import JobService
-
-_expire_log = logging.getLogger("inorder.journal")
-
-EXPIRE_SECONDS = 3600.0
-EXPIRE_RETRY_SECONDS = 60.0
-
-
-def run_expire(
-    settings: Settings,
-    *,
-    once: bool,
-    stop: threading.Event,
-    dry_run: bool = False,
-    tell: Callable[[Expired], None] = lambda expired: None,  # noqa: ARG005 - the signature
-    today: Callable[[], date] = lambda: datetime.now(UTC).date(),
-    service: JobService | None = None,
-) -> dict[str, Any]:
-    """Purges what has expired, every hour until `stop` is set, or once; returns how many were found and purged.
-
-    `service` is told how it goes.
-    """
-    totals = {"found": 0, "purged": 0}
-    while not stop.is_set():
-        try:
-            _pass(settings, today(), stop, dry_run, tell, totals, service.registry if service else None)
-            _hinder(service, "")
-        except TransientError as error:
+    def run(self, *, once: bool, stop: threading.Event) -> dict[str, Any]:
+        """Runs every hour until `stop` is set, or once; returns how many were found and purged."""
+        while not stop.is_set():
+            try:
+                self._pass(stop)
+                self._set_hindrance("")
+            except TransientError as error:
+                if once:
+                    raise
+                _expire_log.warning("journal.expire_failed", extra={"reason": str(error)})
+                self._set_hindrance(error.message)
+                stop.wait(EXPIRE_RETRY_SECONDS)
+                continue
             if once:
-                raise
-            _expire_log.warning("journal.expire_failed", extra={"reason": str(error)})
-            _hinder(service, error.message)
-            stop.wait(EXPIRE_RETRY_SECONDS)
-            continue
-        if once:
-            break
-        stop.wait(EXPIRE_SECONDS)
-    return dict(totals)
+                break
+            stop.wait(EXPIRE_SECONDS)
+        return dict(self._totals)
 
+    def _set_hindrance(self, reason: str) -> None:
+        if self._service is not None:
+            self._service.hindrance = reason
 
-def _hinder(service: JobService | None, reason: str) -> None:
-    if service is not None:
-        service.hindrance = reason
-
-
-def _pass(
-    settings: Settings,
-    today: date,
-    stop: threading.Event,
-    dry_run: bool,
-    tell: Callable[[Expired], None],
-    totals: dict[str, int],
-    metrics: CollectorRegistry | None,
-) -> None:
-    rate, meter, began = settings.journal.expire_per_second, journal_meter(metrics), perf_counter()
-    with Journals(settings, metrics=metrics) as journals, closing(journal_store(settings)) as index:
-        topics = journal_topics(settings)
-        for each in expire(journals, index, topics, today, stop, per_second=rate, dry_run=dry_run):
-            totals["found"] += 1
-            totals["purged"] += each.is_purged
-            _expire_log.info("journal.expired", extra={"journal": str(each.key), "is_purged": each.is_purged})
-            tell(each)
-            meter.add("expire_journals", 1, each.key.topic, "purged" if each.is_purged else "left")
-    meter.took("expire_pass", perf_counter() - began)
+    def _pass(self, stop: threading.Event) -> None:
+        metrics = self._service.registry if self._service else None
+        meter, began = journal_meter(metrics), perf_counter()
+        with self._open_journals(metrics) as journals, closing(self._open_index()) as index:
+            topics, rate = self._read_topics(), self._per_second
+            for each in expire(journals, index, topics, self._today(), stop, per_second=rate, dry_run=self._dry_run):
+                self._totals["found"] += 1
+                self._totals["purged"] += each.is_purged
+                _expire_log.info("journal.expired", extra={"journal": str(each.key), "is_purged": each.is_purged})
+                self._on_expired(each)
+                meter.add("expire_journals", 1, each.key.topic, "purged" if each.is_purged else "left")
+        meter.took("expire_pass", perf_counter() - began)

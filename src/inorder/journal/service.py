@@ -1,12 +1,12 @@
-"""Journals on Kafka and the store of the settings."""
+"""Journals on Kafka and the store of the settings, and what an operator asks of them."""
 
 from __future__ import annotations
 
 import logging
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,7 +23,7 @@ from inorder.journal.replication.store_port import Quarantine, Quarantined
 from inorder.journal.snapshots import SnapshotHistory
 from inorder.journal.stores.kafka_log import KafkaJournalLog
 from inorder.journal.stores.kafka_notices import replicated_offsets, store_wait
-from inorder.journal.stores.opening import JournalReplicas, JournalStore, open_journal_store, open_snapshot_store
+from inorder.journal.stores.opening import JournalStore, open_journal_store, open_snapshot_store
 from inorder.journal.stores.ports import EventualJournal, JournalLog
 from inorder.journal.subscription import Subscription
 from inorder.kafka.admin import Cluster, Extent
@@ -49,15 +49,15 @@ class Journals(JournalClient):
         store = unmeasured if meter is SILENT else MeasuredStore(unmeasured, meter)
         timeout = self._seconds = settings.journal.timeout_seconds
         self._heads = self._head_cache(settings, kafka, store, meter)
-        self._notices = replicated_offsets(settings, unmeasured)
+        self._notices = replicated_offsets(settings.kafka.properties, settings.journal, unmeasured)
         reader = JournalReader(
             kafka,
             store,
             time.monotonic,
             heads=self._heads,
-            store_wait=store_wait(settings, store, self._notices),
+            store_wait=store_wait(settings.journal, store, self._notices),
             timeout_seconds=timeout,
-            on_fork=_tell_fork,
+            on_fork=_log_fork,
             meter=meter,
         )
         limits = Limits(max_value_bytes=settings.outbox.max_value_bytes)
@@ -82,11 +82,11 @@ class Journals(JournalClient):
         idle_seconds: float | None = None,
         on_damaged: Callable[[DamagedRecordError], None] | None = None,
     ) -> Subscription:
-        """Every event of a topic after a checkpoint, journal by journal in order, for ever.
+        """Every event of a topic after a checkpoint, in order per journal, without end.
 
-        Store the checkpoint of each event in the transaction in which you store what you made of it, and every event
-        has its effect once. None begins at the first event. `idle_seconds` ends it when nothing came for so long.
-        `on_damaged` is told of records that cannot be read, and they are passed over; without it they are raised.
+        Store the checkpoint of each event in the transaction in which you store its result, and every event has its
+        effect once. None starts at the first event. `idle_seconds` ends the subscription when no event came for so
+        long. `on_damaged` receives records that cannot be read, and they are skipped; without it they are raised.
         """
         return Subscription(
             self.log,
@@ -96,12 +96,12 @@ class Journals(JournalClient):
             checkpoint=checkpoint,
             idle_seconds=idle_seconds,
             timeout_seconds=self._seconds,
-            on_fork=_tell_fork,
+            on_fork=_log_fork,
             on_damaged=on_damaged,
         )
 
     def close(self) -> None:
-        """Sends what is waiting and gives everything back; may be called twice."""
+        """Sends what is waiting and closes everything; may be called twice."""
         self._unwatch()
         if self._heads is not None:
             self._heads.close()
@@ -130,7 +130,7 @@ class AsyncJournals(AsyncJournalClient):
 
 
 def journal_store(settings: Settings) -> JournalStore:
-    """The store of the settings; nothing connects before it is asked."""
+    """The store of the settings; it connects when it is first used."""
     return open_journal_store(settings.journal.store_url(settings.database))
 
 
@@ -142,12 +142,12 @@ def _sender(settings: Settings) -> RecordSender:
     return RecordSender(settings.journal.origin or socket.gethostname(), ours)
 
 
-def _tell_fork(key: Key, fork: Fork) -> None:
+def _log_fork(key: Key, fork: Fork) -> None:
     log.warning("journal.fork", extra={"journal": str(key), "fork": str(fork), "is_proven": fork.is_proven})
 
 
 class Lag(NamedTuple):
-    """How far the store is behind one partition, in records; `replicated` is None before the first."""
+    """The lag of the store behind one partition, in records; `replicated` is None before the first."""
 
     topic: str
     partition: int
@@ -156,47 +156,54 @@ class Lag(NamedTuple):
     behind: int
 
 
-def journal_lag(settings: Settings) -> list[Lag]:
-    """Every partition of every topic whose name begins with one of `journal.topic_prefixes`."""
-    cluster = Cluster(settings.kafka.properties)
-    prefixes = tuple(settings.journal.topic_prefixes)
-    with closing(journal_store(settings)) as store:
+def journal_topics(cluster: Cluster, prefixes: Sequence[str]) -> tuple[str, ...]:
+    """The topics of the cluster that hold journals, by `journal.topic_prefixes`. Raises `UnreachableError`."""
+    return tuple(name for name in cluster.topic_names() if name.startswith(tuple(prefixes)))
+
+
+class JournalAdmin:
+    """What an operator asks of journals and their store: lag and quarantine."""
+
+    def __init__(
+        self,
+        store: JournalStore,
+        quarantine: Callable[[], Quarantine],
+        cluster: Cluster,
+        *,
+        topic_prefixes: Sequence[str],
+        segment_size: int,
+    ) -> None:
+        """`quarantine` opens the write side of the store, for one call."""
+        self._store = store
+        self._quarantine = quarantine
+        self._cluster = cluster
+        self._prefixes = topic_prefixes
+        self._segment_size = segment_size
+
+    def lag(self) -> list[Lag]:
+        """Of every partition of every topic that holds journals."""
         return [
-            _lag(store, topic, partition, extent)
-            for topic in sorted(cluster.topic_names())
-            if topic.startswith(prefixes)
-            for partition, extent in (cluster.extents(topic) or {}).items()
+            self._lag(topic, partition, extent)
+            for topic in sorted(journal_topics(self._cluster, self._prefixes))
+            for partition, extent in (self._cluster.extents(topic) or {}).items()
         ]
 
+    def quarantined(self, topic: str | None = None, id: str | None = None) -> Sequence[Quarantined]:
+        """The records in quarantine, in the order of topics, journals and offsets."""
+        with closing(self._quarantine()) as store:
+            return store.quarantined(topic, id)
 
-def _lag(store: EventualJournal, topic: str, partition: int, extent: Extent) -> Lag:
-    replicated = store.offset(topic, partition)
-    applied = extent.first if replicated is None else max(extent.first, replicated + 1)
-    return Lag(topic, partition, extent.end, replicated, max(0, extent.end - applied))
+    def release(self, key: Key) -> int:
+        """Applies all records of a parked journal in their order; returns how many. Raises `DamagedRecordError`."""
+        with closing(self._quarantine()) as store:
+            return release(store, key, self._segment_size)
 
+    def discard(self, key: Key, offset: int | None = None) -> int:
+        """Discards the records of a parked journal, or one of them; returns how many."""
+        with closing(self._quarantine()) as store:
+            return store.discard(key, offset)
 
-# Records of journals in quarantine, as operators see them.
-
-
-def list_quarantine(settings: Settings, topic: str | None = None, id: str | None = None) -> Sequence[Quarantined]:
-    """What is in quarantine, in the order of topics, journals and offsets."""
-    with _store(settings) as store:
-        return store.quarantined(topic, id)
-
-
-def release_journal(settings: Settings, key: Key) -> int:
-    """Applies all records of a parked journal in their order; returns how many. Raises `DamagedRecordError`."""
-    with _store(settings) as store:
-        return release(store, key, settings.journal.segment_size)
-
-
-def discard_quarantined(settings: Settings, key: Key, offset: int | None = None) -> int:
-    """Gives up the records of a parked journal, or one of them; returns how many."""
-    with _store(settings) as store:
-        return store.discard(key, offset)
-
-
-@contextmanager
-def _store(settings: Settings) -> Iterator[Quarantine]:
-    with closing(JournalReplicas(settings.journal.store_url(settings.database))()) as store:
-        yield store
+    def _lag(self, topic: str, partition: int, extent: Extent) -> Lag:
+        replicated = self._store.offset(topic, partition)
+        applied = extent.first if replicated is None else max(extent.first, replicated + 1)
+        return Lag(topic, partition, extent.end, replicated, max(0, extent.end - applied))

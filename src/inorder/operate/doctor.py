@@ -1,4 +1,7 @@
-"""Looks at the machine and the servers, and says what is not as inorder needs it; changes nothing."""
+"""Checks the machine and the servers against what inorder needs; changes nothing.
+
+Checks that differ between databases are in `doctor_databases`.
+"""
 
 from __future__ import annotations
 
@@ -48,14 +51,12 @@ def examine(settings: Settings) -> list[Check]:
     ]
 
 
-# One finding of the doctor.
-
 Status = Literal["ok", "warn", "fail"]
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What was looked at, how it is, and what to do where it is not well."""
+    """What was checked, its state, and what to do where that is not ok."""
 
     name: str
     status: Status
@@ -65,27 +66,25 @@ class Check:
 
 
 def ok(name: str, detail: str) -> Check:
-    """A check that found all well."""
     return Check(name, "ok", detail)
 
 
 def warn(name: str, detail: str, hint: str) -> Check:
-    """A check that found something to know, which stops nothing."""
+    """Worth knowing; stops nothing."""
     return Check(name, "warn", detail, hint)
 
 
 def fail(name: str, detail: str, hint: str) -> Check:
-    """A check that found something that inorder cannot work with."""
+    """inorder cannot work with this."""
     return Check(name, "fail", detail, hint)
 
 
 def unreachable(name: str, detail: str, hint: str) -> Check:
-    """A check that found nobody to ask."""
+    """No server answered."""
     return Check(name, "fail", detail, hint, unreachable=True)
 
 
 def of_error(name: str, error: InorderError) -> Check:
-    """An error of inorder as a finding."""
     return Check(name, "fail", error.message, error.hint, isinstance(error, UnreachableError))
 
 
@@ -102,7 +101,7 @@ def exit_code(checks: Iterable[Check]) -> int:
 OLDEST_PYTHON = (3, 11)
 GIGABYTE = 1024**3
 
-# Jars and binaries of every embedded server take about one; the rest is room for their data.
+# Jars and binaries of all embedded servers take about one; the rest is for their data.
 WANTED_FREE_BYTES = 3 * GIGABYTE
 LEAST_FREE_BYTES = GIGABYTE // 2
 
@@ -128,7 +127,7 @@ def _java() -> Check:
 
 
 def _disk(folder: Path) -> Check:
-    # The folder comes into being with the first download; its nearest parent is on the same disk.
+    # The folder is created with the first download; its nearest parent is on the same disk.
     there = next(place for place in (folder, *folder.parents) if place.exists())
     free = shutil.disk_usage(there).free
     detail = f"{free / GIGABYTE:.1f} GB free in {folder}"
@@ -138,7 +137,7 @@ def _disk(folder: Path) -> Check:
     return ok("disk", detail) if free >= WANTED_FREE_BYTES else warn("disk", detail, hint)
 
 
-# The database of the outbox: which one it is, and who looks at it.
+# The database of the outbox.
 
 _START = "Start the database, or correct database.url; `inorder up` starts one here."
 
@@ -148,7 +147,7 @@ def examine_database(settings: Settings) -> list[Check]:
     found: list[Check] = []
     try:
         url = make_url(settings.database.require_url())
-        # What was found before an error stays in the list, and is told.
+        # What was found before an error stays in the list.
         found.extend(_checks(url, settings))
         if all(check.status != "fail" for check in found):
             found.extend(examine_polling(settings))
@@ -215,7 +214,7 @@ def _transactions(cluster: Cluster, info: ClusterInfo, wanted: object) -> Check:
     name = "transaction.max.timeout.ms"
     longest = cluster.broker_settings(info.broker_ids[0]).get(name)
     if longest is None:
-        return warn("kafka transactions", f"the broker does not tell {name}", "Nothing to do if the relay starts.")
+        return warn("kafka transactions", f"the broker does not report {name}", "Nothing to do if the relay starts.")
     if int(longest) < int(str(wanted)):
         # The broker would refuse the relay's producer.
         hint = f'Set {name} of the brokers to {wanted} or more, or kafka."transaction.timeout.ms" lower.'
@@ -224,12 +223,14 @@ def _transactions(cluster: Cluster, info: ClusterInfo, wanted: object) -> Check:
 
 
 def _sessions(cluster: Cluster, info: ClusterInfo, wanted: int) -> Check:
-    """Whether the broker lets the members of the election have the session they ask for."""
+    """Whether the broker allows the session timeout of the election."""
     names = "group.min.session.timeout.ms", "group.max.session.timeout.ms"
-    told = cluster.broker_settings(info.broker_ids[0])
-    least, most = (told.get(name) for name in names)
+    reported = cluster.broker_settings(info.broker_ids[0])
+    least, most = (reported.get(name) for name in names)
     if least is None or most is None:
-        return warn("leadership", f"the broker does not tell {' and '.join(names)}", "Nothing to do if a relay leads.")
+        return warn(
+            "leadership", f"the broker does not report {' and '.join(names)}", "Nothing to do if a relay leads."
+        )
     detail = f"sessions of {wanted} ms; the broker allows {least} to {most}"
     if int(least) <= wanted <= int(most):
         return ok("leadership", detail)
@@ -239,10 +240,10 @@ def _sessions(cluster: Cluster, info: ClusterInfo, wanted: int) -> Check:
 def _marker(cluster: Cluster, topic: str) -> Check:
     partitions = cluster.partitions(topic)
     if partitions is None:
-        return ok("marker topic", f"{topic} is made at the first start of the relay")
+        return ok("marker topic", f"{topic} is created at the first start of the relay")
     policy = cluster.topic_settings(topic).get("cleanup.policy", "")
     if policy != "compact":
-        hint = f"Set cleanup.policy=compact on {topic}, or markers are deleted while they are needed."
+        hint = f"Set cleanup.policy=compact on {topic}, or Kafka deletes markers that are needed."
         return fail("marker topic", f"{topic} has cleanup.policy={policy}", hint)
     return ok("marker topic", f"{topic}: {partitions} partition(s), compacted")
 
@@ -261,7 +262,7 @@ def _largest(topic: str, limit: int, value: int) -> Check:
     detail = f"max.message.bytes = {limit} on {topic}, outbox.max_value_bytes = {value}"
     if limit >= value + FRAMING_BYTES:
         return ok("message size", detail)
-    hint = "Raise the topic's limit or lower outbox.max_value_bytes: the broker refuses what the outbox took."
+    hint = "Raise the topic's limit or lower outbox.max_value_bytes: the broker refuses what the outbox accepted."
     return warn("message size", detail, hint)
 
 
@@ -269,7 +270,7 @@ def _largest(topic: str, limit: int, value: int) -> Check:
 
 
 def examine_redis(settings: Settings) -> list[Check]:
-    """Whether the lease can be asked for; nothing where it does not live there."""
+    """Whether the lease can be read; nothing where it is kept elsewhere."""
     if settings.relay.leadership != "redis":
         return []
     try:
@@ -279,14 +280,14 @@ def examine_redis(settings: Settings) -> list[Check]:
         holder = holder_of(settings.redis.require_url(), settings.relay.lease_name(0))
     except InorderError as error:
         return [of_error("leadership", error)]
-    return [ok("leadership", f"{settings.redis.url} answers; {holder or 'nobody'} holds the lease")]
+    return [ok("leadership", f"{settings.redis.url} answers; {holder or 'no instance'} holds the lease")]
 
 
 # The store of journals: reachable, with its tables, where journals are used.
 
 
 def examine_journal(settings: Settings) -> list[Check]:
-    """Whether the store can be asked how far it is; nothing where the settings have no [journal]."""
+    """Whether the store can be read; nothing where the settings have no [journal]."""
     if "journal" not in settings.model_fields_set:
         return []
     topic = settings.journal.topic_prefixes[0] if settings.journal.topic_prefixes else "journal"
@@ -295,10 +296,10 @@ def examine_journal(settings: Settings) -> list[Check]:
             store.offset(topic, 0)
     except InorderError as error:
         return [of_error("journal store", error)]
-    return [ok("journal store", "it answers, and its tables are there")]
+    return [ok("journal store", "it answers, and its tables exist")]
 
 
-# What the strategy `polling` needs beside its events: three tables, one offset, and a replica where one is named.
+# What the strategy `polling` needs beside its events: three tables, an offset, and a replica where one is set.
 
 
 def examine_polling(settings: Settings) -> Iterator[Check]:
@@ -322,7 +323,7 @@ def _tables(settings: Settings) -> str:
     database = open_database(settings.database.require_url(), "inorder doctor")
     with closing(SqlPollingStore(database, relay.table, relay.polling.side_tables)) as store:
         store.check()
-        return f"all are there, and the offset is {store.offset()}"
+        return f"all exist, and the offset is {store.offset()}"
 
 
 def _replica(settings: Settings) -> str:
@@ -332,7 +333,7 @@ def _replica(settings: Settings) -> str:
     return f"{relay.table} is read there"
 
 
-# Verdicts on an outbox table that are the same in every database; what the table is like, others found out.
+# Checks of an outbox table that are the same in every database; `doctor_databases` reads the table.
 
 REGISTRY = "inorder_relay"
 OWN_TABLES = ("inorder_exceeded", "inorder_exceeded_action", "inorder_lease", "inorder_member", REGISTRY)
@@ -342,26 +343,26 @@ _COLUMN: Final = re.compile(r'^\s+["`]?(\w+)["`]? ', re.MULTILINE)
 
 
 def expected_columns(layout_name: str, dialect: str) -> frozenset[str]:
-    """The columns that the DDL of a layout makes."""
+    """The columns in the DDL of a layout."""
     ddl = statements(layout_name, dialect)["install"]
     return frozenset(_COLUMN.findall(ddl[ddl.index("(") : ddl.index("\n)")]))
 
 
 def needed_columns(relay: RelaySettings, dialect: str) -> frozenset[str]:
-    """What the relay cannot do without: only `mark-purge` marks."""
+    """The columns that the relay needs: only `mark-purge` marks."""
     marks = layout(relay.layout, dialect).leader_id
     spared = {marks} if marks and relay.strategy != "mark-purge" else set()
     return expected_columns(relay.layout, dialect) - spared
 
 
 def missing_table(relay: RelaySettings, hint: str = "") -> Check:
-    """There is no table of that name; `hint` where making it is not for this user."""
+    """The table does not exist; `hint` where this user may not create it."""
     install = f"Run `inorder schema install --layout {relay.layout}`."
     return fail("outbox table", f"{relay.table} does not exist", hint or install)
 
 
 def columns(relay: RelaySettings, dialect: str, found: Collection[str]) -> Check:
-    """Whether the table has what its layout says."""
+    """Whether the table has the columns of its layout."""
     missing = sorted(needed_columns(relay, dialect) - set(found))
     if missing:
         detail = f"{relay.table} lacks {', '.join(missing)} of the layout {relay.layout}"
@@ -408,7 +409,7 @@ def needed_rights(relay: RelaySettings) -> tuple[str, ...]:
 
 
 def registration(relay: RelaySettings, transaction: Transaction, dialect: Dialect, *, is_there: bool) -> Check:
-    """Whether the settings are those that every instance of this table has agreed on."""
+    """Whether the settings are those that are registered for this table."""
     found = (
         read_registration(transaction, statements_of("inorder.relay", dialect, "registry.sql")["read"], relay.table)
         if is_there

@@ -1,4 +1,7 @@
-"""PostgreSQL: reachable, notifications, the outbox table and its ids, rights, the pipeline's tables."""
+"""What each database must have for outbox, relay and pipeline.
+
+Drivers are extras, so `doctor` imports this module only for a database that is set.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +36,8 @@ OLDEST = 120_000
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
-    """Who answers, and whether it takes writes."""
+class PostgresServer:
+    """The server that answers, and what it allows."""
 
     version: str
     number: int
@@ -45,8 +48,8 @@ class Server:
     may_create: bool
 
 
-class Postgres:
-    """Asks the named questions of `postgres.sql`."""
+class PostgresQuestions:
+    """The queries of `postgres/doctor.sql`."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self.connection = connection
@@ -54,7 +57,6 @@ class Postgres:
         self._statements = sql.load("inorder.operate", "sql/postgres/doctor.sql")
 
     def ask(self, name: str, **bound: object) -> list[tuple[Any, ...]]:
-        """The rows of the answer."""
         return self.transaction.execute(self._statements[name], bound).rows
 
     def has(self, table: str) -> bool:
@@ -63,19 +65,18 @@ class Postgres:
 
 
 def examine_postgres(url: URL, shown: str, settings: Settings) -> Iterator[Check]:
-    """What outbox, relay and pipeline need."""
     conninfo = url.set(drivername="postgresql").render_as_string(hide_password=False)
     with postgres_errors(), psycopg.connect(conninfo, autocommit=True, connect_timeout=CONNECT_SECONDS) as connection:
-        database = Postgres(connection)
+        database = PostgresQuestions(connection)
         database.ask("limits")
-        server = Server(*database.ask("server")[0])
+        server = PostgresServer(*database.ask("server")[0])
         yield _server(shown, server)
         yield _notifications(database, settings.relay)
         yield from _outbox(database, settings.relay, server)
         yield from doctor.pipeline_tables(settings, database.has)
 
 
-def _server(shown: str, server: Server) -> Check:
+def _server(shown: str, server: PostgresServer) -> Check:
     detail = f"PostgreSQL {server.version} at {shown} as {server.user}"
     if server.number < OLDEST:
         return fail("database", detail, "Use PostgreSQL 12 or newer.")
@@ -84,9 +85,9 @@ def _server(shown: str, server: Server) -> Check:
     return ok("database", detail)
 
 
-def _notifications(database: Postgres, relay: RelaySettings) -> Check:
+def _notifications(database: PostgresQuestions, relay: RelaySettings) -> Check:
     if not layout(relay.layout, "postgresql").wakes_us:
-        detail = f"not used: writers of the layout {relay.layout} send none, and the relay looks for itself"
+        detail = f"not used: writers of the layout {relay.layout} send none, and the relay polls"
         return ok("database notifications", detail)
     database.ask("listen")
     database.ask("notify")
@@ -94,12 +95,12 @@ def _notifications(database: Postgres, relay: RelaySettings) -> Check:
         return ok("database notifications", "LISTEN and NOTIFY work")
     return warn(
         "database notifications",
-        "a NOTIFY did not come back",
+        "a NOTIFY did not arrive",
         "A pooler in transaction mode loses them; the relay then polls. Connect it to the server directly.",
     )
 
 
-def _outbox(database: Postgres, relay: RelaySettings, server: Server) -> Iterator[Check]:
+def _outbox(database: PostgresQuestions, relay: RelaySettings, server: PostgresServer) -> Iterator[Check]:
     if not database.has(relay.table):
         yield doctor.missing_table(relay, _how_to_make(relay, server))
         return
@@ -118,15 +119,15 @@ def _outbox(database: Postgres, relay: RelaySettings, server: Server) -> Iterato
     yield _own_tables(database, server)
 
 
-def _how_to_make(relay: RelaySettings, server: Server) -> str:
+def _how_to_make(relay: RelaySettings, server: PostgresServer) -> str:
     if server.may_create:
         return ""
     command = f"inorder schema sql --layout {relay.layout}"
     return f"{server.user} may not create tables: give the output of `{command}` to someone who may."
 
 
-def _ids(database: Postgres, table: str, layout: Layout) -> Check:
-    """Whether ids follow the order of the transactions, as the relay's scan takes them to."""
+def _ids(database: PostgresQuestions, table: str, layout: Layout) -> Check:
+    """Whether ids follow the order of the transactions, as the relay's scan assumes."""
     found = database.ask("sequence", table=sql.quoted(table), column=layout.id)
     if not found:
         hint = f"Make it an identity, or let its sequence belong to it: ALTER SEQUENCE … OWNED BY {table}.{layout.id}."
@@ -139,20 +140,20 @@ def _ids(database: Postgres, table: str, layout: Layout) -> Check:
     return fail("outbox ids", f"{table}.{layout.id} has {detail}", hint)
 
 
-def _vacuum(database: Postgres, table: str, server: Server) -> Check:
+def _vacuum(database: PostgresQuestions, table: str, server: PostgresServer) -> Check:
     if server.autovacuum and not database.ask("vacuum_off", table=sql.quoted(table))[0][0]:
         return ok("outbox vacuum", "autovacuum is on")
     hint = "Switch autovacuum on: dead rows of a queue slow it down within hours."
     return warn("outbox vacuum", f"autovacuum is off for {table}", hint)
 
 
-def _own_tables(database: Postgres, server: Server) -> Check:
-    """The relay makes what it misses, if it may."""
+def _own_tables(database: PostgresQuestions, server: PostgresServer) -> Check:
+    """The relay creates missing tables, if it may."""
     missing = [table for table in doctor.OWN_TABLES if not database.has(table)]
     if not missing:
-        return ok("relay tables", "all are there")
+        return ok("relay tables", "all exist")
     if server.may_create:
-        return ok("relay tables", f"{server.user} may make them")
+        return ok("relay tables", f"{server.user} may create them")
     grant = f"GRANT CREATE ON SCHEMA {server.schema} TO {server.user}"
     hint = f"Run `inorder schema install` as a user who may, or {grant}."
     return fail("relay tables", f"{', '.join(missing)} missing, and {server.user} may not create tables", hint)
@@ -169,8 +170,8 @@ _DENIED: Final = (1142, 1143)
 _STATEMENTS = sql.load("inorder.operate", "sql/mysql/doctor.sql")
 
 
-class MySQL:
-    """Asks the named questions of `mysql.sql` about one table."""
+class MySQLQuestions:
+    """The queries of `mysql/doctor.sql` about one table."""
 
     def __init__(self, transaction: Transaction, relay: RelaySettings) -> None:
         self.transaction = transaction
@@ -197,10 +198,9 @@ class MySQL:
 
 
 def examine_mysql(shown: str, settings: Settings) -> Iterator[Check]:
-    """What outbox, relay and pipeline need."""
     url = settings.database.require_url()
     with closing(MySQLDatabase(url, "inorder doctor")) as database, database.transaction() as transaction:
-        questions = MySQL(transaction, settings.relay)
+        questions = MySQLQuestions(transaction, settings.relay)
         version, user, read_only = questions.ask("server")[0]
         yield _mysql_server(f"{version} at {shown} as {user}", version, read_only=bool(read_only))
         yield from _mysql_outbox(questions, settings, _account(user))
@@ -230,7 +230,7 @@ def _account(user: str) -> str:
     return f"'{name}'@'{host}'"
 
 
-def _mysql_outbox(questions: MySQL, settings: Settings, user: str) -> Iterator[Check]:
+def _mysql_outbox(questions: MySQLQuestions, settings: Settings, user: str) -> Iterator[Check]:
     relay = settings.relay
     engine = questions.ask("engine")
     if not engine:
@@ -255,7 +255,7 @@ def _engine(table: str, engine: str) -> Check:
     if engine == "InnoDB":
         return ok("outbox engine", "InnoDB")
     hint = f"Run ALTER TABLE {table} ENGINE = InnoDB; without transactions there is no outbox."
-    return fail("outbox engine", f"{table} is kept by {engine}", hint)
+    return fail("outbox engine", f"{table} has the engine {engine}", hint)
 
 
 def _mysql_ids(table: str, id: str, *, is_numbered: bool) -> Check:
@@ -266,18 +266,18 @@ def _mysql_ids(table: str, id: str, *, is_numbered: bool) -> Check:
 
 
 def _locks(settings: Settings) -> Check:
-    """Asked as the relay asks it."""
+    """Read as the relay reads it."""
     relay = settings.relay
     with closing(MySQLOutboxStore(settings.database.require_url(), relay.table, layout=relay.layout)) as store:
         if store.holders() is not None:
             return ok("database locks", "performance_schema.metadata_locks lists who writes")
     if relay.strategy == "polling":
-        follows = "a row whose transaction stays open is given up after relay.polling.missing_max_retries attempts"
+        follows = "a row whose transaction stays open is abandoned after relay.polling.missing_max_retries attempts"
     else:
         follows = "the relay walks from the head of the table, which is right, only slower"
     return warn(
         "database locks",
-        f"performance_schema.metadata_locks does not tell who writes, so {follows}",
+        f"performance_schema.metadata_locks does not show who writes, so {follows}",
         "Switch performance_schema and its instrument wait/lock/metadata/sql/mdl on in the file of "
         "settings of the server, and grant SELECT on performance_schema.*; prepared XA transactions hinder it too.",
     )
@@ -290,27 +290,25 @@ BUSY_SECONDS = 5.0
 _SQLITE_STATEMENTS = sql.load("inorder.operate", "sql/sqlite/doctor.sql")
 
 
-class SQLite:
-    """Asks the named questions of `sqlite.sql`."""
+class SQLiteQuestions:
+    """The queries of `sqlite/doctor.sql`."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.transaction = CursorTransaction(connection.cursor(), sql.named)
 
     def ask(self, name: str, **bound: object) -> list[tuple[Any, ...]]:
-        """The rows of the answer."""
         return self.transaction.execute(_SQLITE_STATEMENTS[name], bound).rows
 
 
 def examine_sqlite(shown: str, settings: Settings) -> Iterator[Check]:
-    """What outbox, relay and pipeline need."""
     path = path_of(settings.database.require_url())
     place = Path(path.removeprefix("file:"))
     if not place.is_file():
-        hint = "Correct database.url, or run `inorder schema install`, which makes the file."
+        hint = "Correct database.url, or run `inorder schema install`, which creates the file."
         yield unreachable("database", f"{shown}: there is no such file", hint)
         return
     with sqlite_errors(), closing(_opened(place)) as connection:
-        questions = SQLite(connection)
+        questions = SQLiteQuestions(connection)
         yield _file(f"SQLite {questions.ask('version')[0][0]} at {shown}", place)
         yield from _sqlite_outbox(questions, settings.relay)
         yield from doctor.pipeline_tables(settings, lambda table: bool(questions.ask("table", table=table)))
@@ -328,7 +326,7 @@ def _file(detail: str, place: Path) -> Check:
     return ok("database", detail)
 
 
-def _sqlite_outbox(questions: SQLite, relay: RelaySettings) -> Iterator[Check]:
+def _sqlite_outbox(questions: SQLiteQuestions, relay: RelaySettings) -> Iterator[Check]:
     name = relay.table.rpartition(".")[2]
     made = questions.ask("table", table=name)
     if not made:
@@ -349,5 +347,5 @@ def _sqlite_outbox(questions: SQLite, relay: RelaySettings) -> Iterator[Check]:
 def _sqlite_ids(relay: RelaySettings, id: str, *, is_numbered: bool) -> Check:
     if is_numbered:
         return ok("outbox ids", "AUTOINCREMENT")
-    hint = f"Make the table anew: rename it and run `inorder schema install --layout {relay.layout}`."
-    return fail("outbox ids", f"{relay.table}.{id} is not AUTOINCREMENT, so ids of deleted rows are given again", hint)
+    hint = f"Create the table again: rename it and run `inorder schema install --layout {relay.layout}`."
+    return fail("outbox ids", f"{relay.table}.{id} is not AUTOINCREMENT, so ids of deleted rows are used again", hint)

@@ -1,4 +1,4 @@
-"""A key at every hop, looked up: outbox, topics, tables, journals. Nothing of the key is locked or changed."""
+"""Looks a key up at every hop: outbox, topics, tables, journals. Nothing of the key is locked or changed."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import replace
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeVar
 
 from inorder.database import sql
-from inorder.database.database import Database, moment, open_database, written_at
+from inorder.database.database import Database, moment, written_at
 from inorder.database.sql import quoted_table
 from inorder.journal.action import Mark
 from inorder.journal.codec import action_of
-from inorder.journal.jobs import journal_topics
-from inorder.journal.service import journal_store
 from inorder.journal.stores.kafka_log import KafkaJournalLog
+from inorder.journal.stores.opening import JournalStore
 from inorder.journal.stores.ports import LogRecord, Window
 from inorder.kafka.admin import Cluster, Extent
 from inorder.model.deadline import Deadline
@@ -24,8 +23,8 @@ from inorder.model.errors import DamagedRecordError, InorderError
 from inorder.model.journal import Key
 from inorder.model.partitioning import Partitioner, partition_of
 from inorder.operate.key_trace import (
-    Followed,
     JournalHop,
+    KeyTrace,
     Letter,
     OutboxHop,
     SetAside,
@@ -35,21 +34,18 @@ from inorder.operate.key_trace import (
     WaitingRow,
 )
 from inorder.outbox import layouts
-from inorder.pipeline.dead_letters_admin import list_dead_letters
-from inorder.pipeline.job import table_mappings
+from inorder.pipeline.dead_letters_admin import DeadLetterAdmin
 from inorder.pipeline.mapping import KeyReader, Refused, TableMapping, encode_key
 from inorder.pipeline.stores.ports import RowKey
-from inorder.relay.status import exceeded_rows
-from inorder.relay.stores.opening import polling_store
-from inorder.settings import Settings
-from inorder.topics.stores.generations import SqlPointers, open_generations
+from inorder.relay.parts import RelayParts
+from inorder.relay.status import RelayAdmin
+from inorder.topics.stores.generations import SqlPointers, SqlTopicGenerations
 
 T = TypeVar("T")
 
 NEWEST = 10
 """Records of a topic that are shown; the others are counted."""
 SILENT_SECONDS = 30.0
-NAME = "inorder key"
 
 
 class _Carrier(NamedTuple):
@@ -61,31 +57,58 @@ class _Carrier(NamedTuple):
     is_journal: bool
 
 
-def follow_key(settings: Settings, key: str, *, topic: str | None = None, everywhere: bool = False) -> Followed:
-    """What each hop knows of a key; one that cannot be looked at is told as unseen.
+@dataclass(frozen=True, slots=True)
+class DatabaseHops:
+    """What the lookup reads in the database of the outbox."""
 
-    Topics are those of the tables, of the key's rows in the outbox, and of the journals; or `topic` alone. Records are
-    looked for in the partition that the key belongs to, or `everywhere`.
-    """
-    return _Looking(settings, key, topic, everywhere).followed()
+    database: Database
+    relay: RelayParts
+    admin: RelayAdmin
+    generations: SqlTopicGenerations
+    pointers: SqlPointers
+    letters: DeadLetterAdmin
 
 
-class _Looking:
-    def __init__(self, settings: Settings, key: str, topic: str | None, everywhere: bool) -> None:
-        self._settings = settings
+@dataclass(frozen=True, slots=True)
+class KeyLookup:
+    """Looks a key up at every hop. The parts connect when they are first used."""
+
+    stored: DatabaseHops | None
+    """None where the settings have no database."""
+    cluster: Cluster
+    properties: Mapping[str, Any] = field(repr=False)
+    """Of the Kafka client. Not shown, as they may hold a password."""
+    partitioners: Mapping[str, Partitioner]
+    mappings: Callable[[], list[TableMapping]]
+    journal_topics: Callable[[], tuple[str, ...]]
+    journal_store: Callable[[], JournalStore]
+
+    def trace(self, key: str, *, topic: str | None = None, everywhere: bool = False) -> KeyTrace:
+        """What each hop knows of a key; a hop that cannot be read is listed in `unseen`.
+
+        Topics are those of the tables, of the key's rows in the outbox, and of the journals; or `topic` alone. Records
+        are looked for in the partition that the key belongs to, or `everywhere`.
+        """
+        return _Tracing(self, key, topic, everywhere).trace()
+
+
+class _Tracing:
+    def __init__(self, parts: KeyLookup, key: str, topic: str | None, everywhere: bool) -> None:
+        self._parts = parts
         self._key = key
         self._bytes = key.encode()
         self._topic = topic
         self._everywhere = everywhere
         self._unseen: dict[str, str] = {}
 
-    def followed(self) -> Followed:
-        outbox = self._seen("outbox", self._outbox) if self._settings.database.url else None
-        topics = self._seen("topics", lambda: list(self._topics(outbox))) or []
-        tables = self._seen("tables", lambda: list(self._tables(topics))) or []
-        journals = self._seen("journals", lambda: list(self._journals(topics))) or []
+    def trace(self) -> KeyTrace:
+        stored = self._parts.stored
+        outbox = self._read("outbox", lambda: self._outbox(stored)) if stored else None
+        topics = self._read("topics", lambda: list(self._topics(outbox))) or []
+        tables = (self._read("tables", lambda: list(self._tables(stored, topics))) if stored else None) or []
+        journals = self._read("journals", lambda: list(self._journals(topics))) or []
         known = {journal.topic for journal in journals}
-        return Followed(
+        return KeyTrace(
             self._key,
             outbox,
             tuple(hop for hop, carrier in topics if hop.records or not carrier.is_journal or hop.topic in known),
@@ -94,32 +117,27 @@ class _Looking:
             self._unseen,
         )
 
-    def _seen(self, hop: str, look: Callable[[], T]) -> T | None:
+    def _read(self, hop: str, read: Callable[[], T]) -> T | None:
         try:
-            return look()
+            return read()
         except InorderError as error:
             self._unseen[hop] = error.message
             return None
 
-    def _outbox(self) -> OutboxHop:
-        relay = self._settings.relay
-        with closing(open_database(self._settings.database.require_url(), NAME)) as database:
-            rows, first = waiting_rows(database, relay.table, relay.layout, self._bytes, self._published_up_to())
+    def _outbox(self, stored: DatabaseHops) -> OutboxHop:
+        relay = stored.relay.relay
+        # Published rows are purged, but `polling` leaves them where they are.
+        polls = relay.strategy == "polling"
+        published = stored.relay.polling_store(stored.database).state().offset if polls else -1
+        rows, first = waiting_rows(stored.database, relay.table, relay.layout, self._bytes, published)
         wanted = {"key": self._bytes} if self._topic is None else {"key": self._bytes, "topic": self._topic}
-        exceeded = exceeded_rows(self._settings, **wanted)
+        exceeded = stored.admin.exceeded_rows(**wanted)
         aside = tuple(SetAside(row.id, row.topic, row.code, row.reason, row.parks) for row in exceeded)
         return OutboxHop(relay.table, rows, first, aside)
 
-    def _published_up_to(self) -> int:
-        """Below the first id, but with `polling`, which leaves published rows where they are."""
-        if self._settings.relay.strategy != "polling":
-            return -1
-        with closing(polling_store(self._settings, NAME)) as store:
-            return store.state().offset
-
     def _topics(self, outbox: OutboxHop | None) -> Iterator[tuple[TopicHop, _Carrier]]:
-        cluster = Cluster(self._settings.kafka.properties)
-        with closing(KafkaJournalLog(self._settings.kafka.properties)) as log:
+        cluster = self._parts.cluster
+        with closing(KafkaJournalLog(self._parts.properties)) as log:
             for carrier in self._carriers(outbox):
                 # Written ends first: what is committed in between counts as committed.
                 count = cluster.partitions(carrier.name) or 0
@@ -130,7 +148,7 @@ class _Looking:
                     yield replace(hop, undecided=max(0, written[partition] - hop.end_offset)), carrier
 
     def _carriers(self, outbox: OutboxHop | None) -> list[_Carrier]:
-        journals = set(journal_topics(self._settings))
+        journals = set(self._parts.journal_topics())
         named = {mapping.topic for mapping in self._mappings()} | journals
         if outbox is not None:
             named |= {row.topic for row in outbox.first} | {row.topic for row in outbox.exceeded}
@@ -144,19 +162,14 @@ class _Looking:
 
     def _switched(self) -> dict[str, list[tuple[int, str]]]:
         """The Kafka topics of every topic that was ever switched, by generation."""
-        if not self._settings.database.url:
-            return {}
-        with closing(open_generations(self._settings)) as generations:
-            states = generations.read_all()
+        states = self._parts.stored.generations.read_all() if self._parts.stored else ()
         return {state.topic: [(each.number, each.topic) for each in state.generations] for state in states}
 
     def _partitions(self, carrier: _Carrier, count: int) -> list[int]:
         if self._everywhere or not count:
             return list(range(count))
-        rule = (
-            Partitioner.MURMUR2 if carrier.is_journal else Partitioner(self._settings.topic(carrier.topic).partitioner)
-        )
-        return [partition_of(self._bytes, count, rule) or 0]
+        chosen = Partitioner.MURMUR2 if carrier.is_journal else self._parts.partitioners.get(carrier.topic)
+        return [partition_of(self._bytes, count, chosen or Partitioner.MURMUR2) or 0]
 
     def _in_partition(self, log: KafkaJournalLog, carrier: _Carrier, partition: int, extent: Extent) -> TopicHop:
         hop = TopicHop(carrier.name, carrier.generation, partition, extent.first, extent.end)
@@ -175,52 +188,39 @@ class _Looking:
         return replace(hop, records=count, newest=tuple(newest))
 
     def _mappings(self) -> list[TableMapping]:
-        return [each for each in table_mappings(self._settings) if self._topic in (None, each.topic)]
+        return [each for each in self._parts.mappings() if self._topic in (None, each.topic)]
 
-    def _tables(self, topics: list[tuple[TopicHop, _Carrier]]) -> Iterator[TableHop]:
-        if not self._settings.database.url:
-            return
-        with closing(open_database(self._settings.database.require_url(), NAME)) as database:
-            pointers = SqlPointers(database)
-            for mapping in self._mappings():
-                try:
-                    key = KeyReader(mapping).from_record(self._bytes)
-                except Refused:
-                    continue  # no row of this table can have such a key
-                hops = [hop for hop, carrier in topics if carrier.topic == mapping.topic]
-                due = {
-                    (hop.topic, hop.partition): pointers.of_topic(hop.topic)
-                    .get(mapping.pipeline, {})
-                    .get(hop.partition, 0)
-                    for hop in hops
-                }
-                yield replace(table_row(database, mapping, key), due=due, letters=self._letters(mapping))
-
-    def _letters(self, mapping: TableMapping) -> tuple[Letter, ...]:
-        found = list_dead_letters(self._settings, MOST, pipeline=mapping.pipeline, key=self._bytes)
-        return tuple(Letter(letter.id, letter.code, letter.detail) for letter in found)
+    def _tables(self, stored: DatabaseHops, topics: list[tuple[TopicHop, _Carrier]]) -> Iterator[TableHop]:
+        for mapping in self._mappings():
+            try:
+                key = KeyReader(mapping).from_record(self._bytes)
+            except Refused:
+                continue  # no row of this table can have such a key
+            due = {}
+            for hop in (hop for hop, carrier in topics if carrier.topic == mapping.topic):
+                applied = stored.pointers.of_topic(hop.topic).get(mapping.pipeline, {})
+                due[hop.topic, hop.partition] = applied.get(hop.partition, 0)
+            rejected = stored.letters.read(MOST, pipeline=mapping.pipeline, key=self._bytes)
+            letters = tuple(Letter(letter.id, letter.code, letter.detail) for letter in rejected)
+            yield replace(table_row(stored.database, mapping, key), due=due, letters=letters)
 
     def _journals(self, topics: list[tuple[TopicHop, _Carrier]]) -> Iterator[JournalHop]:
-        looked_at = [hop for hop, carrier in topics if carrier.is_journal]
-        if not looked_at:
+        hops = [hop for hop, carrier in topics if carrier.is_journal]
+        if not hops:
             return
-        with closing(journal_store(self._settings)) as store:
-            for hop in looked_at:
-                found = JournalHop(hop.topic, replicated=store.offset(hop.topic, hop.partition))
-                try:
-                    head = store.pointer(Key(self._key, hop.topic))
-                except DamagedRecordError as error:
-                    yield replace(found, parked=error.message)
-                    continue
-                if head is not None:
-                    at = head.partition_offset.offset
-                    yield replace(found, seq_nr=head.seq_nr, delete_to=head.delete_to, offset=at)
-                elif hop.records:
-                    yield found
-
-
-def _due(by_pipeline: Mapping[str, Mapping[int, int]], mapping: TableMapping, hop: TopicHop) -> int:
-    return by_pipeline.get(mapping.pipeline, {}).get(hop.partition, 0)
+        store = self._parts.journal_store()
+        for hop in hops:
+            found = JournalHop(hop.topic, replicated=store.offset(hop.topic, hop.partition))
+            try:
+                head = store.pointer(Key(self._key, hop.topic))
+            except DamagedRecordError as error:
+                yield replace(found, parked=error.message)
+                continue
+            if head is not None:
+                at = head.partition_offset.offset
+                yield replace(found, seq_nr=head.seq_nr, delete_to=head.delete_to, offset=at)
+            elif hop.records:
+                yield found
 
 
 def _is_mark(record: LogRecord, window: Window) -> bool:
@@ -230,7 +230,7 @@ def _is_mark(record: LogRecord, window: Window) -> bool:
         return False
 
 
-# One key in the outbox and in a target table, for people who look for it.
+# One key in the outbox and in a target table.
 
 _STATEMENTS = sql.load("inorder.operate", "sql/key_hops.sql")
 

@@ -1,7 +1,11 @@
-"""Where a key is held up, and what to do next: a pure reading of the hops.
+"""Where a key is held up, and which command comes next: pure decisions on what each hop has of it.
 
-A finding is something that a person may want to act on. A key without any has arrived: nothing of it waits in the
-outbox, each table includes its newest record, and each journal is replicated as far as it goes.
+A finding is something that an operator may want to act on. A key without findings has arrived: nothing of it waits in
+the outbox, each table includes its newest record, and each journal is replicated to its end.
+
+Each hop is read once, one after the other in the direction of the flow (`key_lookup`), and nothing is locked or
+written. So a record that moves meanwhile may be seen at two hops. It is never seen at none: a record that leaves a hop
+is at the next one already, though perhaps in a transaction that the broker has not quite ended, which is a finding.
 """
 
 from __future__ import annotations
@@ -13,48 +17,45 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """What was found at a hop, and the command that goes on from there."""
+class KeyFinding:
+    """What was found at a hop, and the command that comes next."""
 
     hop: str
     sentence: str
     command: str
 
 
-def findings(followed: Followed) -> list[Finding]:
-    """All of them, in the direction of the flow."""
-    found = [
-        Finding(hop, f"It could not be looked at: {why}", "inorder doctor") for hop, why in followed.unseen.items()
-    ]
-    if followed.outbox is not None:
-        found += _of_outbox(followed.outbox)
-    for topic in followed.topics:
+def findings(trace: KeyTrace) -> list[KeyFinding]:
+    """In the direction of the flow."""
+    found = [KeyFinding(hop, f"It could not be read: {why}", "inorder doctor") for hop, why in trace.unseen.items()]
+    if trace.outbox is not None:
+        found += _of_outbox(trace.outbox)
+    for topic in trace.topics:
         found += _of_topic(topic)
-    for table in followed.tables:
-        found += _of_table(table, followed.topics)
-    for journal in followed.journals:
-        found += _of_journal(journal, followed.topics)
+    for table in trace.tables:
+        found += _of_table(table, trace.topics)
+    for journal in trace.journals:
+        found += _of_journal(journal, trace.topics)
     return found
 
 
-def summary(followed: Followed, found: Sequence[Finding]) -> str:
-    """One sentence for people."""
+def summary(trace: KeyTrace, found: Sequence[KeyFinding]) -> str:
     if found:
-        return f"{followed.key!r} has not arrived everywhere: {_places(len(found))} to look at."
-    if not any(topic.records for topic in followed.topics) and not _is_anywhere(followed):
-        return f"{followed.key!r} is nowhere: no hop knows it."
-    return f"{followed.key!r} has arrived: every hop has all that the one before it has."
+        return f"{trace.key!r} has not arrived everywhere: {_places(len(found))} to check."
+    if not any(topic.records for topic in trace.topics) and not _is_anywhere(trace):
+        return f"{trace.key!r} is nowhere: no hop knows it."
+    return f"{trace.key!r} has arrived: every hop has all that the one before it has."
 
 
-def _is_anywhere(followed: Followed) -> bool:
-    in_tables = any(table.version is not None for table in followed.tables)
-    return in_tables or any(journal.offset is not None for journal in followed.journals)
+def _is_anywhere(trace: KeyTrace) -> bool:
+    in_tables = any(table.version is not None for table in trace.tables)
+    return in_tables or any(journal.offset is not None for journal in trace.journals)
 
 
-def _of_outbox(hop: OutboxHop) -> Iterator[Finding]:
+def _of_outbox(hop: OutboxHop) -> Iterator[KeyFinding]:
     for row in hop.exceeded:
         what = "is parked behind row" if row.parks else "has the exceeded row"
-        yield Finding(
+        yield KeyFinding(
             "exceeded",
             f"The key {what} {row.id} of topic {row.topic!r}: {row.code}, {row.reason}",
             f"inorder exceeded show {row.id}",
@@ -62,12 +63,12 @@ def _of_outbox(hop: OutboxHop) -> Iterator[Finding]:
     if hop.rows:
         first = hop.first[0]
         since = f", the first since {first.written_at:%Y-%m-%d %H:%M:%S} UTC" if first.written_at else ""
-        yield Finding("outbox", f"{_counted(hop.rows, 'row')} in {hop.table!r}{since}.", "inorder relay status")
+        yield KeyFinding("outbox", f"{_counted(hop.rows, 'row')} in {hop.table!r}{since}.", "inorder relay status")
 
 
-def _of_topic(hop: TopicHop) -> Iterator[Finding]:
+def _of_topic(hop: TopicHop) -> Iterator[KeyFinding]:
     if hop.undecided:
-        yield Finding(
+        yield KeyFinding(
             "topic",
             f"In {hop.topic}[{hop.partition}] {_counted(hop.undecided, 'offset')} for a transaction that is open since"
             f" {hop.end_offset}; what is in it, or behind it, is not visible yet.",
@@ -75,9 +76,9 @@ def _of_topic(hop: TopicHop) -> Iterator[Finding]:
         )
 
 
-def _of_table(hop: TableHop, topics: tuple[TopicHop, ...]) -> Iterator[Finding]:
+def _of_table(hop: TableHop, topics: tuple[TopicHop, ...]) -> Iterator[KeyFinding]:
     for letter in hop.letters:
-        yield Finding(
+        yield KeyFinding(
             "dead letters",
             f"{letter.id} was rejected by {hop.pipeline!r}: {letter.code}, {letter.detail}",
             f"inorder dead-letters show {letter.id}",
@@ -85,28 +86,28 @@ def _of_table(hop: TableHop, topics: tuple[TopicHop, ...]) -> Iterator[Finding]:
     for topic in topics:
         due = hop.due.get((topic.topic, topic.partition))
         if due is not None and topic.last is not None and topic.last.offset >= due:
-            yield Finding(
+            yield KeyFinding(
                 "table",
-                f"{hop.table!r} is behind: {topic.topic}[{topic.partition}] goes on at {due}, and the newest record of"
-                f" the key is at {topic.last.offset}.",
+                f"{hop.table!r} is behind: {topic.topic}[{topic.partition}] continues at {due}, and the newest record"
+                f" of the key is at {topic.last.offset}.",
                 "inorder pipeline status",
             )
 
 
-def _of_journal(hop: JournalHop, topics: tuple[TopicHop, ...]) -> Iterator[Finding]:
+def _of_journal(hop: JournalHop, topics: tuple[TopicHop, ...]) -> Iterator[KeyFinding]:
     if hop.parked is not None:
         command = f"inorder journal quarantine list --topic {hop.topic}"
-        yield Finding("journal", f"The journal in {hop.topic!r} is parked: {hop.parked}", command)
+        yield KeyFinding("journal", f"The journal in {hop.topic!r} is parked: {hop.parked}", command)
         return
     for topic in topics:
         if topic.topic != hop.topic or topic.last is None:
             continue
         if topic.last.offset > max(_or_none_yet(hop.replicated), _or_none_yet(hop.offset)):
             behind = "nothing" if hop.replicated is None else f"offset {hop.replicated}"
-            yield Finding(
+            yield KeyFinding(
                 "journal",
                 f"The store is behind: {topic.topic}[{topic.partition}] is replicated up to {behind}, and the last"
-                f" record of the journal is at {topic.last.offset}. Reads are right meanwhile.",
+                f" record of the journal is at {topic.last.offset}. Reads are correct meanwhile.",
                 "inorder journal lag",
             )
 
@@ -124,10 +125,6 @@ def _counted(count: int, what: str) -> str:
 
 
 # What each hop knows of one key.
-#
-# Each hop is looked at once, one after the other in the direction of the flow, and nothing is locked or written. So a
-# record that moves meanwhile may be seen at two hops; one that is there is never seen at none, because what leaves a
-# hop is at the next one already, though perhaps in a transaction that the broker has not quite ended: that is told.
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +150,7 @@ class SetAside:
 
 @dataclass(frozen=True, slots=True)
 class OutboxHop:
-    """The key in the outbox: how many rows, the first of them, and what was set aside."""
+    """The key in the outbox: how many rows, the first of them, and those that are exceeded."""
 
     table: str
     rows: int = 0
@@ -233,7 +230,7 @@ class JournalHop:
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class KeyTrace:
     """A key at every hop."""
 
     key: str
@@ -242,4 +239,4 @@ class Followed:
     tables: tuple[TableHop, ...] = ()
     journals: tuple[JournalHop, ...] = ()
     unseen: Mapping[str, str] = field(default_factory=dict)
-    """Hops that could not be looked at, and why."""
+    """Hops that could not be read, and why."""

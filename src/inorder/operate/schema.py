@@ -1,13 +1,10 @@
-"""The tables that inorder needs, made or printed."""
+"""The tables that inorder needs, as DDL."""
 
 from __future__ import annotations
 
-from contextlib import closing
 from itertools import chain
 
-from inorder.database.database import dialect_of, open_database
 from inorder.database.sql import family
-from inorder.journal.service import journal_store
 from inorder.journal.stores.opening import journal_statements
 from inorder.outbox.layouts import install_statements as outbox_statements
 from inorder.pipeline.job import table_mappings
@@ -25,29 +22,33 @@ JOURNAL = "journal"
 _USUAL_TABLES = {"deimos": DEIMOS_TABLE, "trendyol": TRENDYOL_TABLE}
 
 
-def install_schema(settings: Settings, layout: str) -> list[str]:
-    """Makes the tables of a layout where they are missing; returns the statements that were run."""
-    if layout == JOURNAL:
-        with closing(journal_store(settings)) as store:
-            return store.install()
-    url = settings.database.require_url()
-    made = _statements(settings, layout, dialect_of(url))
-    with closing(open_database(url, "inorder schema")) as database:
-        database.install(made)
-    return made
-
-
 def schema_sql(settings: Settings, layout: str, dialect: str | None = None) -> str:
-    """The DDL of a layout as text, for migrations of your own; PostgreSQL's, or the journal store's, if not told."""
+    """The DDL of a layout as text, for your own migrations; by default PostgreSQL's, or the journal store's."""
     if layout == JOURNAL:
         statements = journal_statements(_journal_url(settings, dialect))
     else:
-        statements = _statements(settings, layout, dialect or "postgresql")
+        statements = schema_statements(settings, layout, dialect or "postgresql")
     return "\n".join(f"{statement.strip()};\n" for statement in statements)
 
 
+def schema_statements(settings: Settings, layout: str, dialect: str) -> list[str]:
+    """The DDL of the outbox in a layout with the relay's tables, or of the pipeline's tables; each may be run again."""
+    spoken = family(dialect)
+    if layout == "table":
+        made = [table_sql(spoken, mapping).install() for mapping in table_mappings(settings)]
+        return list(dict.fromkeys(chain.from_iterable(made)))
+    return [
+        *outbox_statements(layout, dialect, _table(settings, layout), settings.relay.polling.side_tables),
+        *lease_statements(spoken),
+        *membership_statements(spoken),
+        *exceeded_statements(spoken),
+        *registry_statements(spoken),
+        *topic_statements(spoken),
+    ]
+
+
 def _journal_url(settings: Settings, dialect: str | None) -> str:
-    """The store's URL, whose keyspace the DDL names; another database's where one was asked for."""
+    """The store's URL, whose keyspace the DDL names; another database's where `dialect` names one."""
     found = settings.journal.store or settings.database.url
     url = found.get_secret_value() if found else "postgresql://"
     return url if dialect is None or url.startswith(dialect) else f"{dialect}://"
@@ -57,18 +58,3 @@ def _table(settings: Settings, layout: str) -> str:
     """The outbox table; where none is set, the one that relays of the layout look for."""
     relay = settings.relay
     return relay.table if "table" in relay.model_fields_set else _USUAL_TABLES.get(layout, relay.table)
-
-
-def _statements(settings: Settings, layout: str, dialect: str) -> list[str]:
-    if layout == "table":
-        made = [table_sql(family(dialect), mapping).install() for mapping in table_mappings(settings)]
-        return list(dict.fromkeys(chain.from_iterable(made)))
-    spoken = family(dialect)
-    return [
-        *outbox_statements(layout, dialect, _table(settings, layout), settings.relay.polling.side_tables),
-        *lease_statements(spoken),
-        *membership_statements(spoken),
-        *exceeded_statements(spoken),
-        *registry_statements(spoken),
-        *topic_statements(spoken),
-    ]

@@ -1,61 +1,51 @@
-"""How everything stands, part by part: what the status commands of the parts tell, in one look."""
+"""The state of everything, part by part: what the status commands of the parts print, in one look."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from inorder.journal.service import journal_lag, list_quarantine
+from inorder.journal.service import JournalAdmin
 from inorder.model.errors import InorderError
-from inorder.operate.topics import generations_status
-from inorder.pipeline.dead_letters_admin import count_dead_letters
-from inorder.pipeline.status import pipeline_status
-from inorder.relay.status import exceeded_rows, relay_status
-from inorder.settings import Settings
+from inorder.operate.topics import TopicAdmin
+from inorder.pipeline.dead_letters_admin import DeadLetterAdmin
+from inorder.relay.status import RelayAdmin
 
 Part = dict[str, Any]
 
 
-def whole_status(settings: Settings) -> dict[str, Part]:
-    """By part; a part that cannot be asked has an `error` and nothing else."""
-    parts: dict[str, Callable[[Settings], Part]] = {
-        "relay": _relay,
-        "topics": _topics,
-        "pipeline": _pipeline,
-        "journal": _journal,
-    }
-    return {name: _asked(part, settings) for name, part in parts.items()}
+def read_parts(parts: Mapping[str, Callable[[], Part]]) -> dict[str, Part]:
+    """By part; a part that cannot be read has its `error` and nothing else."""
+    return {name: _read(part) for name, part in parts.items()}
 
 
-def _asked(part: Callable[[Settings], Part], settings: Settings) -> Part:
+def _read(part: Callable[[], Part]) -> Part:
     try:
-        return part(settings)
+        return part()
     except InorderError as error:
         return {"error": error.message, "exit_code": error.exit_code}
 
 
-def _relay(settings: Settings) -> Part:
-    return {**relay_status(settings), "exceeded": len(exceeded_rows(settings))}
+def relay_part(relay: RelayAdmin) -> Part:
+    return {**relay.status(), "exceeded": len(relay.exceeded_rows())}
 
 
-def _topics(settings: Settings) -> Part:
-    switched = generations_status(settings)
+def topics_part(topics: TopicAdmin) -> Part:
+    switched = topics.status()
     return {"switched": len(switched), "behind": {each["topic"]: each["behind"] for each in switched}}
 
 
-def _pipeline(settings: Settings) -> Part:
-    told = pipeline_status(settings)
-    told.pop("partitions")
-    return {**told, "dead_letters": sum(count_dead_letters(settings).values())}
+def pipeline_part(status: Part, letters: DeadLetterAdmin) -> Part:
+    fields = {name: value for name, value in status.items() if name != "partitions"}
+    return {**fields, "dead_letters": sum(letters.count().values())}
 
 
-def _journal(settings: Settings) -> Part:
-    rows = journal_lag(settings)
+def journal_part(journal: JournalAdmin) -> Part:
+    rows = journal.lag()
     if not rows:
         return {"topics": 0, "behind": 0}
-    parked = {each.key for each in list_quarantine(settings)}
     return {
         "topics": len({row.topic for row in rows}),
         "behind": sum(row.behind for row in rows),
-        "parked": len(parked),
+        "parked": len({each.key for each in journal.quarantined()}),
     }

@@ -1,7 +1,7 @@
-"""What a publisher refuses before it sends, by the code that rejects the same record at the consumer.
+"""What a publisher refuses before it sends, by the code that makes a dead letter of the same record at the consumer.
 
-A check is a pure function of a record's bytes, built once per topic. So the two ends cannot disagree about a message:
-the error at the publisher and the dead letter at the consumer have the same code and the same detail.
+A check is a pure function of a record's bytes, built once for a topic. So the two ends cannot disagree about a message:
+the error of the one and the dead letter of the other have the same code and the same detail.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import TypeAlias
 import orjson
 
 from inorder.outbox.outbox import Checks
+from inorder.outbox.publisher import MessagePublisher
+from inorder.outbox.request import OnDelivery
 from inorder.pipeline.decoding import Decoder, Rejected, schema_check
 from inorder.pipeline.job import schema_text, table_mappings
 from inorder.pipeline.mapping import TableMapping, shorten
@@ -46,6 +48,14 @@ def document_check(schema: str) -> RecordCheck:
         return Rejected("schema-mismatch", flaw) if flaw else None
 
     return check
+
+
+class Publisher(MessagePublisher):
+    """A `MessagePublisher` that refuses what the pipeline of a topic would reject (`publisher.checks_messages`)."""
+
+    def __init__(self, settings: Settings, *, on_delivery: OnDelivery | None = None) -> None:
+        checks = message_checks(settings) if settings.publisher.checks_messages else {}
+        super().__init__(settings, checks, on_delivery=on_delivery)
 
 
 def message_checks(settings: Settings) -> Checks:

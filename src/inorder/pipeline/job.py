@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Mapping
 from contextlib import closing
@@ -10,9 +9,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from inorder.database.database import Database, open_database
 from inorder.engines.progress import NULL_LISTENER, CompositeListener, Listener, RunTotals
-from inorder.engines.running import LOOK_SECONDS, RunEngine, follow, run_work
+from inorder.engines.running import LOOK_SECONDS, RunEngine, SparkEngine, follow
 from inorder.engines.slice_work import Pointer, Slice, SliceOutcome, SliceWork, SliceWorker
 from inorder.model.errors import ConfigurationError
 from inorder.pipeline.mapping import TableMapping
@@ -36,7 +34,7 @@ class TableTarget:
 
 @dataclass(frozen=True, slots=True)
 class UpsertWork:
-    """Several tables in one application; a topic feeds one of them."""
+    """CompositeListener tables in one application; a topic feeds one of them."""
 
     targets: tuple[TableTarget, ...]
     needs_headers: bool = False
@@ -92,18 +90,25 @@ def _check_distinct(what: str, names: list[str]) -> None:
             )
 
 
-# The job `upsert`, from the settings.
+# The job `upsert`.
 
 
 def run_upsert(
-    settings: Settings, *, once: bool, stop: threading.Event, listener: Listener = NULL_LISTENER
+    work: UpsertWork,
+    engine: SparkEngine,
+    gate: GenerationGate,
+    *,
+    once: bool,
+    stop: threading.Event,
+    listener: Listener = NULL_LISTENER,
 ) -> dict[str, Any]:
     """Runs the job `upsert` on Spark until `stop` is set, or once; returns its totals in records."""
-    work = upsert_work(settings)
-    _install(work)
+    for target in work.targets:
+        with closing(target.stores()) as store:
+            store.install()
     progress = RunTotals()
-    drive = partial(follow_generations, settings, work, stop)
-    run_work(settings, work, once=once, stop=stop, listener=CompositeListener(progress, listener), drive=drive)
+    drive = partial(follow_generations, gate, work, stop)
+    engine.run(work, once=once, stop=stop, listener=CompositeListener(progress, listener), drive=drive)
     return dict(progress.totals())
 
 
@@ -135,30 +140,17 @@ def _mapping(settings: Settings, target: UpsertSettings) -> TableMapping:
     )
 
 
-def _install(work: UpsertWork) -> None:
-    for target in work.targets:
-        store = target.stores()
-        try:
-            store.install()
-        finally:
-            store.close()
-
-
-# A job that reads its topics generation by generation: the engine runs on one, and is begun anew with the next.
-#
-# `topics/gate.py` says what may be read and why. Here it is asked before each start of the engine and twice a second
-# while it runs; the engine knows nothing of it, it is just stopped and started with other topics.
-
-log = logging.getLogger("inorder.pipeline")
+# A job reads its topics generation by generation: the engine runs on one, and is restarted with the next.
+# `topics/gate.py` says what may be read and why. The gate is checked before each start of the engine and twice a second
+# while it runs; the engine is only stopped and started with other topics.
 
 
 class GenerationGate:
     """Which Kafka topics the tables of a job read now. Used by one thread at a time, or two that take turns."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._generations = SqlTopicGenerations(database)
-        self._pointers = SqlPointers(database)
+    def __init__(self, generations: SqlTopicGenerations, pointers: SqlPointers) -> None:
+        self._generations = generations
+        self._pointers = pointers
 
     def reading(self, work: UpsertWork) -> SliceWork:
         """The work with each topic's generation that may be applied, up to its ends; later ones' pointers are begun."""
@@ -168,10 +160,6 @@ class GenerationGate:
         ends = tuple((each.topic, each.ends) for each in found if each is not None and each.ends is not None)
         reading = replace(work, targets=targets)
         return BoundedWork(reading, ends) if ends else reading
-
-    def close(self) -> None:
-        """Gives the connection back; may be called twice."""
-        self._database.close()
 
     def _generation(self, mapping: TableMapping, state: TopicState | None) -> Generation | None:
         if state is None:
@@ -195,12 +183,15 @@ def _reading(target: TableTarget, generation: Generation | None) -> TableTarget:
 
 
 def follow_generations(
-    settings: Settings, work: UpsertWork, stop: threading.Event, run_engine: RunEngine, *, look: float = LOOK_SECONDS
+    gate: GenerationGate,
+    work: UpsertWork,
+    stop: threading.Event,
+    run_engine: RunEngine,
+    *,
+    look: float = LOOK_SECONDS,
 ) -> None:
     """Runs the engine on generation after generation, until `stop` is set or it ends on the last one by itself."""
-    database = open_database(settings.database.require_url(), "inorder pipeline (generations)")
-    with closing(GenerationGate(database)) as gate:
-        follow(partial(gate.reading, work), work.name, stop, run_engine, look=look)
+    follow(partial(gate.reading, work), work.name, stop, run_engine, look=look)
 
 
 # The JSON Schema of a topic, from its file.

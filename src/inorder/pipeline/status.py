@@ -1,46 +1,36 @@
-"""How far the job `upsert` has come, from its pointers and the ends of its topics."""
+"""The progress of the job `upsert`, from its pointers and the ends of its topics."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from inorder.database import sql
-from inorder.database.database import Database, open_database, statements_of, written_at
+from inorder.database.database import Database, statements_of, written_at
+from inorder.engines.slice_work import TopicSource
 from inorder.engines.survey import behind
 from inorder.kafka.admin import Place
-from inorder.pipeline.job import upsert_work
-from inorder.settings import Settings
+from inorder.pipeline.mapping import TableMapping
 
 _SUMS = ("applied", "identical", "stale", "ignored", "rejected")
 
 
-def pipeline_status(settings: Settings) -> dict[str, Any]:
+def pipeline_status(mappings: Sequence[TableMapping], database: Database, source: TopicSource) -> dict[str, Any]:
     """What became of the records, how many offsets wait, and how long ago the last slice was applied."""
-    mappings = [target.mapping for target in upsert_work(settings).targets]
-    with closing(open_database(settings.database.require_url(), "inorder status")) as database:
-        rows = [row for mapping in mappings for row in partition_progress(database, mapping.pipeline)]
+    rows = [row for mapping in mappings for row in partition_progress(database, mapping.pipeline)]
     # The generations of a topic are topics of their own, which only the pointers name.
     pipelines = {mapping.topic: mapping.pipeline for mapping in mappings} | {row.topic: row.pipeline for row in rows}
-    return told(pipelines, rows, offsets_behind(settings, tuple(pipelines), pointers_of(rows)), datetime.now(UTC))
-
-
-def offsets_behind(settings: Settings, topics: Sequence[str], pointers: Mapping[Place, int]) -> dict[Place, int]:
-    """What waits in each partition."""
-    from inorder.engines.partition_reader import KafkaSource
-
-    return behind(KafkaSource(dict(settings.kafka.properties)), topics, pointers)
+    return status_fields(pipelines, rows, behind(source, tuple(pipelines), pointers_of(rows)), datetime.now(UTC))
 
 
 def pointers_of(rows: Sequence[PartitionProgress]) -> dict[Place, int]:
-    """Where each partition goes on."""
+    """The next offset of each partition."""
     return {(row.topic, row.partition): row.next_offset for row in rows}
 
 
-def told(
+def status_fields(
     pipelines: Mapping[str, str],
     rows: Sequence[PartitionProgress],
     waiting: Mapping[Place, int],
@@ -65,7 +55,7 @@ def told(
     }
 
 
-# What the pointer rows tell about a pipeline, in any database.
+# The pointer rows of a pipeline, in any database.
 
 _STATEMENTS = sql.load("inorder.pipeline", "sql/progress.sql")
 

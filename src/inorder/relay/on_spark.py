@@ -1,8 +1,7 @@
-"""The job `relay`: relays as tasks of Spark, for those who have a cluster and no other place for a service.
+"""The job `relay`: relays as tasks of Spark, where a cluster is the only place for a service.
 
 Each task is a whole `Relay` of the settings. They share the shards as instances on any machines do, by leadership; the
-fence of each shard makes a task harmless that Spark takes for lost. Spark's part is to place them and to begin them
-again.
+fence of each shard makes a task harmless that Spark considers lost. Spark places the tasks and restarts them.
 """
 
 from __future__ import annotations
@@ -15,34 +14,35 @@ from typing import Any
 
 from inorder.engines.running import until_changed
 from inorder.model.errors import TransientError
+from inorder.relay.parts import RelayParts
 from inorder.relay.service import Relay
-from inorder.relay.status import outbox_state
+from inorder.relay.status import open_admin
 from inorder.settings import Settings
 
 LOOK_SECONDS = 0.2
 BACKLOG_SECONDS = 0.5
 STANDSTILL_SECONDS = 20.0
-"""Longer than a relay takes to be begun again, or to take a dead one's shards over."""
+"""Longer than a relay takes to restart, or to take over the shards of a dead one."""
 
 
 @dataclass(frozen=True)
 class RelayErrand:
-    """One relay, until the driver hangs up."""
+    """One relay, until the driver closes the connection."""
 
     settings: Settings
 
     def __call__(self, goes_on: Callable[[], bool], tell: Callable[[Mapping[str, int]], None]) -> None:
-        """Raises what ended the relay."""
+        """Raises the error that ended the relay."""
         with Relay(self.settings) as relay:
-            told = -1
+            reported = -1
             while goes_on() and not relay.wait(LOOK_SECONDS):
-                if relay.published != told:
-                    tell({"published": (told := relay.published)})
+                if relay.published != reported:
+                    tell({"published": (reported := relay.published)})
         tell({"published": relay.published})
 
 
 class Published:
-    """What all tasks have published; a task that is begun again counts from nothing."""
+    """What all tasks have published; a task that Spark restarts counts from zero."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -50,7 +50,7 @@ class Published:
         self._ended = 0
 
     def hear(self, seat: int, totals: Mapping[str, int]) -> None:
-        """A task told what it has published since it began."""
+        """Takes what a task has published since it started."""
         with self._lock:
             before, now = self._now.get(seat, 0), totals["published"]
             if now < before:
@@ -59,7 +59,6 @@ class Published:
 
     @property
     def total(self) -> int:
-        """By all of them."""
         with self._lock:
             return self._ended + sum(self._now.values())
 
@@ -68,25 +67,30 @@ def run_relay(settings: Settings, *, once: bool, stop: threading.Event) -> dict[
     """Relays on Spark until `stop` is set; `once`: until the outbox is empty, or holds only what stays there."""
     from inorder.engines.resident import count_slots
     from inorder.engines.resident_tasks import ServiceTaskPlan, run_service
-    from inorder.engines.session import LOCAL_MASTER, spark_session
+    from inorder.engines.session import LOCAL_MASTER, spark_session, stop_session
 
     published = Published()
+
+    def waiting() -> int:
+        with open_admin(RelayParts(settings)) as admin:
+            return int(admin.outbox_state()["waiting"])
+
     spark = spark_session("inorder relay", jars=(), master=settings.pipeline.master or LOCAL_MASTER)
     try:
         plan = ServiceTaskPlan("relay", RelayErrand(settings), tasks_for(settings, count_slots(spark)))
-        is_done = Outbox(settings).is_done if once else lambda: False
+        is_done = DrainCheck(waiting).is_done if once else lambda: False
         with until_changed(is_done, stop, BACKLOG_SECONDS) as over:
             run_service(spark, plan, over, published.hear)
     finally:
-        spark.stop()
-    return {"published": published.total, "waiting": outbox_state(settings)["waiting"]}
+        stop_session(spark)
+    return {"published": published.total, "waiting": waiting()}
 
 
-class Outbox:
+class DrainCheck:
     """Whether a relay is done with what waits. Rows of parked keys stay, so an outbox need not become empty."""
 
-    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
-        self._settings = settings
+    def __init__(self, count_waiting: Callable[[], int], clock: Callable[[], float] = time.monotonic) -> None:
+        self._count_waiting = count_waiting
         self._clock = clock
         self._waiting = -1
         self._since = clock()
@@ -94,7 +98,7 @@ class Outbox:
     def is_done(self) -> bool:
         """Whether nothing waits, or the same number of rows has waited for long."""
         try:
-            waiting: int = outbox_state(self._settings)["waiting"]
+            waiting = self._count_waiting()
         except TransientError:
             return False
         if waiting != self._waiting:
@@ -103,7 +107,7 @@ class Outbox:
 
 
 def tasks_for(settings: Settings, slots: int) -> int:
-    """How many relays are of use: no more than there are shards to share, and one where nobody shares."""
+    """How many relays are of use: no more than there are shards to share, and one where nothing is shared."""
     relay = settings.relay
     if relay.strategy == "polling" or relay.leadership == "none":
         return 1

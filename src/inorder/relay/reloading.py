@@ -1,25 +1,25 @@
-"""A relay that goes on with what is changed in its file, and tells how it is.
+"""`inorder relay run`: a relay that reloads its file when it changes, and serves its health and metrics.
 
-    file changed, and the same for two looks ──▶ read ──▶ admitted? ──▶ old relay finishes its batch ──▶ new relay
+    file changed, and the same in two looks ──▶ read ──▶ accepted? ──▶ old relay finishes its batch ──▶ new relay
                                                   │ no       │ no
                                                   ▼          ▼
                                            `relay.reload_refused`; the old settings stay
 
-A relay is never changed while it runs. It is stopped as SIGTERM would stop it, which finishes the batch in hand,
-settles it and closes the producer, and another one is made from the new settings. So nothing is lost or sent twice that
-a restart of the process would not lose or send twice. Its lease is given up in between and may go to another instance.
+A running relay is never changed. It is stopped as SIGTERM would stop it, which finishes the batch in progress, purges
+it and closes the producer; then a new relay starts with the new settings. So a reload loses or repeats nothing that a
+restart of the process would not. The lease is released in between and may go to another instance.
 
 What if …
 
 | what                                        | then                                                                   |
 |---|---|
 | the file is read while it is being written  | it is read only after it stayed the same from one look to the next     |
-| it has a mistake, or is gone                | refused and logged once; the next change is looked at again            |
+| it has a mistake, or is missing             | refused and logged once; the next change is tried                      |
 | keys changed that only count at the start   | they keep their old values, `relay.restart_needed` names them          |
-| the broker does not let the new settings in | refused and tried again, since it may be the broker's turn to change   |
-| the new relay cannot be made                | the old settings are gone back to                                      |
+| authentication with the new settings fails  | refused and tried again, since the broker may change after the file    |
+| the new relay cannot be created             | a relay with the old settings starts again                             |
 | the old relay does not end                  | nothing is published until it has; two never run at once               |
-| the old relay ended by an error             | it is raised, as without a change                                      |
+| the old relay ended by an error             | the error is raised, as without a change                               |
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ from typing import Protocol, Self
 
 from inorder.kafka.admin import Cluster, check_properties
 from inorder.model.errors import AuthenticationError, ConfigurationError, InorderError, UnreachableError
-from inorder.observe.endpoint import Endpoint
-from inorder.observe.metrics import RelayMetrics, RelayReading
+from inorder.observe.endpoint import Endpoint, PeriodicReader
+from inorder.observe.metrics import OutboxReading, RelayMetrics, RelayReading
+from inorder.relay.parts import RelayParts
 from inorder.relay.service import Relay
-from inorder.relay.status import MeasuredRelay, OutboxWatch, relay_reading, trouble_of
+from inorder.relay.status import MeasuredRelay, open_admin, relay_reading, trouble_of
 from inorder.settings import Settings
 from inorder.settings.root import Changes, compare, find_conflicts, keep_fixed
 
@@ -73,21 +74,21 @@ def signature_of(file: Path) -> Signature | None:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-class Watch:
-    """Tells once of each change of a file, after it stayed the same from one look to the next."""
+class FileWatch:
+    """Reports each change of a file until it is acknowledged, once it stayed the same from one look to the next."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._known = self._last = signature_of(file)
 
     def has_changed(self) -> bool:
-        """Looks; whether there is a change that was not told yet."""
+        """Looks at the file; whether there is a change that was not acknowledged yet."""
         found = signature_of(self._file)
         is_settled, self._last = found == self._last, found
         return is_settled and found != self._known
 
-    def told(self) -> None:
-        """The change need not be told again."""
+    def acknowledge(self) -> None:
+        """The change need not be reported again."""
         self._known = self._last
 
 
@@ -109,12 +110,12 @@ class RelayService:
         self._load = load
         self._make = make
         self._look_seconds = look_seconds
-        self._watch = Watch(file)
+        self._watch = FileWatch(file)
         self._relay = make(settings)
         self._before: list[RelayReading] = []
         self._reloads = {"applied": 0, "refused": 0}
-        self._said = ""
-        self._outbox = OutboxWatch(settings)
+        self._last_refusal = ""
+        self._outbox = PeriodicReader("outbox", lambda: _read_outbox(RelayParts(settings)))
         self._endpoint = self._new_endpoint()
 
     @property
@@ -134,17 +135,19 @@ class RelayService:
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Where health and metrics are told, if anywhere."""
+        """Where health and metrics are served, if anywhere."""
         return self._endpoint.address if self._endpoint else None
 
     def reading(self) -> RelayReading:
-        """How the relay is, with what the relays before it have done."""
+        """How the relay is, with the counts of the relays before it."""
         now = relay_reading(self._settings.relay.group, self._relay)
         sums = {
             name: getattr(now, name) + sum(getattr(each, name) for each in self._before)
             for name in ("published", "processed", "exceeded", "terms")
         }
-        return replace(now, **sums, reloads=dict(self._reloads), outbox=self._outbox.reading)
+        age, outbox = self._outbox.last or (0.0, None)
+        outbox = outbox and replace(outbox, age_seconds=age)
+        return replace(now, **sums, reloads=dict(self._reloads), outbox=outbox)
 
     def __enter__(self) -> Self:
         check_admission(self._settings)
@@ -172,7 +175,7 @@ class RelayService:
                 self.look(stop)
 
     def look(self, stop: threading.Event) -> None:
-        """Looks at the file, and goes on with what was changed in it."""
+        """Looks at the file, and applies what changed in it."""
         if not self._watch.has_changed():
             return
         try:
@@ -182,12 +185,14 @@ class RelayService:
             return
         except ConfigurationError as error:
             self._refuse(error)
-        self._said = ""
-        self._watch.told()
+        self._last_refusal = ""
+        self._watch.acknowledge()
 
     def _apply(self, stop: threading.Event) -> None:
         if signature_of(self._file) is None:
-            raise ConfigurationError(f"{self._file} is gone.", hint="Put it back; the old settings stay until then.")
+            raise ConfigurationError(
+                f"{self._file} is missing.", hint="Restore it; the old settings stay in force until then."
+            )
         new = self._load()
         found = compare(self._settings, new)
         new = keep_fixed(self._settings, new)
@@ -202,31 +207,31 @@ class RelayService:
             self._settings = new
 
     def _replace(self, new: Settings, found: Changes, stop: threading.Event) -> None:
-        """The old relay ends, the new one begins."""
+        """Stops the old relay and starts the new one."""
         log.info("relay.reloading", extra={"keys": list(found.for_the_relay)})
         while not self._relay.stop(STEP_SECONDS):
             if stop.is_set():
                 return
-        self._relay.wait(0)  # raises what ended it, if it was not we
+        self._relay.wait(0)  # raises the error that ended it, if any
         try:
             relay = self._make(new)
         except InorderError:
-            self._go_on(self._make(self._settings), self._settings)
+            self._start(self._make(self._settings), self._settings)
             raise
-        self._go_on(relay, new)
+        self._start(relay, new)
         self._reloads["applied"] += 1
         log.info("relay.reloaded", extra={"keys": list(found.for_the_relay)})
 
-    def _go_on(self, relay: RunRelay, settings: Settings) -> None:
+    def _start(self, relay: RunRelay, settings: Settings) -> None:
         self._before.append(relay_reading(settings.relay.group, self._relay))
         self._relay, self._settings = relay, settings
         relay.start()
 
     def _refuse(self, error: InorderError) -> None:
-        if str(error) != self._said:
-            self._said = str(error)
+        if str(error) != self._last_refusal:
+            self._last_refusal = str(error)
             self._reloads["refused"] += 1
-            log.error("relay.reload_refused: %s", error, extra={"file": str(self._file)})
+            log.error("relay.reload_refused", extra={"file": str(self._file), "error": str(error)})
 
     def _new_endpoint(self) -> Endpoint | None:
         address = self._settings.health.address
@@ -236,29 +241,34 @@ class RelayService:
 
 
 def check_admission(settings: Settings) -> None:
-    """Raises `AuthenticationError` if the broker refuses the login; one that is away is waited for later."""
+    """Raises `AuthenticationError` if authentication fails; a broker that does not answer is waited for later."""
     try:
-        _knock(settings)
+        _describe_cluster(settings)
     except AuthenticationError:
         raise
     except UnreachableError as error:
-        log.warning("relay.waiting: %s", error, extra={"code": error.code})
+        log.warning("relay.waiting", extra={"code": error.code, "error": str(error)})
 
 
 def require_admission(settings: Settings, found: Changes) -> None:
-    """Raises unless the client takes the new properties and, if there are any, the broker lets us in with them."""
+    """Raises unless the client accepts the new properties and, where they changed, the broker admits us with them."""
     for properties in _all_properties(settings):
         check_properties(properties)
     if found.of_kafka:
-        _knock(settings)
+        _describe_cluster(settings)
 
 
-def _knock(settings: Settings) -> None:
+def _read_outbox(parts: RelayParts) -> OutboxReading:
+    with open_admin(parts) as admin:
+        return admin.outbox_reading()
+
+
+def _describe_cluster(settings: Settings) -> None:
     cluster = Cluster(settings.kafka.properties)
     try:
         cluster.info()
     except ConfigurationError as error:
-        log.debug("relay.cluster_not_described: %s", error)  # a right that the relay can do without
+        log.debug("relay.cluster_not_described", extra={"error": str(error)})  # a right that the relay can do without
 
 
 def _all_properties(settings: Settings) -> Sequence[dict[str, bool | int | float | str]]:

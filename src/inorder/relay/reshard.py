@@ -36,16 +36,16 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 
-from inorder.database.database import open_database
+from inorder.database.database import Database
 from inorder.kafka.shard_log import ShardLog, require_delivered
 from inorder.model.errors import ConfigurationError
 from inorder.model.partitioning import Shard
 from inorder.relay.marker import Marker, MarkerCodec, insist, ranges
+from inorder.relay.parts import RelayParts
 from inorder.relay.polling_rules import recover
-from inorder.relay.stores.opening import exceeded_store, marker_codec, outbox_store, polling_store, setup_of, shard_log
+from inorder.relay.stores.polling import SqlPollingStore
 from inorder.relay.stores.ports import ExceededStore, Registration, Registry, Setup
-from inorder.relay.stores.registry import SqlRegistry
-from inorder.settings import Settings
+from inorder.settings.relay import RelaySettings
 
 log = logging.getLogger("inorder.relay")
 
@@ -129,53 +129,42 @@ NOTICE_SECONDS = 5.0
 """Instances without a fence read the registration once a second; this is longer."""
 
 
-def reshard(settings: Settings, *, restored: bool = False) -> Registration:
+def reshard(parts: RelayParts, database: Database, *, restored: bool = False) -> Registration:
     """Registers the group, strategy and shards of the settings, whatever was registered before."""
-    database = open_database(settings.database.require_url(), "inorder relay reshard")
-    with (
-        closing(SqlRegistry(database, settings.relay.table)) as registry,
-        closing(exceeded_store(settings, "inorder relay reshard")) as exceeded,
-        closing(outbox_store(settings, Shard())) as store,
-    ):
-        _refuse_kept_rows(settings, registry)
-        purge = partial(_settle_published, settings) if _polls(registry) else store.purge
-        markers_of = partial(marker_codec, settings, is_restored=restored)
-        change = Resharding(registry, exceeded, partial(shard_log, settings), purge, markers_of)
-        return change.run(setup_of(settings), restored=restored, wait=partial(_wait, settings))
-
-
-def _polls(registry: SqlRegistry) -> bool:
+    registry, exceeded = parts.registry(database), parts.exceeded_store(database)
     found = registry.read()
-    return found is not None and found.strategy == "polling"
+    polled = parts.polling_store(database) if found is not None and found.strategy == "polling" else None
+    if polled is not None and parts.relay.strategy != "polling":
+        _refuse_kept_rows(parts.relay, polled)
+    with closing(parts.outbox_store(Shard())) as store:
+        purge = store.purge if polled is None else partial(_settle_published, polled)
+        markers_of = partial(parts.marker_codec, is_restored=restored)
+        change = Resharding(registry, exceeded, parts.shard_log, purge, markers_of)
+        return change.run(parts.setup, restored=restored, wait=partial(_wait, parts.relay))
 
 
-def _settle_published(settings: Settings, ids: Sequence[int]) -> int:
+def _settle_published(store: SqlPollingStore, ids: Sequence[int]) -> int:
     """Settles what a polling relay published; its rows stay."""
-    with closing(polling_store(settings, "inorder relay reshard")) as store:
-        found = recover(store.offset(), Marker(ranges(ids)))
-        if found is not None:
-            store.settle(found)
+    settlement = recover(store.offset(), Marker(ranges(ids)))
+    if settlement is not None:
+        store.settle(settlement)
     return len(ids)
 
 
-def _refuse_kept_rows(settings: Settings, registry: SqlRegistry) -> None:
-    """Other strategies publish every row that they find, and `polling` leaves rows in place that it published."""
-    table = settings.relay.table
-    if not _polls(registry) or settings.relay.strategy == "polling":
-        return
-    with closing(polling_store(settings, "inorder relay reshard")) as store:
-        if store.keeps_published():
-            sides = settings.relay.polling.side_tables.beside(table)
-            raise ConfigurationError(
-                f"Table {table!r} holds rows that relay.strategy = 'polling' has published; "
-                f"{settings.relay.strategy!r} would publish them again.",
-                hint=(
-                    f"Stop the relay, delete the rows up to the offset in {sides.offset} whose ids are neither in "
-                    f"{sides.missing} nor in {sides.exceeded}, then run `inorder relay reshard` again."
-                ),
-            )
+def _refuse_kept_rows(relay: RelaySettings, store: SqlPollingStore) -> None:
+    """Other strategies publish every row that they find, and `polling` leaves all that it published."""
+    if store.keeps_published():
+        sides = relay.polling.side_tables.beside(relay.table)
+        raise ConfigurationError(
+            f"Table {relay.table!r} holds rows that relay.strategy = 'polling' has published; "
+            f"{relay.strategy!r} would publish them again.",
+            hint=(
+                f"Stop the relay, delete the rows up to the offset in {sides.offset} whose ids are neither in "
+                f"{sides.missing} nor in {sides.exceeded}, then run `inorder relay reshard` again."
+            ),
+        )
 
 
-def _wait(settings: Settings) -> None:
-    if settings.relay.delivery == "at-least-once":
+def _wait(relay: RelaySettings) -> None:
+    if relay.delivery == "at-least-once":
         threading.Event().wait(NOTICE_SECONDS)

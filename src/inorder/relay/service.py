@@ -1,4 +1,4 @@
-"""The relay as a library: start it in your process, stop it, ask how it is."""
+"""The relay as a library: start it in your process, stop it, read its state."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from inorder.model.errors import ConfigurationError, InorderError
 from inorder.model.message import OutboxRow
 from inorder.relay.events import RelayEvent
 from inorder.relay.loop import RelayProgress
-from inorder.relay.runners import PollingRunner, ShardRunner, TopicRunner
-from inorder.relay.stores.opening import leases, postgres_url
+from inorder.relay.parts import RelayParts
+from inorder.relay.runners import Hooks, build_runners
 from inorder.relay.topic_lock import WorkersProgress
 from inorder.settings import Settings
 
@@ -27,7 +27,7 @@ _KEEP_SECONDS = 3600.0
 
 
 class RelayState(StrEnum):
-    """Where a relay stands; it only goes forward."""
+    """The state of a relay; it only moves forward."""
 
     created = "created"
     running = "running"
@@ -41,17 +41,18 @@ class Relay:
     >>> with Relay(Settings.load()) as relay:  # doctest: +SKIP
     ...     relay.wait()
 
-    When one shard ends by an error that only a person can mend, all of them stop and `wait` raises it: another instance
-    may do better.
+    When one shard ends with an error that needs an operator, all of them stop and `wait` raises it: another instance
+    may be able to work.
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+        self._parts = RelayParts(settings)
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._failure: BaseException | None = None
         self._handler: Callable[[RelayEvent], None] = lambda _event: None
-        self._runners = self._made(settings)
+        hooks = Hooks(self._stopping, lambda event: self._handler(event), self._on_end)
+        self._runners = build_runners(self._parts, hooks)
         self._started = False
 
     @property
@@ -101,15 +102,15 @@ class Relay:
 
     @property
     def last_error(self) -> str:
-        """What hinders a shard at the moment; empty if nothing does."""
+        """The error that a shard waits for at the moment; empty if all work."""
         return next(
             (runner.loop.progress.last_error for runner in self._runners if runner.loop.progress.last_error), ""
         )
 
     def on_event(self, handler: Callable[[RelayEvent], None]) -> None:
-        """Has the handler called with every event of `inorder.relay.events`; may be set before `start` only.
+        """Sets the handler of every event of `inorder.relay.events`; allowed before `start` only.
 
-        It is called on the shard's thread, and its shard waits for it. What it raises is logged.
+        It is called on the shard's thread, and the shard waits for it. What it raises is logged.
         """
         with self._lock:
             if self._started:
@@ -120,25 +121,28 @@ class Relay:
             self._handler = handler
 
     def start(self) -> None:
-        """Begins to work. Calling it again changes nothing; a relay that was stopped does not start again."""
+        """Starts the threads. Calling it again changes nothing; a relay that was stopped does not start again."""
         with self._lock:
             if self._started:
                 return
             if self._stopping.is_set():
-                raise ConfigurationError("The relay was stopped.", hint="Make a new Relay.")
+                raise ConfigurationError("The relay was stopped.", hint="Create a new Relay.")
             self._started = True
             for runner in self._runners:
                 runner.thread.start()
-            if self._settings.relay.retention_days is not None:
+            if self._parts.relay.retention_days is not None:
                 threading.Thread(target=self._keep_days, name="inorder-retention", daemon=True).start()
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Lets each batch in hand end and purges what is published; whether all ended in time. May be called twice."""
+        """Finishes the batches in progress and purges what is published; returns whether all ended in time.
+
+        May be called twice.
+        """
         self._stopping.set()
         return self._join(timeout)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits until the relay has ended, and says whether it has; raises what ended it."""
+        """Waits until the relay has ended, and returns whether it has; raises the error that ended it."""
         ended = self._join(timeout)
         if self._failure is not None:
             raise self._failure
@@ -153,20 +157,6 @@ class Relay:
     ) -> None:
         self.stop()
 
-    def _made(self, settings: Settings) -> Sequence[ShardRunner | TopicRunner | PollingRunner]:
-        def on_event(event: RelayEvent) -> None:
-            self._handler(event)
-
-        if settings.relay.strategy == "topic-lock":
-            return [TopicRunner(settings, stop=self._stopping, on_event=on_event, on_end=self._ended)]
-        lease = leases(settings)
-        if settings.relay.strategy == "polling":
-            return [PollingRunner(settings, lease(0), stop=self._stopping, on_event=on_event, on_end=self._ended)]
-        return [
-            ShardRunner(settings, index, lease(index), stop=self._stopping, on_event=on_event, on_end=self._ended)
-            for index in range(settings.relay.shards)
-        ]
-
     def _in_flight(self) -> list[OutboxRow]:
         return [row for runner in self._runners for row in runner.loop.in_flight()]
 
@@ -178,23 +168,23 @@ class Relay:
             runner.thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
         return not any(runner.thread.is_alive() for runner in self._runners)
 
-    def _ended(self, failure: BaseException | None) -> None:
+    def _on_end(self, failure: BaseException | None) -> None:
         if failure is not None:
             self._failure = self._failure or failure
             self._stopping.set()
 
     def _keep_days(self) -> None:
-        """Drops old days of published rows, now and every hour."""
+        """Drops old days of published rows, at the start and every hour."""
         from inorder.outbox.stores.retention import Retention
 
-        days = self._settings.relay.retention_days or 1
-        url = postgres_url(self._settings, "Kept rows")
-        retention = Retention(url, self._settings.relay.table, retention_days=days)
+        relay = self._parts.relay
+        url = self._parts.require_postgres_url("Kept rows")
+        retention = Retention(url, relay.table, retention_days=relay.retention_days or 1)
         while not self._stopping.is_set():
             try:
                 for name in retention.keep(datetime.now(UTC).date()):
                     log.info("relay.day_dropped", extra={"partition": name})
             except InorderError as error:
-                log.warning("relay.retention_failed: %s", error)
+                log.warning("relay.retention_failed", extra={"error": str(error)})
             self._stopping.wait(_KEEP_SECONDS)
         retention.close()

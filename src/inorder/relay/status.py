@@ -1,9 +1,10 @@
-"""What waits, who owns it, and what was set aside."""
+"""What an operator asks of a relay: what waits, who owns it, which rows are exceeded, and how a running one is."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Protocol
 from urllib.error import URLError
@@ -11,65 +12,119 @@ from urllib.request import urlopen
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from inorder.database.database import open_database
-from inorder.observe.endpoint import READ_SECONDS, PeriodicReader
+from inorder.database.database import Database
 from inorder.observe.metrics import OutboxReading, RelayReading, TopicReading
 from inorder.outbox.stores.table import backlog
 from inorder.relay.loop import RelayProgress
+from inorder.relay.parts import RelayParts
 from inorder.relay.polling import PollingProgress
-from inorder.relay.runners import polling_status, topics_status
 from inorder.relay.service import RelayState
 from inorder.relay.stores.exceeded import Action, ExceededFilter, ExceededRow
-from inorder.relay.stores.opening import exceeded_store, lease_holders
+from inorder.relay.stores.ports import TopicBacklog
 from inorder.relay.topic_lock import WorkersProgress
-from inorder.settings import Settings
+from inorder.relay.topic_lock_batch import oldest_wait
 
 
-def relay_status(settings: Settings) -> dict[str, Any]:
-    """What waits in the outbox, since when, and which instance owns each shard or topic, where that is told."""
-    relay = settings.relay
-    found = {"group": relay.group, "table": relay.table, "strategy": relay.strategy}
-    if relay.strategy == "topic-lock":
-        return {**found, **outbox_state(settings)}
-    state, holders = outbox_state(settings), lease_holders(settings)
-    if relay.strategy == "polling":
-        state["breakers"] = told_breakers(settings)
-    return {
-        **found,
-        "shards": relay.shards,
-        **state,
-        "owner": holders[0][0],
-        "term": holders[0][1],
-        "owners": [owner for owner, _ in holders],
-    }
+class RelayAdmin:
+    """The outbox of a relay on one connection, whether a relay runs or not."""
+
+    def __init__(self, parts: RelayParts, database: Database) -> None:
+        self._parts = parts
+        self._database = database
+
+    def status(self) -> dict[str, Any]:
+        """What waits in the outbox, since when, and which instance owns each shard or topic, where that is known."""
+        relay = self._parts.relay
+        fields = {"group": relay.group, "table": relay.table, "strategy": relay.strategy}
+        if relay.strategy == "topic-lock":
+            return {**fields, **self.outbox_state()}
+        state, holders = self.outbox_state(), self._parts.lease_holders(self._database)
+        if relay.strategy == "polling":
+            state["breakers"] = read_breakers(self._parts.settings.health.address, relay.group)
+        return {
+            **fields,
+            "shards": relay.shards,
+            **state,
+            "owner": holders[0][0],
+            "term": holders[0][1],
+            "owners": [owner for owner, _ in holders],
+        }
+
+    def outbox_state(self) -> dict[str, Any]:
+        """What waits in the outbox and since when, from the database alone."""
+        match self._parts.relay.strategy:
+            case "topic-lock":
+                return self._topic_lock_state()
+            case "polling":
+                return self._polling_state()
+        relay = self._parts.relay
+        waiting = backlog(self._database, relay.table, relay.layout)
+        return {"waiting": waiting.rows, "oldest_seconds": _age(waiting.oldest)}
+
+    def outbox_reading(self) -> OutboxReading:
+        """The same as numbers, for metrics."""
+        state = self.outbox_state()
+        numbers = {name: float(value) for name, value in state.items() if isinstance(value, int | float)}
+        topics = tuple(
+            TopicReading(each["topic"], each["messages"], each["oldest_seconds"]) for each in state.get("topics", ())
+        )
+        return OutboxReading(0.0, numbers, topics)
+
+    def exceeded_rows(self, **wanted: Any) -> list[ExceededRow]:
+        """Rows that used up their attempts, oldest first; `wanted` are the fields of `ExceededFilter`."""
+        return self._parts.exceeded_store(self._database).rows(ExceededFilter(**wanted))
+
+    def settle_exceeded(self, action: Action, reason: str, **wanted: Any) -> list[ExceededRow]:
+        """Retries or discards such rows, all or none, and keeps the reason; returns them."""
+        return self._parts.exceeded_store(self._database).settle(ExceededFilter(**wanted), action, reason)
+
+    def topic_states(self) -> list[TopicBacklog]:
+        """What waits for each topic, and which worker has it; of the strategy `topic-lock`."""
+        store = self._parts.topic_store(self._database)
+        store.check()
+        return store.pending()
+
+    def _polling_state(self) -> dict[str, Any]:
+        state = self._parts.polling_store(self._database).state()
+        return {
+            "waiting": state.behind + state.missing,
+            "oldest_seconds": _age(state.oldest_missing),
+            "offset": state.offset,
+            "newest_id": state.newest_id,
+            "behind": state.behind,
+            "missing": state.missing,
+            "exceeded": state.exceeded,
+        }
+
+    def _topic_lock_state(self) -> dict[str, Any]:
+        states, now = self.topic_states(), datetime.now(UTC)
+        waits = [round(oldest_wait(state, now), 3) for state in states]
+        return {
+            "workers": self._parts.relay.topic_lock.workers,
+            "waiting": sum(state.messages for state in states),
+            "oldest_seconds": max(waits, default=0.0),
+            "topics": [_topic_fields(state, wait) for state, wait in zip(states, waits, strict=True)],
+        }
 
 
-def outbox_state(settings: Settings) -> dict[str, Any]:
-    """What waits in the outbox and since when, as the database tells it."""
-    relay = settings.relay
-    if relay.strategy == "topic-lock":
-        return topics_status(settings)
-    if relay.strategy == "polling":
-        return polling_status(settings)
-    with closing(open_database(settings.database.require_url(), "inorder status")) as database:
-        waiting = backlog(database, relay.table, relay.layout)
-    age = (datetime.now(UTC) - waiting.oldest).total_seconds() if waiting.oldest else 0.0
-    return {"waiting": waiting.rows, "oldest_seconds": round(age, 3)}
+@contextmanager
+def open_admin(parts: RelayParts) -> Iterator[RelayAdmin]:
+    """For one question now and then: its connection is not kept."""
+    with closing(parts.open_database("inorder status")) as database:
+        yield RelayAdmin(parts, database)
 
 
-def exceeded_rows(settings: Settings, **wanted: Any) -> list[ExceededRow]:
-    """Rows that used up their attempts, oldest first; `wanted` are the fields of `ExceededFilter`."""
-    with closing(exceeded_store(settings, "inorder exceeded")) as store:
-        return store.rows(ExceededFilter(**wanted))
+def _age(oldest: datetime | None) -> float:
+    return round((datetime.now(UTC) - oldest).total_seconds(), 3) if oldest else 0.0
 
 
-def settle_exceeded(settings: Settings, action: Action, reason: str, **wanted: Any) -> list[ExceededRow]:
-    """Retries or discards such rows, all or none, and notes the reason; returns them."""
-    with closing(exceeded_store(settings, "inorder exceeded")) as store:
-        return store.settle(ExceededFilter(**wanted), action, reason)
+def _topic_fields(state: TopicBacklog, wait: float) -> dict[str, Any]:
+    fields = asdict(state) | {"oldest_seconds": wait}
+    del fields["oldest"]
+    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in fields.items()}
 
 
-# How a running relay is: what it tells whoever asks for its health or its metrics.
+# A running relay, from memory: its health and its metrics.
 
 
 class MeasuredRelay(Protocol):
@@ -117,7 +172,7 @@ def breakers_of(parts: Sequence[RelayProgress | WorkersProgress]) -> Mapping[str
 
 
 def trouble_of(reading: RelayReading) -> str:
-    """Why the relay does not work, in a sentence; nothing while it does, leader or not."""
+    """Why the relay does not work, in a sentence; empty while it works, leader or not."""
     if not reading.is_running:
         return "The relay does not run."
     if resting := [daemon for daemon, state in reading.breakers.items() if state == "open"]:
@@ -125,56 +180,28 @@ def trouble_of(reading: RelayReading) -> str:
     return reading.last_error
 
 
-class OutboxWatch(PeriodicReader[OutboxReading]):
-    """Asks the database what waits."""
-
-    def __init__(self, settings: Settings, *, seconds: float = READ_SECONDS) -> None:
-        super().__init__("outbox", lambda: outbox_reading(settings), seconds=seconds)
-
-    @property
-    def reading(self) -> OutboxReading | None:
-        """The last answer, with its age; None before the first."""
-        if self.last is None:
-            return None
-        age, found = self.last
-        return OutboxReading(age, found.numbers, found.topics)
-
-
-def outbox_reading(settings: Settings) -> OutboxReading:
-    """What the database says of the outbox."""
-    state = outbox_state(settings)
-    numbers = {name: float(value) for name, value in state.items() if isinstance(value, int | float)}
-    topics = tuple(
-        TopicReading(each["topic"], each["messages"], each["oldest_seconds"]) for each in state.get("topics", ())
-    )
-    return OutboxReading(0.0, numbers, topics)
-
-
-# The breakers of a relay that runs elsewhere on this machine, as it tells them itself.
-#
-# A breaker is open when the database cannot be reached, so it cannot be written down there. The relay tells it where it
-# tells its health; another process can only ask.
+# The breakers of a relay in another process of this machine. A breaker opens when the database cannot be reached, so
+# its state cannot be stored there. The relay serves it with its metrics, and another process reads it from these.
 
 BREAKER_METRIC = "inorder_relay_breaker_state"
 ASK_SECONDS = 1.0
 
 
-def told_breakers(settings: Settings) -> dict[str, str] | None:
-    """The state of each breaker by its daemon; None where `health.listen` is not set or nobody answers there."""
-    address = settings.health.address
+def read_breakers(address: tuple[str, int] | None, group: str) -> dict[str, str] | None:
+    """The state of each breaker by its daemon; None where `health.listen` is not set or no relay answers there."""
     if address is None:
         return None
     host, port = address
     place = f"[{host}]" if ":" in host else host
     try:
         with urlopen(f"http://{place}:{port}/metrics", timeout=ASK_SECONDS) as answer:
-            return breakers_in(answer.read().decode(), settings.relay.group)
+            return breakers_in(answer.read().decode(), group)
     except (URLError, TimeoutError, ConnectionError):
         return None
 
 
 def breakers_in(metrics: str, group: str) -> dict[str, str]:
-    """The states that a page of metrics tells for a group."""
+    """The states that a page of metrics has for a group."""
     families = text_string_to_metric_families(metrics)
     samples = (sample for family in families for sample in family.samples if sample.name == BREAKER_METRIC)
     return {

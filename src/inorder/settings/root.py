@@ -24,6 +24,7 @@ from pydantic import BaseModel, Field, PrivateAttr, SecretStr, model_validator
 from pydantic import ValidationError as PydanticError
 from pydantic_core import PydanticCustomError
 
+from inorder.model.partitioning import Partitioner
 from inorder.settings.contradictions import find_contradictions
 from inorder.settings.journal import JournalSettings
 from inorder.settings.outbox import OutboxSettings, PublisherSettings, TopicSettings
@@ -113,6 +114,11 @@ class Settings(Section):
     def producer_properties(self, topic: str) -> dict[str, Property]:
         """The client properties for a producer of this topic, with secrets in plain text: never print them."""
         return {**self.kafka.properties, **self.topic(topic).kafka.properties}
+
+    def partitioners(self) -> dict[str, Partitioner]:
+        """Topics whose partitions we choose ourselves; the client chooses those of all others."""
+        chosen = {name: Partitioner(topic.partitioner) for name, topic in self.topics.items()}
+        return {name: each for name, each in chosen.items() if each is not Partitioner.MURMUR2}
 
     def schema_file(self, topic: str) -> File | None:
         """The JSON Schema file of a topic, relative to the settings file that names it, or to the current folder."""

@@ -14,85 +14,75 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from inorder.database.database import open_database
 from inorder.engines.in_process import InProcess
 from inorder.engines.partition_reader import KafkaSource
 from inorder.engines.progress import NULL_LISTENER, CompositeListener, Listener, RunTotals
-from inorder.engines.running import follow, run_work
+from inorder.engines.running import SparkEngine, follow
 from inorder.engines.slice_work import SliceOutcome, SliceWork
 from inorder.kafka.admin import Place
 from inorder.model.errors import ConfigurationError, TransientError
 from inorder.model.partitioning import Partitioner
-from inorder.settings import Settings
 from inorder.topics.gate import BoundedWork, is_drained, may_apply
 from inorder.topics.generations import Generation, Pointers, Target, TopicState
-from inorder.topics.stores.generations import NAME, SqlPointers, open_generations
+from inorder.topics.stores.generations import SqlPointers, SqlTopicGenerations
 from inorder.topics.stores.kafka_copy import CopyWork
 from inorder.topics.stores.kafka_topics import KafkaTopicCluster
 
 
-def migrate_topic(
-    settings: Settings, topic: str, *, to: str | None = None, once: bool = True, stop: threading.Event | None = None
-) -> dict[str, int]:
-    """Copies in this process; records by generation's topic. What was copied before is not copied again."""
+def migrate_here(migration: Migration, *, once: bool = True, stop: threading.Event | None = None) -> dict[str, int]:
+    """Copies in this process; returns records by generation's topic. What was copied before is not copied again."""
     copied = _Copied()
-    source = KafkaSource(dict(settings.kafka.properties))
+    source = migration.source
 
     def run_engine(work: SliceWork, changed: threading.Event) -> None:
         InProcess(work, source).run(changed, once, copied)
 
-    with closing(Migration(settings, topic, to)) as migration:
-        migration.prepare()
-        follow(migration.reading, topic, stop or threading.Event(), run_engine)
-        return {each.topic: copied.records[each.topic] for each in migration.sources()}
+    migration.prepare()
+    follow(migration.reading, migration.topic, stop or threading.Event(), run_engine)
+    return {each.topic: copied.records[each.topic] for each in migration.sources()}
 
 
 def run_migrate(
-    settings: Settings,
-    topic: str,
-    *,
-    to: str | None = None,
-    once: bool,
-    stop: threading.Event,
-    listener: Listener = NULL_LISTENER,
+    migration: Migration, engine: SparkEngine, *, once: bool, stop: threading.Event, listener: Listener = NULL_LISTENER
 ) -> dict[str, Any]:
     """Copies on Spark until `stop` is set, or once; returns the totals in records."""
     progress = RunTotals()
-    with closing(Migration(settings, topic, to)) as migration:
-        migration.prepare()
-        drive = partial(follow, migration.reading, topic, stop)
-        heard = CompositeListener(progress, listener)
-        run_work(settings, migration.reading(), once=once, stop=stop, listener=heard, drive=drive)
+    migration.prepare()
+    drive = partial(follow, migration.reading, migration.topic, stop)
+    heard = CompositeListener(progress, listener)
+    engine.run(migration.reading(), once=once, stop=stop, listener=heard, drive=drive)
     return dict(progress.totals())
-
-
-def copies_behind(settings: Settings, topic: str, to: str | None = None) -> dict[Place, int]:
-    """How many offsets of each partition wait to be copied; markers of transactions count, so it is an upper bound."""
-    with closing(Migration(settings, topic, to)) as migration:
-        return migration.behind()
 
 
 class Migration:
     """What is to be copied where, at any moment. Used by one thread at a time, or two that take turns."""
 
-    def __init__(self, settings: Settings, topic: str, to: str | None) -> None:
-        self._settings = settings
-        self._authority = open_generations(settings)
-        self._copied: dict[str, Pointers] = {}
-        self._topic = topic
+    def __init__(
+        self,
+        topic: str,
+        to: str | None,
+        *,
+        generations: SqlTopicGenerations,
+        pointers: SqlPointers,
+        properties: Mapping[str, Any],
+        partitioner: Partitioner,
+    ) -> None:
+        """`pointers` are those of the pipelines; `properties` are those of the Kafka client."""
+        self.topic = topic
         self.destination = to or topic
-        self._partitioner = Partitioner(settings.topic(topic).partitioner)
-
-    def close(self) -> None:
-        """Gives the connection back."""
-        self._authority.close()
+        self.source = KafkaSource(dict(properties))
+        self._generations = generations
+        self._pipeline_pointers = pointers
+        self._properties = dict(properties)
+        self._partitioner = partitioner
+        self._copied: dict[str, Pointers] = {}
 
     def prepare(self) -> None:
-        """Creates the destination if it is missing; raises if copying into it would harm a reader."""
+        """Creates the destination where it is missing; raises where copying into it would harm a reader."""
         state = self._state()
         sources = sources_of(state, self.destination)
         self._require_drained(state)
-        cluster = KafkaTopicCluster(self._settings.kafka.properties)
+        cluster = KafkaTopicCluster(self._properties)
         if cluster.partitions(self.destination) is None:
             cluster.make(Target(self.destination, sources[-1].partitions), like=sources[-1].topic)
 
@@ -110,19 +100,17 @@ class Migration:
         return work if generation.ends is None else BoundedWork(work, ((generation.topic, generation.ends),))
 
     def behind(self) -> dict[Place, int]:
-        """How many offsets of each partition wait to be copied."""
+        """How many offsets of each partition wait to be copied; an upper bound, as markers of transactions count."""
         found: dict[Place, int] = {}
-        source = KafkaSource(dict(self._settings.kafka.properties))
         for generation in self.sources():
-            copied, extents = self._pointers(generation), source.extents(generation.topic) or {}
+            copied, extents = self._pointers(generation), self.source.extents(generation.topic) or {}
             for number, extent in extents.items():
                 end = extent.end if generation.ends is None else min(extent.end, generation.ends[number])
                 found[generation.topic, number] = max(0, end - max(copied.get(number, 0), extent.first))
         return found
 
     def _work(self, topic: str) -> CopyWork:
-        properties = tuple(sorted(self._settings.kafka.properties.items()))
-        return CopyWork(properties, topic, self.destination, self._partitioner)
+        return CopyWork(tuple(sorted(self._properties.items())), topic, self.destination, self._partitioner)
 
     def _pointers(self, generation: Generation) -> Pointers:
         """How far a generation is copied; one that is copied to its ends stays so, and is not read again."""
@@ -134,21 +122,19 @@ class Migration:
         return self._copied[topic]
 
     def _state(self) -> TopicState:
-        state = self._authority.read(self._topic)
+        state = self._generations.read(self.topic)
         if state is None:
             raise ConfigurationError(
-                f"Topic {self._topic!r} has only one generation.",
-                hint="`inorder topics failover` adds the next one.",
+                f"Topic {self.topic!r} has only one generation.", hint="`inorder topics failover` adds the next one."
             )
         return state
 
     def _require_drained(self, state: TopicState) -> None:
-        """A pipeline that reads the destination as a generation must have finished it: it would read the copies."""
+        """A pipeline that reads the destination as a generation must have read it all: it would read the copies."""
         closed = next((each for each in state.generations if each.topic == self.destination), None)
         if closed is None:
             return
-        with closing(SqlPointers(open_database(self._settings.database.require_url(), NAME))) as pointers:
-            found = pointers.of_topic(self.destination)
+        found = self._pipeline_pointers.of_topic(self.destination)
         late = [pipeline for pipeline, applied in found.items() if not is_drained(closed, applied)]
         if late:
             place = f"{self.destination!r} as generation {closed.number} of {state.topic!r}"

@@ -135,7 +135,7 @@ def test_records_that_retention_removed_are_an_error_before_anything_is_yielded(
         {"bootstrap.servers": str(properties["bootstrap.servers"])}
     )  # kept by name: its answers die with it
     client.delete_records([start])[start].result(60)
-    with pytest.raises(RecordsLostError, match="is not there") as caught:
+    with pytest.raises(RecordsLostError, match="is gone, and was not replicated") as caught:
         read(log, window(topic, places[0], places[-1]), "a")
     assert (caught.value.wanted, caught.value.first) == (places[0].offset, places[5].offset)
     assert len(read(log, window(topic, places[5], places[-1]), "a")) == 5

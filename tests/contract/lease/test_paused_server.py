@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 import redis
 
+from inorder.database.database import open_database
 from inorder.embedded import Redis
 from inorder.relay.leadership.lease import KeptLease, LeaseTimes
-from inorder.relay.stores.opening import lease_holders, leases
+from inorder.relay.parts import RelayParts
 from inorder.relay.stores.redis_lease import RedisLease, lease_key
 from inorder.settings import Settings
 from tests.conftest import Eventually
@@ -91,12 +92,13 @@ def test_a_pause_that_is_shorter_than_the_margin_allows_costs_no_leadership(
 def test_the_settings_name_the_key_its_life_and_its_owner(redis_url: str, unique: str, eventually: Eventually) -> None:
     lease = {"lifetime_ms": 60_000, "race_interval_ms": 50, "name": f"{unique}:MasterPodLock", "owner": "pod-7"}
     settings = Settings.load(relay={"leadership": "redis", "lease": lease}, redis={"url": redis_url})
-    held = leases(settings)(0)
+    parts = RelayParts(settings)
+    held, unused = parts.leases()(0), open_database("sqlite:///:memory:", "test")
     eventually(held.acquire)
-    assert lease_holders(settings) == [("pod-7", None)]
+    assert parts.lease_holders(unused) == [("pod-7", None)]
     with redis.Redis.from_url(redis_url) as client:
         key = f"inorder:{unique}:MasterPodLock:leader"
         assert client.get(key) == b"pod-7"
         assert 3_000 < int(client.pttl(key)) <= 60_000
     held.release()
-    assert lease_holders(settings) == [(None, None)], "a clean stop frees it"
+    assert parts.lease_holders(unused) == [(None, None)], "a clean stop frees it"

@@ -10,13 +10,13 @@ import pytest
 
 from inorder.model.errors import ConfigurationError, FencedError, InorderError, UnreachableError
 from inorder.model.names import SideTables
-from inorder.relay.reshard import reshard
 from inorder.relay.stores.polling import SqlPollingStore
 from inorder.relay.stores.ports import MissingEvent, Settlement, Setup
 from inorder.relay.stores.registry import SqlRegistry
 from inorder.settings import Settings
 from tests.contract.conftest import DatabaseOf
 from tests.contract.polling_store.places import Recorded, SqlPlace
+from tests.operating import reshard
 
 MANY = range(1, 10_001)
 

@@ -8,13 +8,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from inorder.operate.schema import install_schema
-from inorder.relay.status import exceeded_rows, settle_exceeded
 from inorder.relay.stores.exceeded import ExceededFilter
 from inorder.relay.stores.polling import PollingExceededStore
 from inorder.relay.stores.ports import Exceeding, MissingEvent, Settlement
 from inorder.settings import Settings
 from tests.contract.polling_store.places import SqlPlace
+from tests.operating import exceeded_rows, install_schema, settle_exceeded
 
 HEADER = 'UPDATE outbox_events SET header = \'{"h": "x"}\' WHERE id = 1'
 GIVEN_UP = [(1, "RECORD-001: too large"), (2, "RECORD-002: no such thing"), (9, "It never became visible.")]

@@ -11,13 +11,13 @@ import pytest
 from inorder.database.postgres import connect
 from inorder.embedded import Postgres
 from inorder.model.message import Message
-from inorder.operate.schema import install_schema
 from inorder.outbox import Outbox
-from inorder.relay.stores.opening import polling_store, scanned_store
+from inorder.relay.parts import RelayParts
 from inorder.relay.stores.outbox_store import ReplicaReads
 from inorder.relay.stores.ports import OutboxStore, Scan
 from inorder.settings import Settings
 from tests.fakes.outbox import MemoryOutbox
+from tests.operating import install_schema
 
 POLLING = {"layout": "trendyol", "strategy": "polling"}
 OUTBOX = Outbox("outbox_events", layout="trendyol")
@@ -63,13 +63,15 @@ def test_without_a_read_only_url_everything_is_one_database(both: tuple[Settings
     alone, _ = both
     with connect(alone.database.require_url(), "test") as connection:
         OUTBOX.publish(connection, Message("t", value="written"))
-    with closing(scanned_store(alone)) as store:
+    with closing(RelayParts(alone).scanned_store()) as store:
         assert values(store) == [b"written"]
 
 
 def test_a_replica_that_lags_hides_rows_and_no_writers(both: tuple[Settings, Settings]) -> None:
     _, with_replica = both
-    with closing(scanned_store(with_replica)) as store, closing(polling_store(with_replica, "test")) as polling:
+    parts = RelayParts(with_replica)
+    polling_store = parts.polling_store(parts.open_database("test"))
+    with closing(parts.scanned_store()) as store, closing(polling_store) as polling:
         with connect(with_replica.database.require_url(), "test") as connection:
             OUTBOX.publish(connection, Message("t", value="on its way"))
             holders = store.holders()

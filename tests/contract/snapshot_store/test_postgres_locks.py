@@ -63,7 +63,7 @@ def test_a_purge_that_comes_while_one_is_saved_finds_it(
         eventually(is_waiting)
         return place_snapshot(*arguments)  # type: ignore[arg-type]  # as they came
 
-    monkeypatch.setattr(postgres_snapshots_module, "placement", interrupted)
+    monkeypatch.setattr(postgres_snapshots_module, "place_snapshot", interrupted)
     stored.save(1)
     purging.join(60)
     assert (stored.kept(), stored.saved()) == ([], [])

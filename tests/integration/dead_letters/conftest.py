@@ -17,8 +17,8 @@ from inorder.engines.partition_reader import KafkaSource
 from inorder.kafka.admin import ensure_topic
 from inorder.kafka.readers import ReadRecord, read_back
 from inorder.pipeline.dead_letters import Fate, RetryResult
-from inorder.pipeline.dead_letters_admin import list_dead_letters, retry_dead_letters
 from inorder.pipeline.job import upsert_work
+from tests.operating import list_dead_letters, retry_dead_letters
 from tests.selection import few
 
 # As long as `n` is an integer, text in it is rejected; a table that keeps text in it takes both.

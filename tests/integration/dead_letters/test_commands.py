@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import inorder
-from inorder.pipeline.dead_letters_admin import list_dead_letters
 from tests.integration.dead_letters.conftest import Job
+from tests.operating import list_dead_letters
 
 
 @pytest.mark.full

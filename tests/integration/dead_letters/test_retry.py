@@ -13,15 +13,14 @@ from confluent_kafka import Producer
 import inorder
 from inorder.database.database import open_database
 from inorder.engines.partition_reader import KafkaSource
-from inorder.operate.topics import fail_over
 from inorder.pipeline.dead_letters import Fate, Retrier
-from inorder.pipeline.dead_letters_admin import discard_dead_letters, list_dead_letters, retry_dead_letters
 from inorder.pipeline.job import upsert_work
 from inorder.pipeline.stores.conditional_log import KafkaConditionalLog
 from inorder.pipeline.stores.dead_letters import SqlDeadLetters
 from inorder.pipeline.stores.ports import LetterFilter
 from tests.conftest import Eventually
 from tests.integration.dead_letters.conftest import RELAXED, Job
+from tests.operating import discard_dead_letters, fail_over, list_dead_letters, retry_dead_letters
 
 
 def test_letters_are_applied_late_with_the_version_they_had_and_never_over_newer_data(job: Job) -> None:

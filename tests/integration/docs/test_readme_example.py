@@ -9,8 +9,8 @@ import sqlalchemy as sa
 
 import inorder
 from inorder.kafka.readers import read_back
-from inorder.operate.schema import install_schema
 from tests.conftest import Eventually
+from tests.operating import install_schema
 from tests.unit.docs.markdown import blocks, page
 
 

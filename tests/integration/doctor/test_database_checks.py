@@ -11,10 +11,10 @@ from sqlalchemy.pool import NullPool
 
 from inorder.database.database import open_database
 from inorder.operate.doctor import Check, examine_database
-from inorder.operate.schema import install_schema
 from inorder.relay.stores.ports import Setup
 from inorder.relay.stores.registry import SqlRegistry
 from inorder.settings import Settings
+from tests.operating import install_schema
 from tests.unit.cli.test_doctor_checks import EACH_LAYOUT, failed, require_well
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inorder
 from inorder.operate.doctor import examine_journal
-from inorder.operate.schema import install_schema
+from tests.operating import install_schema
 
 
 def test_without_journals_nothing_is_looked_at() -> None:

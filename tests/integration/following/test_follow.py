@@ -17,12 +17,11 @@ from inorder.database.database import open_database
 from inorder.journal.service import journal_store
 from inorder.kafka.admin import ensure_topic
 from inorder.model.journal import Event, Key
-from inorder.operate.key_lookup import follow_key
-from inorder.operate.key_trace import Followed, findings
-from inorder.operate.schema import install_schema
+from inorder.operate.key_trace import KeyTrace, findings
 from tests.conftest import Eventually
 from tests.integration.dead_letters.conftest import Job
 from tests.integration.journal.replicator import Replicator
+from tests.operating import install_schema, trace_key
 from tests.selection import few
 
 
@@ -41,7 +40,7 @@ def settings_of(job: Job, **sections: Any) -> inorder.Settings:
     return job.settings(**given)
 
 
-def hops(followed: Followed) -> list[str]:
+def hops(followed: KeyTrace) -> list[str]:
     return [each.hop for each in findings(followed)]
 
 
@@ -60,25 +59,25 @@ def count(settings: inorder.Settings) -> int:
 def test_a_key_is_found_at_each_hop_as_it_goes(job: Job, eventually: Eventually) -> None:
     settings = settings_of(job)
     install_schema(settings, "native")
-    assert not any((followed := follow_key(settings, "42")).unseen.values())
+    assert not any((followed := trace_key(settings, "42")).unseen.values())
     assert (hops(followed), followed.tables[0].version, followed.topics[0].records) == ([], None, 0)
 
     publish(settings, *(inorder.Message(job.topic, key=42, value={"id": 42, "data": data}) for data in "ab"))
     publish(settings, inorder.Message(job.topic, key=7, value={"id": 7, "data": "other"}))
-    waiting = follow_key(settings, "42").outbox
+    waiting = trace_key(settings, "42").outbox
     assert waiting is not None
     assert (waiting.rows, [row.topic for row in waiting.first]) == (2, [job.topic] * 2)
-    assert hops(follow_key(settings, "42")) == ["outbox"]
+    assert hops(trace_key(settings, "42")) == ["outbox"]
 
     with inorder.Relay(settings):
         eventually(lambda: count(settings) == 0)
-    eventually(lambda: hops(follow_key(settings, "42")) == ["table"])
-    published = follow_key(settings, "42")
+    eventually(lambda: hops(trace_key(settings, "42")) == ["table"])
+    published = trace_key(settings, "42")
     assert (published.topics[0].records, published.topics[0].partition) == (2, 0)
     assert published.topics[0].last is not None
 
     job.apply(settings)
-    applied = follow_key(settings, "42")
+    applied = trace_key(settings, "42")
     assert hops(applied) == []
     [table] = applied.tables
     assert table.version == (0, published.topics[0].last.offset)
@@ -91,15 +90,15 @@ def test_a_rejected_and_a_deleted_key_are_told(job: Job) -> None:
     rejected = job.send(1, n="one", data="x")
     job.consume()
     install_schema(settings, "native")
-    [letter] = follow_key(settings, "1").tables[0].letters
+    [letter] = trace_key(settings, "1").tables[0].letters
     assert (letter.id, letter.code) == (f"{job.topic}:0:{rejected}", "wrong-type")
-    assert hops(follow_key(settings, "1")) == ["dead letters"]
+    assert hops(trace_key(settings, "1")) == ["dead letters"]
     job.send(2, data="x")
     job.producer.produce(job.topic, None, "2")
     assert job.producer.flush(60) == 0
     job.consume()
-    [table] = follow_key(settings, "2").tables
-    assert (table.is_deleted, table.row, hops(follow_key(settings, "2"))) == (True, None, [])
+    [table] = trace_key(settings, "2").tables
+    assert (table.is_deleted, table.row, hops(trace_key(settings, "2"))) == (True, None, [])
 
 
 def test_a_key_that_no_row_can_have_is_looked_for_in_topics_only(
@@ -108,7 +107,7 @@ def test_a_key_that_no_row_can_have_is_looked_for_in_topics_only(
     job = Job(postgres_url, kafka_bootstrap, unique)
     settings = settings_of(job)
     install_schema(settings, "native")
-    followed = follow_key(settings, "not a number")
+    followed = trace_key(settings, "not a number")
     assert (followed.tables, [topic.topic for topic in followed.topics]) == ((), [unique])
 
 
@@ -125,16 +124,16 @@ def test_a_journal_is_followed_into_its_store_without_writing_to_its_topic(
     with inorder.Journals(settings) as journals:
         place = journals.journal(Key("42", topic)).append([Event(1), Event(2)])
         assert journals.journal(Key("42", topic)).pointer() == 2, "which leaves a mark"
-    behind = follow_key(settings, "42")
+    behind = trace_key(settings, "42")
     assert hops(behind) == ["journal"]
     assert [hop.records for hop in behind.topics if hop.topic == topic] == [1], "a mark is nothing to follow"
     with Replicator(properties, postgres_url, topic):
-        eventually(lambda: not hops(follow_key(settings, "42")))
-    [journal] = follow_key(settings, "42").journals
+        eventually(lambda: not hops(trace_key(settings, "42")))
+    [journal] = trace_key(settings, "42").journals
     assert (journal.seq_nr, journal.offset, journal.parked) == (2, place.offset, None)
-    ends = [hop.end_offset for hop in follow_key(settings, "42").topics]
-    assert ends == [hop.end_offset for hop in follow_key(settings, "42").topics], "to look leaves nothing behind"
-    everywhere = follow_key(settings, "42", topic=topic, everywhere=True)
+    ends = [hop.end_offset for hop in trace_key(settings, "42").topics]
+    assert ends == [hop.end_offset for hop in trace_key(settings, "42").topics], "to look leaves nothing behind"
+    everywhere = trace_key(settings, "42", topic=topic, everywhere=True)
     assert [hop.records for hop in everywhere.topics] == [int(number == place.partition) for number in range(3)]
 
 

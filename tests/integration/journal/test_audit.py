@@ -26,7 +26,6 @@ from inorder.journal.audit.findings import AuditFinding, FindingKind
 from inorder.journal.audit.passes import AuditEntry, AuditTotals, JudgedJournal, judge, settle
 from inorder.journal.codec import ACTION_HEADER
 from inorder.journal.segments import metajournal_segment
-from inorder.journal.service import journal_lag
 from inorder.journal.stores.cassandra_session import CassandraSession
 from inorder.journal.stores.opening import StoredRows, open_journal_store
 from inorder.journal.stores.ports import LogRecord
@@ -34,6 +33,7 @@ from inorder.kafka.admin import Cluster, Place, ensure_topic
 from inorder.model.journal import Event, Key
 from tests.conftest import Eventually
 from tests.integration.journal.replicator import Replicator
+from tests.operating import journal_lag
 from tests.selection import few
 
 Change = Callable[[str], object]

@@ -6,8 +6,8 @@ import threading
 from datetime import UTC, datetime, timedelta
 
 import inorder
+from inorder.app import App
 from inorder.journal.expire import Expired
-from inorder.journal.jobs import run_expire
 from inorder.journal.stores.postgres import PostgresJournal
 from inorder.kafka.admin import ensure_topic
 from inorder.model.journal import Event, Key
@@ -32,9 +32,10 @@ def test_expired_journals_are_purged_and_the_others_stay(
 
     def run(*, dry_run: bool) -> dict[str, object]:
         later = datetime.now(UTC).date() + timedelta(days=9)
-        return run_expire(
-            settings, once=True, stop=threading.Event(), dry_run=dry_run, tell=told.append, today=lambda: later
-        )
+        with App(settings) as app:
+            return app.run_expire(
+                once=True, stop=threading.Event(), dry_run=dry_run, on_expired=told.append, today=lambda: later
+            )
 
     with inorder.Journals(settings) as journals, Replicator(properties, postgres_url, unique):
         for id, days in (("short", 1), ("long", 30), ("endless", None)):

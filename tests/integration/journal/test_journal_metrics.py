@@ -11,8 +11,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 import inorder
+from inorder.app import App
 from inorder.engines.job_status import JobService
-from inorder.journal.jobs import run_expire
 from inorder.journal.stores.postgres import PostgresJournal
 from inorder.kafka.admin import ensure_topic
 from inorder.model.errors import SeqNrConflictError
@@ -122,10 +122,10 @@ def test_the_job_expire_tells_what_it_purged(
             journals.journal(Key(id, topic)).append([Event(1)], expire_after=timedelta(days=days))
         eventually(lambda: len(list(store.ids(topic))) == 2)
         later = datetime.now(UTC).date() + timedelta(days=9)
-        with JobService(settings, "expire", dict) as service:
+        with App(settings) as app, JobService(settings.health.address, "expire", dict) as service:
             for dry_run in (True, False):
                 stop = threading.Event()
-                run_expire(settings, once=True, stop=stop, dry_run=dry_run, today=lambda: later, service=service)
+                app.run_expire(once=True, stop=stop, dry_run=dry_run, today=lambda: later, service=service)
             assert service.address is not None
             with urlopen("http://{}:{}/metrics".format(*service.address), timeout=10) as answer:  # noqa: S310 - our own
                 text = answer.read().decode()

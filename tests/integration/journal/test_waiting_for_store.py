@@ -105,7 +105,7 @@ def test_while_replication_is_down_one_read_waits_and_all_are_right(
         waits.append(seconds)
         return wait_seconds(seconds, remaining)
 
-    monkeypatch.setattr(waiting, "patience", noted)
+    monkeypatch.setattr(waiting, "wait_seconds", noted)
     with closing(site.journals(1_000)) as journals:
         journal = journals.journal(Key("id", site.topic))
         journal.append([Event(1), Event(2)])

@@ -12,14 +12,14 @@ from psycopg import Connection
 from pyspark.sql import SparkSession
 
 import inorder
+from inorder.app import App
 from inorder.journal.audit.findings import AuditFinding, FindingKind
-from inorder.journal.audit.job import audit_on
-from inorder.journal.service import journal_lag
 from inorder.journal.stores.opening import open_journal_store
 from inorder.model.errors import ConfigurationError, TransientError
 from inorder.model.journal import Event, Key
 from tests.conftest import Eventually
 from tests.integration.journal.replicator import Replicator
+from tests.operating import journal_lag
 
 
 @pytest.mark.full
@@ -43,7 +43,8 @@ def test_an_audit_on_spark_finds_what_differs_and_nothing_else(
 
     def audit(id: str | None = None, topic: str = unique, stop: threading.Event | None = None) -> dict[str, Any]:
         found.clear()
-        return audit_on(spark, settings, (topic,), stop=stop or threading.Event(), tell=found.append, id=id)
+        with App(settings) as app:
+            return app.audit(found.append, topic=topic, id=id).run_on(spark, stop or threading.Event())
 
     with closing(open_journal_store(postgres_url)) as store:
         store.install()

@@ -17,9 +17,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import inorder
 from inorder.kafka.readers import committed_consumer
-from inorder.operate.schema import install_schema
 from tests.fakes.table_store import message
 from tests.integration.pipeline.engines import SPARK_WAIT
+from tests.operating import install_schema
 
 PARTITIONS = 2
 PHYSICAL = "SELECT id, ctid::text, xmin::text, updated_at, data FROM messages ORDER BY id"

@@ -11,14 +11,14 @@ from psycopg import Connection
 from pyspark.sql import SparkSession
 
 import inorder
+from inorder.app import App
 from inorder.engines.slice_work import SliceWork
 from inorder.model.errors import PublishError
-from inorder.operate.schema import install_schema
-from inorder.operate.topics import fail_over
-from inorder.pipeline.job import follow_generations, upsert_work
+from inorder.pipeline.job import GenerationGate, follow_generations, upsert_work
 from tests.conftest import Eventually
 from tests.integration.pipeline.conftest import CreateTopic
 from tests.integration.pipeline.engines import ENGINES, SPARK_WAIT, Heard, new_engine
+from tests.operating import fail_over, install_schema
 from tests.selection import few
 
 KEYS = 20
@@ -76,10 +76,11 @@ def test_a_switch_reaches_the_table_in_order(
         new_engine(kind, spark, reading, kafka_bootstrap).run(over, listener=heard)
 
     seen = Seen(direct)
-    with inorder.Publisher(settings) as publisher, ThreadPoolExecutor(1) as pool:
+    with inorder.Publisher(settings) as publisher, App(settings) as app, ThreadPoolExecutor(1) as pool:
         rounds = Rounds(publisher, unique)
         rounds.publish(20)
-        running = pool.submit(follow_generations, settings, work, stop, run_engine)
+        gate = GenerationGate(app.generations, app.pointers)
+        running = pool.submit(follow_generations, gate, work, stop, run_engine)
         try:
             eventually(lambda: seen.look() == {rounds.value()}, SPARK_WAIT)
             rounds.publish(20)

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import threading
-from contextlib import closing
 from functools import partial
 
 import pytest
 from pyspark.sql import SparkSession
 
 import inorder
+from inorder.app import App
 from inorder.engines.progress import RunTotals
 from inorder.engines.running import follow
 from inorder.engines.slice_work import SliceWork
 from inorder.kafka.admin import ensure_topic
 from inorder.kafka.readers import ReadRecord, read_back
-from inorder.operate.topics import fail_over
 from inorder.testing.checker import check_delivery, check_placement
-from inorder.topics.migration import Migration, copies_behind, migrate_topic
 from tests.conftest import Eventually
 from tests.integration.pipeline.engines import ENGINES, new_engine
+from tests.operating import fail_over, migrate_topic
 from tests.selection import few
 
 KEYS = 15
@@ -72,7 +71,8 @@ def test_generations_are_copied_one_after_the_other_and_never_twice(
     def run_engine(work: SliceWork, over: threading.Event) -> None:
         new_engine(kind, spark, work, kafka_bootstrap).run(over, once=True, listener=progress)
 
-    with closing(Migration(settings, unique, destination)) as migration:
+    with App(settings) as app:
+        migration = app.migration(unique, destination)
         migration.prepare()
         follow(migration.reading, unique, threading.Event(), run_engine)
     assert progress.totals()["applied"] == KEYS * PLACES
@@ -97,7 +97,8 @@ def test_a_copy_that_is_followed_goes_on_with_the_next_generation(
         fail_over(settings, unique, partitions=3)
         publish(settings, unique, range(5, PLACES))
         eventually(lambda: copied(settings, destination, range(PLACES)), 60)
-        assert set(copies_behind(settings, unique, destination).values()) == {0}
+        with App(settings) as app:
+            assert set(app.migration(unique, destination).behind().values()) == {0}
     finally:
         stop.set()
         copying.join(60)

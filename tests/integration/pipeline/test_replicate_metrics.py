@@ -19,10 +19,11 @@ import inorder
 from inorder.engines.job_status import JobService, Lag
 from inorder.journal.codec import ACTION_HEADER
 from inorder.journal.jobs import replicate_work
-from inorder.journal.service import journal_lag, journal_store
+from inorder.journal.service import journal_store
 from inorder.model.journal import Event, Key
 from tests.conftest import Eventually
 from tests.integration.pipeline.engines import ENGINES, new_engine
+from tests.operating import journal_lag
 from tests.selection import few
 
 Samples = dict[frozenset[str], float]
@@ -84,7 +85,7 @@ def test_the_figures_of_tasks_reach_the_endpoint_and_are_exact(
     def lag() -> Lag:
         return {(row.topic, row.partition): row.behind for row in journal_lag(settings)}
 
-    with JobService(settings, "replicate", lag) as service:
+    with JobService(settings.health.address, "replicate", lag) as service:
         engine = new_engine(kind, spark, replace(work, topics=(unique,)), kafka_bootstrap)
         engine.run(threading.Event(), once=True, listener=service.listener)
         found = scrape(service)

@@ -15,12 +15,12 @@ from pyspark.sql import SparkSession
 
 from inorder.pipeline.job import UpsertWork
 from inorder.pipeline.mapping import TableMapping
-from inorder.pipeline.status import pipeline_status
 from inorder.pipeline.stores.table import SqlTableStores
 from inorder.settings import Settings
 from tests.conftest import Eventually
 from tests.fakes.table_store import message
 from tests.integration.pipeline.engines import ENGINES, SPARK_WAIT, Heard, new_engine, upsert_work
+from tests.operating import pipeline_status
 from tests.selection import few
 
 

@@ -16,10 +16,10 @@ from inorder.database.database import open_database
 from inorder.kafka.admin import ensure_topic
 from inorder.kafka.readers import ReadRecord, read_back
 from inorder.model.message import Message
-from inorder.operate.schema import install_schema
 from inorder.outbox import Outbox
-from inorder.relay.stores.opening import polling_store
+from inorder.relay.parts import RelayParts
 from inorder.relay.stores.ports import PollingState
+from tests.operating import install_schema
 
 TABLE = "outbox_events"
 
@@ -94,7 +94,8 @@ class Depot:
             return database.execute(statement, parameters).rows
 
     def state(self) -> PollingState:
-        with closing(polling_store(self.settings(), "test")) as store:
+        parts = RelayParts(self.settings())
+        with closing(parts.polling_store(parts.open_database("test"))) as store:
             return store.state()
 
     def is_done(self) -> bool:

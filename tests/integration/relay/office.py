@@ -15,12 +15,11 @@ from inorder.database.database import open_database
 from inorder.kafka.admin import ensure_topic
 from inorder.kafka.readers import ReadRecord, read_back
 from inorder.model.message import Message
-from inorder.operate.schema import install_schema
 from inorder.outbox import Outbox
 from inorder.relay.events import BatchProduced, RelayEvent
-from inorder.relay.runners import topic_states
 from inorder.relay.stores.ports import TopicBacklog
 from tests.contract.topic_store.places import age_lock
+from tests.operating import install_schema, topic_states
 
 TABLE = "kafka_messages"
 

@@ -17,11 +17,11 @@ from inorder.embedded import Kafka
 from inorder.kafka.admin import ensure_topic
 from inorder.kafka.readers import ReadRecord, read_back
 from inorder.outbox import Outbox
-from inorder.relay.status import exceeded_rows, settle_exceeded
 from inorder.testing.checker import Verdict, check_delivery
 from tests.conftest import Eventually
 from tests.contract.shard_log.making import publish
 from tests.integration.relay.conftest import Bench
+from tests.operating import exceeded_rows, settle_exceeded
 
 LIMIT = 20_000
 LARGE = random.Random(1).randbytes(2 * LIMIT)  # nothing that compression could save

@@ -12,10 +12,9 @@ import pytest
 
 import inorder
 from inorder.kafka.readers import ReadRecord, read_back
-from inorder.operate.schema import install_schema
-from inorder.relay.status import exceeded_rows, settle_exceeded
 from tests.conftest import Eventually
 from tests.integration.relay.conftest import Bench
+from tests.operating import exceeded_rows, install_schema, settle_exceeded
 
 STASH = """
     INSERT INTO {table} (create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values)

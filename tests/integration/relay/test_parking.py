@@ -13,9 +13,9 @@ import pytest
 import inorder
 from inorder.kafka.admin import ensure_topic
 from inorder.kafka.readers import read_back
-from inorder.relay.status import exceeded_rows, settle_exceeded
 from tests.conftest import Eventually
 from tests.integration.relay.conftest import Bench
+from tests.operating import exceeded_rows, settle_exceeded
 
 LIMIT = 20_000
 LARGE = random.Random(1).randbytes(2 * LIMIT)  # nothing that compression could save

@@ -17,13 +17,12 @@ from inorder.embedded.server import free_port
 from inorder.model.errors import ConfigurationError
 from inorder.model.message import Message
 from inorder.relay.reloading import RelayService
-from inorder.relay.reshard import reshard
-from inorder.relay.status import exceeded_rows, relay_status, settle_exceeded
 from inorder.testing.checker import check_delivery
 from tests.conftest import Eventually
 from tests.integration.relay.commands import COMMAND
 from tests.integration.relay.conftest import alter_topic
 from tests.integration.relay.depot import TABLE, TOO_LARGE, Depot, numbered
+from tests.operating import exceeded_rows, relay_status, reshard, settle_exceeded
 from tests.selection import few
 
 SMALL = {"max.message.bytes": "2000"}

@@ -10,9 +10,9 @@ import inorder
 from inorder.embedded.server import free_port
 from inorder.kafka.readers import read_back
 from inorder.model.errors import ConfigurationError
-from inorder.relay.status import relay_status
 from tests.conftest import Eventually
 from tests.integration.relay.conftest import Bench
+from tests.operating import relay_status
 from tests.selection import few
 
 

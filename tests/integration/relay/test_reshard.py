@@ -14,12 +14,11 @@ import inorder
 from inorder.embedded.postgres import Postgres
 from inorder.kafka.readers import read_back
 from inorder.model.errors import ConfigurationError
-from inorder.operate.schema import install_schema
-from inorder.relay.reshard import reshard
 from tests.conftest import Eventually
 from tests.integration.relay.commands import Commands
 from tests.integration.relay.conftest import Bench
 from tests.integration.relay.writing import Writers
+from tests.operating import install_schema, reshard
 from tests.selection import few
 
 

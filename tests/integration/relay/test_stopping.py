@@ -53,7 +53,7 @@ def test_a_second_signal_ends_at_once_and_the_next_instance_loses_and_doubles_no
             said = process.communicate(timeout=120)[1]
             assert process.returncode == 1
             assert "error: the relay was ended by a second signal." in said
-            assert "rows were on their way; they stay in the outbox until they are known to be sent." in said
+            assert "rows were in flight; they stay in the outbox until they are known to be sent." in said
         with inorder.Relay(bench.settings(leadership="database")) as next_one:
             eventually(lambda: next_one.published > 50)
             writers.stop()

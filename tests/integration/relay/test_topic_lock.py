@@ -18,11 +18,12 @@ import inorder
 from inorder.model.errors import ConfigurationError
 from inorder.model.message import Message
 from inorder.model.partitioning import Partitioner, partition_of
-from inorder.relay.runners import topic_store
-from inorder.relay.status import exceeded_rows, relay_status, settle_exceeded
+from inorder.relay.parts import RelayParts
+from inorder.relay.stores.topic_lock import SqlTopicStore
 from tests.conftest import Eventually
 from tests.integration.relay.commands import COMMAND
 from tests.integration.relay.office import TABLE, Office
+from tests.operating import exceeded_rows, relay_status, settle_exceeded
 from tests.selection import few
 
 SOMEBODY = uuid4()
@@ -85,12 +86,17 @@ def test_four_topics_of_many_messages_in_small_batches_keep_their_order(office: 
     assert max(len(event.messages) for event in office.told) == 4
 
 
+def topic_store(settings: inorder.Settings) -> SqlTopicStore:
+    parts = RelayParts(settings)
+    return parts.topic_store(parts.open_database("test"))
+
+
 def test_a_topic_that_another_worker_has_is_left_alone_until_its_lock_is_old(
     office: Office, eventually: Eventually
 ) -> None:
     mine, theirs = office.topic("mine"), office.topic("theirs")
     settings = office.settings(topic_lock={"lock_seconds": 600})
-    holder = topic_store(settings, "test")
+    holder = topic_store(settings)
     assert holder.lock(theirs, SOMEBODY)
     office.publish(Message(theirs, value="late"), Message(mine, value="soon"))
     office.stack.enter_context(inorder.Relay(settings))
@@ -192,7 +198,7 @@ def test_state_and_figures_of_a_relay(office: Office, eventually: Eventually) ->
 def test_what_waits_is_told_by_topic(office: Office) -> None:
     topic = "t"
     office.publish(*keyed(topic, 3))
-    holder = topic_store(office.settings(), "test")
+    holder = topic_store(office.settings())
     holder.lock(topic, SOMEBODY)
     status = relay_status(office.settings())
     assert (status["strategy"], status["waiting"]) == ("topic-lock", 3)

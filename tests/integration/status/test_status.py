@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 import inorder
+from inorder.app import App
 from inorder.journal.service import journal_store
 from inorder.kafka.admin import ensure_topic
 from inorder.model.journal import Event, Key
-from inorder.operate.schema import install_schema
-from inorder.operate.status import whole_status
 from tests.integration.dead_letters.conftest import Job
 from tests.integration.following.test_follow import publish
+from tests.operating import install_schema
 
 
 def test_each_part_tells_what_waits_and_what_was_set_aside(
@@ -36,7 +36,8 @@ def test_each_part_tells_what_waits_and_what_was_set_aside(
     job.send(2, data="x")
     with inorder.Journals(settings) as journals:
         journals.journal(Key("1", prefix)).append([Event(1)])
-    told = whole_status(settings)
+    with App(settings) as app:
+        told = app.status()
     assert (told["relay"]["waiting"], told["relay"]["exceeded"]) == (1, 0)
     assert (told["pipeline"]["rejected"], told["pipeline"]["dead_letters"], told["pipeline"]["behind"]) == (1, 1, 1)
     assert told["journal"] == {"topics": 1, "behind": 1, "parked": 0}

@@ -13,14 +13,13 @@ import inorder
 from inorder.database.postgres import connect
 from inorder.kafka.readers import read_back
 from inorder.model.errors import PublishError
-from inorder.operate.schema import install_schema
-from inorder.operate.topics import fail_over, generations_status
 from inorder.relay.options import Pace
 from inorder.testing.checker import Verdict, check_delivery
 from inorder.topics.generations import Phase
 from inorder.topics.switch import Commit, Step
 from tests.conftest import Eventually
 from tests.integration.topics.conftest import SettingsOf
+from tests.operating import fail_over, generations_status, install_schema
 from tests.selection import few
 
 KEYS = 6
@@ -96,7 +95,7 @@ def test_a_relay_follows_a_switch_without_the_long_wait_of_a_topic_that_is_gone(
     monkeypatch: pytest.MonkeyPatch,
     strategy: str,
 ) -> None:
-    monkeypatch.setattr("inorder.relay.runners.Pace", partial(Pace, topic=3600.0))
+    monkeypatch.setattr("inorder.relay.parts.Pace", partial(Pace, topic=3600.0))
     settings = settings_of(relay={"strategy": strategy})
     install_schema(settings, "native")
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.bench.figures import (
-    Drain,
-    Look,
-    Spread,
+    DrainRate,
+    Sample,
+    TrialSpread,
     difference,
     drain_of,
     latency_of,
@@ -17,39 +17,41 @@ from inorder.bench.figures import (
     ratio_of,
     ratio_of_medians,
     sent_of,
+    spread_dict,
     spread_of,
-    told_of,
-    words_of,
+    spread_text,
 )
 
 
 def test_a_rate_counts_from_the_first_visible_record_to_the_last() -> None:
-    looks = [Look(10.0, 0), Look(11.0, 100), Look(12.0, 600), Look(13.0, 1_100)]
-    assert drain_of(looks, rows=1_100, started=9.0) == Drain(records_per_second=500.0, seconds=2.0, startup_seconds=2.0)
+    looks = [Sample(10.0, 0), Sample(11.0, 100), Sample(12.0, 600), Sample(13.0, 1_100)]
+    assert drain_of(looks, rows=1_100, started=9.0) == DrainRate(
+        records_per_second=500.0, seconds=2.0, startup_seconds=2.0
+    )
 
 
 def test_looks_after_the_last_record_do_not_lower_the_rate() -> None:
-    looks = [Look(1.0, 100), Look(2.0, 200), Look(3.0, 200), Look(9.0, 200)]
+    looks = [Sample(1.0, 100), Sample(2.0, 200), Sample(3.0, 200), Sample(9.0, 200)]
     assert drain_of(looks, rows=200, started=0.0).records_per_second == 100.0
 
 
 def test_the_markers_of_transactions_are_no_records() -> None:
-    looks = [Look(1.0, 1_004), Look(2.0, 2_008)]
+    looks = [Sample(1.0, 1_004), Sample(2.0, 2_008)]
     assert drain_of(looks, rows=2_000, started=0.0).records_per_second == pytest.approx(1_000)
 
 
 def test_what_is_visible_at_once_is_not_rated() -> None:
-    drain = drain_of([Look(1.0, 0), Look(2.0, 50), Look(3.0, 50)], rows=50, started=0.5)
-    assert drain == Drain(None, 0.0, 1.5)
+    drain = drain_of([Sample(1.0, 0), Sample(2.0, 50), Sample(3.0, 50)], rows=50, started=0.5)
+    assert drain == DrainRate(None, 0.0, 1.5)
     assert drain.as_dict()["records_per_second"] is None
 
 
 def test_a_drain_that_moved_nothing_is_not_rated() -> None:
-    assert drain_of([Look(1.0, 0)], rows=5, started=0.0) == Drain(None, 0.0, 0.0)
+    assert drain_of([Sample(1.0, 0)], rows=5, started=0.0) == DrainRate(None, 0.0, 0.0)
 
 
 def test_a_sender_is_rated_from_its_first_call_to_its_last_acknowledgement() -> None:
-    assert sent_of(rows=100, started=1.0, began=3.0, ended=3.5) == Drain(200.0, 0.5, 2.0)
+    assert sent_of(rows=100, started=1.0, began=3.0, ended=3.5) == DrainRate(200.0, 0.5, 2.0)
 
 
 @pytest.mark.parametrize(("quantile", "value"), [(0.5, 50), (0.95, 95), (0.99, 99), (1.0, 100), (0.0, 1)])
@@ -84,11 +86,11 @@ def test_a_spread_holds_all_its_values(values: list[float]) -> None:
 
 
 def test_one_slow_trial_does_not_move_the_median() -> None:
-    assert spread_of([100.0, 101.0, 3.0]) == Spread(100.0, 3.0, 101.0, 3)
+    assert spread_of([100.0, 101.0, 3.0]) == TrialSpread(100.0, 3.0, 101.0, 3)
 
 
 def test_what_could_not_be_measured_is_left_out_of_a_spread() -> None:
-    assert spread_of([None, 4.0, None]) == Spread(4.0, 4.0, 4.0, 1)
+    assert spread_of([None, 4.0, None]) == TrialSpread(4.0, 4.0, 4.0, 1)
     assert spread_of([None]) is None
     assert spread_of([]) is None
 
@@ -100,11 +102,11 @@ def test_a_ratio_compares_medians() -> None:
 
 
 def test_a_spread_is_told_with_its_edges_and_a_single_trial_without() -> None:
-    assert words_of(spread_of([1_000.0, 2_500.4, 4_000.0]), 0) == "2,500 (1,000..4,000)"
-    assert words_of(spread_of([2.25]), 1) == "2.2"
-    assert words_of(None, 1) == "-"
-    assert told_of(spread_of([1.0, 2.0])) == {"median": 1.5, "min": 1.0, "max": 2.0, "trials": 2}
-    assert told_of(None) is None
+    assert spread_text(spread_of([1_000.0, 2_500.4, 4_000.0]), 0) == "2,500 (1,000..4,000)"
+    assert spread_text(spread_of([2.25]), 1) == "2.2"
+    assert spread_text(None, 1) == "-"
+    assert spread_dict(spread_of([1.0, 2.0])) == {"median": 1.5, "min": 1.0, "max": 2.0, "trials": 2}
+    assert spread_dict(None) is None
 
 
 def test_a_difference_needs_both_readings() -> None:

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from inorder.bench import run as module
 from inorder.bench.appending import PAYLOAD_BYTES, number_of, payload_of
-from inorder.bench.figures import Drain
+from inorder.bench.figures import DrainRate
 from inorder.bench.journal_replicate import (
     Covered,
     ReplicateOptions,
@@ -27,7 +27,7 @@ from inorder.bench.journal_replicate import (
     show_replicate,
 )
 from inorder.bench.load import Schedule
-from inorder.bench.report import Check
+from inorder.bench.report import ReadBackCheck
 from inorder.engines.slice_work import Slice
 from inorder.journal.codec import RecordSender, append_record
 from inorder.journal.replication.job import ReplicateWorker
@@ -38,11 +38,11 @@ from inorder.testing.checker import Verdict
 from tests.fakes.replica import MemoryReplica
 
 MACHINE = {"cores": 2, "load_average_before": 0.5, "load_average_after": 1.5}
-WHOLE = Check(4_000, 4_000, Verdict())
+WHOLE = ReadBackCheck(4_000, 4_000, Verdict())
 
 
-def trial(store: str = "postgres", engine: str = "resident", check: Check = WHOLE) -> ReplicateTrial:
-    drain = Drain(70_000.4, 5.0, 9.0)
+def trial(store: str = "postgres", engine: str = "resident", check: ReadBackCheck = WHOLE) -> ReplicateTrial:
+    drain = DrainRate(70_000.4, 5.0, 9.0)
     return ReplicateTrial(store, engine, 400_000, drain, {"job": 12.345, "store": None}, [4.0, 5.0, 90.0], check)
 
 
@@ -51,7 +51,7 @@ def report(*trials: ReplicateTrial) -> ReplicateReport:
 
 
 REPORT = report(trial(), trial("cassandra", "micro-batch"))
-BROKEN = report(trial(), trial(check=Check(3_999, 3_999, Verdict(lost=1))))
+BROKEN = report(trial(), trial(check=ReadBackCheck(3_999, 3_999, Verdict(lost=1))))
 
 
 def shown(told: ReplicateReport) -> str:

@@ -11,7 +11,7 @@ from inorder.bench.journal import JournalFigures, JournalOptions
 from inorder.bench.journal_report import TARGETS, JournalReport, show_journal
 from inorder.bench.peers import eventsourcing
 from inorder.bench.peers.eventsourcing import PeerFigures
-from inorder.bench.report import Check
+from inorder.bench.report import ReadBackCheck
 from inorder.journal.stores.kafka_log import ConsumerCost
 from inorder.testing.checker import Verdict
 
@@ -27,7 +27,7 @@ def report(peer: PeerFigures | None = PEER, lost: int = 0) -> JournalReport:
         [250.0],
         50_000.0,
         ConsumerCost(30.5, 12.25, 4.0),
-        Check(200_100, 200_100, Verdict(lost=lost)),
+        ReadBackCheck(200_100, 200_100, Verdict(lost=lost)),
     )
     return JournalReport(JournalOptions(), figures, peer, MACHINE)
 

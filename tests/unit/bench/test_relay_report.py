@@ -8,21 +8,21 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from inorder.bench.figures import Drain, latency_of
+from inorder.bench.figures import DrainRate, latency_of
 from inorder.bench.options import RelaySetting
 from inorder.bench.relay import DrainCase, LiveCase, RelayReport, show_relay
-from inorder.bench.report import Check, Cpu, DrainTrial, LiveTrial, checked
+from inorder.bench.report import Cpu, DrainTrial, LiveTrial, ReadBackCheck, checked
 from inorder.testing.checker import Verdict
 
-WHOLE = Check(100, 100, Verdict())
-LOSS = Check(99, 99, Verdict(lost=1, examples=("lost: key 7, event 3",)))
+WHOLE = ReadBackCheck(100, 100, Verdict())
+LOSS = ReadBackCheck(99, 99, Verdict(lost=1, examples=("lost: key 7, event 3",)))
 
 
-def drained(rate: float | None, *, cpu: float = 0.5, is_whole: bool = True, check: Check = WHOLE) -> DrainTrial:
-    return DrainTrial(Drain(rate, 2.0, 1.0), is_whole, Cpu(cpu, 0.25, 100_000), check)
+def drained(rate: float | None, *, cpu: float = 0.5, is_whole: bool = True, check: ReadBackCheck = WHOLE) -> DrainTrial:
+    return DrainTrial(DrainRate(rate, 2.0, 1.0), is_whole, Cpu(cpu, 0.25, 100_000), check)
 
 
-def carried(*milliseconds: float, check: Check = WHOLE) -> LiveTrial:
+def carried(*milliseconds: float, check: ReadBackCheck = WHOLE) -> LiveTrial:
     return LiveTrial(
         latency_of([10 * one for one in milliseconds]), latency_of(milliseconds), Cpu(1.5, 2.0, 500), check
     )

@@ -7,24 +7,24 @@ from io import StringIO
 
 from rich.console import Console
 
-from inorder.bench.figures import Drain, latency_of
-from inorder.bench.report import Check, Report, Side, show
+from inorder.bench.figures import DrainRate, latency_of
+from inorder.bench.report import PipelineReport, ReadBackCheck, Side, show
 from inorder.testing.checker import Verdict
 
-REPORT = Report(
+REPORT = PipelineReport(
     bench="pipeline",
     rows=1_000,
     peer="raw-copy",
-    ours=Side(Drain(50.04, 20.0, 1.25), latency_of([1.0, 2.0, 3.0]), {"commit_to_visible_ms": {"p50": 1.5}}),
-    peer_result=Side(Drain(200.0, 5.0, 0.5), latency_of([1.0]), {}),
-    checks={"ours": Check(1_000, 1_000, Verdict()), "peer": Check(1_000, 1_000, Verdict())},
+    ours=Side(DrainRate(50.04, 20.0, 1.25), latency_of([1.0, 2.0, 3.0]), {"commit_to_visible_ms": {"p50": 1.5}}),
+    peer_result=Side(DrainRate(200.0, 5.0, 0.5), latency_of([1.0]), {}),
+    checks={"ours": ReadBackCheck(1_000, 1_000, Verdict()), "peer": ReadBackCheck(1_000, 1_000, Verdict())},
     machine={"cores": 2, "load_average_before": 0.5, "load_average_after": 1.5},
 )
-BROKEN = replace(REPORT, checks={"ours": Check(999, 999, Verdict(lost=1, examples=("lost: key 7, event 3",)))})
-UNRATED = replace(REPORT, peer_result=Side(Drain(None, 0.0, 0.5), latency_of([]), {}))
+BROKEN = replace(REPORT, checks={"ours": ReadBackCheck(999, 999, Verdict(lost=1, examples=("lost: key 7, event 3",)))})
+UNRATED = replace(REPORT, peer_result=Side(DrainRate(None, 0.0, 0.5), latency_of([]), {}))
 
 
-def shown(report: Report) -> str:
+def shown(report: PipelineReport) -> str:
     console = Console(file=StringIO(), width=120)
     show(console, report)
     assert isinstance(console.file, StringIO)
@@ -47,7 +47,7 @@ def test_the_report_is_one_object_of_known_shape() -> None:
 
 def test_the_warm_ratio_is_told_where_both_sides_have_one() -> None:
     assert REPORT.as_dict()["warm_ratio"] is None
-    warm = Drain(400.0, 2.5, 0.0).as_dict()
+    warm = DrainRate(400.0, 2.5, 0.0).as_dict()
     both = replace(
         REPORT,
         ours=replace(REPORT.ours, more={"warm": warm}),

@@ -10,7 +10,7 @@ import pytest
 
 from inorder.bench import run as module
 from inorder.bench.options import PipelineOptions, RelayOptions, RelaySetting
-from inorder.bench.run import Told
+from inorder.bench.run import AnyReport
 from inorder.bench.wake_up import WakeUpOptions
 from inorder.model.errors import ConfigurationError
 from tests.unit.bench import test_relay_report as relay
@@ -19,7 +19,7 @@ from tests.unit.bench import test_wake_up as wake_up
 
 Run = Callable[[bool], int]
 
-RUNS: dict[str, tuple[str, Run, Told, Told]] = {
+RUNS: dict[str, tuple[str, Run, AnyReport, AnyReport]] = {
     "relay": (
         "relay_report",
         lambda as_json: module.run_relay("goharvest", RelayOptions(), as_json),
@@ -42,11 +42,11 @@ RUNS: dict[str, tuple[str, Run, Told, Told]] = {
 EVERY = pytest.mark.parametrize("name", RUNS)
 
 
-def measured(monkeypatch: pytest.MonkeyPatch, name: str, report: Told) -> Run:
+def measured(monkeypatch: pytest.MonkeyPatch, name: str, report: AnyReport) -> Run:
     """Puts a report in the place of a measurement."""
     function, run, _, _ = RUNS[name]
 
-    def measure(*given: Any) -> Told:
+    def measure(*given: Any) -> AnyReport:
         given[-1](f"Measuring the {name}.")
         return report
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.bench.load import Schedule
-from inorder.bench.options import LIVE_SLACK_SECONDS, Options
+from inorder.bench.options import LIVE_SLACK_SECONDS, BenchOptions
 
 
 def test_the_warm_up_comes_on_top_and_is_not_counted() -> None:
@@ -34,14 +34,14 @@ def test_writers_share_every_record_once(rate: int, writers: int) -> None:
 
 
 def test_a_live_phase_ends_a_while_after_its_schedule() -> None:
-    options = Options(rows=1, schedule=Schedule(rate=10, seconds=3.0, warm_seconds=1.0))
+    options = BenchOptions(rows=1, schedule=Schedule(rate=10, seconds=3.0, warm_seconds=1.0))
     assert options.live_cap == 4.0 + LIVE_SLACK_SECONDS
 
 
 def test_a_worker_gets_the_whole_schedule() -> None:
     schedule = Schedule(rate=10, seconds=3.0, warm_seconds=1.0)
-    assert Schedule(**Options(1, schedule).live_task) == schedule  # type: ignore[arg-type]  # the rate comes back whole
+    assert Schedule(**BenchOptions(1, schedule).live_task) == schedule  # type: ignore[arg-type]  # the rate comes back whole
 
 
 def test_the_defaults_are_those_of_the_documentation() -> None:
-    assert Options() == Options(200_000, Schedule(rate=500, seconds=10.0, warm_seconds=2.0))
+    assert BenchOptions() == BenchOptions(200_000, Schedule(rate=500, seconds=10.0, warm_seconds=2.0))

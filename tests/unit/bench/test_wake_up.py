@@ -8,7 +8,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from inorder.bench.report import Check
+from inorder.bench.report import ReadBackCheck
 from inorder.bench.wake_up import WakeUpOptions, WakeUpReport, WakeUpTrials, Writing, show_wake_up, without_wake_up
 from inorder.model.errors import PermanentError
 from inorder.outbox.append import append_statement
@@ -17,10 +17,10 @@ from inorder.testing.checker import Verdict
 TRIALS = WakeUpTrials(
     waking=[Writing(900.0, 1.0), Writing(850.0, 1.5), Writing(100.0, 1.0)],
     plain=[Writing(1_000.0, 0.5), Writing(990.0, None), Writing(1_010.0, 0.5)],
-    check=Check(5_000, 5_000, Verdict()),
+    check=ReadBackCheck(5_000, 5_000, Verdict()),
 )
 REPORT = WakeUpReport(WakeUpOptions(), TRIALS, {"cores": 2, "load_average_before": 0.5, "load_average_after": 1.5})
-BROKEN = replace(REPORT, trials=replace(TRIALS, check=Check(5_000, 4_999, Verdict(lost=1, duplicated=1))))
+BROKEN = replace(REPORT, trials=replace(TRIALS, check=ReadBackCheck(5_000, 4_999, Verdict(lost=1, duplicated=1))))
 
 
 def test_the_wake_up_and_nothing_else_is_cut_out_of_the_insert() -> None:

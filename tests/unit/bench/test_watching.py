@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from inorder.bench.figures import drain_of
-from inorder.bench.watching import Seen, counted_of, watch
+from inorder.bench.watching import SeenRecord, counted_of, watch
 from inorder.model.errors import PermanentError, TransientError
 
 
@@ -42,9 +42,9 @@ def test_a_service_that_died_is_noticed_before_the_time_is_over() -> None:
 
 
 def test_latency_counts_from_the_moment_a_record_was_due() -> None:
-    assert Seen(number=1, due_ns=1_000_000, seen_ns=3_500_000).milliseconds == 2.5
+    assert SeenRecord(number=1, due_ns=1_000_000, seen_ns=3_500_000).milliseconds == 2.5
 
 
 def test_the_warm_up_is_left_out() -> None:
-    seen = [Seen(number, 0, 1) for number in (4, 0, 2, 3)]
+    seen = [SeenRecord(number, 0, 1) for number in (4, 0, 2, 3)]
     assert [one.number for one in counted_of(seen, warm=3)] == [4, 3]

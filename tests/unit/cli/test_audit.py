@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from inorder.app import App
 from inorder.cli.main import app
-from inorder.cli.pipeline import audit_line, run_and_show
+from inorder.cli.pipeline import audit_line
 from inorder.journal.audit.findings import AuditFinding, FindingKind
-from inorder.model.errors import GuaranteeError
-from inorder.settings import Settings
+from tests.unit.cli.conftest import Run
 from tests.unit.cli.services import provide
 
 MISSING = AuditFinding(FindingKind.missing_event, "journal", "a", 0, 7, 3, "at 0:7, payload 'x'")
@@ -44,20 +44,19 @@ def audited(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What the job was asked for; it finds one event missing."""
     asked: list[dict[str, Any]] = []
 
-    def run_audit(settings: Settings, *, stop: object, tell: Any, **narrowed: Any) -> dict[str, Any]:
+    def run_audit(_app: App, *, stop: object, on_finding: Any, **narrowed: Any) -> dict[str, Any]:
         asked.append(narrowed)
-        tell(MISSING)
+        on_finding(MISSING)
         return {"journals": 1, "differences": 1}
 
     provide(monkeypatch, run_audit=run_audit)
     return asked
 
 
-def test_a_difference_violates_a_guarantee(audited: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(GuaranteeError, match="differs from its topics in 1 place") as caught:
-        run_and_show(Settings.load(None), "journal", "a", as_json=True)
-    assert caught.value.exit_code == 5
-    finding, totals = map(json.loads, capsys.readouterr().out.splitlines())
+def test_a_difference_violates_a_guarantee(audited: list[dict[str, Any]], run: Run) -> None:
+    ran = run("pipeline", "run", "audit", "--topic", "journal", "--id", "a", "--json")
+    assert (ran.code, "differs from its topics in 1 place" in ran.stderr) == (5, True)
+    finding, totals = map(json.loads, ran.stdout.splitlines())
     assert (finding["kind"], finding["seq_nr"], finding["offset"]) == ("missing event", 3, 7)
     assert totals == {"journals": 1, "differences": 1}
     assert audited == [{"topic": "journal", "id": "a"}]

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import pytest
 
-from inorder.engines import job_status
+from inorder.app import App
 from inorder.relay.stores.ports import Registration
 from inorder.settings import Settings
 from tests.unit.cli.conftest import Run
@@ -49,43 +49,44 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Puts stand-ins in the place of the services and notes how they are called."""
     noted: dict[str, Any] = {}
 
-    def run_upsert(settings: Settings, **options: Any) -> dict[str, int]:
-        noted.update(options, settings=settings, thread=threading.current_thread())
+    def run_upsert(app: App, **options: Any) -> dict[str, int]:
+        noted.update(options, settings=app.settings, thread=threading.current_thread())
         return {"applied": 3, "rejected": 1}
+
+    def relay_admin(app: App) -> Any:
+        return SimpleNamespace(status=lambda: {"group": app.settings.relay.group, "waiting": 7})
 
     def run_demo(**options: Any) -> int:
         noted.update(options)
         return 5
 
-    def reshard(settings: Settings, **options: Any) -> Registration:
+    def reshard(app: App, **options: Any) -> Registration:
         noted.update(options)
-        return Registration("outbox", settings.relay.group, settings.relay.strategy, settings.relay.shards, 2)
+        relay = app.settings.relay
+        return Registration("outbox", relay.group, relay.strategy, relay.shards, 2)
 
-    def replay_outbox(_settings: Settings, **options: Any) -> int:
+    def replay_outbox(_app: App, **options: Any) -> int:
         noted.update(options)
         return 9
 
     provide(
         monkeypatch,
-        relay_status=lambda settings: {"group": settings.relay.group, "waiting": 7},
+        relay_admin=property(relay_admin),
+        relay_service=lambda app, file, load: FakeService(app.settings, file, load),
         run_upsert=run_upsert,
-        upsert_work=lambda settings: SimpleNamespace(topics=(settings.pipeline.upsert.topic,)),
-        pipeline_status=lambda _settings: {
+        upsert_work=property(lambda app: SimpleNamespace(topics=(app.settings.pipeline.upsert.topic,))),
+        pipeline_status=lambda _app: {
             "pipelines": ["upsert:messages"],
             "applied": 3,
             "partitions": [{"topic": "upsert", "partition": 0, "behind": 4}],
         },
-        install_schema=lambda settings, layout: [f"table {settings.relay.table} ({layout})"],
-        schema_sql=lambda settings, layout, dialect: f"-- {layout} {dialect} {settings.relay.table}",
+        install_schema=lambda app, layout: [f"table {app.settings.relay.table} ({layout})"],
+        schema_sql=lambda app, layout, dialect: f"-- {layout} {dialect} {app.settings.relay.table}",
         reshard=reshard,
         replay_outbox=replay_outbox,
     )
     demo = ModuleType("inorder.demo")
     demo.__dict__["run"] = run_demo
-    reload = ModuleType("inorder.relay.reloading")
-    reload.__dict__["RelayService"] = FakeService
-    monkeypatch.setitem(sys.modules, "inorder.relay.reloading", reload)
-    monkeypatch.setitem(sys.modules, "inorder.engines.job_status", job_status)
     monkeypatch.setitem(sys.modules, "inorder.demo", demo)
     return noted
 
@@ -139,7 +140,7 @@ def test_relay_run_ends_when_the_relay_does(run: Run, calls: dict[str, Any]) -> 
     ran = run("relay", "run")
     assert (ran.code, ran.stdout) == (0, "")
     assert "The relay of group orders runs." in ran.stderr
-    assert "Health and metrics are told at http://127.0.0.1:13000." in ran.stderr
+    assert "Serves health and metrics at http://127.0.0.1:13000." in ran.stderr
     assert FakeService.seen is not None
     assert FakeService.file == Path("inorder.toml")
 

@@ -6,13 +6,13 @@ import base64
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from inorder.pipeline.dead_letters import Fate, RetryResult
 from inorder.pipeline.stores.ports import StoredLetter
-from inorder.settings import Settings
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.services import provide
 
@@ -25,26 +25,26 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Stand-ins for the services, which note how they are called."""
     noted: dict[str, Any] = {"letters": [LETTER]}
 
-    def listed(_settings: Settings, limit: int, **wanted: Any) -> list[StoredLetter]:
+    def listed(limit: int, **wanted: Any) -> list[StoredLetter]:
         noted.update(limit=limit, wanted=wanted)
         return list(noted["letters"])
 
-    def retried(_settings: Settings, reason: str, **asked: Any) -> Iterator[RetryResult]:
+    def retried(reason: str, **asked: Any) -> Iterator[RetryResult]:
         noted.update(reason=reason, retried=asked)
         yield RetryResult("upsert:messages", "orders:3:42", Fate.STALE, "Its row has generation 0, offset 50.")
         yield RetryResult("upsert:messages", "orders:3:43", Fate.APPLIED)
 
-    def discarded(_settings: Settings, reason: str, **wanted: Any) -> int:
+    def discarded(reason: str, **wanted: Any) -> int:
         noted.update(reason=reason, discarded=wanted)
         return 7
 
-    provide(
-        monkeypatch,
-        list_dead_letters=listed,
-        count_dead_letters=lambda _settings, **_: {"not-json": 4, "wrong-type": 1} if noted["letters"] else {},
-        retry_dead_letters=retried,
-        discard_dead_letters=discarded,
+    letters = SimpleNamespace(
+        read=listed,
+        count=lambda **_: {"not-json": 4, "wrong-type": 1} if noted["letters"] else {},
+        retry=retried,
+        discard=discarded,
     )
+    provide(monkeypatch, dead_letters=letters)
     return noted
 
 

@@ -32,11 +32,11 @@ from inorder.operate.doctor import (
     unreachable,
     warn,
 )
-from inorder.operate.schema import install_schema
 from inorder.outbox.layouts import LAYOUTS, install_statements
 from inorder.relay.stores.ports import Setup
 from inorder.relay.stores.registry import SqlRegistry
 from inorder.settings import Settings
+from tests.operating import install_schema
 
 OK, WARN = ok("a", "fine"), warn("b", "hm", "look")
 EACH_LAYOUT = pytest.mark.parametrize(
@@ -225,7 +225,7 @@ POLLING: dict[str, object] = {"layout": "trendyol", "strategy": "polling"}
 
 def test_the_tables_beside_the_events_are_looked_at_where_they_are_used(file: Path) -> None:
     install(file, "trendyol")
-    assert examined(file, **POLLING)["polling tables"].detail == "all are there, and the offset is 0"
+    assert examined(file, **POLLING)["polling tables"].detail == "all exist, and the offset is 0"
     run(file, "INSERT INTO outbox_offsets VALUES (7)")
     found = examined(file, **POLLING)["polling tables"]
     assert found.detail == "Table 'outbox_offsets' has more than one row; it must have one."

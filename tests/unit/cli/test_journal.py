@@ -5,14 +5,15 @@ from __future__ import annotations
 import io
 import json
 import sys
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 
+from inorder.app import App
 from inorder.journal.codec import ACTION_HEADER
 from inorder.model.journal import MAX_SEQ_NR
 from inorder.model.message import Record
-from inorder.settings import Settings
 from tests.unit.cli.conftest import Ran, Run
 from tests.unit.cli.services import provide
 from tests.unit.journal.subscribing import TOPIC, Topic
@@ -31,12 +32,12 @@ def topic(monkeypatch: pytest.MonkeyPatch) -> Topic:
     """Journals in memory, in the place of those on Kafka."""
     topic = Topic(1)
 
-    def journals(settings: Settings) -> Any:
-        assert settings.journal.segment_size == 10_000
+    def journals(app: App) -> Any:
+        assert app.settings.journal.segment_size == 10_000
         return topic.journals
 
     lag = [Lag(TOPIC, 0, 5, 3, 1), Lag(TOPIC, 1, 0, None, 0)]
-    provide(monkeypatch, Journals=journals, journal_lag=lambda _: lag)
+    provide(monkeypatch, journals=property(journals), journal_admin=SimpleNamespace(lag=lambda: lag))
     return topic
 
 

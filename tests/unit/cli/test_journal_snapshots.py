@@ -21,7 +21,7 @@ PLACE = KEY.topic, KEY.id
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     """Journals in memory, in the place of those on Kafka."""
     world = World()
-    provide(monkeypatch, Journals=lambda _: world.journals)
+    provide(monkeypatch, journals=world.journals)
     world.journal.append([event(seq_nr) for seq_nr in range(1, 6)])
     return world
 
@@ -88,7 +88,7 @@ def test_the_ones_that_fit(world: World, run: Run) -> None:
 def test_what_is_to_be_deleted_must_be_named_once(world: World, run: Run, options: tuple[str, ...]) -> None:
     world.journal.save_snapshot(1)
     ran = run("journal", "snapshot", "delete", *PLACE, *options)
-    assert (ran.code, "say --all" in ran.stderr) == (2, True)
+    assert (ran.code, "give --all" in ran.stderr) == (2, True)
     assert len(world.journal.snapshots()) == 1
 
 

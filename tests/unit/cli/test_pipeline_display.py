@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inorder.cli.pipeline import line_of, shown
+from inorder.cli.pipeline import line_of, show_progress
 from inorder.engines.progress import RunTotals
 from inorder.engines.slice_work import SliceOutcome
 from inorder.model.errors import UnreachableError
@@ -21,5 +21,5 @@ def test_a_broker_that_does_not_answer_does_not_end_the_display() -> None:
     def behind() -> int:
         raise UnreachableError("Nobody there.")
 
-    with shown(RunTotals(), behind):
+    with show_progress(RunTotals(), behind):
         pass

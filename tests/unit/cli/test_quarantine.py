@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -23,22 +24,19 @@ def store(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
     """What was asked for."""
     asked: list[tuple[object, ...]] = []
 
-    def listed(_: object, topic: str | None, id: str | None) -> list[Quarantined]:
+    def listed(topic: str | None, id: str | None) -> list[Quarantined]:
         asked.append(("list", topic, id))
         return [RECORD] if topic != "empty" else []
 
-    def discarded(_: object, key: Key, offset: int | None) -> int:
+    def discarded(key: Key, offset: int | None) -> int:
         asked.append(("discard", key, offset))
         return 0 if offset == 9 else 3
 
-    def released(_: object, key: Key) -> int:
+    def released(key: Key) -> int:
         asked.append(("release", key))
         return 4
 
-    provide(monkeypatch, list_quarantine=listed)
-    provide(monkeypatch, discard_quarantined=discarded)
-    provide(monkeypatch, release_journal=released)
-    monkeypatch.setattr("inorder.cli.journal.load", lambda config: config)
+    provide(monkeypatch, journal_admin=SimpleNamespace(quarantined=listed, discard=discarded, release=released))
     return asked
 
 
@@ -69,7 +67,7 @@ def test_discard_wants_an_offset_or_all(store: list[tuple[object, ...]]) -> None
     for arguments in ([], ["--all", "--offset", "1"]):
         ran = RUNNER.invoke(quarantine_app, ["discard", "journal", "a", *arguments])
         assert (ran.exit_code, store) == (2, [])
-        assert "say --all" in ran.stderr
+        assert "give --all" in ran.stderr
     assert json.loads(RUNNER.invoke(quarantine_app, ["discard", "journal", "a", "--all", "--json"]).stdout) == {
         "discarded": 3
     }

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from inorder.demo.path import Summary
+from inorder.demo.path import DemoSummary
 from inorder.demo.run import show
 from inorder.outbox.layouts import install_statements
 from inorder.testing.checker import Verdict
@@ -67,6 +67,6 @@ def test_the_summary_in_the_readme_is_what_the_demo_prints(capsys: pytest.Captur
     from rich.console import Console
 
     seconds = {"write": 5.38, "relay": 5.38, "pipeline": 25.6, "start": 3.88, "total": 32.94}
-    show(Console(stderr=True, width=120), Summary(2693, 2693, 2569, 124, Verdict(), seconds), rolled_back=307)
+    show(Console(stderr=True, width=120), DemoSummary(2693, 2693, 2569, 124, Verdict(), seconds), rolled_back=307)
     printed = "\n".join(line.rstrip() for line in capsys.readouterr().err.splitlines())
     assert f"{printed}\n" in blocks(page("README.md"), "text")

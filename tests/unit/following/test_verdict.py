@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 import pytest
 
 from inorder.operate.key_trace import (
-    Followed,
     JournalHop,
+    KeyTrace,
     Letter,
     OutboxHop,
     SetAside,
@@ -26,12 +26,12 @@ TOPIC = TopicHop("orders", 0, 1, 0, 9, 2, (Sighting(4, 1_000, 10), Sighting(7, 2
 TABLE = TableHop("messages", "upsert:messages", {"id": 42}, (0, 7), due={("orders", 1): 8})
 JOURNAL = JournalHop("journal", seq_nr=3, offset=5, replicated=8)
 ACTIONS = TopicHop("journal", 0, 0, 0, 9, 1, (Sighting(5, 1_000, 10),))
-ARRIVED = Followed("42", OutboxHop("outbox"), (TOPIC, ACTIONS), (TABLE,), (JOURNAL,))
+ARRIVED = KeyTrace("42", OutboxHop("outbox"), (TOPIC, ACTIONS), (TABLE,), (JOURNAL,))
 ROW = WaitingRow(17, "orders", WRITTEN)
 PARKED = SetAside(16, "orders", "too-large", "it has 2 MB", parks=True)
 
 
-def told(followed: Followed) -> list[tuple[str, str]]:
+def told(followed: KeyTrace) -> list[tuple[str, str]]:
     return [(each.hop, each.command) for each in findings(followed)]
 
 
@@ -41,9 +41,9 @@ def test_a_key_that_every_hop_has_completely_has_arrived() -> None:
 
 
 @pytest.mark.parametrize(
-    "followed", [Followed("7"), Followed("7", OutboxHop("outbox"), (replace(TOPIC, records=0, newest=()),))]
+    "followed", [KeyTrace("7"), KeyTrace("7", OutboxHop("outbox"), (replace(TOPIC, records=0, newest=()),))]
 )
-def test_a_key_that_no_hop_knows_is_nowhere(followed: Followed) -> None:
+def test_a_key_that_no_hop_knows_is_nowhere(followed: KeyTrace) -> None:
     assert findings(followed) == []
     assert summary(followed, []) == "'7' is nowhere: no hop knows it."
 
@@ -88,7 +88,7 @@ def test_a_key_that_no_hop_knows_is_nowhere(followed: Followed) -> None:
             replace(ARRIVED, tables=(replace(TABLE, due={("orders", 1): 7}),)),
             "table",
             "inorder pipeline status",
-            "'messages' is behind: orders[1] goes on at 7, and the newest record of the key is at 7.",
+            "'messages' is behind: orders[1] continues at 7, and the newest record of the key is at 7.",
         ),
         (
             replace(ARRIVED, tables=(replace(TABLE, letters=(Letter("orders:1:4", "wrong-type", "n is text"),)),)),
@@ -108,27 +108,27 @@ def test_a_key_that_no_hop_knows_is_nowhere(followed: Followed) -> None:
             "inorder journal lag",
             (
                 "The store is behind: journal[0] is replicated up to nothing, and the last record of the journal is at"
-                " 5. Reads are right meanwhile."
+                " 5. Reads are correct meanwhile."
             ),
         ),
         (
             replace(ARRIVED, unseen={"tables": "No answer."}),
             "tables",
             "inorder doctor",
-            "It could not be looked at: No answer.",
+            "It could not be read: No answer.",
         ),
     ],
 )
 def test_what_holds_a_key_up_is_named_with_the_next_command(
-    followed: Followed, hop: str, command: str, words: str
+    followed: KeyTrace, hop: str, command: str, words: str
 ) -> None:
     [found] = findings(followed)
     assert (found.hop, found.command, found.sentence) == (hop, command, words)
-    assert summary(followed, [found]) == "'42' has not arrived everywhere: 1 place to look at."
+    assert summary(followed, [found]) == "'42' has not arrived everywhere: 1 place to check."
 
 
 def test_findings_come_in_the_direction_of_the_flow() -> None:
-    held_up = Followed(
+    held_up = KeyTrace(
         "42",
         OutboxHop("outbox", 2, (ROW,), (PARKED,)),
         (TOPIC, ACTIONS),
@@ -136,7 +136,7 @@ def test_findings_come_in_the_direction_of_the_flow() -> None:
         (replace(JOURNAL, replicated=4, offset=4),),
     )
     assert [each.hop for each in findings(held_up)] == ["exceeded", "outbox", "dead letters", "table", "journal"]
-    assert summary(held_up, findings(held_up)).endswith("5 places to look at.")
+    assert summary(held_up, findings(held_up)).endswith("5 places to check.")
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_journal_is_behind_until_its_last_record_is_in_the_store(
     offset: int | None, replicated: int | None, is_behind: bool
 ) -> None:
     hop = JournalHop("journal", offset=offset, replicated=replicated)
-    assert bool(findings(Followed("42", topics=(ACTIONS,), journals=(hop,)))) == is_behind
+    assert bool(findings(KeyTrace("42", topics=(ACTIONS,), journals=(hop,)))) == is_behind
 
 
 def test_a_table_does_not_mind_records_of_topics_that_it_does_not_read() -> None:
@@ -156,5 +156,5 @@ def test_a_table_does_not_mind_records_of_topics_that_it_does_not_read() -> None
 
 
 def test_a_key_that_is_only_a_row_or_a_journal_is_somewhere() -> None:
-    for followed in (Followed("42", tables=(TABLE,)), Followed("42", journals=(JOURNAL,))):
+    for followed in (KeyTrace("42", tables=(TABLE,)), KeyTrace("42", journals=(JOURNAL,))):
         assert summary(followed, findings(followed)).startswith("'42' has arrived")

@@ -31,8 +31,7 @@ class World:
         self.topic = Topic()
         self.store = store or MemoryReplica()
         self._moments: Iterator[float] = iter(())
-        tally = MeasureTally()
-        measuring = ReplicationTally(tally, now=lambda: TIME.timestamp() + next(self._moments))
+        measuring = ReplicationTally(MeasureTally(), now=lambda: TIME.timestamp() + next(self._moments))
         self.worker = ReplicateWorker(self.store, 3, measuring)
         self._done = 0
 

@@ -21,12 +21,12 @@ from inorder.engines.formats import METADATA_KEY, KnownOptions
 from inorder.journal.formats import AppendCommit, hash_ids
 from inorder.model.errors import ConfigurationError, GuaranteeError
 from inorder.model.partitioning import Partitioner
-from inorder.operate.schema import install_schema
 from inorder.pipeline.formats import SentLanes
 from inorder.pipeline.stores.batch_log import KafkaBatchLog, Sent
 from inorder.settings import Settings
 from inorder.spark_formats import FORMATS, JournalSink, KafkaSink, OutboxSource, TableSink
 from tests.fakes.table_store import message
+from tests.operating import install_schema
 
 TABLES = """
 [database]

@@ -9,14 +9,13 @@ from http.client import HTTPConnection
 
 import pytest
 
-import inorder
 from inorder.engines.job_status import JobFigures, JobService, Lag
 from inorder.engines.slice_work import SliceOutcome
 from inorder.model.errors import UnreachableError
 from inorder.observe.endpoint import PeriodicReader
 from tests.conftest import Eventually
 
-LISTENING = inorder.Settings.load(None, health={"listen": "127.0.0.1:0"})
+LISTENING = ("127.0.0.1", 0)
 
 
 def ask(service: JobService, path: str) -> tuple[int, str]:
@@ -88,7 +87,7 @@ def test_without_an_address_nobody_listens_and_nothing_is_asked() -> None:
         asked.append("lag")
         return {}
 
-    with JobService(inorder.Settings.load(None), "upsert", lag) as service:
+    with JobService(None, "upsert", lag) as service:
         assert (service.address, service.registry, asked) == (None, None, [])
     assert not [thread for thread in threading.enumerate() if thread.name in ("inorder-health", "inorder-lag-watch")]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from inorder.pipeline.status import PartitionProgress, pointers_of, told
+from inorder.pipeline.status import PartitionProgress, pointers_of, status_fields
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 ROWS = [
@@ -14,7 +14,7 @@ ROWS = [
 
 
 def test_sums_offsets_behind_and_the_age_of_the_last_slice() -> None:
-    status = told({"a": "upsert:a"}, ROWS, {("a", 0): 3, ("a", 1): 0}, NOW)
+    status = status_fields({"a": "upsert:a"}, ROWS, {("a", 0): 3, ("a", 1): 0}, NOW)
     assert (status["applied"], status["identical"], status["rejected"], status["behind"]) == (12, 1, 1, 3)
     assert status["last_slice_seconds"] == 4.0
     assert [one["behind"] for one in status["partitions"]] == [3, 0]
@@ -22,7 +22,7 @@ def test_sums_offsets_behind_and_the_age_of_the_last_slice() -> None:
 
 
 def test_partitions_that_were_not_begun_are_shown_with_what_waits_in_them() -> None:
-    status = told({"a": "upsert:a", "b": "upsert:b"}, ROWS, {("a", 0): 0, ("a", 1): 0, ("b", 0): 8}, NOW)
+    status = status_fields({"a": "upsert:a", "b": "upsert:b"}, ROWS, {("a", 0): 0, ("a", 1): 0, ("b", 0): 8}, NOW)
     assert status["pipelines"] == ["upsert:a", "upsert:b"]
     assert status["partitions"][-1] == {
         "pipeline": "upsert:b", "topic": "b", "partition": 0, "next_offset": 0, "applied": 0, "identical": 0,
@@ -32,7 +32,7 @@ def test_partitions_that_were_not_begun_are_shown_with_what_waits_in_them() -> N
 
 
 def test_a_partition_whose_topic_is_gone_says_that_nothing_is_known_of_its_end() -> None:
-    status = told({"a": "upsert:a"}, ROWS, {}, NOW)
+    status = status_fields({"a": "upsert:a"}, ROWS, {}, NOW)
     assert [one["behind"] for one in status["partitions"]] == [None, None]
 
 
@@ -41,5 +41,5 @@ def test_pointers_are_those_of_the_rows() -> None:
 
 
 def test_nothing_at_all_is_a_status_too() -> None:
-    status = told({"a": "upsert:a"}, [], {}, NOW)
+    status = status_fields({"a": "upsert:a"}, [], {}, NOW)
     assert (status["behind"], status["last_slice_seconds"], status["partitions"]) == (0, None, [])

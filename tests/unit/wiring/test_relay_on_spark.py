@@ -8,8 +8,7 @@ import pytest
 
 import inorder
 from inorder.model.errors import UnreachableError
-from inorder.relay import on_spark
-from inorder.relay.on_spark import STANDSTILL_SECONDS, Outbox, Published, tasks_for
+from inorder.relay.on_spark import STANDSTILL_SECONDS, DrainCheck, Published, tasks_for
 
 
 @pytest.mark.parametrize(
@@ -42,10 +41,10 @@ class Looks:
     def __init__(self, *waiting: int) -> None:
         self.waiting = iter(waiting)
 
-    def __call__(self, _settings: inorder.Settings) -> dict[str, int]:
+    def __call__(self) -> int:
         if (found := next(self.waiting)) < 0:
             raise UnreachableError("Nobody there.")
-        return {"waiting": found}
+        return found
 
 
 @pytest.mark.parametrize(
@@ -58,10 +57,7 @@ class Looks:
         ((9, 3, 3, 2, 2, 2), [False, False, False, False, False, True]),
     ],
 )
-def test_an_outbox_is_done_with_when_it_is_empty_or_stands_still(
-    waiting: tuple[int, ...], done: list[bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(on_spark, "outbox_state", Looks(*waiting))
+def test_an_outbox_is_done_with_when_it_is_empty_or_stands_still(waiting: tuple[int, ...], done: list[bool]) -> None:
     seconds = count(step=int(STANDSTILL_SECONDS / 2) + 1)
     reading: list[float] = []
 
@@ -69,7 +65,7 @@ def test_an_outbox_is_done_with_when_it_is_empty_or_stands_still(
         # Once when a number is new, and once a look; a look comes every eleven seconds.
         return reading[-1] if reading else 0.0
 
-    outbox = Outbox(inorder.Settings.load(None), clock)
+    outbox = DrainCheck(Looks(*waiting), clock)
     found = []
     for _ in waiting:
         reading.append(float(next(seconds)))

@@ -12,7 +12,7 @@ import pytest
 
 from inorder.model.errors import ConfigurationError, GuaranteeError
 from inorder.relay.loop import RelayProgress
-from inorder.relay.reloading import RelayService, Watch
+from inorder.relay.reloading import FileWatch, RelayService
 from inorder.relay.service import RelayState
 from inorder.relay.status import trouble_of
 from inorder.settings import Settings
@@ -141,7 +141,7 @@ def test_a_file_with_a_mistake_is_refused_with_the_reason_and_the_old_settings_s
     assert workshop.service.settings.relay.batch_size == 100
     refused = said(caplog, "relay.reload_refused")
     assert len(refused) == 1, "once, not with every look"
-    assert "inorder.toml" in refused[0].getMessage() or "relay.layout" in refused[0].getMessage()
+    assert "inorder.toml" in refused[0].__dict__["error"] or "relay.layout" in refused[0].__dict__["error"]
     workshop.write(FILE.format(size=300))
     workshop.look()
     assert workshop.history[-1] == "start 300", "the mended file counts"
@@ -151,7 +151,7 @@ def test_a_file_that_is_gone_changes_nothing(workshop: Workshop, caplog: pytest.
     workshop.file.unlink()
     workshop.look(4)
     assert workshop.history == ["start 100"]
-    assert "is gone" in said(caplog, "relay.reload_refused")[0].getMessage()
+    assert "is missing" in said(caplog, "relay.reload_refused")[0].__dict__["error"]
 
 
 def test_a_property_that_the_client_does_not_know_is_refused(
@@ -160,7 +160,7 @@ def test_a_property_that_the_client_does_not_know_is_refused(
     workshop.write(FILE.format(size=100) + '[kafka]\n"linger.mss" = 5\n')
     workshop.look()
     assert workshop.history == ["start 100"]
-    assert "linger.mss" in said(caplog, "relay.reload_refused")[0].getMessage()
+    assert "linger.mss" in said(caplog, "relay.reload_refused")[0].__dict__["error"]
 
 
 def test_keys_that_need_a_restart_are_named_and_the_rest_counts(
@@ -186,7 +186,7 @@ def test_if_the_new_relay_cannot_be_made_the_old_settings_go_on(
     workshop.write(FILE.format(size=200))
     workshop.look()
     assert workshop.history == ["start 100", "stop 100", "start 100"]
-    assert "no such relay" in said(caplog, "relay.reload_refused")[0].getMessage()
+    assert "no such relay" in said(caplog, "relay.reload_refused")[0].__dict__["error"]
     assert workshop.service.reading().reloads == {"applied": 0, "refused": 1}
 
 
@@ -248,11 +248,11 @@ def test_a_relay_that_waits_for_its_turn_is_well(workshop: Workshop) -> None:
 def test_a_watch_notices_a_file_that_was_replaced_by_one_of_the_same_size(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("a", "utf-8")
-    watch = Watch(file)
+    watch = FileWatch(file)
     assert not watch.has_changed()
     other = tmp_path / "other"
     other.write_text("b", "utf-8")
     other.rename(file)
     assert [watch.has_changed() for _ in range(3)] == [False, True, True]
-    watch.told()
+    watch.acknowledge()
     assert not watch.has_changed()

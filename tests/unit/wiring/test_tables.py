@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from inorder.operate.schema import install_schema, schema_sql
+from inorder.operate.schema import schema_sql
 from inorder.pipeline.checks import message_checks
 from inorder.pipeline.job import table_mappings, upsert_work
 from inorder.pipeline.mapping import TableMapping
@@ -16,6 +16,7 @@ from inorder.pipeline.stores.mysql_table import MySQLTableStore
 from inorder.pipeline.stores.postgres_table import PostgresTableStore
 from inorder.pipeline.stores.sqlite_table import SQLiteTableStore
 from inorder.settings import Settings
+from tests.operating import install_schema
 
 TABLES: list[dict[str, Any]] = [
     {"topic": "orders", "table": "orders", "fields": {"total": "numeric", "placed": "timestamp"}, "mode": "insert"},

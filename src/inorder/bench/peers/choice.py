@@ -18,14 +18,14 @@ PEERS: Mapping[str, Peer] = {
 
 
 @dataclass(frozen=True, slots=True)
-class PipelinePeer:
+class PipelineContender:
     """Whom the pipeline is measured against, and what must be there first."""
 
     measure: PeerSide
     set_up: Callable[[], object] = lambda: None
 
 
-PIPELINE_PEERS: Mapping[str, PipelinePeer] = {
-    plain.NAME: PipelinePeer(plain.measure),
-    debezium_jdbc.NAME: PipelinePeer(debezium_jdbc.measure, lambda: fetch_set(debezium_jdbc.jars())),
+PIPELINE_PEERS: Mapping[str, PipelineContender] = {
+    plain.NAME: PipelineContender(plain.measure),
+    debezium_jdbc.NAME: PipelineContender(debezium_jdbc.measure, lambda: fetch_set(debezium_jdbc.jars())),
 }

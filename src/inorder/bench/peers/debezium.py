@@ -126,7 +126,7 @@ PEER = Peer(
     Debezium,
     set_up=lambda: fetch_set(jars()),
     notes=(
-        "Debezium has a fresh JVM in each trial: its start is told apart, its compilation is inside the rate.",
+        "Debezium has a fresh JVM in each trial: its start is reported separately, its compilation is inside the rate.",
         "Debezium delivers at least once, without transactions, and leaves its rows in the table.",
     ),
     postgres={"wal_level": "logical"},

@@ -11,7 +11,7 @@ import time
 import tomllib
 from importlib.resources import files
 
-from inorder.bench.figures import Drain
+from inorder.bench.figures import DrainRate
 from inorder.bench.load import Load
 from inorder.bench.options import DRAIN_CAP_SECONDS, START_CAP_SECONDS, PipelineOptions
 from inorder.bench.peers.debezium import connect_worker
@@ -57,7 +57,7 @@ def measure(place: BenchPlace, options: PipelineOptions, load: Load, checks: Che
     return Side(cold, latency, {"warm": warm.as_dict()})
 
 
-def _cold(place: BenchPlace, worker: Program, whole: Load, checks: Checks) -> Drain:
+def _cold(place: BenchPlace, worker: Program, whole: Load, checks: Checks) -> DrainRate:
     place.say(f"Catching up with {NAME} …")
     started, rows = time.monotonic(), whole.rows // 2
     first = watch(lambda: _rows(place), lambda found: found > 0, worker.check, START_CAP_SECONDS)[-1].at
@@ -65,10 +65,10 @@ def _cold(place: BenchPlace, worker: Program, whole: Load, checks: Checks) -> Dr
         -1
     ].at
     checks["peer"] = check_table(half_of(whole), stored_rows(place, TABLE), rows)
-    return Drain(rows / (last - first) if last > first else None, last - first, first - started)
+    return DrainRate(rows / (last - first) if last > first else None, last - first, first - started)
 
 
-def _warm(place: BenchPlace, worker: Program, whole: Load, checks: Checks) -> Drain:
+def _warm(place: BenchPlace, worker: Program, whole: Load, checks: Checks) -> DrainRate:
     rows = whole.rows // 2
     task = backlog_task(place, TOPIC, whole, rows, rows, has_schema=True, at_once=True, ends=_ends(1))
     drain = warm_drain(place, task, rows, lambda: _seen_ends(place, 1), PARTITIONS, worker.check)

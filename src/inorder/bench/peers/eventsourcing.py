@@ -69,7 +69,7 @@ def _saved(application: Any, account: Any, options: JournalOptions) -> UUID:
 
 
 def _application(url: str) -> tuple[Any, Any]:
-    # Only whoever measures it needs it.
+    # Imported here: only this measurement needs it.
     application: Any = import_module("eventsourcing.application")
     domain: Any = import_module("eventsourcing.domain")
 

@@ -150,7 +150,7 @@ def _run(command: Sequence[str], work: Path) -> bytes:
 def _not_built(what: str, log_path: Path) -> UnreachableError:
     said = "\n".join(f"  {line}" for line in log_path.read_text(errors="replace").splitlines()[-_LAST_LINES:])
     return UnreachableError(
-        f"The peer goharvest could not be built ({what}). The last words:\n{said}\n",
+        f"The peer goharvest could not be built ({what}). Last log lines:\n{said}\n",
         hint=f"All of them: {log_path}. Where no module proxy has it, name a git clone of it in {SOURCE_VARIABLE}.",
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 
 from inorder.bench.contender import Peer, live_trial
-from inorder.bench.figures import Look, drain_of, sent_of
+from inorder.bench.figures import Sample, drain_of, sent_of
 from inorder.bench.load import Load
 from inorder.bench.options import DRAIN_CAP_SECONDS, FILL_CAP_SECONDS, PipelineOptions, RelayOptions
 from inorder.bench.pipeline import INSTALL, Checks, half_of, live_latency, stored_rows
@@ -71,7 +71,7 @@ def measure(place: BenchPlace, options: PipelineOptions, load: Load, checks: Che
     task = {"kafka": place.kafka, "url": place.url, "table": TABLE}
     started = time.monotonic()
     with place.worker(NAME, **task, topic=TOPIC, total=cold.rows) as copier:
-        looks = [Look(at, count) for at, count in copier.result(DRAIN_CAP_SECONDS)["looks"]]
+        looks = [Sample(at, count) for at, count in copier.result(DRAIN_CAP_SECONDS)["looks"]]
     checks["peer"] = check_table(cold, stored_rows(place, TABLE), looks[-1].count)
     topic = place.topic(f"{LIVE_TOPIC}-{NAME}")
     with place.worker(NAME, **task, topic=topic, total=options.schedule.total):

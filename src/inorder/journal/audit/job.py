@@ -1,4 +1,4 @@
-"""The job `audit`, from the settings: compares topics of journals with their store, on Spark, and ends by itself."""
+"""The job `audit`: compares topics of journals with their store, on Spark, and ends by itself."""
 
 from __future__ import annotations
 
@@ -11,69 +11,57 @@ from typing import TYPE_CHECKING, Any
 from inorder.journal.audit.compare import Span
 from inorder.journal.audit.findings import AuditFinding, FindingKind
 from inorder.journal.audit.passes import AuditTotals, JudgedJournal, settle
-from inorder.journal.jobs import journal_topics
 from inorder.journal.stores.opening import StoredRows
 from inorder.kafka.admin import Cluster, Extent, Place
 from inorder.model.errors import ConfigurationError, TransientError
 from inorder.model.journal import Key
-from inorder.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def run_audit(
-    settings: Settings,
-    *,
-    stop: threading.Event,
-    tell: Callable[[AuditFinding], None],
-    topic: str | None = None,
-    id: str | None = None,
-) -> dict[str, Any]:
-    """Tells every difference and note, and returns totals; `topic` and `id` narrow it down.
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """Reports every difference and note to `on_finding`, and returns totals; `topics` and `id` narrow it down."""
 
-    Raises `TransientError` when `stop` is set before the end.
-    """
-    from inorder.embedded import spark_jars
-    from inorder.engines.session import LOCAL_MASTER, spark_session
+    rows: StoredRows
+    properties: Mapping[str, Any] = field(repr=False)
+    """Of the Kafka client. Not shown, as they may hold a password."""
+    segment_size: int
+    topics: tuple[str, ...]
+    on_finding: Callable[[AuditFinding], None]
+    id: str | None = None
 
-    if id is not None and topic is None:
-        raise ConfigurationError("An id names a journal only within a topic.", hint="Add --topic.")
-    topics = (topic,) if topic is not None else journal_topics(settings)
-    spark = spark_session("inorder audit", jars=spark_jars(), master=settings.pipeline.master or LOCAL_MASTER)
-    try:
-        return audit_on(spark, settings, topics, stop=stop, tell=tell, id=id)
-    finally:
-        spark.stop()
+    def run(self, master: str | None, stop: threading.Event) -> dict[str, Any]:
+        """On a Spark session of its own; raises `TransientError` when `stop` is set before the end."""
+        from inorder.embedded import spark_jars
+        from inorder.engines.session import LOCAL_MASTER, spark_session, stop_session
 
+        spark = spark_session("inorder audit", jars=spark_jars(), master=master or LOCAL_MASTER)
+        try:
+            return self.run_on(spark, stop)
+        finally:
+            stop_session(spark)
 
-def audit_on(
-    spark: SparkSession,
-    settings: Settings,
-    topics: tuple[str, ...],
-    *,
-    stop: threading.Event,
-    tell: Callable[[AuditFinding], None],
-    id: str | None = None,
-) -> dict[str, Any]:
-    """The same on a session that is there."""
-    from inorder.journal.audit.on_spark import cancel_on
+    def run_on(self, spark: SparkSession, stop: threading.Event) -> dict[str, Any]:
+        """The same on an open session."""
+        from inorder.journal.audit.on_spark import cancel_on
 
-    totals = AuditTotals()
-    looks = _Looks(spark, settings, topics, id)
-    try:
-        with cancel_on(spark, stop):
-            for finding in looks.partitions():
-                totals.count(finding)
-                tell(finding)
-            for finding in settle(looks.take, totals):
-                tell(finding)
-    except TransientError:
-        if not stop.is_set():
-            raise
-    if stop.is_set():
-        raise TransientError("The audit was stopped before its end.", hint="Run it again.")
-    return asdict(totals)
+        totals = AuditTotals()
+        looks = _Looks(spark, self)
+        try:
+            with cancel_on(spark, stop):
+                for finding in looks.partitions():
+                    totals.count(finding)
+                    self.on_finding(finding)
+                for finding in settle(looks.take, totals):
+                    self.on_finding(finding)
+        except TransientError:
+            if not stop.is_set():
+                raise
+        if stop.is_set():
+            raise TransientError("The audit was stopped before its end.", hint="Run it again.")
+        return asdict(totals)
 
 
 @dataclass(slots=True)
@@ -81,9 +69,7 @@ class _Looks:
     """Takes one look after the other, each at the topics and the store as they are then."""
 
     spark: SparkSession
-    settings: Settings
-    topics: tuple[str, ...]
-    id: str | None
+    audit: Audit
     _replicated: dict[Place, int] = field(default_factory=dict)
 
     def partitions(self) -> Iterator[AuditFinding]:
@@ -106,17 +92,13 @@ class _Looks:
         from inorder.journal.audit.on_spark import AuditTask, SparkAudit
 
         spans = self._spans()
-        task = AuditTask(self._rows, spans, self.settings.journal.segment_size)
-        audit = SparkAudit(self.spark, task, java_properties(self.settings.kafka.properties))
+        task = AuditTask(self.audit.rows, spans, self.audit.segment_size)
+        audit = SparkAudit(self.spark, task, java_properties(self.audit.properties))
         trimmed: Set[Place] | None = None
-        for each in audit.run_pass(suspects, self.id):
+        for each in audit.run_pass(suspects, self.audit.id):
             if trimmed is None:  # everything was read before the first result came
                 trimmed = self._trimmed(spans)
             yield _unsettled(each) if isinstance(each, JudgedJournal) and _touches(each, trimmed) else each
-
-    @property
-    def _rows(self) -> StoredRows:
-        return StoredRows(self.settings.journal.store_url(self.settings.database))
 
     def _spans(self) -> dict[Place, Span]:
         extents = self._extents()
@@ -128,14 +110,14 @@ class _Looks:
         return spans
 
     def _offsets(self, places: Mapping[Place, Extent]) -> dict[Place, int]:
-        with closing(self._rows()) as rows:
+        with closing(self.audit.rows()) as rows:
             found = {place: rows.offset(*place) for place in places}
         return {place: -1 if offset is None else offset for place, offset in found.items()}
 
     def _extents(self) -> dict[Place, Extent]:
-        cluster = Cluster(self.settings.kafka.properties)
+        cluster = Cluster(self.audit.properties)
         found: dict[Place, Extent] = {}
-        for topic in self.topics:
+        for topic in self.audit.topics:
             extents = cluster.extents(topic)
             if extents is None:
                 raise ConfigurationError(f"There is no topic {topic}.", hint="`inorder journal lag` lists them.")

@@ -171,10 +171,10 @@ class ReplicateWorker:
         if self._tally is not None:
             self._tally.begin_slice()
         try:
-            outcome, written = self._settled(batch, expected, isolates=False)
+            outcome, written = self._settle(batch, expected, isolates=False)
         except RejectedError:
             # Nothing of the first attempt counts. One record at a time is slow, so only such a slice pays for it.
-            outcome, written = self._settled(batch, expected, isolates=True)
+            outcome, written = self._settle(batch, expected, isolates=True)
         if self._announcer is not None and outcome.next_offset > 0:
             self._announcer.announce(outcome.topic, outcome.partition, outcome.next_offset - 1)
         if self._tally is None:
@@ -187,9 +187,9 @@ class ReplicateWorker:
             if self._announcer is not None:
                 self._announcer.close()
 
-    def _settled(self, batch: Slice, expected: int, *, isolates: bool) -> tuple[SliceOutcome, _SliceResult]:
-        place = SliceSource(batch.topic, batch.partition, self._segment_size)
-        transaction = _SliceTransaction(place, batch, expected, isolates, self._timed)
+    def _settle(self, batch: Slice, expected: int, *, isolates: bool) -> tuple[SliceOutcome, _SliceResult]:
+        source = SliceSource(batch.topic, batch.partition, self._segment_size)
+        transaction = _SliceTransaction(source, batch, expected, isolates, self._timed)
         return settle_commit(
             lambda: self._slice(batch),
             lambda writing, _lost: transaction.apply(writing),

@@ -28,7 +28,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Final, ParamSpec, TypeVar
+from typing import Final
 
 from inorder.engines.measures import MeasureTally
 from inorder.journal.action import Append, Delete, Mark, Purge
@@ -38,9 +38,6 @@ from inorder.journal.replication.store_port import (
 )
 from inorder.journal.stores.ports import JournalHead
 from inorder.journal.timing import timed
-
-T = TypeVar("T")
-P = ParamSpec("P")
 
 TYPES: Final = {Append: "append", Delete: "delete", Purge: "purge", Mark: "mark"}
 EXPIRIES: Final = {"day": 1, "week": 7, "month": 31, "year": 366}

@@ -32,7 +32,7 @@ from inorder.journal.stores.ports import EventualJournal
 from inorder.kafka.admin import Cluster, Place, ensure_compacted_topic
 from inorder.kafka.errors import CLIENT_LOG, describe
 from inorder.model.errors import InorderError, TopicUnavailableError
-from inorder.settings import Settings
+from inorder.settings.journal import JournalSettings
 
 log = logging.getLogger("inorder.journal")
 
@@ -268,22 +268,26 @@ class ReplicatedOffsets:
         self._is_failing = True
 
 
-def announcers(settings: Settings, store: JournalStore) -> OffsetAnnouncers | None:
-    """Announcers for replicators of this store; None if nothing is announced."""
-    name = store.identity() if settings.journal.replicated_topic else None
-    if name is None:
+# Which of these a replicator and a reader use, by [journal].
+
+
+def announcers(properties: Mapping[str, Any], journal: JournalSettings, store: JournalStore) -> OffsetAnnouncers | None:
+    """What replicators of a store announce with; None without a topic, or where the store has no name."""
+    name = store.identity() if journal.replicated_topic else None
+    return None if name is None else OffsetAnnouncers.of(properties, journal.replicated_topic, name)
+
+
+def replicated_offsets(
+    properties: Mapping[str, Any], journal: JournalSettings, store: JournalStore
+) -> ReplicatedOffsets | None:
+    """What readers of a store listen with; None where they do not wait. Nothing connects yet."""
+    if not journal.wait_for_store_ms:
         return None
-    return OffsetAnnouncers.of(settings.kafka.properties, settings.journal.replicated_topic, name)
+    return ReplicatedOffsets(properties, journal.replicated_topic, store.identity)
 
 
-def replicated_offsets(settings: Settings, store: JournalStore) -> ReplicatedOffsets | None:
-    """Notices for readers of this store; None if readers do not wait. Nothing connects yet."""
-    if not settings.journal.wait_for_store_ms:
-        return None
-    return ReplicatedOffsets(settings.kafka.properties, settings.journal.replicated_topic, store.identity)
-
-
-def store_wait(settings: Settings, store: EventualJournal, notices: ReplicatedOffsets | None) -> StoreWait | None:
+def store_wait(journal: JournalSettings, store: EventualJournal, notices: ReplicatedOffsets | None) -> StoreWait | None:
+    """How readers wait for a store."""
     if notices is None:
         return None
-    return StoreWait(store, notices, time.monotonic, seconds=settings.journal.wait_for_store_ms / 1000)
+    return StoreWait(store, notices, time.monotonic, seconds=journal.wait_for_store_ms / 1000)

@@ -17,7 +17,7 @@ class JournalStore(EventualJournal, ExpiryIndex, Protocol):
     """A store that can make its own tables, and knows which journals have expired."""
 
     def install(self) -> list[str]:
-        """Makes what does not exist; returns the statements that were run."""
+        """Creates what does not exist; returns the statements that were run."""
 
     def identity(self) -> str | None:
         """The random name that `install` gave to this store; None where an older version has made it.
@@ -27,7 +27,7 @@ class JournalStore(EventualJournal, ExpiryIndex, Protocol):
 
 
 def open_journal_store(url: str) -> JournalStore:
-    """The store of a URL; nothing connects before it is asked."""
+    """The store of a URL; it connects when it is first used."""
     # Imported here, because the drivers are extras.
     match _kind(url):
         case "cassandra":
@@ -41,7 +41,7 @@ def open_journal_store(url: str) -> JournalStore:
 
 
 def open_snapshot_store(url: str) -> SnapshotStore:
-    """The snapshots in the store of a URL; nothing connects before it is asked."""
+    """The snapshots in the store of a URL; it connects when it is first used."""
     match _kind(url):
         case "cassandra":
             from inorder.journal.stores.cassandra_snapshots import CassandraSnapshots

@@ -182,9 +182,6 @@ def _stored_metadata(column: str | None) -> object:
         raise PermanentError(f"The stored metadata of a snapshot is damaged: {error}.") from error
 
 
-# Split from inorder.journal.codec.
-
-
 def encode_metadata(metadata: RecordMetadata) -> str:
     """The text of the column `metadata`.
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from inorder.database.database import Database, Dialect, InstallingDatabase, open_database, statements_of
-from inorder.settings import Settings
+from inorder.database.database import Database, Dialect, InstallingDatabase, statements_of
 from inorder.topics.generations import Generation, Pointers, TopicState, decode, encode
 
 
@@ -76,11 +75,3 @@ class SqlPointers:
     def close(self) -> None:
         """Closes the connection; may be called twice."""
         self._database.close()
-
-
-NAME = "inorder topics"
-
-
-def open_generations(settings: Settings) -> SqlTopicGenerations:
-    """The authority, in the database of the outbox."""
-    return SqlTopicGenerations(open_database(settings.database.require_url(), NAME))

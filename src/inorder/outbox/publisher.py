@@ -1,4 +1,4 @@
-"""`Publisher`: one call for applications; the settings choose where messages go."""
+"""One call for applications; the settings choose where messages go. `pipeline.checks.Publisher` adds the checks."""
 
 from __future__ import annotations
 
@@ -30,12 +30,17 @@ from inorder.outbox.direct import (
     send_all,
 )
 from inorder.outbox.memory import Published
-from inorder.outbox.outbox import Rules, encode_checked, encode_list, require_list, table_errors
+from inorder.outbox.outbox import (
+    Checks,
+    Rules,
+    encode_checked,
+    encode_list,
+    require_list,
+    table_errors,
+)
 from inorder.outbox.request import OnDelivery, PublishRequest
 from inorder.outbox.send_queue import QueueBounds
 from inorder.outbox.stores.table import require_outbox_table
-from inorder.pipeline.checks import message_checks
-from inorder.relay.stores.opening import partitioners_of
 from inorder.settings import Settings
 from inorder.topics.routes import Routes
 from inorder.topics.stores.kafka_topics import QUICK_SECONDS, MirrorReader
@@ -50,7 +55,7 @@ _ANY_OTHER = ""
 """A topic without a section of its own."""
 
 
-class Publisher:
+class MessagePublisher:
     """Publishes messages to where `publisher.backend` or `[topics.NAME] backend` says. Any thread may call it.
 
     ```
@@ -58,22 +63,21 @@ class Publisher:
     publisher.publish_list([Message("orders", key=42, value={"id": 42})], session)
     ```
 
-    `db` writes in your transaction and needs it; for the other backends the connection does not matter, so the call can
-    be the same for all. With an async session or connection the calls return an awaitable, whatever the backend.
+    `db` writes in your transaction and needs it; the other backends ignore the connection, so the call can be the same
+    for all. With an async session or connection the calls return an awaitable, whatever the backend.
 
     Create one per process, and close it at the end; `with` does. It connects at the first message, so a publisher that
     was created before a fork works as long as it was not used.
     """
 
-    def __init__(self, settings: Settings, *, on_delivery: OnDelivery | None = None) -> None:
-        """`on_delivery(message, error)` is called for each message of `kafka_async`, on its thread: be quick."""
+    def __init__(self, settings: Settings, checks: Checks, *, on_delivery: OnDelivery | None = None) -> None:
+        """`on_delivery(message, error)` gets each message of `kafka_async`, on the thread that sends: be quick."""
         self._settings = settings
-        checks = message_checks(settings) if settings.publisher.checks_messages else {}
         self._rules = Rules(Limits(max_value_bytes=settings.outbox.max_value_bytes), checks)
         self.published = Published()
         """The messages of the backend `memory`, with assertions for tests."""
-        partitioners, bound = partitioners_of(settings), settings.publisher
-        # A publisher may have no database, and publishing to Kafka must not depend on one.
+        partitioners, bound = settings.partitioners(), settings.publisher
+        # A publisher may have no database, and what goes to Kafka must not depend on one.
         routes = Routes(MirrorReader(settings.kafka.properties, answer_seconds=QUICK_SECONDS))
         self._waiting = SendQueues(settings.producer_properties, partitioners, routes=routes)
         bounds = QueueBounds(bound.queue_messages, bound.queue_megabytes * _MEBIBYTE)

@@ -1,0 +1,336 @@
+"""The composition root: everything that the settings describe, created on first use and closed together.
+
+Commands and front ends ask an `App` for services and know nothing of how these are put together. Operator services
+share one connection to the database of the outbox. Loops and jobs that run for long get connections of their own:
+a statement of one must never wait for another.
+
+A product builds its own parts from its settings (`relay.parts`, `journal.service`, `pipeline.job`); this is the only
+module that knows all products.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from datetime import date, datetime
+from functools import cached_property, partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
+
+from inorder.database.database import Database, dialect_of
+from inorder.engines.job_status import JobService, Lag
+from inorder.engines.partition_reader import KafkaSource
+from inorder.engines.progress import NULL_LISTENER, Listener
+from inorder.engines.running import SparkEngine
+from inorder.journal.audit.findings import AuditFinding
+from inorder.journal.audit.job import Audit
+from inorder.journal.expire import Expired
+from inorder.journal.jobs import ExpireJob, replicate_work, run_replicate
+from inorder.journal.service import JournalAdmin, Journals, journal_store, journal_topics
+from inorder.journal.stores.kafka_notices import announcers
+from inorder.journal.stores.opening import JournalReplicas, JournalStore, StoredRows
+from inorder.kafka.admin import Cluster
+from inorder.model.errors import ConfigurationError
+from inorder.model.partitioning import Partitioner
+from inorder.operate import doctor, status
+from inorder.operate.key_lookup import DatabaseHops, KeyLookup
+from inorder.operate.key_trace import KeyTrace
+from inorder.operate.schema import JOURNAL, schema_sql, schema_statements
+from inorder.operate.topics import TopicAdmin
+from inorder.pipeline.dead_letters_admin import DeadLetterAdmin
+from inorder.pipeline.job import GenerationGate, UpsertWork, run_upsert, table_mappings, upsert_work
+from inorder.pipeline.mapping import TableMapping
+from inorder.pipeline.status import pipeline_status
+from inorder.pipeline.stores.dead_letters import SqlDeadLetters
+from inorder.relay import reshard
+from inorder.relay.on_spark import run_relay
+from inorder.relay.parts import RelayParts
+from inorder.relay.reloading import RelayService
+from inorder.relay.status import RelayAdmin
+from inorder.relay.stores.ports import Registration
+from inorder.settings import Settings
+from inorder.topics.migration import Migration, migrate_here, run_migrate
+from inorder.topics.stores.generations import SqlPointers, SqlTopicGenerations
+
+
+class Closable(Protocol):
+    def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=Closable)
+
+
+class App:
+    """The services of some settings; a context manager. Nothing connects before it is used."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._opened = ExitStack()
+
+    def close(self) -> None:
+        """Closes what was opened; may be called twice."""
+        self._opened.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _keep(self, resource: C) -> C:
+        return self._opened.enter_context(closing(resource))
+
+    # What several services use.
+
+    @cached_property
+    def database(self) -> Database:
+        """The database of the outbox, on the connection that all operator services share."""
+        return self._keep(self.relay.open_database("inorder"))
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        return Cluster(self.settings.kafka.properties)
+
+    @cached_property
+    def relay(self) -> RelayParts:
+        return RelayParts(self.settings)
+
+    @cached_property
+    def generations(self) -> SqlTopicGenerations:
+        return SqlTopicGenerations(self.database)
+
+    @cached_property
+    def pointers(self) -> SqlPointers:
+        return SqlPointers(self.database)
+
+    @cached_property
+    def journal_store(self) -> JournalStore:
+        return self._keep(journal_store(self.settings))
+
+    @cached_property
+    def journals(self) -> Journals:
+        return self._keep(Journals(self.settings))
+
+    @cached_property
+    def upsert_work(self) -> UpsertWork:
+        return upsert_work(self.settings)
+
+    @cached_property
+    def spark_engine(self) -> SparkEngine:
+        pipeline = self.settings.pipeline
+        return SparkEngine(pipeline.engine, pipeline.master, self.settings.kafka.properties)
+
+    def table_mappings(self) -> list[TableMapping]:
+        return table_mappings(self.settings)
+
+    def journal_topics(self) -> tuple[str, ...]:
+        return journal_topics(self.cluster, self.settings.journal.topic_prefixes)
+
+    # What an operator asks for.
+
+    @cached_property
+    def relay_admin(self) -> RelayAdmin:
+        return RelayAdmin(self.relay, self.database)
+
+    @cached_property
+    def dead_letters(self) -> DeadLetterAdmin:
+        letters = SqlDeadLetters(self.database)
+        return DeadLetterAdmin(letters, self.generations, lambda: self.upsert_work, self.settings.kafka.properties)
+
+    @cached_property
+    def topics(self) -> TopicAdmin:
+        registry = self.relay.registry(self.database)
+        return TopicAdmin(self.settings.topics, self.generations, self.pointers, self.relay, registry)
+
+    @cached_property
+    def journal_admin(self) -> JournalAdmin:
+        journal = self.settings.journal
+        return JournalAdmin(
+            self.journal_store,
+            JournalReplicas(journal.store_url(self.settings.database)),
+            self.cluster,
+            topic_prefixes=journal.topic_prefixes,
+            segment_size=journal.segment_size,
+        )
+
+    def pipeline_status(self) -> dict[str, Any]:
+        source = KafkaSource(dict(self.settings.kafka.properties))
+        return pipeline_status(self.table_mappings(), self.database, source)
+
+    def status(self) -> dict[str, status.Part]:
+        """The state of each product; one that cannot be read has an error."""
+        return status.read_parts(
+            {
+                "relay": lambda: status.relay_part(self.relay_admin),
+                "topics": lambda: status.topics_part(self.topics),
+                "pipeline": lambda: status.pipeline_part(self.pipeline_status(), self.dead_letters),
+                "journal": lambda: status.journal_part(self.journal_admin),
+            }
+        )
+
+    def trace_key(self, key: str, *, topic: str | None = None, everywhere: bool = False) -> KeyTrace:
+        """What each hop has of a key; see `KeyLookup.trace`."""
+        stored = None
+        if self.settings.database.url is not None:
+            stored = DatabaseHops(
+                self.database, self.relay, self.relay_admin, self.generations, self.pointers, self.dead_letters
+            )
+        lookup = KeyLookup(
+            stored,
+            self.cluster,
+            self.settings.kafka.properties,
+            self.settings.partitioners(),
+            self.table_mappings,
+            self.journal_topics,
+            lambda: self.journal_store,
+        )
+        return lookup.trace(key, topic=topic, everywhere=everywhere)
+
+    def examine(self) -> list[doctor.Check]:
+        """Every check of the doctor."""
+        return doctor.examine(self.settings)
+
+    def install_schema(self, layout: str) -> list[str]:
+        """Creates the tables of a layout where they are missing; returns the statements that were run."""
+        if layout == JOURNAL:
+            return self.journal_store.install()
+        statements = schema_statements(self.settings, layout, dialect_of(self.settings.database.require_url()))
+        self.database.install(statements)
+        return statements
+
+    def schema_sql(self, layout: str, dialect: str | None = None) -> str:
+        """The DDL of a layout; nothing connects."""
+        return schema_sql(self.settings, layout, dialect)
+
+    def reshard(self, *, restored: bool = False) -> Registration:
+        """Makes the group, strategy and shards of the settings what is registered."""
+        return reshard.reshard(self.relay, self.database, restored=restored)
+
+    def replay_outbox(
+        self,
+        *,
+        key: bytes | None = None,
+        topic: str | None = None,
+        since: datetime | None = None,
+        dry_run: bool = False,
+    ) -> int:
+        """Puts copies of published rows into the outbox, in their order; returns how many."""
+        from inorder.outbox.stores.retention import replay
+
+        url = self.relay.require_postgres_url("Kept rows")
+        return replay(url, self.settings.relay.table, key=key, topic=topic, since=since, dry_run=dry_run)
+
+    # What runs until it is stopped.
+
+    def relay_service(self, file: Path, load: Callable[[], Settings]) -> RelayService:
+        """The relay of these settings, which `load` reads again when the file changes."""
+        return RelayService(self.settings, file, load)
+
+    def job_service(self, job: str, lag: Callable[[], Lag]) -> JobService:
+        """Health and metrics of a job, where `health.listen` is set."""
+        return JobService(self.settings.health.address, job, lag)
+
+    def run_relay(self, *, once: bool, stop: threading.Event) -> dict[str, Any]:
+        """The job `relay`."""
+        return run_relay(self.settings, once=once, stop=stop)
+
+    def run_upsert(self, *, once: bool, stop: threading.Event, listener: Listener = NULL_LISTENER) -> dict[str, Any]:
+        """The job `upsert`."""
+        with closing(self.relay.open_database("inorder pipeline (generations)")) as database:
+            gate = GenerationGate(SqlTopicGenerations(database), SqlPointers(database))
+            return run_upsert(self.upsert_work, self.spark_engine, gate, once=once, stop=stop, listener=listener)
+
+    def run_replicate(self, *, once: bool, stop: threading.Event, listener: Listener = NULL_LISTENER) -> dict[str, Any]:
+        """The job `replicate`."""
+        with closing(journal_store(self.settings)) as store:
+            store.install()
+            announced = announcers(self.settings.kafka.properties, self.settings.journal, store)
+        work = replace(replicate_work(self.settings), announcers=announced)
+        return run_replicate(work, self.spark_engine, self.journal_topics, once=once, stop=stop, listener=listener)
+
+    def run_expire(
+        self,
+        *,
+        once: bool,
+        stop: threading.Event,
+        dry_run: bool = False,
+        on_expired: Callable[[Expired], None] = lambda _expired: None,
+        today: Callable[[], date] | None = None,
+        service: JobService | None = None,
+    ) -> dict[str, Any]:
+        """The job `expire`."""
+        job = ExpireJob(
+            lambda metrics: Journals(self.settings, metrics=metrics),
+            partial(journal_store, self.settings),
+            self.journal_topics,
+            per_second=self.settings.journal.expire_per_second,
+            dry_run=dry_run,
+            on_expired=on_expired,
+            service=service,
+            **({} if today is None else {"today": today}),
+        )
+        return job.run(once=once, stop=stop)
+
+    def audit(
+        self, on_finding: Callable[[AuditFinding], None], *, topic: str | None = None, id: str | None = None
+    ) -> Audit:
+        """The job `audit`, of all journals, those of a topic, or one of them."""
+        if id is not None and topic is None:
+            raise ConfigurationError("An id names a journal only within a topic.", hint="Add --topic.")
+        journal = self.settings.journal
+        return Audit(
+            StoredRows(journal.store_url(self.settings.database)),
+            self.settings.kafka.properties,
+            journal.segment_size,
+            (topic,) if topic is not None else self.journal_topics(),
+            on_finding,
+            id,
+        )
+
+    def run_audit(
+        self,
+        *,
+        stop: threading.Event,
+        on_finding: Callable[[AuditFinding], None],
+        topic: str | None = None,
+        id: str | None = None,
+    ) -> dict[str, Any]:
+        """Runs the job `audit` to its end."""
+        return self.audit(on_finding, topic=topic, id=id).run(self.settings.pipeline.master, stop)
+
+    def migration(self, topic: str, to: str | None = None, *, database: Database | None = None) -> Migration:
+        """The copy of a topic's later generations into one Kafka topic."""
+        stored = database or self.database
+        return Migration(
+            topic,
+            to,
+            generations=SqlTopicGenerations(stored),
+            pointers=SqlPointers(stored),
+            properties=self.settings.kafka.properties,
+            partitioner=Partitioner(self.settings.topic(topic).partitioner),
+        )
+
+    def migrate_topic(
+        self, topic: str, *, to: str | None = None, once: bool = True, stop: threading.Event | None = None
+    ) -> dict[str, int]:
+        """Copies in this process; see `migrate_here`."""
+        return migrate_here(self.migration(topic, to), once=once, stop=stop)
+
+    def run_migrate(
+        self,
+        topic: str,
+        *,
+        to: str | None = None,
+        once: bool,
+        stop: threading.Event,
+        listener: Listener = NULL_LISTENER,
+    ) -> dict[str, Any]:
+        """The job `migrate`."""
+        with closing(self.relay.open_database("inorder topics")) as database:
+            migration = self.migration(topic, to, database=database)
+            return run_migrate(migration, self.spark_engine, once=once, stop=stop, listener=listener)

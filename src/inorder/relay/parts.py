@@ -1,0 +1,308 @@
+"""What a relay is made of, by the settings: stores, logs, leases and the options of its loops.
+
+Everything here is made on request and connects when it is first used. A loop gets connections of its own
+(`open_database`), since a transaction of one must not wait for another; what an operator asks shares one connection
+(`inorder.app`). Drivers of databases that are not used are not imported.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from typing import Protocol
+from uuid import uuid4
+
+from inorder.database.database import Database, dialect_of, open_database
+from inorder.kafka.admin import partition_owners
+from inorder.kafka.idempotent_producer import IdempotentShardLog
+from inorder.kafka.shard_log import ShardLog
+from inorder.model.errors import ConfigurationError
+from inorder.model.partitioning import Shard
+from inorder.outbox.layouts import layout
+from inorder.relay.breaker import BreakerOptions
+from inorder.relay.drain import DrainStrategy
+from inorder.relay.events import RelayEvent
+from inorder.relay.leadership.lease import KeptLease, Lease, LeaseTimes, NoLease
+from inorder.relay.leadership.share import Membership, Share, SharedLease
+from inorder.relay.mark_purge import MarkPurgeStrategy
+from inorder.relay.marker import MarkerCodec
+from inorder.relay.options import Pace, Policy
+from inorder.relay.polling import PollingOptions
+from inorder.relay.stores.exceeded import ExceededAdmin, SqlExceededStore
+from inorder.relay.stores.kafka_lease import KafkaLeases, leader_topic
+from inorder.relay.stores.kafka_log import KafkaShardLog
+from inorder.relay.stores.outbox_store import ReplicaReads
+from inorder.relay.stores.polling import PollingExceededStore, SqlPollingStore
+from inorder.relay.stores.ports import MarkStore, OutboxStore, Setup
+from inorder.relay.stores.registry import SqlRegistry
+from inorder.relay.stores.sql_lease import SqlLease, SqlMembership, lease_of
+from inorder.relay.stores.topic_lock import SqlTopicStore
+from inorder.relay.topic_lock_batch import TopicLockOptions
+from inorder.settings import Settings
+from inorder.settings.relay import RelaySettings
+from inorder.settings.servers import Property
+from inorder.topics.routes import RoutedShardLog, RoutedUnfencedLog, Routes
+from inorder.topics.stores.generations import SqlTopicGenerations
+
+
+class ClaimStore(OutboxStore, MarkStore, Protocol):
+    """A store that serves every strategy."""
+
+
+class RelayParts:
+    """Builds the parts of the relay of some settings."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    @property
+    def relay(self) -> RelaySettings:
+        return self.settings.relay
+
+    @property
+    def setup(self) -> Setup:
+        """What all instances must agree on."""
+        return Setup(self.relay.group, self.relay.strategy, self.relay.shards)
+
+    # The database of the outbox.
+
+    def open_database(self, application_name: str) -> Database:
+        """A connection of its own, under this name where the server shows names."""
+        return open_database(self.settings.database.require_url(), application_name)
+
+    def outbox_store(self, shard: Shard, *, url: str | None = None) -> ClaimStore:
+        """The store of one shard."""
+        url, relay = url or self.settings.database.require_url(), self.relay
+        match dialect_of(url):
+            case "postgres":
+                from inorder.relay.stores.postgres_outbox import PostgresOutboxStore
+
+                keeps = relay.retention_days is not None
+                return PostgresOutboxStore(url, relay.table, layout=relay.layout, shard=shard, archive=keeps)
+            case "mysql":
+                from inorder.relay.stores.mysql_outbox import MySQLOutboxStore
+
+                return MySQLOutboxStore(url, relay.table, layout=relay.layout, shard=shard)
+            case "sqlite":
+                from inorder.relay.stores.sqlite_outbox import SQLiteOutboxStore
+
+                return SQLiteOutboxStore(url, relay.table, layout=relay.layout, shard=shard)
+
+    def scanned_store(self) -> OutboxStore:
+        """What the strategy `polling` scans: a replica where there is one, except for what only the primary knows."""
+        primary = self.outbox_store(Shard())
+        if self.settings.database.read_only_url is None:
+            return primary
+        return ReplicaReads(primary, self.outbox_store(Shard(), url=self.settings.database.reading_url()))
+
+    def polling_store(self, database: Database) -> SqlPollingStore:
+        """Offset, missing and exceeded events, which are always in the primary."""
+        return SqlPollingStore(database, self.relay.table, self.relay.polling.side_tables)
+
+    def topic_store(self, database: Database) -> SqlTopicStore:
+        """Messages and lock rows of the strategy `topic-lock`."""
+        return SqlTopicStore(database, self.relay.table, stale_seconds=self.relay.topic_lock.lock_seconds)
+
+    def exceeded_store(self, database: Database) -> ExceededAdmin:
+        """The exceeded rows of the outbox; the strategy `polling` leaves them in their table."""
+        if self.relay.strategy == "polling":
+            return PollingExceededStore(database, self.relay.table, self.relay.polling.side_tables)
+        return SqlExceededStore(database, self.relay.table, self.relay.layout)
+
+    def registry(self, database: Database) -> SqlRegistry:
+        return SqlRegistry(database, self.relay.table)
+
+    def require_postgres_url(self, what: str) -> str:
+        """The URL, for parts that know PostgreSQL only."""
+        url = self.settings.database.require_url()
+        if (dialect := dialect_of(url)) != "postgres":
+            raise ConfigurationError(
+                f"{what} of this version need PostgreSQL, not {dialect!r}.",
+                hint="Set database.url to postgresql+psycopg://user@host/db.",
+            )
+        return url
+
+    # The Kafka side of a shard, by `relay.delivery`.
+
+    def shard_log(self, setup: Setup, shard: int, holds: Callable[[], bool] = lambda: True) -> ShardLog:
+        """The log of one shard of a setup; it follows the generations of its topics.
+
+        `holds` is that of the shard's lease, which counts where there is no fence.
+        """
+        match self.relay.delivery:
+            case "exactly-once":
+                return RoutedShardLog(self.fenced_log(setup, shard), self._routes())
+            case "at-least-once":
+                return self.unfenced_log(self.settings.kafka.properties, holds)
+
+    def fenced_log(self, setup: Setup, shard: int) -> KafkaShardLog:
+        """The log of a shard as the broker knows it, whatever the delivery."""
+        return KafkaShardLog(
+            self.settings.kafka.properties,
+            group=setup.group,
+            shard=shard,
+            shards=setup.shards,
+            partitioners=self.settings.partitioners(),
+        )
+
+    def unfenced_log(self, properties: Mapping[str, Property], holds: Callable[[], bool] = lambda: True) -> ShardLog:
+        """A log without a fence that follows the generations of its topics."""
+        log = IdempotentShardLog(properties, partitioners=self.settings.partitioners(), holds=holds)
+        return RoutedUnfencedLog(log, self._routes())
+
+    def marker_codec(self, setup: Setup, *, is_restored: bool = False) -> MarkerCodec:
+        """The codec of a setup's markers, which only delivery `exactly-once` has.
+
+        `is_restored` accepts a marker of another outbox.
+        """
+        if self.relay.delivery == "at-least-once":
+            return MarkerCodec()
+        return MarkerCodec(self._read_identity, group=setup.group, is_restored=is_restored)
+
+    def _routes(self) -> Routes:
+        return Routes(SqlTopicGenerations(self.open_database("inorder relay (routes)")))
+
+    def _read_identity(self) -> str:
+        """Read once a term, so its connection is not kept."""
+        with closing(self.registry(self.open_database("inorder relay (identity)"))) as registry:
+            return registry.identity()
+
+    # Leadership, by `relay.leadership`. The package redis is an extra, so its stores are imported where they are used.
+
+    def leases(self) -> Callable[[int], Lease]:
+        """Returns what makes the lease of a shard; all of them belong to one instance."""
+        group, shards, owner = self.relay.group, self.relay.shards, owner_name(self.relay.lease.owner)
+        times = self._lease_times()
+        match self.relay.leadership:
+            case "kafka":
+                return KafkaLeases(self.settings.kafka.properties, group=group, owner=owner, shards=shards).lease
+            case "database":
+
+                def database_lease(shard: int) -> Lease:
+                    database, name = self.open_database("inorder relay (lease)"), self.relay.lease_name(shard)
+                    return KeptLease(SqlLease(database, name=name, owner=owner, seconds=times.lifetime), times)
+
+                database = self.open_database("inorder relay (membership)")
+                return self._shared(database_lease, lambda: SqlMembership(database, group=group, instance=owner))
+            case "redis":
+                from inorder.relay.stores.redis_lease import RedisLease, RedisMembership
+
+                url = self.settings.redis.require_url()
+
+                def redis_lease(shard: int) -> Lease:
+                    name = self.relay.lease_name(shard)
+                    return KeptLease(RedisLease(url, name=name, owner=owner, seconds=times.lifetime), times)
+
+                return self._shared(redis_lease, lambda: RedisMembership(url, group=group, instance=owner))
+            case "none":
+                return lambda _shard: NoLease()
+
+    def lease_holders(self, database: Database) -> list[tuple[str | None, int | None]]:
+        """The owner and term of each shard's lease, as far as one cheap question answers that."""
+        shards = range(self.relay.shards)
+        match self.relay.leadership:
+            case "kafka":
+                owners = partition_owners(self.settings.kafka.properties, leader_topic(self.relay.group))
+                return [(owners.get(shard), None) for shard in shards]
+            case "database":
+                return [lease_of(database, self.relay.lease_name(shard)) for shard in shards]
+            case "redis":
+                from inorder.relay.stores.redis_lease import holder_of
+
+                url = self.settings.redis.require_url()
+                return [(holder_of(url, self.relay.lease_name(shard)), None) for shard in shards]
+            case "none":
+                return [(None, None) for _ in shards]
+
+    def _lease_times(self) -> LeaseTimes:
+        lease = self.relay.lease
+        return LeaseTimes(lease.lifetime_ms / 1000, lease.race_interval_ms / 1000, lease.margin_ms / 1000)
+
+    def _shared(self, lease: Callable[[int], Lease], membership: Callable[[], Membership]) -> Callable[[int], Lease]:
+        if self.relay.shards == 1:  # nothing to share, so the number of members does not matter
+            return lease
+        share = Share(self.relay.shards, membership())
+        return lambda shard: SharedLease(lease(shard), share, shard)
+
+    # Options of the loops.
+
+    def strategy(self, store: ClaimStore) -> DrainStrategy | MarkPurgeStrategy:
+        """How a shard publishes its rows."""
+        relay = self.relay
+        match relay.strategy:
+            case "drain":
+                return DrainStrategy(store, relay.batch_size, relay.shards)
+            case "mark-purge":
+                return MarkPurgeStrategy(store, relay.batch_size, relay.in_flight_limit)
+            case "topic-lock" | "polling":
+                raise ConfigurationError(f"relay.strategy = {relay.strategy!r} has no shards.")
+
+    def policy(self, topic: str) -> Policy:
+        """What happens to a record of a topic whose attempts are used up."""
+        return self.settings.topic(topic).on_exceeded or self.relay.on_exceeded
+
+    def pace(self) -> Pace:
+        """How long a loop waits, and for what."""
+        relay, usual = self.relay, Pace()
+        marks, is_timed = relay.strategy == "mark-purge", relay.leadership in ("database", "redis")
+        wakes_us = layout(relay.layout, dialect_of(self.settings.database.require_url())).wakes_us
+        return Pace(
+            lease=relay.lease.race_interval_ms / 1000 if is_timed else usual.lease,
+            check=relay.lease.check_interval_ms / 1000 if is_timed else usual.check,
+            brief_poll=relay.mark_back_off_ms / 1000 if marks else usual.brief_poll,
+            # Where publishers cannot wake us, a long poll is all the rest there is.
+            longest_brief_poll=usual.longest_brief_poll if wakes_us else usual.poll,
+            back_off=relay.io_back_off_ms / 1000,
+            queue=relay.queue_timeout_seconds,
+            # Several loops sleep on one lock; when its holder dies, the others notice only by polling.
+            asleep=usual.asleep if relay.shards == 1 else 4 * usual.poll,
+        )
+
+    def polling_options(self) -> PollingOptions:
+        polling = self.relay.polling
+        return PollingOptions(
+            batch_size=self.relay.batch_size,
+            missing_batch_size=polling.missing_batch_size,
+            keep_order=polling.keep_order,
+            queue_wait=polling.queue_wait_ms / 1000,
+            missing_wait=polling.missing_wait_ms / 1000,
+            missing_max_retries=polling.missing_max_retries,
+            broker_max_retries=polling.broker_max_retries,
+            redelivery_delay=polling.redelivery_delay_ms / 1000,
+            policy=self.policy,
+            breaker=BreakerOptions(
+                polling.breaker.is_enabled,
+                polling.breaker.threshold,
+                polling.breaker.open_seconds,
+                polling.breaker.half_open_attempts,
+            ),
+        )
+
+    def topic_lock_options(self, stop: threading.Event, on_event: Callable[[RelayEvent], None]) -> TopicLockOptions:
+        relay, lock = self.relay, self.relay.topic_lock
+        return TopicLockOptions(
+            stop=stop,
+            batch_size=relay.batch_size,
+            delete_group_size=lock.delete_group_size,
+            lock_seconds=lock.lock_seconds,
+            max_attempts=relay.max_attempts,
+            compact_topics="all" if lock.compact_topics == "all" else frozenset(lock.compact_topics),
+            log_topics="all" if lock.log_topics == "all" else frozenset(lock.log_topics),
+            policy=self.policy,
+            on_event=on_event,
+            pace=Pace(back_off=relay.io_back_off_ms / 1000, queue=relay.queue_timeout_seconds),
+        )
+
+
+def owner_name(given: str) -> str:
+    """The name of this instance in a lease; two that run at once must not have the same one."""
+    match given:
+        case "":
+            return f"{socket.gethostname()}/{os.getpid()}/{uuid4().hex[:8]}"
+        case "host":
+            return socket.gethostname()
+        case _:
+            return given
