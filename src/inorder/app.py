@@ -18,9 +18,9 @@ from datetime import date, datetime
 from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
-from inorder.database.database import Database, dialect_of
+from inorder.database.database import Closable, Database, dialect_of
 from inorder.engines.job_status import JobService, Lag
 from inorder.engines.partition_reader import KafkaSource
 from inorder.engines.progress import NULL_LISTENER, Listener
@@ -54,11 +54,6 @@ from inorder.relay.stores.ports import Registration
 from inorder.settings import Settings
 from inorder.topics.migration import Migration, migrate_here, run_migrate
 from inorder.topics.stores.generations import SqlPointers, SqlTopicGenerations
-
-
-class Closable(Protocol):
-    def close(self) -> None: ...
-
 
 C = TypeVar("C", bound=Closable)
 

@@ -140,6 +140,12 @@ def statements_of(package: str, dialect: Dialect, filename: str) -> Statements:
     return Statements({**load(package, shared), **own})
 
 
+class Closable(Protocol):
+    """Something with connections or threads to give back."""
+
+    def close(self) -> None: ...
+
+
 class AnyConnection(Protocol):
     """What the connections of all drivers have in common."""
 

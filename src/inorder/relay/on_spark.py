@@ -26,22 +26,22 @@ STANDSTILL_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
-class RelayErrand:
+class RelayTask:
     """One relay, until the driver closes the connection."""
 
     settings: Settings
 
-    def __call__(self, goes_on: Callable[[], bool], tell: Callable[[Mapping[str, int]], None]) -> None:
+    def __call__(self, goes_on: Callable[[], bool], report: Callable[[Mapping[str, int]], None]) -> None:
         """Raises the error that ended the relay."""
         with Relay(self.settings) as relay:
             reported = -1
             while goes_on() and not relay.wait(LOOK_SECONDS):
                 if relay.published != reported:
-                    tell({"published": (reported := relay.published)})
-        tell({"published": relay.published})
+                    report({"published": (reported := relay.published)})
+        report({"published": relay.published})
 
 
-class Published:
+class PublishedTotal:
     """What all tasks have published; a task that Spark restarts counts from zero."""
 
     def __init__(self) -> None:
@@ -49,13 +49,13 @@ class Published:
         self._now: dict[int, int] = {}
         self._ended = 0
 
-    def hear(self, seat: int, totals: Mapping[str, int]) -> None:
+    def add(self, index: int, totals: Mapping[str, int]) -> None:
         """Takes what a task has published since it started."""
         with self._lock:
-            before, now = self._now.get(seat, 0), totals["published"]
+            before, now = self._now.get(index, 0), totals["published"]
             if now < before:
                 self._ended += before
-            self._now[seat] = now
+            self._now[index] = now
 
     @property
     def total(self) -> int:
@@ -69,7 +69,7 @@ def run_relay(settings: Settings, *, once: bool, stop: threading.Event) -> dict[
     from inorder.engines.resident_tasks import ServiceTaskPlan, run_service
     from inorder.engines.session import LOCAL_MASTER, spark_session, stop_session
 
-    published = Published()
+    published = PublishedTotal()
 
     def waiting() -> int:
         with open_admin(RelayParts(settings)) as admin:
@@ -77,10 +77,10 @@ def run_relay(settings: Settings, *, once: bool, stop: threading.Event) -> dict[
 
     spark = spark_session("inorder relay", jars=(), master=settings.pipeline.master or LOCAL_MASTER)
     try:
-        plan = ServiceTaskPlan("relay", RelayErrand(settings), tasks_for(settings, count_slots(spark)))
+        plan = ServiceTaskPlan("relay", RelayTask(settings), tasks_for(settings, count_slots(spark)))
         is_done = DrainCheck(waiting).is_done if once else lambda: False
         with until_changed(is_done, stop, BACKLOG_SECONDS) as over:
-            run_service(spark, plan, over, published.hear)
+            run_service(spark, plan, over, published.add)
     finally:
         stop_session(spark)
     return {"published": published.total, "waiting": waiting()}

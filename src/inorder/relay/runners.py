@@ -11,9 +11,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
-from inorder.database.database import dialect_of
+from inorder.database.database import Closable, dialect_of
 from inorder.kafka.shard_log import Delivered, Delivery, ShardLog
 from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Shard
@@ -35,10 +34,6 @@ log = logging.getLogger("inorder.relay")
 
 BRIEF_SECONDS = 0.02
 """The pause of `topic-lock` while a publisher is about to commit, so that no wake-up can reach us."""
-
-
-class Closable(Protocol):
-    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import inorder
 from inorder.engines.resident_tasks import ServiceTaskPlan, run_service
 from inorder.kafka.admin import ensure_topic
 from inorder.kafka.readers import read_back
-from inorder.relay.on_spark import DrainCheck, Published, RelayErrand, tasks_for
+from inorder.relay.on_spark import DrainCheck, PublishedTotal, RelayTask, tasks_for
 from inorder.testing.checker import check_delivery
 from tests.conftest import Eventually
 from tests.integration.pipeline.engines import SPARK_WAIT
@@ -39,11 +39,15 @@ def test_tasks_share_the_shards_and_publish_each_row_once_in_order(
         for place in range(PLACES):
             messages = [inorder.Message(unique, key=str(key), value=str(place)) for key in range(KEYS)]
             outbox.publish_list(connection, messages)
-    stop, published, waiting = threading.Event(), Published(), DrainCheck(lambda: relay_status(settings)["waiting"])
+    stop, published, waiting = (
+        threading.Event(),
+        PublishedTotal(),
+        DrainCheck(lambda: relay_status(settings)["waiting"]),
+    )
     assert tasks_for(settings, slots=4) == 2
     with ThreadPoolExecutor(1) as pool:
-        duty = ServiceTaskPlan("relay", RelayErrand(settings), count=2)
-        running = pool.submit(run_service, spark, duty, stop, published.hear)
+        duty = ServiceTaskPlan("relay", RelayTask(settings), count=2)
+        running = pool.submit(run_service, spark, duty, stop, published.add)
         try:
             eventually(lambda: waiting.is_done() and published.total == KEYS * PLACES, SPARK_WAIT)
         finally:

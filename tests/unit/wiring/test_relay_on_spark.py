@@ -8,7 +8,7 @@ import pytest
 
 import inorder
 from inorder.model.errors import UnreachableError
-from inorder.relay.on_spark import STANDSTILL_SECONDS, DrainCheck, Published, tasks_for
+from inorder.relay.on_spark import STANDSTILL_SECONDS, DrainCheck, PublishedTotal, tasks_for
 
 
 @pytest.mark.parametrize(
@@ -29,9 +29,9 @@ def test_there_are_as_many_tasks_as_can_share_the_work(relay: dict[str, object],
 
 
 def test_what_a_task_published_before_it_was_begun_again_counts() -> None:
-    published = Published()
-    for seat, total in ((0, 5), (1, 3), (0, 9), (0, 2), (0, 4)):
-        published.hear(seat, {"published": total})
+    published = PublishedTotal()
+    for index, total in ((0, 5), (1, 3), (0, 9), (0, 2), (0, 4)):
+        published.add(index, {"published": total})
     assert published.total == 9 + 4 + 3
 
 

@@ -40,7 +40,7 @@ CREATE TABLE IF NOT EXISTS {offset} (
 ) ENGINE = InnoDB;
 
 -- name: install_offset_row
--- Without it nobody could begin.
+-- The relay cannot begin without this row.
 INSERT INTO {offset} (`offset`) SELECT 0 FROM DUAL WHERE NOT EXISTS (SELECT * FROM {offset});
 
 -- name: added_exceeded

@@ -1,7 +1,7 @@
 -- The tables of PollingOutboxPublisher on PostgreSQL 12 and later.
 
 -- name: install
--- The events, which nobody deletes. CACHE 1 is part of the protocol, as in the native layout. Times are UTC without a zone.
+-- The events, which are never deleted. CACHE 1 is part of the protocol, as in the native layout. Times are UTC without a zone.
 CREATE TABLE IF NOT EXISTS {table} (
   id           BIGINT GENERATED ALWAYS AS IDENTITY (CACHE 1) PRIMARY KEY,
   "key"        VARCHAR(200),
@@ -39,7 +39,7 @@ CREATE TABLE IF NOT EXISTS {offset} (
 );
 
 -- name: install_offset_row
--- Without it nobody could begin.
+-- The relay cannot begin without this row.
 INSERT INTO {offset} ("offset") SELECT 0 WHERE NOT EXISTS (SELECT FROM {offset});
 
 -- name: added_exceeded

@@ -39,7 +39,7 @@ CREATE TABLE IF NOT EXISTS {offset} (
 );
 
 -- name: install_offset_row
--- Without it nobody could begin.
+-- The relay cannot begin without this row.
 INSERT INTO {offset} ("offset") SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM {offset});
 
 -- name: id
