@@ -13,9 +13,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
 
 from inorder.cli.output import AsJson, ConfigFile, open_app, say, show_fields, show_json, show_table
 from inorder.cli.stopping import in_background, stop_on_signals
@@ -23,11 +20,13 @@ from inorder.engines.progress import RunTotals
 from inorder.model.errors import GuaranteeError, InorderError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from inorder.app import App
     from inorder.engines.job_status import JobService
     from inorder.journal.audit.findings import AuditFinding
     from inorder.journal.expire import Expired
-    from inorder.kafka.admin import Place
+    from inorder.model.partitioning import Place
 
 app = typer.Typer(help="Carry Kafka records into tables, on Spark.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -220,6 +219,8 @@ Behind = Callable[[], int]
 def show_progress(progress: RunTotals, behind: Behind, console: Console | None = None) -> Iterator[None]:
     """Shows a run for as long as the block lasts; `behind` reads the lag from the cluster and may fail."""
     over = threading.Event()
+    from rich.console import Console
+
     display = _Display(progress, behind, console or Console(stderr=True))
     thread = threading.Thread(target=display.run, args=(over,), name="pipeline-display", daemon=True)
     thread.start()
@@ -244,6 +245,9 @@ class _Display:
             while not over.wait(LOG_SECONDS):
                 logger.info("pipeline.progress", extra={**self._progress.as_dict(), "behind": self._ask()})
             return
+        from rich.live import Live
+        from rich.text import Text
+
         with Live(console=self._console, refresh_per_second=4, transient=True) as live:
             while not over.wait(LOOK_SECONDS):
                 live.update(Text(self._line()))

@@ -26,8 +26,8 @@ from typing import Any, BinaryIO
 import orjson
 
 from inorder.engines.slice_work import SliceOutcome
-from inorder.kafka.admin import Place
 from inorder.model.errors import UnreachableError
+from inorder.model.partitioning import Place
 
 logger = logging.getLogger("inorder.pipeline")
 

@@ -17,7 +17,7 @@ from itertools import chain
 from inorder.engines.progress import NULL_LISTENER, Listener, LoggingListener
 from inorder.engines.slice_work import PartitionReader, SliceWork, SliceWorker, TopicSource, portions
 from inorder.engines.survey import survey
-from inorder.kafka.admin import Place
+from inorder.model.partitioning import Place
 
 SLICE_RECORDS = 10_000
 WAIT_SECONDS = 0.1

@@ -62,7 +62,7 @@ from prometheus_client.registry import Collector
 from inorder.engines.measures import BOUNDS, COUNT_BOUNDS, Histogram, absorb, read_histograms, under
 from inorder.engines.progress import FIGURES
 from inorder.engines.slice_work import Measures, SliceOutcome
-from inorder.kafka.admin import Place
+from inorder.model.partitioning import Place
 from inorder.observe.endpoint import Endpoint, PeriodicReader
 from inorder.observe.metrics import MetricsRegistry
 

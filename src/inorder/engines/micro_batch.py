@@ -65,8 +65,8 @@ from inorder.engines.session import (
 from inorder.engines.slice_task import RECORD_COLUMNS, Task, slice_task, split_results
 from inorder.engines.slice_work import SliceWork, TopicSource
 from inorder.engines.survey import Survey, survey
-from inorder.kafka.admin import Place
 from inorder.model.errors import GuaranteeError, TransientError
+from inorder.model.partitioning import Place
 
 logger = logging.getLogger("inorder.pipeline")
 

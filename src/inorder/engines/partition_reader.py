@@ -25,11 +25,12 @@ from confluent_kafka import (
 
 from inorder.engines.slice_work import PartitionReader, Reading, Slice
 from inorder.engines.survey import ACCEPT_LOSS
-from inorder.kafka.admin import Cluster, Extent, Place
+from inorder.kafka.admin import Cluster
 from inorder.kafka.errors import BEING_MADE, UNREACHABLE, describe, error_of, meaning
 from inorder.kafka.readers import committed_consumer
 from inorder.model.errors import GuaranteeError, InorderError, TransientError
 from inorder.model.message import RecordHeaders
+from inorder.model.partitioning import Extent, Place
 
 GROUP = "inorder.pipeline"
 """librdkafka requires a group name; the consumer joins no group and commits no offset to it."""

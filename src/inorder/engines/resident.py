@@ -74,8 +74,8 @@ from inorder.engines.resident_tasks import ResidentTasks, SliceTaskPlan
 from inorder.engines.session import Backoff, raise_gravest, spark_errors
 from inorder.engines.slice_work import SliceWork, TopicSource
 from inorder.engines.survey import Survey, share_out, survey
-from inorder.kafka.admin import Place
 from inorder.model.errors import TransientError
+from inorder.model.partitioning import Place
 
 logger = logging.getLogger("inorder.pipeline")
 

@@ -32,8 +32,8 @@ from inorder.engines.progress import NULL_LISTENER, Listener, LoggingListener, a
 from inorder.engines.session import STOP_BUDGET_SECONDS, Backoff, raise_gravest, spark_errors
 from inorder.engines.slice_task import OUTCOME_SCHEMA, Task, error_row, split_results
 from inorder.engines.slice_work import SliceOutcome, SliceWork, TopicSource
-from inorder.kafka.admin import Place
 from inorder.model.errors import InorderError, PermanentError, TransientError
+from inorder.model.partitioning import Place
 
 logger = logging.getLogger("inorder.pipeline")
 

@@ -18,10 +18,10 @@ from pyspark.sql import Row
 
 from inorder import gc_tuning
 from inorder.engines.slice_work import Slice, SliceOutcome, SliceWork, SliceWorker, portions
-from inorder.kafka.admin import Place
 from inorder.model import errors
 from inorder.model.errors import GuaranteeError, InorderError
 from inorder.model.message import RecordHeaders
+from inorder.model.partitioning import Place
 
 RECORD_COLUMNS: Final = ("topic", "partition", "offset", "key", "value", "timestamp")
 

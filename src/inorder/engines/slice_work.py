@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from inorder.kafka.admin import Extent, Place
 from inorder.model.errors import GuaranteeError, TransientError, UnknownOutcomeError
 from inorder.model.message import RecordHeaders
+from inorder.model.partitioning import Extent, Place
 
 PORTION_BYTES: Final = 2 * 1024 * 1024
 """The size of one transaction. More would not be faster, and the decoded values are held in memory."""

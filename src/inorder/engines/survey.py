@@ -8,8 +8,8 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from inorder.engines.slice_work import Pointer, SliceWork, TopicSource
-from inorder.kafka.admin import Extent, Place
 from inorder.model.errors import GuaranteeError, TransientError
+from inorder.model.partitioning import Extent, Place
 
 ACCEPT_LOSS = (
     "Restore the topic, or delete its inorder_pointer rows (a journal's are in pointer2) to accept the loss and start"

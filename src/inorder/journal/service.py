@@ -26,10 +26,11 @@ from inorder.journal.stores.kafka_notices import replicated_offsets, store_wait
 from inorder.journal.stores.opening import JournalStore, open_journal_store, open_snapshot_store
 from inorder.journal.stores.ports import EventualJournal, JournalLog
 from inorder.journal.subscription import Subscription
-from inorder.kafka.admin import Cluster, Extent
+from inorder.kafka.admin import Cluster
 from inorder.model.errors import DamagedRecordError
 from inorder.model.journal import Key
 from inorder.model.message import Limits
+from inorder.model.partitioning import Extent
 from inorder.settings import Settings
 
 if TYPE_CHECKING:

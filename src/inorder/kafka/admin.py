@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs do not re-export all of them
@@ -20,6 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs d
 
 from inorder.kafka.errors import CLIENT_LOG, AuthWatch, error_of, meaning
 from inorder.model.errors import ConfigurationError, InorderError, UnreachableError
+from inorder.model.partitioning import Extent
 
 SECONDS = 5.0
 
@@ -42,18 +43,6 @@ class ClusterInfo:
     cluster_id: str
     brokers: tuple[str, ...]
     broker_ids: tuple[int, ...]
-
-
-Place: TypeAlias = tuple[str, int]
-"""A topic and the number of one of its partitions."""
-
-
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """The offsets that a partition holds: from `first` up to, not including, `end`; open transactions are beyond it."""
-
-    first: int
-    end: int
 
 
 def check_properties(properties: Mapping[str, Any]) -> None:

@@ -15,6 +15,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import md5
+from typing import TypeAlias
 
 # Only the canonical form of an integer counts, so that the bytes of a key decide. int() accepts 640 digits under any
 # setting of PYTHONINTMAXSTRDIGITS; a longer key is not an id and is hashed.
@@ -82,3 +83,15 @@ def shard_of(topic: str, key: bytes | None, id: int, count: int) -> int:
     ordered_by = str(id).encode() if key is None else key
     digest = md5(topic.encode() + b"\0" + ordered_by, usedforsecurity=False)
     return int(digest.hexdigest()[:7], 16) % count
+
+
+Place: TypeAlias = tuple[str, int]
+"""A topic and the number of one of its partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The offsets that a partition holds: from `first` up to, not including, `end`; open transactions are beyond it."""
+
+    first: int
+    end: int

@@ -17,11 +17,11 @@ from inorder.journal.codec import action_of
 from inorder.journal.stores.kafka_log import KafkaJournalLog
 from inorder.journal.stores.opening import JournalStore
 from inorder.journal.stores.ports import LogRecord, Window
-from inorder.kafka.admin import Cluster, Extent
+from inorder.kafka.admin import Cluster
 from inorder.model.deadline import Deadline
 from inorder.model.errors import DamagedRecordError, InorderError
 from inorder.model.journal import Key
-from inorder.model.partitioning import Partitioner, partition_of
+from inorder.model.partitioning import Extent, Partitioner, partition_of
 from inorder.operate.key_trace import (
     JournalHop,
     KeyTrace,

@@ -82,8 +82,8 @@ from enum import StrEnum
 from functools import cache
 
 from inorder.engines.slice_work import PartitionReader, Slice, TopicSource, settle_commit
-from inorder.kafka.admin import Place
 from inorder.model.errors import GuaranteeError, InorderError, RejectedError, TransientError
+from inorder.model.partitioning import Place
 from inorder.pipeline.decoding import Decision, Decoder, Ignored, Rejected, decode_from
 from inorder.pipeline.mapping import TableMapping, encode_key
 from inorder.pipeline.stores.ports import (

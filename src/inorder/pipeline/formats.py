@@ -72,9 +72,9 @@ from inorder.engines.formats import (
 )
 from inorder.engines.slice_task import objects, record_headers, slice_of, worker_of
 from inorder.engines.slice_work import Slice, SliceOutcome, SliceWork, SliceWorker, portions
-from inorder.kafka.admin import Place
 from inorder.model.errors import ConfigurationError, GuaranteeError, PermanentError, ValidationError
 from inorder.model.message import OutboxRow
+from inorder.model.partitioning import Place
 from inorder.pipeline.stores.batch_log import BatchId, BatchLog, Part, Sent
 
 COORDINATES: Final = KAFKA_PARTITION.order

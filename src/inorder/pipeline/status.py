@@ -11,7 +11,7 @@ from inorder.database import sql
 from inorder.database.database import Database, statements_of, written_at
 from inorder.engines.slice_work import TopicSource
 from inorder.engines.survey import behind
-from inorder.kafka.admin import Place
+from inorder.model.partitioning import Place
 from inorder.pipeline.mapping import TableMapping
 
 _SUMS = ("applied", "identical", "stale", "ignored", "rejected")

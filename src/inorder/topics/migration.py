@@ -19,9 +19,8 @@ from inorder.engines.partition_reader import KafkaSource
 from inorder.engines.progress import NULL_LISTENER, CompositeListener, Listener, RunTotals
 from inorder.engines.running import SparkEngine, follow
 from inorder.engines.slice_work import SliceOutcome, SliceWork
-from inorder.kafka.admin import Place
 from inorder.model.errors import ConfigurationError, TransientError
-from inorder.model.partitioning import Partitioner
+from inorder.model.partitioning import Partitioner, Place
 from inorder.topics.gate import BoundedWork, is_drained, may_apply
 from inorder.topics.generations import Generation, Pointers, Target, TopicState
 from inorder.topics.stores.generations import SqlPointers, SqlTopicGenerations

@@ -74,7 +74,7 @@ def test_nothing_fails_on_a_fresh_installation(examined: Examined) -> None:
     assert [check for check in found.values() if check["status"] == "fail"] == []
     assert code == 0
     assert found["outbox ids"]["detail"] == "identity with CACHE 1"
-    assert "made at the first start" in found["marker topic"]["detail"]
+    assert "created at the first start" in found["marker topic"]["detail"]
     assert found["database notifications"]["status"] == "ok"
     assert found["leadership"]["detail"].startswith("sessions of 6000 ms; the broker allows ")
     assert found["database"]["detail"].startswith("PostgreSQL ")

@@ -29,8 +29,9 @@ from inorder.journal.segments import metajournal_segment
 from inorder.journal.stores.cassandra_session import CassandraSession
 from inorder.journal.stores.opening import StoredRows, open_journal_store
 from inorder.journal.stores.ports import LogRecord
-from inorder.kafka.admin import Cluster, Place, ensure_topic
+from inorder.kafka.admin import Cluster, ensure_topic
 from inorder.model.journal import Event, Key
+from inorder.model.partitioning import Place
 from tests.conftest import Eventually
 from tests.integration.journal.replicator import Replicator
 from tests.operating import journal_lag

@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient
 
 from inorder.engines.partition_reader import KafkaSource
 from inorder.engines.slice_work import PartitionReader, Slice
-from inorder.kafka.admin import Extent, Place
 from inorder.model.errors import GuaranteeError
+from inorder.model.partitioning import Extent, Place
 from tests.conftest import Eventually
 
 

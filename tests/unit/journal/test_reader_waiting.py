@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.kafka.admin import Place
 from inorder.model.errors import DeadlineError, RecordsLostError
+from inorder.model.partitioning import Place
 from inorder.testing.memory_journal import MemoryHeads, MemoryJournalLog, MemoryJournalStore
 from tests.selection import examples
 from tests.unit.journal.world import KEY, WAIT_SECONDS, World, event

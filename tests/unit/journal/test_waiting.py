@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.journal.reading.waiting import StoreWait, Waiters, wait_seconds
-from inorder.kafka.admin import Place
 from inorder.model.deadline import Deadline
+from inorder.model.partitioning import Place
 from inorder.testing.memory_journal import MemoryJournalStore
 
 PLACE: Place = ("journal", 0)

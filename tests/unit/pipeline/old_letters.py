@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from inorder.engines.slice_work import PartitionReader, Reading, Slice
-from inorder.kafka.admin import Extent, Place
 from inorder.model.errors import GuaranteeError
+from inorder.model.partitioning import Extent, Place
 from inorder.pipeline.dead_letters import Retrier, RetryResult
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.slice import apply_slice

@@ -11,8 +11,8 @@ import pytest
 from inorder.engines.in_process import InProcess, starts
 from inorder.engines.progress import RunTotals
 from inorder.engines.slice_work import PartitionReader, Pointer, Reading, Slice, SliceOutcome
-from inorder.kafka.admin import Extent, Place
 from inorder.model.errors import TransientError
+from inorder.model.partitioning import Extent, Place
 
 
 @dataclass

@@ -14,7 +14,6 @@ from inorder.engines.progress import NULL_LISTENER
 from inorder.engines.session import classify_spark_error, error_rank, raise_gravest
 from inorder.engines.slice_work import SliceWorker, TopicSource
 from inorder.engines.survey import Survey
-from inorder.kafka.admin import Place
 from inorder.model.errors import (
     ConfigurationError,
     GuaranteeError,
@@ -23,6 +22,7 @@ from inorder.model.errors import (
     TransientError,
     UnreachableError,
 )
+from inorder.model.partitioning import Place
 
 
 @dataclass(frozen=True)

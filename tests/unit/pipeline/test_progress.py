@@ -11,7 +11,7 @@ import pytest
 from inorder.engines.progress import NULL_LISTENER, CompositeListener, LoggingListener, RunTotals, add_outcomes
 from inorder.engines.slice_work import PartitionReader, Reading, SliceOutcome
 from inorder.engines.survey import behind
-from inorder.kafka.admin import Extent, Place
+from inorder.model.partitioning import Extent, Place
 from tests.fakes.table_store import slice_of
 
 FIRST = SliceOutcome("a", 0, next_offset=4, read=4, applied=2, identical=1, ignored=1)

@@ -12,7 +12,6 @@ from pyspark.sql import Row
 from inorder.engines.micro_batch import read_expected
 from inorder.engines.slice_task import OUTCOME_SCHEMA, Expected, outcome_of, slice_of, slice_task
 from inorder.engines.slice_work import Pointer, Slice, SliceOutcome
-from inorder.kafka.admin import Place
 from inorder.model.errors import (
     ConfigurationError,
     GuaranteeError,
@@ -21,6 +20,7 @@ from inorder.model.errors import (
     TransientError,
     UnreachableError,
 )
+from inorder.model.partitioning import Place
 from inorder.pipeline.job import TableTarget, UpsertWork
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.stores.ports import TableStore

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from inorder.engines.slice_work import PartitionReader, Pointer, Slice, SliceOutcome, SliceWorker
 from inorder.engines.survey import Survey, check_reachable, share_out, survey
-from inorder.kafka.admin import Extent, Place
 from inorder.model.errors import GuaranteeError, TransientError
+from inorder.model.partitioning import Extent, Place
 
 
 @dataclass

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from inorder.engines.slice_work import PartitionReader, Pointer, Reading, Slice, SliceOutcome, SliceWorker
-from inorder.kafka.admin import Extent, Place
 from inorder.model.errors import InorderError
+from inorder.model.partitioning import Extent, Place
 from tests.fakes.table_store import slice_of
 
 

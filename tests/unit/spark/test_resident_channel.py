@@ -12,8 +12,8 @@ import pytest
 
 from inorder.engines.driver_channel import DriverConnection, DriverServer, TaskReport
 from inorder.engines.slice_work import SliceOutcome
-from inorder.kafka.admin import Place
 from inorder.model.errors import UnreachableError
+from inorder.model.partitioning import Place
 from tests.conftest import Eventually
 
 HOST = "127.0.0.1"

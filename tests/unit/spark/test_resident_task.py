@@ -12,8 +12,8 @@ from inorder.engines.driver_channel import DriverServer, TaskReport
 from inorder.engines.resident_tasks import TaskAssignment, consume, resident_task
 from inorder.engines.slice_task import split_results
 from inorder.engines.slice_work import Pointer, SliceOutcome
-from inorder.kafka.admin import Place
 from inorder.model.errors import GuaranteeError, InorderError, TransientError, UnreachableError
+from inorder.model.partitioning import Place
 from tests.conftest import Eventually
 from tests.unit.spark.resident_parts import CountingWork, ScriptedSource, look
 

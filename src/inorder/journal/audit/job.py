@@ -12,9 +12,10 @@ from inorder.journal.audit.compare import Span
 from inorder.journal.audit.findings import AuditFinding, FindingKind
 from inorder.journal.audit.passes import AuditTotals, JudgedJournal, settle
 from inorder.journal.stores.opening import StoredRows
-from inorder.kafka.admin import Cluster, Extent, Place
+from inorder.kafka.admin import Cluster
 from inorder.model.errors import ConfigurationError, TransientError
 from inorder.model.journal import Key
+from inorder.model.partitioning import Extent, Place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

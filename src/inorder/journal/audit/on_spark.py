@@ -34,10 +34,10 @@ from inorder.journal.audit.passes import AuditEntry, AuditTotals, JudgedJournal,
 from inorder.journal.codec import ACTION_HEADER
 from inorder.journal.replication.actions import id_of
 from inorder.journal.stores.ports import LogRecord
-from inorder.kafka.admin import Place
 from inorder.model import errors
 from inorder.model.errors import InorderError
 from inorder.model.journal import Key
+from inorder.model.partitioning import Place
 
 ENTRY_SCHEMA: Final = (
     "topic string, key binary, partition int, offset bigint, value binary, timestamp timestamp, "

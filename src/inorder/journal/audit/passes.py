@@ -15,8 +15,8 @@ from typing import Final, NamedTuple, TypeAlias
 from inorder.journal.audit.compare import JournalAudit, JournalVerdict, Span, judge_unmentioned
 from inorder.journal.audit.findings import AuditFinding, FindingKind, JournalRows, StoredState
 from inorder.journal.stores.ports import LogRecord
-from inorder.kafka.admin import Place
 from inorder.model.journal import Key
+from inorder.model.partitioning import Place
 
 MAX_PASSES: Final = 5
 """A journal that still differs after this many passes is reported as one that keeps changing."""

@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from inorder.journal.stores.ports import EventualJournal
-from inorder.kafka.admin import Place
 from inorder.model.deadline import Deadline
+from inorder.model.partitioning import Place
 
 
 class OffsetNotices(Protocol):

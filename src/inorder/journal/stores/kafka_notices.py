@@ -29,9 +29,10 @@ from inorder.journal.reading.waiting import OffsetNotice, StoreWait, Waiters, pa
 from inorder.journal.stores.kafka_log import PROPERTIES, KafkaTail
 from inorder.journal.stores.opening import JournalStore
 from inorder.journal.stores.ports import EventualJournal
-from inorder.kafka.admin import Cluster, Place, ensure_compacted_topic
+from inorder.kafka.admin import Cluster, ensure_compacted_topic
 from inorder.kafka.errors import CLIENT_LOG, describe
 from inorder.model.errors import InorderError, TopicUnavailableError
+from inorder.model.partitioning import Place
 from inorder.settings.journal import JournalSettings
 
 log = logging.getLogger("inorder.journal")
