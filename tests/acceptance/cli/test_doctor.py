@@ -85,7 +85,7 @@ def test_nothing_fails_on_a_fresh_installation(examined: Examined) -> None:
 def test_redis_is_asked_where_the_lease_lives_there(examined: Examined, redis_url: str) -> None:
     code, found = examined(INORDER_RELAY__LEADERSHIP="redis", INORDER_REDIS__URL=redis_url)
     assert code == 0
-    assert found["leadership"]["detail"] == f"{redis_url} answers; nobody holds the lease"
+    assert found["leadership"]["detail"] == f"{redis_url} answers; no instance holds the lease"
 
 
 def test_a_missing_outbox_is_a_matter_of_configuration(examined: Examined) -> None:
