@@ -6,7 +6,7 @@ import pytest
 
 from tests.fault.conftest import Ordeal
 
-KILLS = 10
+FEW_KILLS, KILLS = 3, 10
 MORE_SEEDS = [7, 42, 1971, 20261115, 31337]
 
 
@@ -19,6 +19,14 @@ def survive(ordeal: Ordeal, kills: int) -> None:
     assert len(ordeal.history) == kills
 
 
+@pytest.mark.spark
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("ordeal", [20261], indirect=True)
+def test_relay_and_driver_may_be_killed_and_every_guarantee_holds(ordeal: Ordeal) -> None:
+    survive(ordeal, FEW_KILLS)
+
+
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("ordeal", [20261], indirect=True)
