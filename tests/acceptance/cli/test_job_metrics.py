@@ -60,7 +60,7 @@ def test_a_running_replicator_serves_what_its_tasks_have_done(
     with inorder.Journals(settings) as journals:
         for number in range(4):
             journals.journal(Key(f"id{number}", unique)).append([Event(1, "one"), Event(2, "two")])
-    [address] = eventually(lambda: re.findall(r"told at (http://\S+)\.", (tmp_path / "said.txt").read_text()))
+    [address] = eventually(lambda: re.findall(r"metrics at (http://\S+)\.", (tmp_path / "said.txt").read_text()))
 
     def metrics() -> str:
         assert running.poll() is None, (tmp_path / "said.txt").read_text()

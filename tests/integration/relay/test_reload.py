@@ -114,10 +114,10 @@ def test_a_file_with_a_mistake_is_refused_and_the_relay_works_on(
     eventually: Eventually,
 ) -> None:
     commands.write(sections=sections, leadership="database", batch_sise=7)
-    assert "did you mean relay.batch_size?" in event_of(process, "relay.reload_refused")["event"]
+    assert "did you mean relay.batch_size?" in event_of(process, "relay.reload_refused")["error"]
     away = {"bootstrap.servers": f"127.0.0.1:{free_port()}"}
     commands.write(sections={**sections, "kafka": away}, leadership="database")
-    assert "cannot be reached" in event_of(process, "relay.reload_refused")["event"]
+    assert "cannot be reached" in event_of(process, "relay.reload_refused")["error"]
     commands.write(sections=sections, leadership="database", group="another")
     assert event_of(process, "relay.restart_needed")["keys"] == ["relay.group"]
     with Writers(bench, unique) as writers:
