@@ -86,7 +86,7 @@ class Resharding:
         exceeded: ExceededStore,
         log_of: Callable[[Setup, int], ShardLog],
         purge: Callable[[Sequence[int]], int],
-        markers_of: Callable[[Setup], MarkerCodec] = lambda _setup: MarkerCodec(),
+        markers_of: Callable[[Setup], MarkerCodec],
     ) -> None:
         self._registry = registry
         self._exceeded = exceeded

@@ -15,7 +15,7 @@ from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Shard
 from inorder.relay.drain import DrainStrategy
 from inorder.relay.loop import RelayLoop
-from inorder.relay.marker import Marker
+from inorder.relay.marker import Marker, MarkerCodec
 from inorder.relay.options import LoopOptions
 from inorder.relay.reshard import Resharding, confirm
 from inorder.relay.stores.ports import Exceeding, Setup
@@ -27,6 +27,11 @@ from tests.selection import few
 from tests.unit.relay.test_simulation import HASTE, Patient, write
 
 ONE, THREE = Setup("g", "drain", 1), Setup("g", "drain", 3)
+
+
+def unsigned(_setup: Setup) -> MarkerCodec:
+    """Markers without the name of an outbox, as those of the worlds in memory are."""
+    return MarkerCodec()
 
 
 @dataclass
@@ -45,7 +50,7 @@ class World:
         return MemoryShardLog(self.brokers[shard])
 
     def resharding(self) -> Resharding:
-        return Resharding(self.registry, self.exceeded, self.log_of, self.outbox.purge)
+        return Resharding(self.registry, self.exceeded, self.log_of, self.outbox.purge, unsigned)
 
     def instance(self, setup: Setup, stop: threading.Event) -> Instance:
         return Instance(self, setup, stop)
@@ -119,7 +124,7 @@ def test_old_instances_that_win_a_shard_back_meanwhile_only_delay_the_change(ins
             thieves.pop().take_over()
         return world.outbox.purge(ids)
 
-    change = Resharding(world.registry, world.exceeded, world.log_of, purge)
+    change = Resharding(world.registry, world.exceeded, world.log_of, purge, unsigned)
     if succeeds:
         assert change.run(THREE).setup == THREE
     else:
@@ -172,7 +177,7 @@ def test_a_change_that_died_is_resumed_and_nobody_works_meanwhile(step: int) -> 
         maybe()
         return count
 
-    change = Resharding(world.registry, world.exceeded, log_of, purge)
+    change = Resharding(world.registry, world.exceeded, log_of, purge, unsigned)
     with pytest.raises(UnreachableError):
         change.run(ONE)
     for setup in (ONE, THREE):
