@@ -149,8 +149,9 @@ class PostgresOutboxStore(PostgresSleeping):
         with postgres_errors():
             return self._decode(self._execute(name, parameters))
 
-    def _execute(self, name: str, parameters: dict[str, Any]) -> Iterable[Sequence[Any]]:
-        return self._reader().execute(self._statements[name], parameters, binary=True)
+    def _execute(self, name: str, parameters: dict[str, Any]) -> Sequence[Sequence[Any]]:
+        # All at once: a cursor that is iterated over runs a line of Python for each row.
+        return self._reader().execute(self._statements[name], parameters, binary=True).fetchall()
 
     def _decode(self, found: Iterable[Sequence[Any]]) -> list[OutboxRow]:
         return sorted(map(self._layout.decode, found), key=attrgetter("id"))
