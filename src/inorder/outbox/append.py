@@ -5,6 +5,12 @@ itself. Each writer refuses a connection on which every statement commits by its
 committed without the rows that it describes, and runs the append statements. No writer commits, rolls back or fetches
 results.
 
+**Sessions are flushed first.** The database assigns a message's id at its INSERT, and ids are the order of messages. A
+SQLAlchemy session keeps changed objects back until it flushes. If the message were inserted before, its transaction
+would have an id before it has the locks of the rows that it changes, and two transactions on one key could take ids in
+one order and locks in the other: the older message would describe the newer row. `flush=False` leaves the session as it
+is. Connections and cursors keep nothing back, and neither does Django, whose `save()` executes its statement at once.
+
 | accepted                                         | refused when                                                 |
 |--------------------------------------------------|--------------------------------------------------------------|
 | SQLAlchemy Session, Connection, scoped and async | the isolation level is AUTOCOMMIT                            |
@@ -99,6 +105,29 @@ def writer_of(connection: object) -> Writer:
     return writer
 
 
+def flush_pending(connection: Any) -> PublishResult:
+    """Flushes the pending objects of a SQLAlchemy session; there are none in any other connection."""
+    flush = _FLUSHES.get(writer_of(connection))
+    return None if flush is None else flush(connection)
+
+
+def write_flushed(connection: Any, table: OutboxTable, records: Sequence[Record]) -> PublishResult:
+    """Flushes a session, then writes through it."""
+    flushed = flush_pending(connection)
+    if flushed is None:
+        return writer_of(connection)(connection, table, records)
+    return _write_after(flushed, connection, table, records)
+
+
+async def _write_after(
+    flushed: Coroutine[Any, Any, None], connection: Any, table: OutboxTable, records: Sequence[Record]
+) -> None:
+    await flushed
+    written = writer_of(connection)(connection, table, records)
+    if written is not None:
+        await written
+
+
 def _statements(table: OutboxTable, dialect: str, records: Sequence[Record]) -> Iterator[tuple[AppendStatement, Any]]:
     statement = append_statement(table.table, dialect, table.layout)
     for batch in split_batches(records):
@@ -106,13 +135,15 @@ def _statements(table: OutboxTable, dialect: str, records: Sequence[Record]) -> 
 
 
 def _sqlalchemy_session(session: Any, table: OutboxTable, records: Sequence[Record]) -> None:
-    # Pending objects are not flushed: a message holds only what the caller put into it, and all commits together.
     _sqlalchemy(session.connection(), table, records)
 
 
+def _sqlalchemy_scoped(registry: Any, table: OutboxTable, records: Sequence[Record]) -> None:
+    _sqlalchemy_session(registry(), table, records)
+
+
 def _sqlalchemy(connection: Any, table: OutboxTable, records: Sequence[Record]) -> None:
-    if _sqlalchemy_autocommits(connection):
-        raise _autocommit("SQLAlchemy connection", "Leave out isolation_level AUTOCOMMIT.")
+    _refuse_sqlalchemy_autocommit(connection)
     for statement, parameters in _statements(table, connection.dialect.name, records):
         connection.execute(_text(statement.named), parameters)
 
@@ -131,11 +162,37 @@ def _sqlalchemy_async_scoped(registry: Any, table: OutboxTable, records: Sequenc
     return _sqlalchemy_async_session(registry(), table, records)
 
 
+def _flush_session(session: Any) -> None:
+    # Before the flush, which would commit by itself too.
+    _refuse_sqlalchemy_autocommit(session.connection())
+    # Listeners of a flush may publish. SQLAlchemy refuses a flush within a flush, and has no public name for this.
+    if not getattr(session, "_flushing", False):
+        session.flush()
+
+
+def _flush_scoped(registry: Any) -> None:
+    _flush_session(registry())
+
+
+def _flush_async_session(handle: Any) -> PublishResult:
+    result: PublishResult = handle.run_sync(_flush_session)
+    return result
+
+
+def _flush_async_scoped(registry: Any) -> PublishResult:
+    return _flush_async_session(registry())
+
+
 @cache
 def _text(statement: str) -> Any:
     from sqlalchemy import text
 
     return text(statement)
+
+
+def _refuse_sqlalchemy_autocommit(connection: Any) -> None:
+    if _sqlalchemy_autocommits(connection):
+        raise _autocommit("SQLAlchemy connection", "Leave out isolation_level AUTOCOMMIT.")
 
 
 def _sqlalchemy_autocommits(connection: Any) -> bool:
@@ -219,7 +276,7 @@ def _autocommit(kind: str, hint: str) -> ConfigurationError:
 
 _WRITERS: dict[str, Writer] = {
     "sqlalchemy.orm.session.Session": _sqlalchemy_session,
-    "sqlalchemy.orm.scoping.scoped_session": _sqlalchemy_session,
+    "sqlalchemy.orm.scoping.scoped_session": _sqlalchemy_scoped,
     "sqlalchemy.engine.base.Connection": _sqlalchemy,
     "sqlalchemy.ext.asyncio.session.AsyncSession": _sqlalchemy_async_session,
     "sqlalchemy.ext.asyncio.scoping.async_scoped_session": _sqlalchemy_async_scoped,
@@ -231,6 +288,14 @@ _WRITERS: dict[str, Writer] = {
     "django.db.backends.base.base.BaseDatabaseWrapper": _django,
     "django.utils.connection.ConnectionProxy": _django,
 }
+
+_FLUSHES: dict[Writer, Callable[[Any], PublishResult]] = {
+    _sqlalchemy_session: _flush_session,
+    _sqlalchemy_scoped: _flush_scoped,
+    _sqlalchemy_async_session: _flush_async_session,
+    _sqlalchemy_async_scoped: _flush_async_scoped,
+}
+"""How the sessions of these writers are flushed."""
 
 # The statement.
 

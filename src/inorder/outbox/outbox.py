@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, overload
 
 from inorder.model.errors import ConfigurationError, ValidationError
 from inorder.model.message import Limits, Message, Record, encode
-from inorder.outbox.append import OutboxTable, PublishResult, writer_of
+from inorder.outbox.append import OutboxTable, PublishResult, write_flushed, writer_of
 
 if TYPE_CHECKING:
     import sqlite3
@@ -48,13 +48,14 @@ if TYPE_CHECKING:
 class Outbox:
     """Writes messages into the outbox table, in your transaction and nowhere else.
 
-    Nothing is committed, rolled back or flushed here. The rows become visible with your commit and disappear
-    with your rollback; the order of publish calls in a transaction is the order of the rows. All messages are
-    checked before the first one is written. With an async session or connection the calls return an
-    awaitable.
+    Nothing is committed or rolled back here. The rows become visible with your commit and disappear with your
+    rollback; the order of publish calls in a transaction is the order of the rows. All messages are checked
+    before the first one is written. With an async session or connection the calls return an awaitable.
 
-    On a `Session`, pending objects stay pending: call `session.flush()` yourself when a message needs an id
-    that the database generates. For a session with several binds, pass `session.connection(…)` instead.
+    A `Session` is flushed first, so that the rows that a message describes are written and locked before it gets
+    its id: `outbox/append.py` says why. With `flush=False` pending objects stay pending; pass it if you have
+    locked the rows already. A message that needs an id that the database generates is built after a
+    `session.flush()` of yours. For a session with several binds, flush and pass `session.connection(…)`.
 
     >>> import sqlite3
     >>> from inorder.outbox.layouts import install_statements
@@ -84,36 +85,42 @@ class Outbox:
         self._rules = Rules(limits or Limits(), checks or {})
 
     @overload
-    def publish(self, connection: AsyncHandle, message: Message) -> PublishCoroutine: ...
+    def publish(self, connection: AsyncHandle, message: Message, *, flush: bool = True) -> PublishCoroutine: ...
     @overload
-    def publish(self, connection: Handle, message: Message) -> None: ...
-    def publish(self, connection: Any, message: Message) -> PublishResult:
+    def publish(self, connection: Handle, message: Message, *, flush: bool = True) -> None: ...
+    def publish(self, connection: Any, message: Message, *, flush: bool = True) -> PublishResult:
         """Adds one message, in one round trip.
 
         Raises `ValidationError` for a message that cannot be sent and `ConfigurationError` for an object without
         a transaction; nothing is written then.
         """
-        write = writer_of(connection)
+        writer_of(connection)
         records = (encode_checked("message", message, self._rules),)
         self._table.check(records, in_list=False)
-        return write(connection, self._table, records)
+        return self._write(connection, records, flush)
 
     @overload
-    def publish_list(self, connection: AsyncHandle, messages: Iterable[Message]) -> PublishCoroutine: ...
+    def publish_list(
+        self, connection: AsyncHandle, messages: Iterable[Message], *, flush: bool = True
+    ) -> PublishCoroutine: ...
     @overload
-    def publish_list(self, connection: Handle, messages: Iterable[Message]) -> None: ...
-    def publish_list(self, connection: Any, messages: Iterable[Message]) -> PublishResult:
+    def publish_list(self, connection: Handle, messages: Iterable[Message], *, flush: bool = True) -> None: ...
+    def publish_list(self, connection: Any, messages: Iterable[Message], *, flush: bool = True) -> PublishResult:
         """Adds messages in the order of the list, in one round trip for up to 10,000 messages or 4 MiB.
 
         One invalid message refuses the whole list; the error names its position, as in `messages[3].value`.
         """
         writer_of(connection)
-        return self.append(connection, encode_list(messages, self._rules))
+        return self.append(connection, encode_list(messages, self._rules), flush=flush)
 
-    def append(self, connection: Any, records: Sequence[Record]) -> PublishResult:
+    def append(self, connection: Any, records: Sequence[Record], *, flush: bool = True) -> PublishResult:
         """Adds records that are already encoded, in their order; `publish_list` is the call for applications."""
-        write = writer_of(connection)
+        writer_of(connection)
         self._table.check(records, in_list=True)
+        return self._write(connection, records, flush)
+
+    def _write(self, connection: Any, records: Sequence[Record], flush: bool) -> PublishResult:
+        write = write_flushed if flush else writer_of(connection)
         return write(connection, self._table, records)
 
 

@@ -17,7 +17,7 @@ from inorder.kafka.admin import Cluster
 from inorder.model.message import Limits, Message, Record
 from inorder.model.names import BackendName
 from inorder.outbox import Outbox
-from inorder.outbox.append import PublishResult
+from inorder.outbox.append import PublishResult, flush_pending
 from inorder.outbox.direct import (
     Backend,
     PositionsByBackend,
@@ -93,26 +93,33 @@ class MessagePublisher:
         }
 
     @overload
-    def publish(self, message: Message, connection: AsyncHandle) -> PublishCoroutine: ...
+    def publish(self, message: Message, connection: AsyncHandle, *, flush: bool = True) -> PublishCoroutine: ...
     @overload
-    def publish(self, message: Message, connection: Handle | None = None) -> None: ...
-    def publish(self, message: Message, connection: Any = None) -> PublishResult:
+    def publish(self, message: Message, connection: Handle | None = None, *, flush: bool = True) -> None: ...
+    def publish(self, message: Message, connection: Any = None, *, flush: bool = True) -> PublishResult:
         """Publishes one message; see `publish_list`."""
-        return self._send([message], [encode_checked("message", message, self._rules)], connection)
+        return self._send([message], [encode_checked("message", message, self._rules)], connection, flush)
 
     @overload
-    def publish_list(self, messages: Iterable[Message], connection: AsyncHandle) -> PublishCoroutine: ...
+    def publish_list(
+        self, messages: Iterable[Message], connection: AsyncHandle, *, flush: bool = True
+    ) -> PublishCoroutine: ...
     @overload
-    def publish_list(self, messages: Iterable[Message], connection: Handle | None = None) -> None: ...
-    def publish_list(self, messages: Iterable[Message], connection: Any = None) -> PublishResult:
+    def publish_list(
+        self, messages: Iterable[Message], connection: Handle | None = None, *, flush: bool = True
+    ) -> None: ...
+    def publish_list(self, messages: Iterable[Message], connection: Any = None, *, flush: bool = True) -> PublishResult:
         """Publishes messages in the order of the list; all are checked before any is written or sent.
+
+        With the backend `db` a session is flushed before its messages are written, unless `flush` is False: see
+        `Outbox`.
 
         Raises `ValidationError` for a message that cannot be sent, or that the pipeline of its topic would reject, and
         `ConfigurationError` where the backend is `db` and `connection` or the table is missing; nothing is done then.
         Backend `kafka` raises `PublishError` at the first failure, with what was sent and what was not.
         """
         kept = require_list(messages)
-        return self._send(kept, encode_list(kept, self._rules), connection)
+        return self._send(kept, encode_list(kept, self._rules), connection, flush)
 
     def check(self) -> None:
         """Raises an error if a backend in use cannot work: brokers do not answer, or the table does not exist.
@@ -155,26 +162,37 @@ class MessagePublisher:
     ) -> None:
         self.close()
 
-    def _send(self, messages: Sequence[Message], records: Sequence[Record], connection: Any) -> PublishResult:
+    def _send(
+        self, messages: Sequence[Message], records: Sequence[Record], connection: Any, flush: bool
+    ) -> PublishResult:
         parts = group_by_backend(messages, self._backend_of)
         written = [records[position] for position in parts.get("db", ())]
         if written:
             require_connection(written[0].topic, connection)
         request = PublishRequest(messages, records)
         if _is_async(connection):
-            return self._send_later(request, parts, written, connection)
+            return self._send_later(request, parts, written, connection, flush)
         if written:
+            if flush:  # by itself: its errors concern your tables and not ours
+                flush_pending(connection)
             with self._table_errors():
-                self._outbox.append(connection, written)
+                self._outbox.append(connection, written, flush=False)
         self._send_rest(request, parts)
         return None
 
     async def _send_later(
-        self, request: PublishRequest, parts: PositionsByBackend, written: Sequence[Record], connection: Any
+        self,
+        request: PublishRequest,
+        parts: PositionsByBackend,
+        written: Sequence[Record],
+        connection: Any,
+        flush: bool,
     ) -> None:
         if written:
+            if flush and (flushed := flush_pending(connection)) is not None:
+                await flushed
             with self._table_errors():
-                outcome = self._outbox.append(connection, written)
+                outcome = self._outbox.append(connection, written, flush=False)
                 if outcome is not None:
                     await outcome
         if parts.keys() - {"db"}:
