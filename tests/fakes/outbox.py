@@ -91,7 +91,7 @@ class MemoryOutbox:
 
     def mark_again(self, leader_id: UUID, ids: Sequence[int]) -> list[OutboxRow]:
         with self._changed:
-            return self._marked(leader_id, sorted(id for id in ids if id in self._table.rows))
+            return self._marked(leader_id, sorted(id for id in ids if id in self._table.rows and self._is_mine(id)))
 
     def reset(self, leader_id: UUID) -> int:
         with self._changed:
@@ -154,11 +154,13 @@ class MemoryOutbox:
 
 
 class MemoryExceeded:
-    """Rows that left the outbox, and the keys that wait for them."""
+    """Rows that left the outbox, and the keys of one shard that wait for them."""
 
-    def __init__(self, outbox: MemoryOutbox) -> None:
+    def __init__(self, outbox: MemoryOutbox, shard: Shard = _WHOLE, *, beside: MemoryExceeded | None = None) -> None:
+        """A new table of exceeded rows, or the one that `beside` has."""
         self._outbox = outbox
-        self.rows: dict[int, tuple[OutboxRow, Exceeding]] = {}
+        self._shard = shard
+        self.rows: dict[int, tuple[OutboxRow, Exceeding]] = {} if beside is None else beside.rows
 
     def exceed(self, exceeding: Exceeding) -> None:
         """Moves the row if it is still there."""
@@ -169,7 +171,8 @@ class MemoryExceeded:
     def parked(self) -> dict[Key, tuple[int, ...]]:
         found: dict[Key, tuple[int, ...]] = {}
         for id, (row, exceeding) in sorted(self.rows.items()):
-            if exceeding.parks and row.key is not None:
+            shard = shard_of(row.topic, row.key, id, self._shard.count)
+            if exceeding.parks and row.key is not None and shard == self._shard.index:
                 key = (row.topic, row.key)
                 found[key] = (*found.get(key, ()), id)
         return found

@@ -39,7 +39,7 @@ What if …
 | the reset fails                            | nothing: a mark of a past term is no claim                              |
 | two leaders mark at once                   | they take rows from each other until the fence stops one; a row that is |
 |                                            | in hand and comes back with the next mark is not taken twice            |
-| a row set aside is put back                | it carries no mark, and its key waits: it is claimed by its id          |
+| a row set aside is put back                | it carries no mark, and its key waits: its shard claims it by its id    |
 """
 
 from __future__ import annotations

@@ -23,7 +23,8 @@ turn comes, so that a parked key with a million rows costs a million numbers and
 key has no order to keep and is held alone.
 
 A topic that is deleted or refuses our writes waits as a whole and uses up no attempts. It is tried with its first row;
-the rest follows once that succeeds.
+the rest follows once that succeeds. While a topic waits, later rows of a key that is held wait with the topic. So a key
+whose own wait ends before that of its topic joins it, and both continue as one, in id order.
 
 Nothing here is authoritative. A new owner reads from the store which keys are parked, finds the waiting rows by its
 first sweep, and counts attempts from zero.
@@ -218,7 +219,10 @@ class Parking:
         )
 
     def release(self, parked: Mapping[Key, Sequence[int]]) -> list[Waiting]:
-        """Takes keys out of hold that the store no longer lists as parked, with the ids that waited."""
+        """Takes keys out of hold that the store no longer lists as parked, with the ids that waited.
+
+        Call it before `due`, so that a key which joins its topic is still in time for it.
+        """
         return self._take(order for order in self.parked() if order not in parked)
 
     def parked(self) -> list[Order]:
@@ -253,4 +257,10 @@ class Parking:
         return True
 
     def _take(self, orders: Iterable[Order]) -> list[Waiting]:
-        return [Waiting(order, sorted(self._held.pop(order).ids)) for order in list(orders)]
+        """Takes these out of hold, except keys whose topic waits: those join it first, and go when it goes."""
+        taken = list(orders)
+        for order in taken:
+            topic = self._held.get((order[0],))
+            if topic is not None and topic is not self._held[order]:
+                topic.ids |= self._held.pop(order).ids
+        return [Waiting(order, sorted(self._held.pop(order).ids)) for order in taken if order in self._held]

@@ -34,7 +34,7 @@ from inorder.relay.polling import PollingOptions
 from inorder.relay.stores.exceeded import ExceededAdmin, SqlExceededStore
 from inorder.relay.stores.kafka_lease import KafkaLeases, leader_topic
 from inorder.relay.stores.kafka_log import KafkaShardLog
-from inorder.relay.stores.outbox_store import ReplicaReads
+from inorder.relay.stores.outbox_store import WHOLE, ReplicaReads
 from inorder.relay.stores.polling import PollingExceededStore, SqlPollingStore
 from inorder.relay.stores.ports import MarkStore, OutboxStore, Setup
 from inorder.relay.stores.registry import SqlRegistry
@@ -106,11 +106,11 @@ class RelayParts:
         """Messages and lock rows of the strategy `topic-lock`."""
         return SqlTopicStore(database, self.relay.table, stale_seconds=self.relay.topic_lock.lock_seconds)
 
-    def exceeded_store(self, database: Database) -> ExceededAdmin:
-        """The exceeded rows of the outbox; the strategy `polling` leaves them in their table."""
+    def exceeded_store(self, database: Database, shard: Shard = WHOLE) -> ExceededAdmin:
+        """The exceeded rows of the outbox; the strategy `polling`, which has no shards, leaves them in their table."""
         if self.relay.strategy == "polling":
             return PollingExceededStore(database, self.relay.table, self.relay.polling.side_tables)
-        return SqlExceededStore(database, self.relay.table, self.relay.layout)
+        return SqlExceededStore(database, self.relay.table, self.relay.layout, shard=shard)
 
     def registry(self, database: Database) -> SqlRegistry:
         return SqlRegistry(database, self.relay.table)

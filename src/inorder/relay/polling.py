@@ -293,14 +293,13 @@ class PollingTerm:
         self._breaker = self._missing_breaker
         is_due = now - self._missing_round_at >= self._options.missing_wait
         reads_tables = bool(self._parking.parked()) and now - self._tables_read_at >= self._options.look_wait
-        waiting = self._parking.due(now)
         if is_due:
             self._missing_round_at = now
             self._count_patience()
         if is_due or reads_tables:
             self._tables_read_at = now
             self._read_tables()
-        if waiting:
+        if waiting := self._parking.due(now):
             self._try_again(waiting)
         if is_due or reads_tables or waiting:
             self._breaker.succeed()

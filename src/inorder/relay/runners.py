@@ -84,8 +84,9 @@ def build_runners(parts: RelayParts, hooks: Hooks) -> list[Runner]:
 
 def _shard_runner(parts: RelayParts, index: int, lease: Lease, hooks: Hooks) -> Runner:
     relay, setup = parts.relay, parts.setup
-    store = parts.outbox_store(Shard(index, setup.shards))
-    exceeded = parts.exceeded_store(parts.open_database("inorder relay (exceeded)"))
+    shard = Shard(index, setup.shards)
+    store = parts.outbox_store(shard)
+    exceeded = parts.exceeded_store(parts.open_database("inorder relay (exceeded)"), shard)
     registry = parts.registry(parts.open_database("inorder relay (registry)"))
     shard_log = parts.shard_log(setup, index, lease.holds)
     loop = RelayLoop(

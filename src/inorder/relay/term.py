@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 from uuid import UUID
 
@@ -77,6 +77,8 @@ class Term:
         self._purge_queue = PurgeQueue(claims.purge, options.pace.back_off)
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="inorder-read")
         self._ahead: Future[Batch] | None = None
+        self._read_meanwhile: set[int] = set()
+        """Ids that were read by id since the batch ahead was: a row that was put back may be in both."""
         self._in_flight: Sequence[OutboxRow] = ()
 
     def take_over(self) -> int:
@@ -94,7 +96,10 @@ class Term:
     def claim(self) -> Batch:
         """The next batch, read ahead if possible; empty if there is nothing to do."""
         ahead, self._ahead = self._ahead, None
-        return ahead.result() if ahead is not None else self._claim()
+        if ahead is None:
+            return self._claim()
+        batch, again, self._read_meanwhile = ahead.result(), self._read_meanwhile, set()
+        return replace(batch, rows=[row for row in batch.rows if row.id not in again]) if again else batch
 
     def sift(self, rows: Sequence[OutboxRow]) -> list[OutboxRow]:
         """The rows that may be published now; those of held keys and topics wait."""
@@ -164,12 +169,11 @@ class Term:
         Publish each before taking the next: when a batch is held again, the rest of its key or topic waits with it and
         is not read.
         """
-        now = self._options.clock()
-        waiting = self._parking.due(now)
+        now, released = self._options.clock(), list[Waiting]()
         if self._parking.parked() and now - self._looked_at >= self._options.pace.parked:
             self._looked_at = now
-            waiting += self._parking.release(self._exceeded.parked())
-        for each in waiting:
+            released = self._parking.release(self._exceeded.parked())
+        for each in [*released, *self._parking.due(now)]:
             yield from self._batches(each)
 
     def rest_seconds(self, most: float) -> float:
@@ -185,6 +189,7 @@ class Term:
         """Rows in hand as they are now, perhaps repaired; those that are gone are forgotten."""
         if self._ahead is not None:
             wait([self._ahead])  # the store's reading connection serves one thread at a time
+            self._read_meanwhile.update(ids)
         rows = self._claims.read_again(ids)
         self._purge_queue.take([row.id for row in rows])
         self._purge_queue.forget(set(ids) - {row.id for row in rows})

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from inorder.database.database import open_database
+from inorder.model.partitioning import Shard, shard_of
 from inorder.relay.stores.exceeded import ExceededFilter, SqlExceededStore
 from inorder.relay.stores.ports import ExceededStore, Scan
 from tests.contract.exceeded_store.rows import exactly, exceeding, insert, make_table
@@ -24,6 +25,8 @@ class Case:
 
     values: Callable[[], list[bytes | None]]
     exceeded: ExceededStore
+    of_shard: Callable[[Shard], ExceededStore]
+    """The same rows, for the owner of one shard."""
     retry: Callable[[int], object]
     discard: Callable[[int], object]
 
@@ -34,7 +37,13 @@ def in_memory() -> Case:
         outbox.insert("t", "t", key, value)
     outbox.end("t")
     memory = MemoryExceeded(outbox)
-    return Case(lambda: [row.value for row in outbox.read(Scan(0), 10).rows], memory, memory.retry, memory.discard)
+    return Case(
+        lambda: [row.value for row in outbox.read(Scan(0), 10).rows],
+        memory,
+        lambda shard: MemoryExceeded(outbox, shard, beside=memory),
+        memory.retry,
+        memory.discard,
+    )
 
 
 @pytest.fixture(params=few(["memory", "postgres", "mariadb", "sqlite"], "memory", "mariadb", "sqlite"))
@@ -50,6 +59,7 @@ def case(request: pytest.FixtureRequest) -> Iterator[Case]:
         yield Case(
             lambda: [row[3] for row in exactly(database)],
             store,
+            lambda shard: SqlExceededStore(database, "outbox", shard=shard),
             lambda id: store.settle(ExceededFilter(id=id), "retry", "repaired"),
             lambda id: store.settle(ExceededFilter(id=id), "discard", "of no use"),
         )
@@ -94,6 +104,15 @@ def test_a_key_waits_for_each_of_its_exceeded_rows(case: Case) -> None:
     assert case.exceeded.parked() == {("t", b"a"): (1, 3), ("t", b"b"): (4,)}
     case.retry(1)
     assert case.exceeded.parked() == {("t", b"a"): (3,), ("t", b"b"): (4,)}
+
+
+def test_the_owner_of_a_shard_learns_of_its_own_parked_keys(case: Case) -> None:
+    for id in (1, 3, 4):
+        case.exceeded.exceed(exceeding(id))
+    known = [case.of_shard(Shard(index, 3)).parked() for index in range(3)]
+    assert {key: ids for found in known for key, ids in found.items()} == {("t", b"a"): (1, 3), ("t", b"b"): (4,)}
+    for index, found in enumerate(known):
+        assert all(shard_of(topic, key, 0, 3) == index for topic, key in found)
 
 
 def test_a_row_may_be_set_aside_again_after_a_retry(case: Case) -> None:

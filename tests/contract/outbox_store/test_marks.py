@@ -76,6 +76,17 @@ def test_a_leader_marks_only_rows_of_its_shard(markable: Place) -> None:
     assert all(marked)
 
 
+def test_a_leader_claims_only_rows_of_its_shard_again(markable: Place) -> None:
+    """The ids of keys that were released reach every shard that knew them as parked."""
+    for key in "abcdefgh":
+        markable.write(key, key=key)
+    ids = [row.id for row in markable.store().mark(ONE, 100)]
+    stores = [markable.store(Shard(index, 2)) for index in range(2)]
+    claimed = [markable.values(store.mark_again(TWO, ids)) for store in stores]
+    assert sorted(claimed[0] + claimed[1]) == list("abcdefgh")
+    assert all(claimed)
+
+
 def test_two_leaders_at_once_neither_deadlock_nor_share_a_row(markable: Place) -> None:
     markable.write(*(f"{number:03}" for number in range(200)))
     leaders = [(uuid4(), markable.store()) for _ in range(2)]

@@ -129,6 +129,37 @@ def test_a_parked_key_stays_parked_when_its_topic_comes_back() -> None:
     assert parking.sift([row(2), row(3, b"other")]) == [row(3, b"other")]
 
 
+def test_a_key_that_is_released_while_its_topic_is_due_goes_in_order_with_it() -> None:
+    parking = Parking({K: (1,)})
+    parking.sift([row(2)])
+    parking.hold_topic("t", retry_at=0.0)
+    parking.sift([row(3)])
+    assert [*parking.release({}), *parking.due(0.0)] == [Waiting(("t",), [1, 2, 3])]
+
+
+@pytest.mark.parametrize("topic_first", [True, False])
+def test_a_key_that_is_due_together_with_its_topic_goes_in_order_with_it(topic_first: bool) -> None:
+    parking = Parking()
+    if topic_first:  # the order in which they began to wait must not matter
+        parking.hold_topic("t", retry_at=0.0)
+    parking.hold(row(1), retry_at=0.0)
+    if not topic_first:
+        parking.sift([row(2)])
+        parking.hold_topic("t", retry_at=0.0)
+    parking.sift([row(3), row(4, b"other"), row(5, topic="u")])
+    assert parking.due(0.0) == [Waiting(("t",), [1, 3, 4] if topic_first else [1, 2, 3, 4])]
+    assert not parking.holds()
+
+
+def test_a_key_whose_time_has_come_waits_on_with_its_topic() -> None:
+    parking = Parking()
+    parking.hold(row(1), retry_at=1.0)
+    parking.hold_topic("t", retry_at=9.0)
+    parking.sift([row(2)])
+    assert parking.due(1.0) == []
+    assert parking.due(9.0) == [Waiting(("t",), [1, 2])]
+
+
 def test_the_next_one_due_is_told_and_parked_keys_never_are() -> None:
     parking = Parking({("t", b"parked"): [1]})
     assert parking.due_at() is None

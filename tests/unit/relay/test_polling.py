@@ -257,6 +257,28 @@ def test_a_topic_that_is_closed_waits_without_attempts_and_all_others_go_on() ->
     assert world.sent() == ["3", "1", "2"]
 
 
+@pytest.mark.parametrize("released_at", [23 + tick / 10 for tick in range(20)])
+def test_a_key_that_is_released_while_its_topic_waits_goes_in_order(released_at: float) -> None:
+    """Row 1 is given up, 2 waits for it, 3 for the topic, which opens again at the moment of the release."""
+    world = World()
+    good: list[bool] = []
+    world.refuses = lambda row: row.value == b"1" and not good
+    world.commit(("k", "1"), ("k", "2"))
+
+    def close() -> None:
+        world.broker.unavailable.add("t")
+        world.commit(("other", "0"), ("k", "3"))
+
+    def release() -> None:
+        good.append(True)
+        world.broker.unavailable.clear()
+        world.tables.retry(1)
+
+    world.later = {20.0: close, released_at: release}
+    world.run()
+    assert [value for value in world.sent() if value != "0"] == ["1", "2", "3"]
+
+
 def test_a_large_gap_is_crossed_once_no_open_transaction_can_bring_a_row_of_it() -> None:
     world = World()
     world.outbox.insert("late", "t", b"k", b"late")

@@ -29,7 +29,9 @@ from inorder.database.database import (
 from inorder.database.sql import quoted_table
 from inorder.model.errors import PermanentError
 from inorder.model.message import to_text
+from inorder.model.partitioning import Shard, shard_of
 from inorder.outbox.layouts import layout
+from inorder.relay.stores.outbox_store import WHOLE
 from inorder.relay.stores.ports import ExceededStore, Exceeding, Key
 
 Action = Literal["retry", "discard"]
@@ -79,9 +81,11 @@ class ExceededAdmin(ExceededStore, Protocol):
 class SqlExceededStore:
     """An `ExceededAdmin` in the database of the outbox; creates its tables at the first call."""
 
-    def __init__(self, database: Database, table: str, layout_name: str = "native") -> None:
+    def __init__(self, database: Database, table: str, layout_name: str = "native", *, shard: Shard = WHOLE) -> None:
+        """`parked` names the keys of `shard`; operators have the rows of all shards."""
         self._database = InstallingDatabase(database, exceeded_tables(database.dialect))
         self._table = table
+        self._shard = shard
         self._statements = statements_of("inorder.relay", database.dialect, "exceeded.sql")
         self._layout = layout(layout_name, database.dialect)
         self._originals = Originals(database.dialect, table, self._layout.id)
@@ -108,7 +112,8 @@ class SqlExceededStore:
         rows = self._execute(self._database, "parked", {"outbox": self._table}).rows
         found: defaultdict[Key, tuple[int, ...]] = defaultdict(tuple)
         for topic, key, id in rows:
-            found[topic, key] += (id,)
+            if shard_of(topic, key, id, self._shard.count) == self._shard.index:
+                found[topic, key] += (id,)
         return dict(found)
 
     def rows(self, wanted: ExceededFilter) -> list[ExceededRow]:

@@ -103,7 +103,7 @@ class MarkStore(Sleeper, Protocol):
         """
 
     def mark_again(self, leader_id: UUID, ids: Sequence[int]) -> list[OutboxRow]:
-        """Claims exactly these rows, regardless of their mark, atomically; returns those that exist, in id order.
+        """Claims those of the rows that are of our shard, regardless of their mark, atomically, and returns them by id.
 
         For rows that waited and may have been changed meanwhile: a row that was set aside comes back without a mark.
         """
@@ -292,7 +292,10 @@ class Exceeding:
 
 
 class ExceededStore(Protocol):
-    """Records that used up their attempts, in the database of the outbox. The thread of the loop calls it."""
+    """Records that used up their attempts, in the database of the outbox. The thread of the loop calls it.
+
+    It may belong to one shard; then it names only the parked keys of that shard, whose owner alone may release them.
+    """
 
     def exceed(self, exceeding: Exceeding) -> None:
         """Moves the row out of the outbox and parks its key, in one transaction; repeating it changes nothing."""

@@ -11,11 +11,12 @@ ORDER BY {id} LIMIT %(limit)s;
 SELECT {id} FROM {table} FORCE INDEX ({index}) WHERE {leader_id} = %(leader_id)s;
 
 -- name: mark
--- Claims rows by id, regardless of their mark. Ids are given in order, so two leaders that mark the same rows wait for one another
--- instead of deadlocking, and the second one gets them all.
+-- Claims those of some rows that are of our shard, regardless of their mark. Ids are given in order, so two leaders that mark the
+-- same rows wait for one another instead of deadlocking, and the second one gets them all.
 UPDATE JSON_TABLE(%(ids)s, '$[*]' COLUMNS (listed BIGINT PATH '$')) AS list
 STRAIGHT_JOIN {table} AS outbox FORCE INDEX ({index}) ON outbox.{id} = listed
-SET outbox.{leader_id} = %(leader_id)s;
+SET outbox.{leader_id} = %(leader_id)s
+WHERE {mine};
 
 -- name: unmark
 -- Takes our mark off rows.

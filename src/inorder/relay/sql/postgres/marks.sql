@@ -13,8 +13,8 @@ WHERE {id} IN (
 RETURNING {columns};
 
 -- name: mark_again
--- Claims rows by id, regardless of their mark.
-UPDATE {table} SET {leader_id} = %(leader_id)s WHERE {id} = ANY(%(ids)s) RETURNING {columns};
+-- Claims those of some rows that are of our shard, regardless of their mark.
+UPDATE {table} SET {leader_id} = %(leader_id)s WHERE {id} = ANY(%(ids)s) AND {mine} RETURNING {columns};
 
 -- name: reset
 -- Frees what is ours. It reads the whole table, since no index knows marks: every mark and every reset would have to pay for it,

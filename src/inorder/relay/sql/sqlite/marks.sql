@@ -10,8 +10,10 @@ WHERE {id} IN (
 RETURNING {columns};
 
 -- name: mark_again
--- Claims rows by id, regardless of their mark.
-UPDATE {table} SET {leader_id} = %(leader_id)s WHERE {id} IN (SELECT value FROM json_each(%(ids)s)) RETURNING {columns};
+-- Claims those of some rows that are of our shard, regardless of their mark.
+UPDATE {table} SET {leader_id} = %(leader_id)s
+WHERE {id} IN (SELECT value FROM json_each(%(ids)s)) AND {mine}
+RETURNING {columns};
 
 -- name: reset
 -- Takes our mark off every row.
