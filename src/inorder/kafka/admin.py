@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -179,7 +179,8 @@ def _unreachable(servers: str, detail: str) -> UnreachableError:
     )
 
 
-# Creating topics.
+# Creating topics. Each is looked up first: creating one needs the permission CREATE even where it exists, and adding
+# partitions needs ALTER, which a relay need not have once an administrator has created its topics.
 
 TIMEOUT_SECONDS = 15.0
 BROKER_DEFAULT = -1
@@ -189,8 +190,7 @@ BROKER_DEFAULT = -1
 def ensure_compacted_topic(properties: Mapping[str, Any], name: str, partitions: int) -> None:
     """Creates a compacted topic, or adds the missing partitions to an existing one."""
     ensure_topic(properties, name, partitions, {"cleanup.policy": "compact"})
-    # Looked up first, because adding partitions needs a permission that nothing else here does.
-    if partitions > 1 and (Cluster(properties).partitions(name) or partitions) < partitions:
+    if partitions > 1:
         ensure_partitions(properties, name, partitions)
 
 
@@ -204,10 +204,12 @@ def ensure_topic(
     seconds: float = TIMEOUT_SECONDS,
 ) -> None:
     """Creates a topic unless it exists; an existing one is left as it is."""
-    topic = NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=dict(config or {}))
     client = AdminClient(dict(properties), logger=CLIENT_LOG)  # a name keeps it alive until its answers came
+    if _partitions(client, name, seconds) is not None:
+        return
+    topic = NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=dict(config or {}))
     created = client.create_topics([topic], request_timeout=seconds)
-    _await(created[name], f"Creating topic {name!r}", seconds, unless=KafkaError.TOPIC_ALREADY_EXISTS)
+    _await(created[name], f"Creating topic {name!r}", seconds, unless=(KafkaError.TOPIC_ALREADY_EXISTS,))
 
 
 def ensure_partitions(
@@ -215,21 +217,36 @@ def ensure_partitions(
 ) -> None:
     """Adds partitions to a topic up to the given number; never removes one."""
     client = AdminClient(dict(properties), logger=CLIENT_LOG)
+    if (_partitions(client, name, seconds) or 0) >= partitions:
+        return
     grown = client.create_partitions([NewPartitions(name, partitions)], request_timeout=seconds)
     # The broker answers INVALID_PARTITIONS where there are as many or more.
-    _await(grown[name], f"Adding partitions to {name!r}", seconds, unless=KafkaError.INVALID_PARTITIONS)
+    _await(grown[name], f"Adding partitions to {name!r}", seconds, unless=(KafkaError.INVALID_PARTITIONS,))
 
 
-def _await(answer: Future[None], doing: str, seconds: float, *, unless: int) -> None:
+_NOT_SEEN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+"""There is no such topic, or we may not know. Whether we may create it is the broker's to say."""
+
+
+def _partitions(client: AdminClient, name: str, seconds: float) -> int | None:
+    """The number of partitions of a topic, or None where it is not seen."""
+    future = client.describe_topics(TopicCollection([name]), request_timeout=seconds)[name]
+    found = _await(future, f"Looking up topic {name!r}", seconds, unless=_NOT_SEEN)
+    return None if found is None else len(found.partitions)
+
+
+def _await(answer: Future[T], doing: str, seconds: float, *, unless: Container[int]) -> T | None:
+    """The answer; None if it is one of the errors in `unless`."""
     try:
         # The request has its own timeout; the extra second is for the client's thread.
-        answer.result(seconds + 1)
+        return answer.result(seconds + 1)
     except TimeoutError as exception:
         raise UnreachableError(f"{doing}: no answer within {seconds:g} s.") from exception
     except KafkaException as exception:
         error = error_of(exception)
-        if error.code() != unless:
+        if error.code() not in unless:
             raise meaning(error, doing) from exception
+    return None
 
 
 OWNERS_SECONDS = 3.0

@@ -151,7 +151,22 @@ def _topic(topic: object) -> str:
             f"{_repr.repr(topic)} is not a legal topic name.",
             hint="Use only letters a-z and A-Z, digits, '.', '_' and '-', and not '.' or '..' alone.",
         )
+    if is_reserved(topic):
+        raise ValidationError("topic", f"{_repr.repr(topic)} {RESERVED}.", hint="Choose another name.")
     return topic
+
+
+RESERVED_PREFIX = "inorder."
+RESERVED = f"is reserved: topics that begin with {RESERVED_PREFIX!r} hold inorder's own records"
+
+
+def is_reserved(topic: str) -> bool:
+    """Whether only inorder itself writes to this topic: markers, heartbeats of leaders, routes, notices, progress.
+
+    A marker says which rows are published and may be deleted, so a message in a marker topic could delete rows that
+    were never sent. The prefix covers the topics of every group, and those that later versions add.
+    """
+    return topic.startswith(RESERVED_PREFIX)
 
 
 def _key(key: object, limit: int) -> bytes | None:

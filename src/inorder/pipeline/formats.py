@@ -73,7 +73,7 @@ from inorder.engines.formats import (
 from inorder.engines.slice_task import objects, record_headers, slice_of, worker_of
 from inorder.engines.slice_work import Slice, SliceOutcome, SliceWork, SliceWorker, portions
 from inorder.model.errors import ConfigurationError, GuaranteeError, PermanentError, ValidationError
-from inorder.model.message import OutboxRow
+from inorder.model.message import RESERVED, OutboxRow, is_reserved
 from inorder.model.partitioning import Place
 from inorder.pipeline.stores.batch_log import BatchId, BatchLog, Part, Sent
 
@@ -414,6 +414,8 @@ def rows(records: pa.RecordBatch, topic: str | None, first: int = 0) -> list[Out
         raise ValidationError(
             "topic", f"row {first + topics.index(None)} of the Spark partition has no topic.", hint="Give each row one."
         )
+    if found := next(filter(is_reserved, set(topics)), None):
+        raise ValidationError("topic", f"{found!r} {RESERVED}.", hint="Choose another name.")
     nothing = [None] * count
     return list(
         map(

@@ -20,6 +20,7 @@ from inorder.engines.progress import NULL_LISTENER, CompositeListener, Listener,
 from inorder.engines.running import SparkEngine, follow
 from inorder.engines.slice_work import SliceOutcome, SliceWork
 from inorder.model.errors import ConfigurationError, TransientError
+from inorder.model.message import RESERVED, is_reserved
 from inorder.model.partitioning import Partitioner, Place
 from inorder.topics.gate import BoundedWork, is_drained, may_apply
 from inorder.topics.generations import Generation, Pointers, Target, TopicState
@@ -67,6 +68,8 @@ class Migration:
         partitioner: Partitioner,
     ) -> None:
         """`pointers` are those of the pipelines; `properties` are those of the Kafka client."""
+        if to is not None and is_reserved(to):
+            raise ConfigurationError(f"{to!r} {RESERVED}.", hint="Copy into another topic.")
         self.topic = topic
         self.destination = to or topic
         self.source = KafkaSource(dict(properties))

@@ -59,6 +59,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias, assert_never
 
 from inorder.model.errors import ConfigurationError
+from inorder.model.message import RESERVED, is_reserved
 from inorder.topics.gate import count_left, is_drained
 from inorder.topics.generations import Generation, Phase, Pointers, Target, TopicState
 
@@ -219,6 +220,8 @@ def _enter(state: TopicState, phase: Phase) -> TopicState:
 
 def _target(state: TopicState, wanted: Wanted) -> Target:
     name = wanted.topic or f"{state.topic}.g{state.current.number + 1}"
+    if is_reserved(name):
+        raise ConfigurationError(f"{name!r} {RESERVED}.", hint="Name another topic with --to.")
     if any(generation.topic == name for generation in state.generations):
         raise ConfigurationError(
             f"{name!r} was a generation of topic {state.topic!r} before, and its offsets would count twice.",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs do not re-export all of them
     AclBinding,
     AclBindingFilter,
@@ -71,6 +74,21 @@ class StrictKafka(Kafka):
         rules = AclBindingFilter(*name, "User:relay", "*", AclOperation.ANY, AclPermissionType.ANY)
         admin = self._admin()  # kept by name: its answers die with it
         admin.delete_acls([rules])[rules].result(60)
+
+    @contextmanager
+    def without_create(self) -> Iterator[None]:
+        """The user `relay` may create no topics meanwhile, existing ones included: CreateTopics is refused."""
+        admin = self._admin()
+        # The permission for the cluster, which this client calls a broker, or for the topic: either would do.
+        places = (ResourceType.BROKER, "kafka-cluster"), (ResourceType.TOPIC, "*")
+        whose = (ResourcePatternType.LITERAL, "User:relay", "*", AclOperation.CREATE, AclPermissionType.DENY)
+        for kind, name in places:
+            rule = AclBinding(kind, name, *whose)
+            admin.create_acls([rule])[rule].result(60)
+        yield
+        for kind, name in places:
+            rules = AclBindingFilter(kind, name, *whose)
+            admin.delete_acls([rules])[rules].result(60)
 
     def delete(self, topic: str) -> None:
         """Deletes a topic with all that is in it."""

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]  # the stubs do not re-export it
 
-from inorder.kafka.admin import Cluster, ensure_compacted_topic
+from inorder.kafka.admin import Cluster, ensure_compacted_topic, ensure_topic
 from inorder.kafka.shard_log import require_delivered
+from inorder.model.errors import TransientError
+from inorder.relay.stores.kafka_lease import KafkaLeases, leader_topic
 from inorder.relay.stores.kafka_log import KafkaShardLog, marker_topic
+from tests.conftest import Eventually
 from tests.contract.shard_log.making import row
+from tests.contract.shard_log.strict_broker import StrictKafka
 
 
 def test_more_shards_give_the_marker_topic_more_partitions(properties: dict[str, object], unique: str) -> None:
@@ -29,3 +34,30 @@ def test_fewer_shards_take_no_partition_away(properties: dict[str, object], uniq
         ensure_compacted_topic(properties, unique, wanted)
     assert Cluster(properties).partitions(unique) == 3
     assert Cluster(properties).topic_settings(unique)["cleanup.policy"] == "compact"
+
+
+def test_a_relay_needs_no_permission_to_create_topics_that_exist(
+    strict_kafka: StrictKafka, unique: str, eventually: Eventually
+) -> None:
+    own = (marker_topic(unique), leader_topic(unique), unique)
+    for topic in own:
+        ensure_topic(strict_kafka.as_nobody, topic, 2)
+        strict_kafka.allow_only(topic, AclOperation.READ, AclOperation.WRITE)
+    leases = KafkaLeases(strict_kafka.as_relay, group=unique, owner="a", shards=2)
+    with strict_kafka.without_create():
+        eventually(lambda: cannot_create(strict_kafka, f"{unique}.other"))
+        log = KafkaShardLog(strict_kafka.as_relay, group=unique, shard=1, shards=2)
+        assert log.take_over() is None
+        require_delivered(log.publish([row(unique, 1)], b"published"))
+        assert log.take_over() == b"published"
+        eventually(leases.lease(1).acquire)
+        leases.release(1)
+
+
+def cannot_create(broker: StrictKafka, topic: str) -> bool:
+    try:
+        ensure_topic(broker.as_relay, topic, 1)
+    except TransientError as error:
+        return "AUTHORIZATION_FAILED" in error.message
+    broker.delete(topic)
+    return False

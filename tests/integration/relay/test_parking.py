@@ -13,9 +13,12 @@ import pytest
 import inorder
 from inorder.kafka.admin import ensure_topic
 from inorder.kafka.readers import read_back
+from inorder.relay.marker import Marker
+from inorder.relay.stores.kafka_log import marker_topic
 from tests.conftest import Eventually
 from tests.integration.relay.conftest import Bench
 from tests.operating import exceeded_rows, settle_exceeded
+from tests.selection import few
 
 LIMIT = 20_000
 LARGE = random.Random(1).randbytes(2 * LIMIT)  # nothing that compression could save
@@ -116,3 +119,24 @@ def test_the_commands_list_show_and_settle_exceeded_records(
     assert "retry: 1 records." in run("retry", "--topic", unique, "--reason", "repaired").stderr
     assert run("list", "--json").stdout.strip() == "[]"
     assert bench.count() == 3
+
+
+@pytest.mark.parametrize("delivery", few(["exactly-once", "at-least-once"], "exactly-once"))
+def test_a_row_that_would_forge_a_marker_is_set_aside_and_deletes_nothing(
+    bench: Bench, unique: str, eventually: Eventually, delivery: str
+) -> None:
+    """A writer that does not use our library names the marker topic, and claims that all rows are published."""
+    marker, forged = marker_topic(bench.group), Marker(((1, 1000),)).encode()
+    settings = bench.settings(leadership="none", delivery=delivery)
+    with bench.connect() as connection:
+        connection.execute(
+            "INSERT INTO outbox (topic, key, value, partition) VALUES (%s, %s, %s, 0)", (marker, b"0", forged)
+        )
+    with inorder.Relay(settings):
+        (row,) = eventually(lambda: exceeded_rows(settings))
+        bench.publish(inorder.Message(unique, key="k", value="sent"))
+        eventually(lambda: bench.count() == 0)
+    assert row.topic == marker
+    assert f"topic {marker!r} is reserved" in row.reason
+    assert by_key(bench, unique) == {b"k": [b"sent"]}
+    assert forged not in [record.value for record in read_back(bench.properties, marker)]

@@ -17,6 +17,8 @@ from inorder.model.errors import ConfigurationError, ValidationError
 from inorder.model.message import Limits, Message
 from inorder.outbox import Outbox
 from inorder.outbox.layouts import install_statements
+from inorder.outbox.publisher import MessagePublisher
+from inorder.settings import Settings
 
 
 @pytest.fixture
@@ -166,3 +168,27 @@ assert not loaded, loaded
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
+
+
+RESERVED = ["inorder.orders.marker", "inorder.orders.leader", "inorder.topics", "inorder.spark", "inorder."]
+
+
+@pytest.mark.parametrize("topic", RESERVED)
+@pytest.mark.parametrize("backend", ["db", "kafka", "kafka_async", "memory"])
+def test_every_publisher_refuses_inorder_s_own_topics(connection: sqlite3.Connection, topic: str, backend: str) -> None:
+    """A message in a marker topic could say that rows are published which were never sent."""
+    messages = [Message("orders"), Message(topic, key="0", value={"published": "1-1000", "floor": 0}, partition=0)]
+    publisher = MessagePublisher(Settings.load(publisher={"backend": backend}), {})
+    for publish in (publisher.publish_list, lambda some, handle: Outbox().publish_list(handle, some)):
+        with pytest.raises(ValidationError) as caught:
+            publish(messages, connection)
+        assert caught.value.field == "messages[1].topic"
+        assert f"{topic!r} is reserved" in caught.value.message
+    assert written(connection) == 0
+    assert publisher.published.messages() == []
+
+
+@pytest.mark.parametrize("topic", ["inorder", "inorder-orders", "inorder_orders", "my.inorder.orders"])
+def test_names_that_only_resemble_them_are_free(connection: sqlite3.Connection, topic: str) -> None:
+    Outbox().publish(connection, Message(topic))
+    assert written(connection) == 1

@@ -104,6 +104,11 @@ def test_another_switch_meanwhile_is_refused_and_names_both(wanted: Wanted) -> N
     assert "--cancel" in refused.value.hint
 
 
+def test_no_generation_is_a_topic_of_inorder_s_own() -> None:
+    with pytest.raises(ConfigurationError, match=r"'inorder\.orders\.marker' is reserved"):
+        begin("orders", SWITCHED, 8, Wanted(16, "inorder.orders.marker"))
+
+
 @pytest.mark.parametrize("name", ["orders", "orders.g1"])
 def test_a_kafka_topic_serves_one_generation_only(name: str) -> None:
     with pytest.raises(ConfigurationError, match="was a generation of topic 'orders' before"):

@@ -14,7 +14,7 @@ from uuid import UUID
 import orjson
 
 from inorder.model.errors import PermanentError
-from inorder.model.message import OutboxRow, RecordHeaders, from_text
+from inorder.model.message import RESERVED, OutboxRow, RecordHeaders, from_text, is_reserved
 
 
 def text_of(value: Any, column: str, flaws: list[str]) -> str | None:
@@ -28,12 +28,29 @@ def text_of(value: Any, column: str, flaws: list[str]) -> str | None:
         return bytes(value).decode(errors="replace")
 
 
-def topic_of(value: Any, column: str, flaws: list[str]) -> str:
-    """A topic; a row without one has a flaw."""
+def name_of(value: Any, column: str, flaws: list[str]) -> str:
+    """A name; a row without one has a flaw."""
     name = text_of(value, column, flaws)
     if not name:
         flaws.append(f"{column} is {'null' if name is None else 'empty'}")
     return name or ""
+
+
+# Topics that were found to be without a flaw. Rows come by the hundred thousand and their topics are few, so that the
+# checks of a topic cost one lookup a row.
+_checked: set[str] = set()
+_MOST_CHECKED = 10_000
+
+
+def topic_of(value: Any, column: str, flaws: list[str]) -> str:
+    """A topic; a row without one, or with one that is reserved for inorder, has a flaw."""
+    already = len(flaws)
+    name = name_of(value, column, flaws)
+    if is_reserved(name):
+        flaws.append(f"{column} {name!r} {RESERVED}")
+    if len(flaws) == already and len(_checked) < _MOST_CHECKED:
+        _checked.add(name)
+    return name
 
 
 def text_bytes_of(value: Any, column: str, flaws: list[str]) -> bytes | None:
@@ -55,7 +72,7 @@ def native_row(row: Sequence[Any]) -> OutboxRow:
     """Columns: id, topic, key, value, headers, partition, timestamp."""
     id, topic, key, value, headers, partition, timestamp = row
     flaws: list[str] = []
-    if topic.__class__ is not str or not topic:
+    if topic.__class__ is not str or topic not in _checked:
         topic = topic_of(topic, "topic", flaws)
     found = () if headers is None else _headers(headers, flaws)
     return _new(OutboxRow, (id, topic, key, value, found, partition, timestamp, "; ".join(flaws), None))
@@ -144,7 +161,7 @@ def debezium_row(row: Sequence[Any]) -> OutboxRow:
     """
     seq, aggregate_type, aggregate_id, payload, event_id = row
     flaws: list[str] = []
-    route = topic_of(aggregate_type, "aggregatetype", flaws)
+    route = name_of(aggregate_type, "aggregatetype", flaws)
     key = text_bytes_of(aggregate_id, "aggregateid", flaws)
     value = payload.encode() if isinstance(payload, str) else payload
     headers = (("id", _event_id(event_id, flaws)),)
@@ -164,7 +181,7 @@ def deimos_row(row: Sequence[Any]) -> OutboxRow:
     Deimos writes the key a second time as the partition key where none was chosen; such a row has no partition key.
     """
     id, topic, key, message, partition_key = row
-    if partition_key is None and topic.__class__ is str and topic:
+    if partition_key is None and topic.__class__ is str and topic in _checked:
         return _new(OutboxRow, (id, topic, key, message, (), None, None, "", None))
     flaws: list[str] = []
     name = topic_of(topic, "topic", flaws)
@@ -178,7 +195,7 @@ def trendyol_row(row: Sequence[Any]) -> OutboxRow:
     """Columns: id, topic, key, value, header."""
     id, topic, key, value, header = row
     flaws: list[str] = []
-    if topic.__class__ is not str or not topic:
+    if topic.__class__ is not str or topic not in _checked:
         topic = topic_of(topic, "topic", flaws)
     key = key.encode() if key.__class__ is str else text_bytes_of(key, "key", flaws)
     value = value.encode() if value.__class__ is str else text_bytes_of(value, "value", flaws)

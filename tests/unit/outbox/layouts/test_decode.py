@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -50,6 +51,38 @@ def test_a_native_row_without_a_topic_that_can_be_read(topic: Any, flaw: str) ->
     row = native((7, topic, b"k", b"v", None, None, None))
     assert row.flaw == flaw
     assert (row.id, row.key, row.value) == (7, b"k", b"v")
+
+
+MARKER = "inorder.orders.marker"
+RESERVED = f"topic {MARKER!r} is reserved: topics that begin with 'inorder.' hold inorder's own records"
+ROWS: dict[str, Callable[[Any], OutboxRow]] = {
+    "native": lambda topic: native((7, topic, b"0", b"v", None, 0, None)),
+    "goharvest": lambda topic: goharvest((7, topic, "0", "v", None, None)),
+    "deimos": lambda topic: deimos((7, topic, b"0", b"v", None)),
+    "deimos with a partition key": lambda topic: deimos((7, topic, b"0", b"v", b"1")),
+    "trendyol": lambda topic: trendyol((7, topic, "0", "v", None)),
+}
+
+
+@pytest.mark.parametrize("decode", ROWS.values(), ids=ROWS)
+@pytest.mark.parametrize("stored", [MARKER, MARKER.encode()], ids=["text", "bytes"])
+def test_a_topic_of_inorder_s_own_is_a_flaw(decode: Callable[[Any], OutboxRow], stored: Any) -> None:
+    for _ in range(2):
+        row = decode(stored)
+        assert (row.id, row.topic, row.key) == (7, MARKER, b"0")
+        assert row.flaw.removeprefix("kafka_") == RESERVED
+    assert decode("inorder.").flaw
+
+
+@pytest.mark.parametrize("decode", ROWS.values(), ids=ROWS)
+@pytest.mark.parametrize("topic", ["inorder", "inorder-orders", "inorder_orders", "Inorder.x", "x.inorder.marker"])
+def test_other_topics_may_have_a_name_like_it(decode: Callable[[Any], OutboxRow], topic: str) -> None:
+    assert [decode(topic).flaw for _ in range(2)] == ["", ""]
+
+
+def test_debezium_s_topics_never_are_inorder_s_own() -> None:
+    row = debezium((7, "inorder.orders.marker", "1", b"v", "an id"))
+    assert (row.topic, row.flaw) == ("outbox.event.inorder.orders.marker", "")
 
 
 def test_headers_that_are_no_text_are_a_flaw() -> None:

@@ -53,6 +53,13 @@ def test_everything_about_a_row_is_kept() -> None:
     assert second[:7] == (1, "b", None, None, (), None, None)
 
 
+@pytest.mark.parametrize("option", [None, "inorder.orders.marker"])
+def test_a_row_for_a_topic_of_inorder_s_own_is_refused(option: str | None) -> None:
+    columns = {"topic": pa.array(["a", "inorder.orders.marker"]), "value": pa.array(["x", "y"])}
+    with pytest.raises(ValidationError, match=r"topic: 'inorder\.orders\.marker' is reserved"):
+        rows(pa.RecordBatch.from_pydict(columns), option)
+
+
 def test_a_row_without_a_topic_is_refused_by_its_place() -> None:
     columns = {"topic": pa.array(["a", None]), "value": pa.array(["x", "y"])}
     with pytest.raises(ValidationError, match="topic: row 11 of the Spark partition has no topic"):
