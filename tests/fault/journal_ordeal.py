@@ -7,6 +7,7 @@ import random
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -127,16 +128,33 @@ class JournalStage:
 
     @contextmanager
     def load(self, *puts_up_with: type[InorderError]) -> Iterator[Writer]:
-        """Runs a writer, and readers with and without a head cache, for the duration of the block."""
+        """Runs a writer, and readers with and without a head cache, for the duration of the block.
+
+        The block begins when each reader has read every journal, and the load ends when it has done so again after
+        the block: a reader whose session is still reconnecting after a fault would otherwise show nothing.
+        """
         with ExitStack() as stack:
             opened = [stack.enter_context(inorder.Journals(self.settings(head_cache=on))) for on in (True, False)]
             writer = Writer(opened[1], self._producer(), self.topic, random.Random(self.seed), self.ledger)
             watchers = [
                 Watcher(journals, self.topic, self.ledger, (JournalChangedError, *puts_up_with)) for journals in opened
             ]
-            with watching(watchers), writer.at_work():
+            with watching(watchers) as futures, writer.at_work():
+                self._wait_for_reads(watchers, futures)
                 yield writer
+                self._wait_for_reads(watchers, futures)
             self.history += [f"{watcher.rounds} rounds, {watcher.failed} reads failed" for watcher in watchers]
+
+    def _wait_for_reads(self, watchers: Sequence[Watcher], futures: Sequence[Future[None]]) -> None:
+        """Waits until each reader has read every journal once more, or has failed, which `watching` raises."""
+        enough = [watcher.least_served() + 1 for watcher in watchers]
+        self.eventually(
+            lambda: (
+                any(future.done() for future in futures)
+                or all(watcher.least_served() >= count for watcher, count in zip(watchers, enough, strict=True))
+            ),
+            WAIT_SECONDS,
+        )
 
     def replicated(self) -> int:
         """How many records of all partitions are in the store."""

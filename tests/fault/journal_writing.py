@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
@@ -148,6 +148,11 @@ class Watcher:
     puts_up_with: tuple[type[InorderError], ...] = (JournalChangedError,)
     rounds: int = 0
     failed: int = 0
+    served: Counter[str] = field(default_factory=Counter)
+
+    def least_served(self) -> int:
+        """How many reads have succeeded of the journal with the fewest."""
+        return min(self.served[id] for id in WATCHED)
 
     def watch(self, stop: threading.Event) -> None:
         """Runs until `stop` is set."""
@@ -160,17 +165,18 @@ class Watcher:
                     events = shown(self.journals.journal(Key(id, self.topic)).read())
                     self.failed -= 1
                     self.ledger.reads[id].append(Read(began, time.monotonic(), events))
+                    self.served[id] += 1
             self.rounds += 1
 
 
 @contextmanager
-def watching(watchers: Sequence[Watcher]) -> Iterator[None]:
-    """Runs watchers for the duration of the block."""
+def watching(watchers: Sequence[Watcher]) -> Iterator[list[Future[None]]]:
+    """Runs watchers for the duration of the block; a future that is done within the block has failed."""
     stop = threading.Event()
     with ThreadPoolExecutor(len(watchers), "watcher") as pool:
         futures = [pool.submit(watcher.watch, stop) for watcher in watchers]
         try:
-            yield
+            yield futures
         finally:
             stop.set()
         for future in futures:
