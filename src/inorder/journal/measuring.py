@@ -23,6 +23,8 @@ without a registry. `JournalMetrics` is the meter with one. The store is measure
 | `inorder_head_cache_waiting{topic}`                  | readers that wait for it |
 | `inorder_head_cache_record_age_seconds{topic}`       | how old records are when they reach it |
 | `inorder_head_cache_offsets_total{topic,source}`     | offsets by which `kafka` and the `store` moved it on |
+| `inorder_head_cache_restarts_total{topic,result}`    | how often its thread started again after a failure: |
+|                                                      | `expected` (Kafka or the store) or `unexpected` |
 | `inorder_expire_pass_seconds`                        | how long one pass of the job `expire` took |
 | `inorder_expire_journals_total{topic,outcome}`       | expired journals that it `purged`, or `left` |
 
@@ -64,6 +66,7 @@ _COUNTS: Final = {
     "journal_results": ("journal_results", "How often a verb succeeded or failed.", ("topic", "type", "result")),
     "store_events": ("journal_store_events", "Events that were read from the store.", ("topic",)),
     "head_cache_offsets": ("head_cache_offsets", "Offsets that the cache has moved on.", ("topic", "source")),
+    "head_cache_restarts": ("head_cache_restarts", "Starts of its thread after a failure.", ("topic", "result")),
     "expire_journals": ("expire_journals", "Expired journals.", ("topic", "outcome")),
 }
 # A read from memory, or the encoding of one event, takes microseconds.

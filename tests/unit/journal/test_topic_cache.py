@@ -5,18 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 
-from inorder.journal.reading.head import EMPTY
+from inorder.journal.action import Action
+from inorder.journal.reading import head_cache
+from inorder.journal.reading.head import EMPTY, HeadInfo, fold
 from inorder.journal.reading.head_cache import Ahead, Known
 from inorder.journal.reading.topic_cache import HeadCache, HeadCacheLimits
 from inorder.journal.stores.ports import LogRecord
 from inorder.model.deadline import Deadline
-from inorder.model.errors import TransientError, UnreachableError
+from inorder.model.errors import ConfigurationError, TransientError, UnreachableError
 from inorder.model.journal import Key
 from inorder.testing.memory_journal import MemoryJournalLog, MemoryJournalStore, MemoryTail
 from tests.conftest import Eventually
+from tests.unit.journal.hearing import Heard
 from tests.unit.journal.world import KEY, World
 
 QUICK = HeadCacheLimits(wait=5.0, remove_interval=0.005)
@@ -28,6 +32,7 @@ class BreakingLog(MemoryJournalLog):
     def __init__(self) -> None:
         super().__init__()
         self.breaks = 0
+        self.error: BaseException = UnreachableError("The broker is gone.")
         self.is_stuck = False
         self.starts: list[Mapping[int, int]] = []
 
@@ -47,7 +52,7 @@ class BreakingTail(MemoryTail):
     def poll(self, timeout_seconds: float) -> Mapping[int, Sequence[LogRecord]]:
         if self._breaking.breaks:
             self._breaking.breaks -= 1
-            raise UnreachableError("The broker is gone.")
+            raise self._breaking.error
         return {} if self._breaking.is_stuck else super().poll(timeout_seconds)
 
 
@@ -57,7 +62,8 @@ class Place:
     def __init__(self, limits: HeadCacheLimits = QUICK) -> None:
         self.log = BreakingLog()
         self.store = MemoryJournalStore()
-        self.heads = HeadCache(self.log, self.store, time.monotonic, limits)
+        self.heard = Heard()
+        self.heads = HeadCache(self.log, self.store, time.monotonic, limits, self.heard)
         self.world = World(heads=self.heads, store=self.store, log=self.log)
 
     def find(self, offset: int, key: Key = KEY) -> Ahead | Known | None:
@@ -124,6 +130,79 @@ def test_a_broken_consumer_is_replaced_and_goes_on_where_it_was(place: Place, ev
     assert isinstance(answer, Known)
     assert (answer.info.append_offset, answer.info.seq_nr) == (0, 2)
     assert place.log.starts[-1] in ({0: 1}, {0: 2})
+
+
+def restarts(place: Place, cause: str) -> int:
+    return place.heard.numbers["head_cache_restarts", KEY.topic, cause]
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("a fault"), ConfigurationError("No rights."), RecursionError()], ids=repr
+)
+def test_any_other_error_starts_the_thread_again_and_is_counted(
+    place: Place, error: Exception, eventually: Eventually, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.world.append(1)
+    assert isinstance(place.find(0), Known)
+    place.log.error, place.log.breaks = error, 3
+    place.world.append(2)
+    eventually(lambda: len(place.log.starts) >= 4)
+    answer = eventually(lambda: place.find(1))
+    assert isinstance(answer, Known)
+    assert (answer.info.append_offset, answer.info.seq_nr) == (0, 2)
+    assert (restarts(place, "unexpected"), restarts(place, "expected")) == (3, 0)
+    logged = [record for record in caplog.records if record.message == "journal.head_cache_restarts"]
+    assert [record.exc_info is not None for record in logged] == [True], "the same error is logged once"
+
+
+def test_a_broken_consumer_is_counted_as_expected(place: Place, eventually: Eventually) -> None:
+    place.world.append(1)
+    assert isinstance(place.find(0), Known)
+    place.log.breaks = 2
+    eventually(lambda: restarts(place, "expected") == 2)
+    assert restarts(place, "unexpected") == 0
+
+
+def test_readers_that_wait_when_it_fails_are_sent_to_the_log(eventually: Eventually) -> None:
+    place = Place(HeadCacheLimits(wait=600.0, remove_interval=0.005))
+    place.world.append(1)
+    assert isinstance(place.find(0), Known)
+    with ThreadPoolExecutor(1) as pool, closing(place.heads):
+        waiting = pool.submit(place.heads.find, KEY, 0, 100, Deadline(time.monotonic, 600, "test"))
+        eventually(lambda: place.heads._topics[KEY.topic]._pending)
+        place.log.error, place.log.breaks = RuntimeError("a fault"), 1
+        assert waiting.result(60) is None
+
+
+def test_a_step_that_fails_midway_leaves_no_half_of_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+) -> None:
+    """The record at which it failed must not count as seen: a journal that is known without it would lack an event."""
+    failing = [True]
+
+    def fail_once(head: HeadInfo, action: Action, offset: int) -> HeadInfo:
+        if offset == 1 and failing:
+            failing.clear()
+            raise RuntimeError("a fault")
+        return fold(head, action, offset)
+
+    place.world.append(1)
+    assert isinstance(place.find(0), Known)
+    monkeypatch.setattr(head_cache, "fold", fail_once)
+    place.world.append(2)
+    eventually(lambda: restarts(place, "unexpected") == 1)
+    answer = eventually(lambda: place.find(1))
+    assert isinstance(answer, Known)
+    assert (answer.info.append_offset, answer.info.seq_nr) == (0, 2)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_ends_all_the_same_is_replaced(place: Place, eventually: Eventually) -> None:
+    place.world.append(1)
+    assert isinstance(place.find(0), Known)
+    place.log.error, place.log.breaks = SystemExit(), 1
+    eventually(lambda: place.heads._topics[KEY.topic].is_over)
+    assert isinstance(place.find(0), Known)
 
 
 def test_a_late_record_is_a_miss_and_the_log_is_read(place: Place) -> None:

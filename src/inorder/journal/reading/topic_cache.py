@@ -2,13 +2,24 @@
 
 The thread follows all partitions from where the store ends, passes what it reads to the caches, and reads the store's
 offset at intervals as long as a cache knows of anything that the store had not. It is only a hint: if anything fails,
-readers get no answer and read the log themselves, and the thread starts again where it was, with growing pauses.
+readers get no answer and read the log themselves, and the thread starts again, with growing pauses.
 
 A record that cannot be read makes its own journal doubtful and does not affect others.
+
+| what fails                             | what follows                                                          |
+|---|---|
+| Kafka or the store, for a while        | the thread starts again where it was                                  |
+| anything else, a fault of ours too     | a cache may hold half a step: all are discarded, readers that wait    |
+|                                        | read the log, and the thread starts again from where the store ends   |
+| the thread ends all the same           | the cache counts as over: the next look-up opens another one          |
+
+Each start after a failure is counted (`inorder_head_cache_restarts_total`); an error is logged when it differs from the
+last one.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +35,8 @@ from inorder.journal.stores.ports import EventualJournal, JournalLog, LogRecord,
 from inorder.model.deadline import Deadline
 from inorder.model.errors import GuaranteeError, TransientError
 from inorder.model.journal import Key
+
+log = logging.getLogger("inorder.journal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +67,8 @@ class HeadCacheReading:
 
 _FIRST_PAUSE: Final = 0.01
 _LONGEST_PAUSE: Final = 1.0
+_STEADY: Final = 10.0
+"""After so long without a failure the next one is a new one: it is logged, and its pause is short."""
 
 
 class TopicCache:
@@ -145,18 +160,47 @@ class TopicCache:
                 future.set_exception(TransientError(text, hint="Open the journals again."))
 
     def _run(self) -> None:
-        pause = _FIRST_PAUSE
-        while not self._stopping.is_set():
-            try:
-                with closing(self._log.tail(self._topic)) as tail:
-                    self._start(tail)
-                    pause = _FIRST_PAUSE
-                    self._follow(tail)
-            except (TransientError, GuaranteeError):
-                self._has_failed = True
-                self._stopping.wait(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
-        self._stop()
+        pause, logged = _FIRST_PAUSE, ""
+        try:
+            while not self._stopping.is_set():
+                began = self._clock()
+                try:
+                    with closing(self._log.tail(self._topic)) as tail:
+                        self._start(tail)
+                        self._follow(tail)
+                except Exception as error:  # noqa: BLE001 - a thread that ends costs every later read its patience
+                    if self._clock() - began >= _STEADY:
+                        pause, logged = _FIRST_PAUSE, ""
+                    logged = self._fail(error, logged)
+                    self._stopping.wait(pause)
+                    pause = min(2 * pause, _LONGEST_PAUSE)
+        finally:
+            self._stop()
+
+    def _fail(self, error: Exception, logged: str) -> str:
+        """Counts a failure, and logs it unless it was the last one, too; returns the text that is logged now."""
+        self._has_failed = True
+        is_expected = isinstance(error, TransientError | GuaranteeError)
+        if not is_expected:
+            self._discard()
+        self._meter.add("head_cache_restarts", 1, self._topic, "expected" if is_expected else "unexpected")
+        text = f"{type(error).__name__}: {error}"
+        if text != logged:
+            log.warning(
+                "journal.head_cache_restarts",
+                extra={"topic": self._topic, "error": text},
+                exc_info=None if is_expected else error,
+            )
+        return text
+
+    def _discard(self) -> None:
+        """Forgets all caches, since a step may be half done, and sends the readers that wait to the log."""
+        with self._lock:
+            self._caches = {}
+            pending, self._pending = self._pending, set()
+        for future in pending:
+            if not future.done():
+                future.set_result(Limited())
 
     def _start(self, tail: TopicTail) -> None:
         replicated = {partition: self._store.offset(self._topic, partition) for partition in tail.partitions()}
