@@ -71,7 +71,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from inorder.kafka.errors import CLIENT_LOG, RECORD_ERRORS, TOPIC_ERRORS, UNANSWERED_ERRORS, describe, topic_unavailable
 from inorder.kafka.fenced_producer import REQUIRED
-from inorder.kafka.sender import DeliveryTracker, FirstContact, RowSender
+from inorder.kafka.sender import DeliveryTracker, FirstContact, RowSender, with_ids
 from inorder.kafka.shard_log import Abandoned, Delivered, Delivery, Incomplete
 from inorder.kafka.topic_facts import KnownTopics, TopicLimits
 from inorder.model.errors import RejectedError, TransientError, UnknownOutcomeError
@@ -129,9 +129,14 @@ class IdempotentShardLog:
         holds: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.monotonic,
         grace_seconds: float = GRACE_SECONDS,
+        id_header: str = "",
     ) -> None:
-        """`holds` says whether this instance may still own the shard; it is called while a batch is under way."""
+        """`holds` says whether this instance may still own the shard; it is called while a batch is under way.
+
+        `id_header` is the name of the header with the id of a row; without a name there is none.
+        """
         self._properties = dict(properties)
+        self._id_header = id_header
         self._holds = holds
         self._clock = clock
         self._grace_seconds = grace_seconds
@@ -164,6 +169,7 @@ class IdempotentShardLog:
             raise UnknownOutcomeError("Another batch is still under way.")
         try:
             if self._under_way is None:
+                rows = with_ids(rows, self._id_header)
                 self._limits.require(rows)
             producer = self._producer_for(ids)
             under_way = self._under_way = self._under_way or self._begin(producer, rows)

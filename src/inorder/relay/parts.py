@@ -146,11 +146,14 @@ class RelayParts:
             shard=shard,
             shards=setup.shards,
             partitioners=self.settings.partitioners(),
+            id_header=self.relay.sent_id_header,
         )
 
     def unfenced_log(self, properties: Mapping[str, Property], holds: Callable[[], bool] = lambda: True) -> ShardLog:
         """A log without a fence that follows the generations of its topics."""
-        log = IdempotentShardLog(properties, partitioners=self.settings.partitioners(), holds=holds)
+        log = IdempotentShardLog(
+            properties, partitioners=self.settings.partitioners(), holds=holds, id_header=self.relay.sent_id_header
+        )
         return RoutedUnfencedLog(log, self._routes())
 
     def marker_codec(self, setup: Setup, *, is_restored: bool = False) -> MarkerCodec:

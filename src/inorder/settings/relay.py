@@ -13,6 +13,9 @@ from inorder.settings.section import GroupName, OnExceeded, Section, TableName, 
 # What both a column and a Redis key can hold.
 _Name = Annotated[str, StringConstraints(max_length=200, pattern=r"^[A-Za-z0-9._:/@-]*$")]
 
+# The client takes header names as C strings.
+HeaderName = Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\x00]*$")]
+
 MARGIN_PARTS = 6
 """An owner stops this fraction of the lifetime before the lease ends."""
 
@@ -193,6 +196,8 @@ TRENDYOL_TABLE = "outbox_events"
 TOPIC_LOCK_BATCH = 1000
 POLLING_BATCH = 5000
 IN_FLIGHT_LIMIT = 1000
+ID_HEADER = "id"
+"""As Debezium's outbox event router names it."""
 
 
 def _split_topics(value: Any) -> Any:
@@ -310,6 +315,17 @@ class RelaySettings(Section):
             "and all there is, is `at-least-once`."
         ),
     )
+    id_header: HeaderName | None = Field(
+        default=None,
+        description=(
+            "The header with the id of the outbox row, as decimal text, by which readers recognise a repeat; a row "
+            "that has a header of this name keeps it, as those of the layout `debezium` do with `id`. An empty name "
+            f"means no header. Without this setting it is `{ID_HEADER}` with `delivery` `at-least-once`, and there is "
+            "none with `exactly-once`: no repeats come there, and a header on every record costs throughput. Choose "
+            "another name if your messages have a header of this one, or if several outboxes write to a topic: ids "
+            "are unique within one table."
+        ),
+    )
     leadership: Leadership = Field(
         default="kafka",
         description=(
@@ -423,6 +439,13 @@ class RelaySettings(Section):
     topic_lock: TopicLockSettings = Field(default_factory=TopicLockSettings)
     polling: PollingSettings = Field(default_factory=PollingSettings)
     lease: LeaseSettings = Field(default_factory=LeaseSettings)
+
+    @property
+    def sent_id_header(self) -> str:
+        """The header with a row's id as it is sent; empty for none."""
+        if self.id_header is None:
+            return ID_HEADER if self.delivery == "at-least-once" else ""
+        return self.id_header
 
     def lease_name(self, shard: int) -> str:
         """The name of the lease of a shard, in the database and in Redis."""

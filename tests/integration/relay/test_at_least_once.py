@@ -110,11 +110,12 @@ def test_a_broker_killed_under_load_loses_nothing_and_keeps_the_order(
 def test_a_relay_that_dies_between_sending_and_purging_repeats_and_loses_nothing(
     bench: Bench, unique: str, eventually: Eventually
 ) -> None:
+    """And the header of a repeat is that of the first one, so that a reader can drop it."""
     from inorder.kafka.idempotent_producer import IdempotentShardLog
     from inorder.relay.stores.ports import Scan
 
     bench.publish(*numbered(unique, 0, 50))
-    store, dying = bench.store(), IdempotentShardLog(bench.properties)
+    store, dying = bench.store(), IdempotentShardLog(bench.properties, id_header="id")
     ensure_topic(bench.properties, unique, 1)
     dying.take_over()
     publish(dying, store.read(Scan(above=0), 20).rows, b"")
@@ -122,9 +123,13 @@ def test_a_relay_that_dies_between_sending_and_purging_repeats_and_loses_nothing
     store.close()
     with inorder.Relay(settings_of(bench)):
         eventually(lambda: bench.count() == 0)
-    verdict = verdict_of(list(read_back(bench.properties, unique)), 50)
+    records = list(read_back(bench.properties, unique))
+    verdict = verdict_of(records, 50)
     assert verdict.duplicated == 20
     assert replace(verdict, duplicated=0).holds, verdict
+    first_of_each = {dict(record.headers)["id"]: record for record in reversed(records)}
+    kept = [record for record in records if first_of_each[dict(record.headers)["id"]] is record]
+    assert verdict_of(kept, 50).holds
 
 
 def test_a_refused_record_parks_its_key_and_nothing_of_its_key_passes(

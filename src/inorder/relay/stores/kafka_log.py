@@ -43,7 +43,7 @@ from inorder.kafka.admin import ensure_compacted_topic
 from inorder.kafka.errors import describe, error_of, meaning
 from inorder.kafka.fenced_producer import FencedProducer, RefusedRecord
 from inorder.kafka.readers import committed_consumer, read_last_record
-from inorder.kafka.sender import RowSender
+from inorder.kafka.sender import RowSender, with_ids
 from inorder.kafka.shard_log import Delivered, Delivery, Incomplete
 from inorder.kafka.topic_facts import KnownTopics, TopicLimits
 from inorder.model.errors import (
@@ -76,8 +76,11 @@ class KafkaShardLog:
         shard: int = 0,
         shards: int = 1,
         partitioners: Mapping[str, Partitioner] | None = None,
+        id_header: str = "",
     ) -> None:
+        """`id_header` is the name of the header with the id of a row; without a name there is none."""
         self._properties = dict(properties)
+        self._id_header = id_header
         self._transactional_id = f"inorder.{group}.{shard}"
         self._marker_topic = marker_topic(group)
         self._shard = shard
@@ -105,6 +108,7 @@ class KafkaShardLog:
         """Sends rows and marker in one transaction, which is committed if they are delivered."""
         if not self._producers:
             raise UnknownOutcomeError("The shard was not taken over.")
+        rows = with_ids(rows, self._id_header)
         try:
             self._limits.require(rows)
             if self._must_renew:
