@@ -137,6 +137,8 @@ _NANOSECONDS: Final = {
     "ns nano nanos nanosecond nanoseconds": 1,
 }
 _UNITS: Final = {label: size for labels, size in _NANOSECONDS.items() for label in labels.split()}
+_MOST_CHARACTERS: Final = 64
+"""Of a duration: nineteen digits, a fraction and a unit need fewer, and a million digits take minutes to multiply."""
 _SPELLING: Final = re.compile(r"\s*(?P<number>[+-]?\d+(?:\.\d+)?)\s*(?P<unit>[a-zµ]+)\s*\Z")
 
 
@@ -161,6 +163,8 @@ def parse_duration(value: object) -> timedelta:
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return _to_timedelta(value * 1_000_000, value)
+    if isinstance(value, str) and len(value) > _MOST_CHARACTERS:
+        raise ValueError(f"{value[:_MOST_CHARACTERS]!r} and {len(value) - _MOST_CHARACTERS:,} characters more")
     spelling = _SPELLING.match(value) if isinstance(value, str) else None
     if spelling is None or spelling["unit"] not in _UNITS:
         raise ValueError(f"{value!r} is not a duration such as '30 days'")

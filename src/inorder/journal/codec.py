@@ -4,6 +4,11 @@ A record that is not of a journal is no error: one without a key, a time or the 
 without a value, an action of a later version. A journal's record that cannot be read raises `DamagedRecordError` with
 its coordinates: leaving it out would show a journal with a hole.
 
+**One boundary.** Anyone who may write to the topic chooses these bytes. So whatever decoding a record raises is that
+record's damage, and nobody else's: `action_of` and `events_of` raise `DamagedRecordError` for every error that is not
+of the machine (`is_of_record`). What would be expensive or overflow is bounded before anything is computed from it:
+nesting, numbers that are not finite, times, durations, the length of a key.
+
 **The header** `journal.action` is the action as JSON. What is absent is left out. An unknown root is an action of a
 later version, and ignored.
 
@@ -22,6 +27,7 @@ later one adds at the end does no harm.
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from struct import Struct
@@ -32,7 +38,7 @@ import orjson
 
 from inorder.journal.action import Action, Append, Delete, Mark, Purge, format_duration, parse_duration
 from inorder.journal.stores.ports import LogRecord
-from inorder.model.errors import DamagedRecordError, ValidationError
+from inorder.model.errors import DamagedRecordError, InorderError, RejectedError, ValidationError
 from inorder.model.journal import (
     MIN_SEQ_NR,
     Event,
@@ -54,7 +60,15 @@ from inorder.model.journal import (
 from inorder.model.message import Limits, Message, Record, encode, json_bytes, utf8
 
 ACTION_HEADER: Final = "journal.action"
+MAX_DEPTH: Final = 254
+"""How deep JSON may be nested: what the encoder of the stores can write."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
+_LATEST: Final = datetime.max.replace(tzinfo=UTC) - timedelta(days=1)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_TIMES: Final = range((_EARLIEST - _EPOCH) // _MILLISECOND, (_LATEST - _EPOCH) // _MILLISECOND)
+_MOST_CHARACTERS: Final = 300
+"""Of an error's text, and of a key in it: both may hold what a writer has sent."""
 
 
 class RecordSender(NamedTuple):
@@ -103,8 +117,12 @@ def action_of(record: LogRecord, topic: str, partition: int) -> Action | None:
         return None
     try:
         action = from_header(header)
-    except ValueError as error:
-        raise _damaged(f"its header {ACTION_HEADER}", error, record, topic, partition) from error
+        if not has_time(record) and not isinstance(action, Mark | None):
+            raise ValueError(f"no date has the time of the record, {record.timestamp_ms} ms")
+    except Exception as error:
+        if not is_of_record(error):
+            raise
+        raise damaged_error(f"its header {ACTION_HEADER}", error, record, topic, partition) from error
     return None if isinstance(action, Append) and record.value is None else action
 
 
@@ -113,10 +131,15 @@ def events_of(action: Append, record: LogRecord, topic: str, partition: int) -> 
     try:
         events, metadata = from_value(action.payload_type, record.value or b"")
         headers = {name: (value or b"").decode() for name, value in record.headers if name != ACTION_HEADER}
-    except ValueError as error:
-        raise _damaged("it", error, record, topic, partition) from error
+        time = timestamp_of(record)
+        after = metadata.expire_after
+        if after is not None and not _EARLIEST - time <= after <= _LATEST - time:
+            raise ValueError(f"no date is {after} after {time}")
+    except Exception as error:
+        if not is_of_record(error):
+            raise
+        raise damaged_error("it", error, record, topic, partition) from error
     place = PartitionOffset(partition, record.offset)
-    time = timestamp_of(record)
     about = RecordMetadata(action.metadata, metadata)
     return [EventRecord(event, time, place, action.origin, action.version, about, headers) for event in events]
 
@@ -125,10 +148,31 @@ def timestamp_of(record: LogRecord) -> datetime:
     return _EPOCH + timedelta(milliseconds=record.timestamp_ms or 0)
 
 
-def _damaged(what: str, error: ValueError, record: LogRecord, topic: str, partition: int) -> DamagedRecordError:
+def has_time(record: LogRecord) -> bool:
+    """Whether the time of a record is a date; Kafka takes any number."""
+    return record.timestamp_ms is not None and record.timestamp_ms in _TIMES
+
+
+def is_of_record(error: Exception) -> bool:
+    """Whether an error while a record was decoded, folded or encoded is about the record, not about the machine."""
+    if isinstance(error, InorderError):
+        return isinstance(error, DamagedRecordError | RejectedError | ValidationError)
+    return not isinstance(error, MemoryError | OSError)
+
+
+def describe_fault(error: Exception) -> str:
+    """What an error says, in one line of bounded length; an unexpected one as the last line of its traceback."""
+    if isinstance(error, InorderError):
+        text = error.message
+    else:
+        text = str(error) if isinstance(error, ValueError) else traceback.format_exception_only(error)[-1].strip()
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
+
+
+def damaged_error(what: str, error: Exception, record: LogRecord, topic: str, partition: int) -> DamagedRecordError:
     return DamagedRecordError(
-        f"The record {topic}[{partition}] offset {record.offset} of key {(record.key or b'')!r} cannot be read:"
-        f" {what} is damaged: {error}.",
+        f"The record {topic}[{partition}] offset {record.offset} of key {(record.key or b'')[:_MOST_CHARACTERS]!r}"
+        f" cannot be read: {what} is damaged: {describe_fault(error)}.",
         hint="Other journals are not affected. Find its writer; a purge of this journal lets it start over.",
         topic=topic,
         partition=partition,
@@ -372,18 +416,53 @@ def from_header(value: bytes) -> Action | None:
 
 
 def parse_json(value: bytes | str) -> object:
-    """Parses JSON; what the strict parser refuses may still pass a lenient one, as in the original.
+    """Parses JSON; half a character, which the strict parser refuses, passes a lenient one, as in the original.
 
     >>> parse_json(b'"\\\\ud800"') == "\\ud800"
     True
     """
     try:
-        return orjson.loads(value)
+        parsed = orjson.loads(value)
     except orjson.JSONDecodeError as error:
         try:
-            return json.loads(value)
-        except ValueError:
+            parsed = json.loads(value, parse_constant=_refuse_constant, parse_float=_parse_finite)
+        except (ValueError, RecursionError):
             raise ValueError(f"not JSON ({error})") from error
+    brackets = (
+        value.count(b"[") + value.count(b"{") if isinstance(value, bytes) else value.count("[") + value.count("{")
+    )
+    if brackets > MAX_DEPTH:
+        _require_shallow(parsed)
+    return parsed
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _parse_finite(text: str) -> float:
+    number = float(text)
+    if number in (float("inf"), float("-inf")):
+        raise ValueError(f"{text[:_MOST_CHARACTERS]} is too large")
+    return number
+
+
+def _require_shallow(value: object) -> None:
+    """Raises `ValueError` for JSON that is nested deeper than `MAX_DEPTH`."""
+    try:
+        orjson.dumps(value)
+    except TypeError:
+        level = [value]
+        for _ in range(MAX_DEPTH):
+            level = [inner for each in level for inner in _inner(each)]
+        if any(isinstance(each, dict | list) for each in level):
+            raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep") from None
+
+
+def _inner(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def require_object(value: object, what: str) -> Mapping[str, object]:

@@ -8,11 +8,13 @@ import pytest
 
 from inorder.journal.replication.job import ReplicateWorker, release
 from inorder.journal.replication.store_port import Quarantine
-from inorder.model.errors import DamagedRecordError
+from inorder.model.errors import DamagedRecordError, RejectedError
 from inorder.model.journal import Key
 from inorder.model.message import Record
 from tests.contract.journal_store.conftest import NewReplicating
 from tests.contract.journal_store.replaying import Replicating, slice_of
+from tests.selection import few
+from tests.unit.journal.poison import LONG_ID, POISONS, UNSTORABLE
 
 
 @pytest.fixture
@@ -115,3 +117,52 @@ def test_text_that_postgresql_cannot_hold_parks_its_journal_alone(journal: Repli
         assert journal.seen() == [1]
     else:
         assert journal.seen() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "poison", few([*UNSTORABLE, *POISONS], *UNSTORABLE, "time in microseconds", "key of 20,000 bytes")
+)
+def test_a_poison_record_parks_its_own_journal_and_is_kept_as_it_came(journal: Replicating, poison: str) -> None:
+    other = replace(journal.key, id="other")
+    journal.append(1)
+    journal.append(2)
+    offset, record = journal._waiting.pop()
+    poisoned = (POISONS | UNSTORABLE)[poison](record)
+    journal._waiting.append((offset, poisoned))
+    journal.append(1, key=other)
+    journal.flush()
+    assert journal.seen(key=other) == [1]
+    [kept] = quarantine_of(journal).quarantined(journal.key.topic)
+    assert (kept.record.key, kept.record.value, kept.record.headers, kept.record.timestamp_ms) == (
+        poisoned.key,
+        poisoned.value,
+        poisoned.headers,
+        poisoned.timestamp_ms,
+    )
+    with pytest.raises((DamagedRecordError, RejectedError)):
+        release(quarantine_of(journal), kept.key, 2)
+    assert quarantine_of(journal).discard(kept.key) == 1
+    assert journal.seen() == [1]
+
+
+def test_an_id_that_no_index_holds_parks_its_own_journal(new_replicating: NewReplicating) -> None:
+    journal = new_replicating(2, LONG_ID)
+    other = replace(journal.key, id="other")
+    journal.append(1)
+    journal.append(1, key=other)
+    journal.flush()
+    assert journal.seen(key=other) == [1]
+    if not waiting(journal):  # Cassandra holds it
+        assert journal.seen() == [1]
+        return
+    for _ in range(2):
+        with pytest.raises(DamagedRecordError, match="offset 0 on are in quarantine"):
+            journal.store.pointer(journal.key)
+        journal.append(2)
+        journal.flush()
+    assert waiting(journal) == [0, 2, 3]
+    with pytest.raises(RejectedError):
+        release(quarantine_of(journal), journal.key, 2)
+    journal.purge()
+    journal.flush()
+    assert (waiting(journal), journal.seen()) == ([], [])

@@ -186,11 +186,8 @@ class TopicCache:
         self._meter.add("head_cache_restarts", 1, self._topic, "expected" if is_expected else "unexpected")
         text = f"{type(error).__name__}: {error}"
         if text != logged:
-            log.warning(
-                "journal.head_cache_restarts",
-                extra={"topic": self._topic, "error": text},
-                exc_info=None if is_expected else error,
-            )
+            trace = None if is_expected else error
+            log.warning("journal.head_cache_restarts", extra={"topic": self._topic, "error": text}, exc_info=trace)
         return text
 
     def _discard(self) -> None:

@@ -38,6 +38,8 @@ Failure table:
 | two replicators, or one that was paused   | the lock lets one through; the other finds the offset moved          |
 | replay of any range in any chunking       | offset and heads drop what they include                              |
 | a record that cannot be read              | it parks its own journal                                             |
+| an error that no one expected             | the records are applied one by one; the one that raises it parks its |
+|                                           | journal, with the last line of the traceback as the reason           |
 | two writers of one journal                | the first wins; the other's events are reported as forks             |
 """
 
@@ -47,12 +49,13 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import assert_never
+from hashlib import sha256
+from typing import Final, assert_never
 from uuid import UUID
 
 from inorder.engines.slice_work import Slice
 from inorder.journal.action import Action, Append, Mark, Purge
-from inorder.journal.codec import action_of, events_of
+from inorder.journal.codec import action_of, damaged_error, events_of, is_of_record
 from inorder.journal.life import Fork, Life, after, life_id, life_of
 from inorder.journal.replication import transition
 from inorder.journal.replication.store_port import JournalChange, OffsetStatement, Quarantined
@@ -70,8 +73,13 @@ from inorder.journal.replication.transition import (
 from inorder.journal.stores.ports import JournalHead, LogRecord
 from inorder.model.errors import DamagedRecordError
 from inorder.model.journal import EventRecord, Key, PartitionOffset
+from inorder.model.message import Limits
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MAX_ID_BYTES: Final = Limits().max_key_bytes
+"""A `Key` is refused above it, and so is a record with a longer key: no reader could name its journal."""
+_ESCAPED: Final = 4
+"""How long a byte gets at most when it is escaped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +127,10 @@ def read_action(record: LogRecord, topic: str, partition: int) -> Action | None:
         return None  # an empty key names no journal
     action = action_of(record, topic, partition)
     if action is not None and b"\0" in record.key:
-        raise DamagedRecordError(
-            f"The record {topic}[{partition}] offset {record.offset} has the key {record.key!r}, which no store holds.",
-            hint="Find its writer.",
-            topic=topic,
-            partition=partition,
-            offset=record.offset,
-        )
+        raise damaged_error("its key", ValueError("no store holds a NUL"), record, topic, partition)
+    if action is not None and len(record.key) > MAX_ID_BYTES // _ESCAPED and len(_escape(record.key)) > MAX_ID_BYTES:
+        unfit = ValueError(f"an id has at most {MAX_ID_BYTES:,} bytes, not {len(record.key):,}")
+        raise damaged_error("its key", unfit, record, topic, partition)
     return action
 
 
@@ -150,7 +155,38 @@ class SliceSource:
 def replicate_journal(
     source: SliceSource, key: Key, head: JournalHead | None, records: Sequence[ActionRecord[LogRecord]]
 ) -> JournalOutcome:
-    """What the records of one journal change, given its head. Raises `DamagedRecordError` if events cannot be read."""
+    """What the records of one journal change, given its head.
+
+    Raises `DamagedRecordError` with the offset of the first record that cannot be applied, whatever the error is.
+    """
+    try:
+        return _replicate(source, key, head, records)
+    except DamagedRecordError:
+        raise
+    except Exception as error:
+        if not is_of_record(error):
+            raise
+        record, cause = _find_culprit(source, key, head, records)
+        raise damaged_error("it", cause or error, record, source.topic, source.partition) from error
+
+
+def _find_culprit(
+    source: SliceSource, key: Key, head: JournalHead | None, records: Sequence[ActionRecord[LogRecord]]
+) -> tuple[LogRecord, Exception | None]:
+    """The record that cannot be applied after those before it; the first one if only several together cannot."""
+    for acted in records:
+        try:
+            head = _replicate(source, key, head, [acted]).change.head
+        except Exception as error:
+            if not is_of_record(error):
+                raise
+            return acted.record, error
+    return records[0].record, None
+
+
+def _replicate(
+    source: SliceSource, key: Key, head: JournalHead | None, records: Sequence[ActionRecord[LogRecord]]
+) -> JournalOutcome:
     statements: list[OffsetStatement] = []
     forks: list[Fork] = []
     events = 0
@@ -260,8 +296,25 @@ def _key(record: LogRecord, topic: str) -> Key:
 
 
 def id_of(key: bytes) -> str:
-    """The id of the journal whose records have this key; bytes that are not text are escaped."""
-    return key.decode(errors="backslashreplace").replace("\0", "\\x00")
+    """The id of the journal whose records have this key; bytes that are not text are escaped.
+
+    A key that is too long for an id is cut and gets its digest, so that its records can be in quarantine.
+    """
+    escaped = _escape(key)
+    return escaped.decode() if len(escaped) <= MAX_ID_BYTES else shorten_id(escaped.decode())
+
+
+def _escape(key: bytes) -> bytes:
+    return key.decode(errors="backslashreplace").replace("\0", "\\x00").encode()
+
+
+def shorten_id(id: str) -> str:
+    """A short text for a long id; another one for every id.
+
+    >>> len(shorten_id("x" * 20_000)), shorten_id("x" * 20_000) == shorten_id("x" * 20_001)
+    (172, False)
+    """
+    return f"{id[:100]}… SHA-256 {sha256(id.encode()).hexdigest()[:62]}"
 
 
 FOLLOWS = "It follows a record of its journal that is in quarantine."

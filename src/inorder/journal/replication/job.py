@@ -49,7 +49,8 @@ Failure table:
 | replay of any range in any chunking       | nothing changes                   | nothing changes                     |
 | the store is restored from a backup       | `GuaranteeError` in a running job; a new start replays from the offset  |
 | a record cannot be read                   | its journal is parked, all others go on                                 |
-| the store refuses a record                | it is isolated, its journal is parked                                   |
+| the store refuses a record, or applying a | the records of the slice are applied one by one; the one that fails     |
+| slice raises an error no one expected     | parks its journal                                                       |
 | two writers of one journal                | the first wins; the other's events are reported as forks                |
 | store unavailable, disk full, deadlock    | `TransientError`: the slice is read again from the offset               |
 | retention removed what was not applied    | `GuaranteeError` at the start, or from the client                       |
@@ -74,6 +75,7 @@ from inorder.engines.slice_work import (
     later_outcome,
     settle_commit,
 )
+from inorder.journal.codec import describe_fault, is_of_record
 from inorder.journal.life import Fork
 from inorder.journal.replication.actions import (
     JournalOutcome,
@@ -102,7 +104,6 @@ from inorder.model.errors import (
     ConfigurationError,
     FencedError,
     GuaranteeError,
-    RejectedError,
 )
 from inorder.model.journal import Key
 
@@ -172,7 +173,9 @@ class ReplicateWorker:
             self._tally.begin_slice()
         try:
             outcome, written = self._settle(batch, expected, isolates=False)
-        except RejectedError:
+        except Exception as error:
+            if not is_of_record(error):
+                raise
             # Nothing of the first attempt counts. One record at a time is slow, so only such a slice pays for it.
             outcome, written = self._settle(batch, expected, isolates=True)
         if self._announcer is not None and outcome.next_offset > 0:
@@ -305,12 +308,14 @@ class _SliceTransaction:
     ) -> None:
         """Writes one record after the other, to find the one that the store refuses."""
         for number, acted in enumerate(decision.applied):
-            done = replicate_journal(self.place, key, head, [acted])
             try:
+                done = replicate_journal(self.place, key, head, [acted])
                 with writing.attempt(), self.timed("carry_out"):
                     writing.carry_out([done.change] if done.change.statements else [])
-            except RejectedError as error:
-                written.parked += quarantine_from(self.place, key, decision.applied[number:], error.message)
+            except Exception as error:
+                if not is_of_record(error):
+                    raise
+                written.parked += quarantine_from(self.place, key, decision.applied[number:], describe_fault(error))
                 break
             head = done.change.head
             written.done.append(done)

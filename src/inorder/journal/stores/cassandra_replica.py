@@ -45,6 +45,7 @@ from cassandra.query import UNSET_VALUE, BatchStatement, BatchType, BoundStateme
 from cassandra.util import Duration
 
 from inorder.journal.action import RemoveExpiry, SetExpiry
+from inorder.journal.codec import describe_fault, is_of_record
 from inorder.journal.replication.store_port import HeadMemory, JournalChange, OffsetStatement, Quarantined, ReplicaSlice
 from inorder.journal.replication.transition import (
     DeleteEvents,
@@ -58,7 +59,14 @@ from inorder.journal.segments import metajournal_segment, metajournal_segments
 from inorder.journal.stores.cassandra import head_of
 from inorder.journal.stores.cassandra_session import CassandraSession, cassandra_errors
 from inorder.journal.stores.ports import Expiry, JournalHead
-from inorder.journal.stores.rows import encode_metadata, encode_payload, header_column, quarantined_of, time_column
+from inorder.journal.stores.rows import (
+    encode_metadata,
+    encode_payload,
+    header_column,
+    quarantined_of,
+    reason_column,
+    time_column,
+)
 from inorder.model.errors import FencedError, RejectedError
 from inorder.model.journal import Event, EventRecord, Key, PartitionOffset
 
@@ -154,8 +162,10 @@ class _Slice:
         # Journals are independent, so their first writes go together, then their second ones, and so on.
         try:
             steps = [list(self._steps(change)) for change in changes]
-        except UnicodeEncodeError as error:
-            raise RejectedError(f"Cassandra cannot hold text that is not Unicode: {error}.") from error
+        except Exception as error:
+            if isinstance(error, RejectedError) or not is_of_record(error):
+                raise
+            raise RejectedError(f"It cannot be encoded for Cassandra: {describe_fault(error)}.") from error
         for number in range(max(map(len, steps), default=0)):
             requests = group_requests(step[number] for step in steps if number < len(step))
             self._send([partial(self._session.session.execute_async, each) for each in requests])
@@ -258,7 +268,7 @@ def _delete_quarantined(session: CassandraSession, key: Key, partition: int, off
 def _quarantined(each: Quarantined) -> tuple[Any, ...]:
     record = each.record
     place = each.key.topic, each.key.id, each.partition, each.offset
-    return (*place, each.reason, record.key, record.value, header_column(record), time_column(record))
+    return (*place, reason_column(each), record.key, record.value, header_column(record), time_column(record))
 
 
 def _aware(time: datetime | None) -> datetime | None:

@@ -14,6 +14,7 @@ from inorder.database import sql
 from inorder.database.pool import Pool
 from inorder.database.postgres import connect, install, postgres_errors
 from inorder.journal.audit.findings import StoredRow, StoredState
+from inorder.journal.replication.actions import shorten_id
 from inorder.journal.replication.store_port import parked_error
 from inorder.journal.segments import journal_segment, segment_size
 from inorder.journal.stores.ports import Expiry, JournalHead
@@ -24,6 +25,8 @@ from inorder.model.journal import EventRecord, Key, PartitionOffset, SeqNr
 SCHEMA_VERSION: Final = 8
 """The number of the original's last migration, whose tables these are."""
 PAGE: Final = 1_000
+MAX_INDEXED_BYTES: Final = 2_000
+"""Of an id, next to a topic of up to 249 bytes."""
 
 _STATEMENTS = sql.load("inorder.journal", "sql/postgres/journal.sql")
 
@@ -57,7 +60,8 @@ class PostgresJournal:
         return str(rows[0][0]) if rows else None
 
     def pointer(self, key: Key) -> JournalHead | None:
-        *head, partition, offset = self._rows("head", topic=key.topic, id=key.id)[0]
+        parked = quarantine_id(key.id)
+        *head, partition, offset = self._rows("head", topic=key.topic, id=key.id, quarantine_id=parked)[0]
         if offset is not None:
             raise parked_error(key, partition, offset)
         return None if head[0] is None else head_of(head)
@@ -114,6 +118,15 @@ class PostgresJournal:
             return connection.execute(_STATEMENTS[statement], bound, binary=True).fetchall()
 
 
+def quarantine_id(id: str) -> str:
+    """The id of a journal in the table `quarantine`: a long one is cut.
+
+    An index of PostgreSQL holds no more than 2,704 bytes in a row, so a journal with a longer id is parked; it must be
+    possible to write that down.
+    """
+    return id if len(id.encode()) <= MAX_INDEXED_BYTES else shorten_id(id)
+
+
 @contextmanager
 def journal_errors() -> Iterator[None]:
     """`postgres_errors` with hints about the journal's tables."""
@@ -156,8 +169,9 @@ class PostgresJournalRows:
             return {}
         topic, bound = keys[0].topic, {"topic": keys[0].topic, "ids": [key.id for key in keys]}
         waiting = defaultdict[str, set[PartitionOffset]](set)
-        for id, partition, offset in self._fetch(_STORED_ROWS_STATEMENTS["waiting"], **bound):
-            waiting[id].add(PartitionOffset(partition, offset))
+        by_id = {quarantine_id(key.id): key.id for key in keys}
+        for id, partition, offset in self._fetch(_STORED_ROWS_STATEMENTS["waiting"], topic=topic, ids=list(by_id)):
+            waiting[by_id[id]].add(PartitionOffset(partition, offset))
         heads = {id: head_of(row) for id, *row in self._fetch(_HEADS, **bound)}
         ids = waiting.keys() | heads.keys()
         return {Key(id, topic): StoredState(heads.get(id), frozenset(waiting.get(id, ()))) for id in ids}

@@ -25,6 +25,7 @@ from psycopg import IsolationLevel
 
 from inorder.database import sql
 from inorder.database.postgres import committed, connect, postgres_errors
+from inorder.journal.codec import describe_fault, is_of_record
 from inorder.journal.replication.store_port import JournalChange, Quarantined, ReplicaSlice
 from inorder.journal.replication.transition import (
     DeleteEvents,
@@ -36,13 +37,14 @@ from inorder.journal.replication.transition import (
 )
 from inorder.journal.segments import metajournal_segment
 from inorder.journal.stores.ports import JournalHead
-from inorder.journal.stores.postgres import head_of
+from inorder.journal.stores.postgres import head_of, quarantine_id
 from inorder.journal.stores.rows import (
     encode_metadata,
     encode_payload,
     event_columns,
     header_column,
     quarantined_of,
+    reason_column,
     time_column,
 )
 from inorder.model.errors import RejectedError
@@ -181,12 +183,13 @@ class PostgresReplica:
     def quarantined(self, topic: str | None = None, id: str | None = None) -> list[Quarantined]:
         connection = self._connect()
         with postgres_errors(), connection.transaction():
-            rows = connection.execute(_STATEMENTS["quarantined"], {"topic": topic, "id": id}, binary=True).fetchall()
+            bound = {"topic": topic, "id": None if id is None else quarantine_id(id)}
+            rows = connection.execute(_STATEMENTS["quarantined"], bound, binary=True).fetchall()
         return [quarantined_of(*row) for row in rows]
 
     def discard(self, key: Key, offset: int | None = None) -> int:
         connection = self._connect()
-        bound = {"topic": key.topic, "id": key.id, "offset": offset}
+        bound = {"topic": key.topic, "id": quarantine_id(key.id), "offset": offset}
         with postgres_errors(), connection.transaction():
             return connection.execute(_STATEMENTS["discard"], bound).rowcount
 
@@ -223,7 +226,7 @@ class _Slice:
         return int(row[0]) if row and row[0] >= 0 else None
 
     def parked(self, keys: Sequence[Key]) -> set[Key]:
-        by_id = {key.id: key for key in keys}
+        by_id = {quarantine_id(key.id): key for key in keys}
         return {by_id[id] for (id,) in self._execute("parked", ids=list(by_id)).fetchall()}
 
     def heads(self, keys: Sequence[Key]) -> Mapping[Key, JournalHead]:
@@ -248,10 +251,10 @@ class _Slice:
 
     def free(self, purged: Mapping[Key, int]) -> None:
         if purged:
-            self._execute("free", ids=[key.id for key in purged])
+            self._execute("free", ids=[quarantine_id(key.id) for key in purged])
 
     def lift(self, key: Key, partition: int, offset: int) -> None:
-        self._execute("lift", id=key.id, at=partition, offset=offset)
+        self._execute("lift", id=quarantine_id(key.id), at=partition, offset=offset)
 
     def quarantine(self, records: Sequence[Quarantined]) -> None:
         if records:
@@ -276,7 +279,8 @@ class _Slice:
 
     def _insert_events(self, inserts: Sequence[_Insert]) -> None:
         if inserts and self._is_careful:
-            rows = [row for insert in inserts for row in _event_rows(*insert)]
+            with _store_errors():
+                rows = [row for insert in inserts for row in _event_rows(*insert)]
             self._execute("insert_events", **dict(zip(_EVENT_COLUMNS, map(list, zip(*rows, strict=True)), strict=True)))
         elif inserts:
             self._copy_events(inserts)
@@ -316,12 +320,14 @@ class _Slice:
 
 @contextmanager
 def _store_errors() -> Iterator[None]:
-    """`postgres_errors`; a lone surrogate, which JSON can carry, is refused as PostgreSQL would refuse it."""
+    """`postgres_errors`; what cannot be encoded, as half a character, is refused as PostgreSQL would refuse it."""
     try:
         with postgres_errors():
             yield
-    except UnicodeEncodeError as error:
-        raise RejectedError(f"PostgreSQL cannot hold text that is not Unicode: {error}.") from error
+    except Exception as error:
+        if isinstance(error, RejectedError) or not is_of_record(error):
+            raise
+        raise RejectedError(f"It cannot be encoded for PostgreSQL: {describe_fault(error)}.") from error
 
 
 def _is_purged(change: JournalChange) -> bool:
@@ -345,10 +351,8 @@ def _event_rows(key: Key, statement: InsertEvents) -> Iterator[tuple[Any, ...]]:
 
 def _quarantined_row(each: Quarantined) -> tuple[Any, ...]:
     record = each.record
-    # A driver's error may quote what PostgreSQL cannot store.
-    reason = each.reason.replace("\0", "\\x00")
-    place = each.key.id, each.partition, each.offset
-    return (*place, reason, record.key, record.value, header_column(record), time_column(record))
+    place = quarantine_id(each.key.id), each.partition, each.offset
+    return (*place, reason_column(each), record.key, record.value, header_column(record), time_column(record))
 
 
 def _json(value: object) -> str:

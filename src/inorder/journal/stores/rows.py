@@ -7,10 +7,11 @@ import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from inorder.journal.codec import (
     data_of,
+    has_time,
     parse_json,
     payload_metadata,
     payload_metadata_json,
@@ -18,6 +19,7 @@ from inorder.journal.codec import (
     timestamp_of,
     with_data,
 )
+from inorder.journal.replication.actions import id_of, shorten_id
 from inorder.journal.replication.store_port import Quarantined
 from inorder.journal.stores.ports import LogRecord
 from inorder.model.errors import GuaranteeError, PermanentError
@@ -113,15 +115,27 @@ def _metadata(column: str | None) -> RecordMetadata:
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+_TIME_HEADER: Final = "inorder.timestamp_ms"
+"""Holds the time of a record in quarantine if no date does."""
+_REASON_CHARACTERS: Final = 1_000
+
+
 def header_column(record: LogRecord) -> str:
     """The headers as JSON, values in base64: they may hold any bytes, and a name may occur twice."""
-    return json.dumps(
-        [(name, None if value is None else base64.b64encode(value).decode()) for name, value in record.headers]
-    )
+    headers = list(record.headers)
+    if record.timestamp_ms is not None and not has_time(record):
+        headers.append((_TIME_HEADER, str(record.timestamp_ms).encode()))
+    return json.dumps([(name, None if value is None else base64.b64encode(value).decode()) for name, value in headers])
 
 
 def time_column(record: LogRecord) -> datetime | None:
-    return None if record.timestamp_ms is None else timestamp_of(record)
+    return timestamp_of(record) if has_time(record) else None
+
+
+def reason_column(each: Quarantined) -> str:
+    """The reason as a text that every store holds: an error may quote anything that a writer has sent."""
+    text = each.reason.encode(errors="backslashreplace").decode().replace("\0", "\\x00")
+    return text[:_REASON_CHARACTERS]
 
 
 def quarantined_of(
@@ -137,6 +151,10 @@ def quarantined_of(
 ) -> Quarantined:
     time = None if timestamp is None else (timestamp - _EPOCH) // timedelta(milliseconds=1)
     found = tuple((name, None if text is None else base64.b64decode(text)) for name, text in json.loads(headers))
+    if time is None and found and found[-1][0] == _TIME_HEADER:
+        time, found = int(found[-1][1] or b"0"), found[:-1]
+    if key is not None and id == shorten_id(id_of(key)):
+        id = id_of(key)  # the store has cut a long id
     return Quarantined(Key(id, topic), partition, reason, LogRecord(offset, time, key, value, found))
 
 

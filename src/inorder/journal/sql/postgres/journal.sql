@@ -151,7 +151,7 @@ SELECT h."partition", h."offset", h.segment_size, h.seq_nr, h.delete_to, h.expir
 FROM (SELECT 1) AS one
 LEFT JOIN metajournal h ON h.topic = %(topic)s AND h.id = %(id)s
 LEFT JOIN LATERAL (
-    SELECT "partition", "offset" FROM quarantine WHERE topic = %(topic)s AND id = %(id)s
+    SELECT "partition", "offset" FROM quarantine WHERE topic = %(topic)s AND id = %(quarantine_id)s
     ORDER BY "partition", "offset" LIMIT 1
 ) q ON true;
 
