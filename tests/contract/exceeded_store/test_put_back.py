@@ -11,6 +11,7 @@ from inorder.database.database import Database, UndecodableText
 from inorder.relay.stores.exceeded import ExceededFilter, SqlExceededStore
 from tests.contract.conftest import DatabaseOf
 from tests.contract.exceeded_store.rows import exactly, exceeding, insert, make_table
+from tests.selection import few
 
 EVENT = "6f9619ff-8b86-d011-b42d-00cf4fc964ff"
 TEXT = "O'Neill \\ \" % {x} %(y)s 日本 🎈"
@@ -210,3 +211,32 @@ def test_times_that_the_driver_cannot_hold_do_not_stop_anybody(
     assert row.created_at is None
     store.settle(ExceededFilter(), "retry", "")
     assert printed(database) == before
+
+
+LARGE = 15_000_000
+"""A packet of MariaDB holds 16 MB by default; the text of the whole row would be twice as large as the value."""
+GROW = {
+    "postgres native": f"""UPDATE outbox SET "value" = convert_to(repeat('x', {LARGE}), 'UTF8')""",
+    "postgres trendyol": f"""UPDATE outbox SET "value" = repeat('x', {LARGE})""",
+    "mariadb native": f"UPDATE outbox SET `value` = REPEAT('x', {LARGE})",
+    "mariadb trendyol": f"UPDATE outbox SET `value` = REPEAT('x', {LARGE})",
+}
+
+
+@pytest.mark.parametrize("place", few(GROW, "mariadb native"))
+def test_a_value_that_almost_fills_a_packet_is_set_aside_and_put_back(
+    request: pytest.FixtureRequest, database_of: DatabaseOf, place: str
+) -> None:
+    name, layout_name = place.split()
+    database = database_of(request.getfixturevalue(f"{name}_url"))
+    make_table(database, layout_name)
+    insert(database, **ROWS[layout_name])
+    database.execute(GROW[place])
+    before = exactly(database, layout_name)
+    store = SqlExceededStore(database, "outbox", layout_name)
+    store.exceed(exceeding(1))
+    assert exactly(database, layout_name) == []
+    [row] = store.rows(ExceededFilter())
+    assert row.value == b"x" * LARGE
+    store.settle(ExceededFilter(), "retry", "the topic accepts it now")
+    assert exactly(database, layout_name) == before

@@ -42,6 +42,14 @@ _DECODERS: dict[str, Callable[[Sequence[Any]], OutboxRow]] = {
     "trendyol": decode_trendyol,
 }
 
+_VALUES: dict[str, str] = {
+    "native": "value",
+    "goharvest": "kafka_value",
+    "debezium": "payload",
+    "deimos": "message",
+    "trendyol": "value",
+}
+
 LAYOUTS = tuple(_DECODERS)
 
 LOCK_TABLE = "kafka_topic_info"
@@ -58,6 +66,8 @@ class Layout:
     columns: str
     topic: str
     key: str
+    value: str
+    """The column that is sent as the value, in every dialect."""
     leader_id: str | None
     written_at: str
     decode: Callable[[Sequence[Any]], OutboxRow]
@@ -79,6 +89,7 @@ def layout(name: str, dialect: str) -> Layout:
         columns=named["columns"],
         topic=named["topic"],
         key=named["key"],
+        value=_VALUES[name],
         leader_id=named.get("leader_id"),
         written_at=named["written_at"],
         decode=_DECODERS[name],

@@ -33,6 +33,10 @@ WHERE outbox = %(outbox)s
   AND (%(any_code)s OR code = %(code)s)
 ORDER BY id;
 
+-- name: hold
+-- Locks one exceeded row until the end of the transaction; a second operator waits, and finds none.
+UPDATE inorder_exceeded SET parks = parks WHERE outbox = %(outbox)s AND id = %(id)s;
+
 -- name: take
--- Removes one exceeded row; a second operator finds none.
+-- Removes one exceeded row.
 DELETE FROM inorder_exceeded WHERE outbox = %(outbox)s AND id = %(id)s;

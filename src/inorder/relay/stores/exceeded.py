@@ -4,6 +4,10 @@ The table keeps what would have been sent, for reading, and the whole outbox row
 back: every column under its name, as the database prints it; `{"hex": …}` if it is binary, null if it is null. Every
 type can be printed as text and read from it without loss. SQLite has values instead of types, so there numbers stay
 numbers, and text that is not UTF-8 is `{"text": …}` in hex.
+
+The value may be as large as a packet of the server allows, so it never passes through us: a server copies it into the
+column `value` and from there back into the outbox, and the whole row has `{"field": "value"}` in its place. SQLite has
+no packets, and keeps it as every other column.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from inorder.database.database import (
     Database,
@@ -30,7 +34,7 @@ from inorder.database.sql import quoted_table
 from inorder.model.errors import PermanentError
 from inorder.model.message import to_text
 from inorder.model.partitioning import Shard, shard_of
-from inorder.outbox.layouts import layout
+from inorder.outbox.layouts import Layout, layout
 from inorder.relay.stores.outbox_store import WHOLE
 from inorder.relay.stores.ports import ExceededStore, Exceeding, Key
 
@@ -88,7 +92,7 @@ class SqlExceededStore:
         self._shard = shard
         self._statements = statements_of("inorder.relay", database.dialect, "exceeded.sql")
         self._layout = layout(layout_name, database.dialect)
-        self._originals = Originals(database.dialect, table, self._layout.id)
+        self._originals = Originals(database.dialect, table, self._layout)
         self._identifiers = {
             "table": quoted_table(database.dialect, table),
             "id": self._layout.id,
@@ -105,7 +109,11 @@ class SqlExceededStore:
                 written_at, *columns = found[0]
                 original = self._originals.read(transaction, exceeding.row_id)
                 kept = self._fields(exceeding, columns) | {"created_at": written_at, "original": original}
-                self._keep(transaction, kept)
+                if self._originals.moves_values:
+                    self._keep(transaction, kept | {"value": None})
+                    self._originals.move_value(transaction, exceeding.row_id)
+                else:
+                    self._keep(transaction, kept)
                 self._execute(transaction, "take_out", kept)
 
     def parked(self) -> dict[Key, tuple[int, ...]]:
@@ -121,13 +129,14 @@ class SqlExceededStore:
 
     def settle(self, wanted: ExceededFilter, action: Action, reason: str) -> list[ExceededRow]:
         with self._database.transaction() as transaction:
-            taken = [row for row in self._matching(transaction, wanted) if self._take(transaction, row)]
-            for row in taken:
+            held = [row for row in self._matching(transaction, wanted) if self._hold(transaction, row)]
+            for row in held:
                 if action == "retry":
                     self._put_back(transaction, row)
+                self._execute(transaction, "take", {"outbox": self._table, "id": row.id})
                 noted = {"outbox": self._table, "id": row.id, "topic": row.topic, "key": row.key}
                 self._execute(transaction, "note_action", noted | {"action": action, "reason": reason})
-            return taken
+            return held
 
     def close(self) -> None:
         self._database.close()
@@ -162,9 +171,9 @@ class SqlExceededStore:
         found = self._execute(where, "list", {"outbox": self._table, **filter_parameters(wanted)})
         return [_row(row) for row in found.rows]
 
-    def _take(self, transaction: Transaction, row: ExceededRow) -> bool:
-        """Deletes the row; False if another operator did so first."""
-        return self._execute(transaction, "take", {"outbox": self._table, "id": row.id}).count == 1
+    def _hold(self, transaction: Transaction, row: ExceededRow) -> bool:
+        """Locks the row; False if another operator settled it first."""
+        return self._execute(transaction, "hold", {"outbox": self._table, "id": row.id}).count == 1
 
     def _put_back(self, transaction: Transaction, row: ExceededRow) -> None:
         """Under its old id, so that it precedes everything of its key that waited for it.
@@ -174,7 +183,7 @@ class SqlExceededStore:
         if row.original is not None:
             # Without its mark: the leader that set it may still lead, and would assume that it has the row in hand.
             left_out = [self._layout.leader_id or "", *(() if row.parks else (self._layout.id,))]
-            self._originals.put_back(transaction, row.original, without=left_out)
+            self._originals.put_back(transaction, row.id, row.original, without=left_out)
         else:
             self._execute(transaction, "put_back_fields", asdict(row))
 
@@ -203,6 +212,10 @@ def _row(row: tuple[Any, ...]) -> ExceededRow:
     )
 
 
+_MOVED: Final = {"field": "value"}
+"""In the place of a column's content: it is the value of the exceeded row."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Column:
     name: str
@@ -213,35 +226,52 @@ class _Column:
 class Originals:
     """Reads and writes whole rows of one table as text; the table may have more columns than its layout."""
 
-    def __init__(self, dialect: Dialect, table: str, id_column: str) -> None:
+    def __init__(self, dialect: Dialect, table: str, layout: Layout) -> None:
         self._quote = "`" if dialect == "mysql" else '"'
         self._statements = statements_of("inorder.relay", dialect, "original.sql")
         self._table = table
-        self._identifiers = {"table": quoted_table(dialect, table), "id": id_column}
+        self._identifiers = {"table": quoted_table(dialect, table), "id": layout.id}
+        self._value = layout.value
+        self.moves_values = "move_value" in self._statements
 
     def read(self, transaction: Transaction, id: int) -> str:
-        """The row of this id, which must exist; it is locked from now on."""
-        columns = self._columns(transaction)
+        """The row of this id, which must exist, without a value that is moved; it is locked from now on."""
+        columns = [column for column in self._columns(transaction) if not self._is_moved(column)]
         selected = ", ".join(self._read(column) for column in columns)
         statement = self._statements.render("read", columns=selected, **self._identifiers)
         (row,) = transaction.execute(statement, {"id": id}).rows
         names = [column.name for column in columns]
-        return json.dumps(dict(zip(names, map(_encode, row), strict=True)), ensure_ascii=False)
+        found = dict(zip(names, map(_encode, row), strict=True))
+        if self.moves_values:
+            found[self._value] = _MOVED
+        return json.dumps(found, ensure_ascii=False)
 
-    def put_back(self, transaction: Transaction, original: str, *, without: Collection[str] = ()) -> None:
+    def move_value(self, transaction: Transaction, id: int) -> None:
+        """Copies the value of the row into the exceeded row of the same id."""
+        [column] = filter(self._is_moved, self._columns(transaction))
+        name = "value_of_binary" if column.is_binary else "value_of_other"
+        value = self._statements.render(name, column=self._identifier(column.name))
+        statement = self._statements.render("move_value", value=value, **self._identifiers)
+        transaction.execute(statement, {"outbox": self._table, "id": id})
+
+    def put_back(self, transaction: Transaction, id: int, original: str, *, without: Collection[str] = ()) -> None:
         """Inserts the row as it was, without some columns; columns that were dropped since are left out."""
         stored = json.loads(original)
         names = stored.keys() - set(without)
         columns = [column for column in self._columns(transaction) if column.name in names]
-        parameters = {f"value{place}": _decode(stored[column.name]) for place, column in enumerate(columns)}
-        bound = [self._bound(column, name, parameters[name]) for column, name in zip(columns, parameters, strict=True)]
+        values = {f"value{place}": _decode(stored[column.name]) for place, column in enumerate(columns)}
+        bound = [self._bound(column, name, values[name]) for column, name in zip(columns, values, strict=True)]
         statement = self._statements.render(
             "put_back",
             columns=", ".join(self._identifier(column.name) for column in columns),
             values=", ".join(bound),
             **self._identifiers,
         )
-        transaction.execute(statement, parameters)
+        parameters = {name: value for name, value in values.items() if value != _MOVED}
+        transaction.execute(statement, parameters | {"exceeded_outbox": self._table, "exceeded_id": id})
+
+    def _is_moved(self, column: _Column) -> bool:
+        return self.moves_values and column.name == self._value
 
     def _columns(self, transaction: Transaction) -> list[_Column]:
         schema, _, name = self._table.rpartition(".")
@@ -253,7 +283,10 @@ class Originals:
         return self._statements.render(name, column=self._identifier(column.name))
 
     def _bound(self, column: _Column, parameter: str, value: object) -> str:
-        name = "bind_undecodable" if isinstance(value, UndecodableText) else "bind"
+        if value == _MOVED:
+            name = "bind_value_binary" if column.is_binary else "bind_value_other"
+        else:
+            name = "bind_undecodable" if isinstance(value, UndecodableText) else "bind"
         return self._statements.render(name, value=f"%({parameter})s", type=column.type)
 
     def _identifier(self, name: str) -> str:

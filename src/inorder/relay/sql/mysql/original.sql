@@ -30,3 +30,24 @@ INSERT INTO {table} ({columns}) VALUES ({values});
 -- name: bind_undecodable
 -- There is no such text here.
 {value};
+
+-- name: move_value
+-- The value as bytes, from the outbox to the exceeded row: within the server, as no packet holds three copies of it.
+UPDATE inorder_exceeded SET `value` = (SELECT {value} FROM {table} WHERE {id} = %(id)s)
+WHERE outbox = %(outbox)s AND id = %(id)s;
+
+-- name: value_of_binary
+-- As it is.
+{column};
+
+-- name: value_of_other
+-- Its text in UTF-8.
+CAST(CONVERT({column} USING utf8mb4) AS BINARY);
+
+-- name: bind_value_binary
+-- The value of the exceeded row, as it is.
+(SELECT `value` FROM inorder_exceeded WHERE outbox = %(exceeded_outbox)s AND id = %(exceeded_id)s);
+
+-- name: bind_value_other
+-- The value of the exceeded row as text; the column knows what to make of it.
+(SELECT CONVERT(`value` USING utf8mb4) FROM inorder_exceeded WHERE outbox = %(exceeded_outbox)s AND id = %(exceeded_id)s);
