@@ -23,8 +23,8 @@ CLUSTER = "local-cluster[2,1,1024]"
 EXECUTORS = 2
 KILLS = 10
 """Five per executor: more failures of one task than Spark tolerates, so that its job fails and is restarted."""
-FEW_KILLS = 1
-"""Before both at once, for `make test`."""
+NONE_BEFORE = 0
+"""For `make test`: both at once, and none before."""
 _WAITING = """
 SELECT count(*)::int FROM pg_stat_activity
 WHERE application_name = 'inorder pipeline' AND datname = current_database() AND wait_event_type = 'Lock'
@@ -73,7 +73,7 @@ def test_one_executor_with_one_core_serves_all_partitions(stage: Stage, tmp_path
 
 @pytest.mark.parametrize(
     ("engine", "kills"),
-    [*((engine, KILLS) for engine in ENGINES), pytest.param("resident", FEW_KILLS, marks=pytest.mark.short)],
+    [*((engine, KILLS) for engine in ENGINES), pytest.param("resident", NONE_BEFORE, marks=pytest.mark.short)],
 )
 def test_executors_killed_one_after_the_other_and_both_at_once_cost_a_table_nothing(
     stage: Stage, tmp_path: Path, engine: str, kills: int

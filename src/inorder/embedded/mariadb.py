@@ -6,6 +6,7 @@ import os
 import platform
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from inorder.embedded.jars import unpack
 from inorder.embedded.server import HOST, Server, ask
@@ -76,7 +77,9 @@ class MariaDB(Server):
     def _execute(self, statement: str) -> None:
         import pymysql
 
-        with pymysql.connect(host=HOST, port=self.port, user="root", connect_timeout=2) as connection:
+        # The server has no TLS; without this PyMySQL would load the machine's certificates before it finds out.
+        options: dict[str, Any] = {"connect_timeout": 2, "ssl_disabled": True}
+        with pymysql.connect(host=HOST, port=self.port, user="root", **options) as connection:
             connection.cursor().execute(statement)
 
     @property

@@ -69,7 +69,7 @@ def test_a_lock_that_is_not_free_in_time_is_waited_for_again(
 def test_a_user_or_a_database_that_is_not_there_is_a_wrong_setting(mariadb_url: str, database_of: DatabaseOf) -> None:
     for wrong, text in (
         (mariadb_url.replace("root@", "nobody:geheim@"), "authentication failed"),
-        (f"{mariadb_url}_not", "does not exist"),
+        (mariadb_url.replace("?", "_not?"), "does not exist"),
     ):
         error = refused(database_of(wrong), "SELECT 1")
         assert isinstance(error, ConfigurationError)

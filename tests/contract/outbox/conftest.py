@@ -199,7 +199,7 @@ def plain(url: str) -> str:
 
 def mysql_arguments(url: str) -> dict[str, Any]:
     parts = make_url(url).translate_connect_args(username="user")
-    return {name: value for name, value in parts.items() if value is not None}
+    return {name: value for name, value in parts.items() if value is not None} | dict(make_url(url).query)
 
 
 KINDS: dict[str, Callable[[str], Any]] = {

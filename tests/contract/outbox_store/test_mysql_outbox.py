@@ -78,7 +78,7 @@ class Explained(MySQLOutboxStore):
             assert (line[3] in along, line[5]) == (True, index), (name, line)
 
 
-@pytest.mark.parametrize("shard", [Shard(), Shard(1, 4)], ids=["whole", "shard"])
+@pytest.mark.parametrize("shard", few([Shard(), Shard(1, 4)], Shard(1, 4)), ids=["whole", "shard"])
 def test_no_statement_of_the_relay_walks_the_table(any_place: SqlPlace, mariadb_url: str, shard: Shard) -> None:
     fill(any_place, ROWS)
     with closing(Explained(mariadb_url, any_place.layout, shard)) as store:
@@ -115,7 +115,7 @@ class Straddling:
             self._place.end("both")
 
 
-@pytest.mark.parametrize("count", [1, 2], ids=["whole", "shard"])
+@pytest.mark.parametrize("count", few([1, 2], 2), ids=["whole", "shard"])
 def test_one_look_shows_all_rows_of_a_transaction_or_none(place: SqlPlace, mariadb_url: str, count: int) -> None:
     ours = Shard(shard_of("t", b"k", 0, count), count)
     writing, seen = Straddling(place, 150), set()
@@ -137,7 +137,7 @@ def test_more_ids_are_purged_than_one_statement_takes(place: SqlPlace, store: My
     assert store.read(Scan(0), 1).rows == []
 
 
-@pytest.mark.parametrize("rows", [10, 100, ROWS])
+@pytest.mark.parametrize("rows", few([10, 100, ROWS], 10, ROWS))
 def test_neither_marks_nor_purges_wait_for_rows_that_are_still_to_be_committed(
     any_place: SqlPlace, mariadb_url: str, rows: int
 ) -> None:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from inorder.kafka.admin import ensure_topic
 from inorder.kafka.idempotent_producer import IdempotentShardLog
 from inorder.kafka.readers import read_back
@@ -33,6 +35,7 @@ while log.publish([row(topic, id) for id in range(1, int(count) + 1)], b"") != D
 """
 
 
+@pytest.mark.full
 def test_a_paused_owner_repeats_old_records_and_first_copies_stay_in_order(
     properties: dict[str, object], unique: str, eventually: Eventually
 ) -> None:

@@ -6,6 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
+import pytest
 from pyspark.sql import SparkSession
 from sqlalchemy.engine import make_url
 
@@ -23,6 +24,7 @@ KEYS = 30
 PLACES = 10
 
 
+@pytest.mark.full
 def test_tasks_share_the_shards_and_publish_each_row_once_in_order(
     spark: SparkSession, postgres_url: str, kafka_bootstrap: str, unique: str, eventually: Eventually
 ) -> None:

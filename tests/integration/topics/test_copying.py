@@ -154,6 +154,7 @@ def test_a_copy_has_every_record_once_in_order_with_its_origin(
 
 
 @pytest.mark.usefixtures("_in_small_steps")
+@pytest.mark.full
 def test_a_copy_that_was_broken_off_goes_on_where_it_was(copying: Copying, all_copied: AllCopied) -> None:
     runs = 0
     while copying.copied < KEYS * ROUNDS:
@@ -228,6 +229,7 @@ def test_an_offset_that_went_back_is_told_and_not_copied_again(
         worker.apply(batch, expected=batch.next_offset + 1)
 
 
+@pytest.mark.full
 def test_a_record_that_the_copy_refuses_is_named_with_its_place(
     properties: dict[str, object], source: str, eventually: Eventually
 ) -> None:

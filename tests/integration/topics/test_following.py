@@ -20,7 +20,6 @@ from inorder.topics.switch import Commit, Step
 from tests.conftest import Eventually
 from tests.integration.topics.conftest import SettingsOf
 from tests.operating import fail_over, generations_status, install_schema
-from tests.selection import few
 
 KEYS = 6
 
@@ -86,7 +85,8 @@ def test_a_publisher_without_a_database_follows_a_switch_to_more_partitions(
     assert [each["late"] for each in generations_status(settings, topic)[0]["generations"]] == [0, 0]
 
 
-@pytest.mark.parametrize("strategy", few(["drain", "mark-purge"], "drain"))
+@pytest.mark.full
+@pytest.mark.parametrize("strategy", ["drain", "mark-purge"])
 def test_a_relay_follows_a_switch_without_the_long_wait_of_a_topic_that_is_gone(
     settings_of: SettingsOf,
     topic: str,
