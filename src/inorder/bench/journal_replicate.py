@@ -21,9 +21,8 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from inorder.bench.appending import number_of
 from inorder.bench.figures import DrainRate, cpu_seconds, difference, drain_of, latency_of
-from inorder.bench.load import Schedule
+from inorder.bench.load import Schedule, number_of
 from inorder.bench.options import DRAIN_CAP_SECONDS, FILL_CAP_SECONDS, LIVE_SLACK_SECONDS
 from inorder.bench.place import BenchPlace
 from inorder.bench.report import ReadBackCheck, machine_line, show_verdict

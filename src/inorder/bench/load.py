@@ -106,6 +106,16 @@ def mark_of(data: str) -> int:
     return int(data.partition(" ")[0])
 
 
+def payload_of(number: int) -> bytes:
+    """The payload of a journal's event; it begins with the event's number in its journal."""
+    return b"%d " % number + b"x" * (VALUE_BYTES - len(str(number)) - 1)
+
+
+def number_of(payload: object) -> int:
+    """The number that a payload names; 0, which no event has, for what is no payload of ours."""
+    return int(payload.partition(b" ")[0]) if isinstance(payload, bytes) else 0
+
+
 def _row(value: bytes) -> dict[str, object]:
     fields = orjson.loads(value)
     return {"enabled": fields.get("enabled"), "data": fields["data"]}

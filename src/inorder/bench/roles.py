@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import psycopg
 from confluent_kafka import Producer
 
-from inorder.bench.appending import append_backlog, append_live
-from inorder.bench.load import LIVE_FIRST, Load, Schedule, chunks, value_of, when_due, with_schema
+from inorder.bench.load import LIVE_FIRST, Load, Schedule, chunks, payload_of, value_of, when_due, with_schema
 from inorder.bench.pipeline import raw_copy
 from inorder.bench.tables import LAYOUTS
 from inorder.bench.wake_up import publish_flat_out
 from inorder.database.postgres import connect
+from inorder.journal.client import Journal
+from inorder.journal.service import Journals
 from inorder.kafka.errors import CLIENT_LOG
 from inorder.kafka.fenced_producer import REQUIRED
 from inorder.model.errors import TransientError
+from inorder.model.journal import Event, Key, PartitionOffset
+from inorder.settings import Settings
 
 WRITERS = 4
 CHUNK = 10_000
@@ -129,6 +134,37 @@ def _publish_share(
             connection.commit()
             committed.append((number, time.monotonic_ns()))
     return committed
+
+
+def append_backlog(config: str, topic: str, rounds: int, batch: int, journals: int) -> dict[str, Any]:
+    """Appends to every journal in turn, so many rounds of so many events; returns when all are acknowledged."""
+    with closing(Journals(Settings.load(Path(config)))) as opened:
+        made = _journals(opened, topic, "id", journals)
+        sent: list[Future[PartitionOffset]] = []
+        for turn in range(rounds):
+            numbers = range(1 + turn * batch, 1 + (turn + 1) * batch)
+            sent += [each.append_later([Event(number, payload_of(number)) for number in numbers]) for each in made]
+        wait(sent)
+        return {"records": len({place.result() for place in sent})}
+
+
+def append_live(
+    config: str, topic: str, rate: int, seconds: float, warm_seconds: float, journals: int
+) -> dict[str, Any]:
+    """Appends an event whenever one is due, and never waits for it; returns the place of each and when it was due."""
+    schedule = Schedule(rate, seconds, warm_seconds)
+    with closing(Journals(Settings.load(Path(config)))) as opened:
+        made = _journals(opened, topic, "live", journals)
+        sent: list[tuple[int, Future[PartitionOffset]]] = []
+        for number, due in when_due(schedule, time.monotonic_ns() + HEAD_START_NS, range(schedule.total)):
+            event = 1 + number // journals
+            sent.append((due, made[number % journals].append_later([Event(event, payload_of(event))])))
+        places = [(due, place.result()) for due, place in sent]
+    return {"appended": [[place.partition, place.offset, due] for due, place in places]}
+
+
+def _journals(opened: Journals, topic: str, name: str, count: int) -> Sequence[Journal]:
+    return [opened.journal(Key(f"{name}-{number}", topic)) for number in range(count)]
 
 
 def _producer(kafka: Mapping[str, Any], records: int, more: Mapping[str, Any]) -> Producer:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from inorder.cli import bench, dead_letters, exceeded, inspect, journal, local, pipeline, relay, schema, topics
+from inorder.cli import bench, inspect, journal, pipeline, relay, set_aside, set_up, topics
 from inorder.cli import relay as outbox
 from inorder.cli.output import say
 from inorder.model.errors import InorderError
@@ -28,15 +28,15 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.command("demo")(local.demo)
-app.command("up")(local.up)
-app.add_typer(schema.app, name="schema")
+app.command("demo")(set_up.demo)
+app.command("up")(set_up.up)
+app.add_typer(set_up.schema_app, name="schema")
 app.add_typer(relay.app, name="relay")
 app.add_typer(outbox.outbox_app, name="outbox")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(topics.app, name="topics")
-app.add_typer(exceeded.app, name="exceeded")
-app.add_typer(dead_letters.app, name="dead-letters")
+app.add_typer(set_aside.exceeded_app, name="exceeded")
+app.add_typer(set_aside.dead_letters_app, name="dead-letters")
 app.add_typer(journal.app, name="journal")
 app.add_typer(inspect.key_app, name="key")
 app.add_typer(bench.app, name="bench")

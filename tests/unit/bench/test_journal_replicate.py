@@ -13,7 +13,6 @@ import pytest
 from rich.console import Console
 
 from inorder.bench import run as module
-from inorder.bench.appending import PAYLOAD_BYTES, number_of, payload_of
 from inorder.bench.figures import DrainRate
 from inorder.bench.journal_replicate import (
     Covered,
@@ -26,7 +25,7 @@ from inorder.bench.journal_replicate import (
     see_offsets,
     show_replicate,
 )
-from inorder.bench.load import Schedule
+from inorder.bench.load import VALUE_BYTES, Schedule, number_of, payload_of
 from inorder.bench.report import ReadBackCheck
 from inorder.engines.slice_work import Slice
 from inorder.journal.codec import RecordSender, append_record
@@ -103,7 +102,7 @@ def test_both_is_every_store_and_every_engine_and_each_store_has_a_size() -> Non
 
 def test_a_payload_names_its_event_and_has_a_hundred_bytes() -> None:
     assert [(number_of(payload_of(number)), len(payload_of(number))) for number in (1, 10**9)] == [
-        (1, PAYLOAD_BYTES), (10**9, PAYLOAD_BYTES),
+        (1, VALUE_BYTES), (10**9, VALUE_BYTES),
     ]  # fmt: skip
     assert number_of(None) == 0
 

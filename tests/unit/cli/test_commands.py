@@ -226,7 +226,7 @@ def test_the_demo_decides_the_exit_code(run: Run, calls: dict[str, Any]) -> None
 
 
 def test_up_prints_addresses_and_stays_until_it_is_told_to_stop(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    import inorder.cli.local as module
+    import inorder.cli.set_up as module
 
     stop = threading.Event()
     stop.set()

@@ -1,0 +1,147 @@
+"""inorder up, demo and schema: servers on this machine, the verified demo, and the tables."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from inorder.cli.output import AsJson, ConfigFile, load, open_app, say, show_json, show_table
+from inorder.cli.stopping import stop_on_signals
+
+_ALWAYS = ("postgres", "kafka")
+
+# Cassandra and Kafka flush before they stop; the budget covers both.
+_BUDGET_SECONDS = 30.0
+
+
+class ExtraServer(StrEnum):
+    """A server that may join PostgreSQL and Kafka."""
+
+    cassandra = "cassandra"
+    mariadb = "mariadb"
+    redis = "redis"
+
+
+def up(
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+    extra: Annotated[
+        list[ExtraServer] | None, typer.Option("--with", help="Start this server too; may be repeated.")
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Keep data and logs here; by default in a new folder of the cache."),
+    ] = None,
+) -> None:
+    """Run embedded servers until a signal.
+
+    Starts PostgreSQL and Kafka on this machine, without root, and prints their addresses.
+    """
+    from inorder.embedded import Stack
+
+    load(config)
+    parts = (*_ALWAYS, *(part.value for part in dict.fromkeys(extra or [])))
+    say(f"Starting {', '.join(parts)}.")
+    with stop_on_signals("the servers", _BUDGET_SECONDS) as stop, Stack(parts=parts, folder=folder) as stack:
+        addresses = stack.addresses()
+        if as_json:
+            show_json(addresses)
+        else:
+            show_table(addresses.items())
+        say("Ctrl-C stops them.")
+        stop.wait()
+
+
+# inorder demo: the whole path on one machine, verified.
+
+
+def demo(
+    events: Annotated[int, typer.Option(min=1, metavar="N", help="How many updates to write.")] = 20_000,
+    as_json: AsJson = False,
+    seed: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Repeat a run with its seed; by default a new one."),
+    ] = None,
+    config: ConfigFile = None,
+) -> None:
+    """Run the whole path here and verify it.
+
+    Events go through embedded PostgreSQL, Kafka and Spark into a table; exit 5 on loss, disorder or
+    duplicates. Of the settings only [log] is used: the demo brings its own servers.
+    """
+    from inorder.demo import run
+
+    load(config)
+    raise typer.Exit(run(events=events, as_json=as_json, seed=seed))
+
+
+# inorder schema: creates or prints the tables that inorder needs.
+
+schema_app = typer.Typer(help="Create or print the tables.", no_args_is_help=True, rich_markup_mode=None)
+
+
+class SchemaLayout(StrEnum):
+    """The tables of this version: the outbox in its layouts, the pipeline's target, and the journal's store."""
+
+    native = "native"
+    goharvest = "goharvest"
+    debezium = "debezium"
+    deimos = "deimos"
+    trendyol = "trendyol"
+    table = "table"
+    journal = "journal"
+
+
+class SqlDialect(StrEnum):
+    """The databases whose DDL can be printed."""
+
+    postgresql = "postgresql"
+    mysql = "mysql"
+    sqlite = "sqlite"
+    cassandra = "cassandra"
+
+
+WhichLayout = Annotated[
+    SchemaLayout,
+    typer.Option(
+        "--layout",
+        help=(
+            "native, goharvest, debezium, deimos, trendyol: the outbox and the relay's tables. table: the pipeline's "
+            "tables. journal: those of journal.store."
+        ),
+    ),
+]
+
+
+@schema_app.command()
+def install(config: ConfigFile = None, layout: WhichLayout = SchemaLayout.native, as_json: AsJson = False) -> None:
+    """Create the tables where they are missing; running it again changes nothing."""
+    with open_app(config) as app:
+        made = app.install_schema(layout.value)
+    if as_json:
+        show_json({"layout": layout.value, "made": made})
+    else:
+        say("\n".join(made) if made else "All tables exist already.")
+
+
+@schema_app.command()
+def sql(
+    config: ConfigFile = None,
+    layout: WhichLayout = SchemaLayout.native,
+    dialect: Annotated[
+        SqlDialect | None,
+        typer.Option(help="The database the DDL is for. [default: postgresql; with journal, that of journal.store]"),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the DDL, for your own migrations; connects to nothing."""
+    if dialect is None and layout is not SchemaLayout.journal:
+        dialect = SqlDialect.postgresql
+    text = open_app(config).schema_sql(layout.value, dialect and dialect.value)
+    if as_json:
+        show_json({"layout": layout.value, "dialect": dialect and dialect.value, "sql": text})
+    else:
+        typer.echo(text)
