@@ -6,6 +6,7 @@ The code of an error decides, never its text. Every error of the client becomes 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol
 
@@ -20,6 +21,7 @@ from inorder.model.errors import (
     TransientError,
     UnknownOutcomeError,
     UnreachableError,
+    last_line,
 )
 from inorder.model.message import OutboxRow
 
@@ -106,6 +108,13 @@ def row_error(row: OutboxRow, error: object, noun: str = "outbox row") -> Inorde
     if isinstance(found, RejectedError):
         return RejectedError(found.message, row_id=row.id)
     return TransientError(found.message)
+
+
+def unexpected(rows: Sequence[OutboxRow], error: Exception, noun: str = "outbox row") -> RejectedError:
+    """Returns the refusal of rows that made our code or the client fail unexpectedly; one of them is to blame."""
+    if len(rows) == 1:
+        return RejectedError(f"Sending {noun} {rows[0].id} failed: {last_line(error)}", row_id=rows[0].id)
+    return RejectedError(f"Sending {len(rows)} rows failed: {last_line(error)}")
 
 
 AUTH_ERRORS = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED})

@@ -20,9 +20,9 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from inorder.kafka.errors import error_of, row_error
+from inorder.kafka.errors import error_of, row_error, unexpected
 from inorder.kafka.topic_facts import KnownTopics
-from inorder.model.errors import TransientError
+from inorder.model.errors import InorderError, TransientError
 from inorder.model.message import OutboxRow, RecordHeaders
 from inorder.model.partitioning import Partitioner, partition_of
 
@@ -70,8 +70,19 @@ class RowSender:
     def send(self, producer: Producer, rows: Sequence[OutboxRow], tracker: DeliveryTracker | None = None) -> None:
         """Queues all rows, or none where a topic is unavailable.
 
-        Any other `InorderError` names the row that could not be queued, and the rest must not be committed.
+        Any other `InorderError` names the row that could not be queued, and the rest must not be committed. Whatever
+        else goes wrong is the fault of a row: a `RejectedError` that names it if it is known.
         """
+        try:
+            self._send(producer, rows, tracker)
+        except (InorderError, KafkaException):
+            raise
+        except MemoryError as error:
+            raise TransientError(f"There is not enough memory to send {len(rows)} rows.") from error
+        except Exception as error:
+            raise unexpected(rows, error, self._noun) from error
+
+    def _send(self, producer: Producer, rows: Sequence[OutboxRow], tracker: DeliveryTracker | None) -> None:
         topics = _group(rows, _topic)
         self._topics.require(producer, rows, topics)
         for topic, of_topic in topics.items():
@@ -109,6 +120,8 @@ class RowSender:
                 raise row_error(row, error_of(exception), self._noun) from exception
             except BufferError as error:
                 raise TransientError(f"The producer's queue is full at {self._noun} {row.id}.") from error
+            except (ValueError, TypeError, OverflowError, RuntimeError) as error:
+                raise unexpected([row], error, self._noun) from error
             if tracker is not None:
                 tracker.queued.append(row)
 

@@ -64,6 +64,15 @@ def _rebuild(kind: type[InorderError], attributes: dict[str, object]) -> Inorder
     return error
 
 
+def last_line(error: BaseException) -> str:
+    """The last line of an error's traceback, as short as a reason may be."""
+    text = f"{type(error).__name__}: {error}".partition("\n")[0]
+    return text if len(text) <= _LINE_CHARACTERS else f"{text[:_LINE_CHARACTERS]}…"
+
+
+_LINE_CHARACTERS = 300
+
+
 class ConfigurationError(InorderError):
     """A setting, a file or a call is wrong; the text names the value, the place and the next step."""
 

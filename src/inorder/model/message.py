@@ -26,6 +26,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
+from functools import lru_cache
 from reprlib import Repr
 from typing import NamedTuple
 from uuid import UUID
@@ -142,18 +143,23 @@ def _topic(topic: object) -> str:
     if not topic:
         raise ValidationError("topic", "'' is empty.", hint="Name the Kafka topic of the message.")
     if len(topic) > _TOPIC_CHARACTERS:
-        raise ValidationError(
-            "topic", f"{_repr.repr(topic)} has {len(topic)} characters, Kafka allows {_TOPIC_CHARACTERS}."
-        )
-    if not _TOPIC.match(topic) or topic in (".", ".."):
-        raise ValidationError(
-            "topic",
-            f"{_repr.repr(topic)} is not a legal topic name.",
-            hint="Use only letters a-z and A-Z, digits, '.', '_' and '-', and not '.' or '..' alone.",
-        )
+        raise ValidationError("topic", f"{topic_flaw(topic)}.")
     if is_reserved(topic):
-        raise ValidationError("topic", f"{_repr.repr(topic)} {RESERVED}.", hint="Choose another name.")
+        raise ValidationError("topic", f"{topic_flaw(topic)}.", hint="Choose another name.")
+    if flaw := topic_flaw(topic):
+        hint = "Use only letters a-z and A-Z, digits, '.', '_' and '-', and not '.' or '..' alone."
+        raise ValidationError("topic", f"{flaw}.", hint=hint)
     return topic
+
+
+@lru_cache(4096)
+def topic_flaw(topic: str) -> str:
+    """Why a message cannot go to a topic of this name; empty if it can. Cached, as the relay asks for each row."""
+    if len(topic) > _TOPIC_CHARACTERS:
+        return f"{_repr.repr(topic)} has {len(topic)} characters, Kafka allows {_TOPIC_CHARACTERS}"
+    if not _TOPIC.match(topic) or topic in (".", ".."):
+        return f"{_repr.repr(topic)} is not a legal topic name"
+    return f"{_repr.repr(topic)} {RESERVED}" if is_reserved(topic) else ""
 
 
 RESERVED_PREFIX = "inorder."
@@ -167,6 +173,11 @@ def is_reserved(topic: str) -> bool:
     were never sent. The prefix covers the topics of every group, and those that later versions add.
     """
     return topic.startswith(RESERVED_PREFIX)
+
+
+def partition_flaw(partition: int) -> str:
+    """Why there is no partition of this number; empty if there may be one."""
+    return "" if 0 <= partition <= _INT32 else f"{partition} is not between 0 and {_INT32}"
 
 
 def _key(key: object, limit: int) -> bytes | None:
@@ -290,8 +301,8 @@ def _partition(partition: object) -> int | None:
         return None
     if not isinstance(partition, int) or isinstance(partition, bool):
         raise ValidationError("partition", f"{_describe(partition)} is not an int.")
-    if not 0 <= partition <= _INT32:
-        raise ValidationError("partition", f"{partition} is not between 0 and {_INT32}.")
+    if flaw := partition_flaw(partition):
+        raise ValidationError("partition", f"{flaw}.")
     return int(partition)
 
 

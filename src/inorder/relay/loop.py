@@ -11,6 +11,15 @@ parts where a record is refused and again where the broker fails.
 
 How rows are claimed and removed is the strategy's (`drain.py`, `mark_purge.py`). What a term must remember is in
 `term.py`, and what happens to refused records in `parking.py`.
+
+A transaction has a time limit, so on a slow network a batch may be too large to ever get through. A batch that failed
+for no fault of a record or topic is therefore sent in halves, the halves in halves, until one is committed; from then
+on parts grow again (`SendLimit`). The limit outlives the term, because an unknown outcome ends it.
+
+An error that no one foresaw must not end the relay because of one row. Where rows are decoded and handed to the client,
+it becomes the row's flaw or refusal there (`outbox/layouts/rows.py`, `kafka/sender.py`). Anything else that `publish`
+raises ends the term, since the log may be in any state, and `Suspects` halves what is published until a single row is
+found to cause it. That row is set aside with the last line of the traceback as its reason.
 """
 
 from __future__ import annotations
@@ -18,17 +27,20 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
 from uuid import UUID, uuid4
 
 from inorder.kafka.shard_log import Delivered, Delivery, Incomplete, ShardLog
 from inorder.model.errors import (
     FencedError,
+    InorderError,
     RejectedError,
     TopicSwitchingError,
     TopicUnavailableError,
     TransientError,
+    UnknownOutcomeError,
+    last_line,
 )
 from inorder.model.message import OutboxRow
 from inorder.relay.events import (
@@ -43,6 +55,7 @@ from inorder.relay.events import (
 from inorder.relay.leadership.lease import Lease
 from inorder.relay.options import LoopOptions, wait_out
 from inorder.relay.parking import RefusalEffects, Refusals
+from inorder.relay.scan import bytes_of, fitting
 from inorder.relay.stores.ports import ExceededStore
 from inorder.relay.term import Batch, Strategy, Term
 
@@ -198,6 +211,8 @@ class BatchPublisher:
         self._refusals = refusals
         self._options = options
         self._most_tries = most_tries
+        self._limit = SendLimit()
+        self._suspects = Suspects()
 
     def send(self, term: PublishingTerm, batch: Batch) -> bool:
         """Publishes every row of the batch that is not held; in parts, if an unknown record in it is refused.
@@ -207,14 +222,19 @@ class BatchPublisher:
         parts: list[Sequence[OutboxRow]] = [batch.rows]
         give_up_at, tries = self._options.clock() + self._options.pace.queue, 0
         while parts and not self._options.stop.is_set():
-            rows = term.sift(parts.pop())
+            rows = self._suspects.with_flaws(term.sift(parts.pop()))
             if not rows:
                 continue
             if flawed := next((row for row in rows if row.flaw), None):
                 parts += self._refusals.flawed(term, rows, flawed)
                 continue
-            match term.publish(replace(batch, rows=rows)):
+            rows, later = self._limit.cut(rows)
+            rows, last = self._suspects.cut(rows)
+            parts += [part for part in (later, last) if part]
+            match self._publish(term, replace(batch, rows=rows)):
                 case Delivered():
+                    self._limit = self._limit.succeeded(rows)
+                    self._suspects.succeeded(rows)
                     self._progress.published += len(rows)
                     self._progress.last_error = ""
                 case Incomplete(RejectedError() as error, delivered):
@@ -222,13 +242,28 @@ class BatchPublisher:
                 case Incomplete(TopicUnavailableError() as error, delivered):
                     parts.append(self._undelivered(term, rows, delivered))
                     self._hold_topic(term, error)
-                case Incomplete(TransientError() as error, delivered):
+                case Incomplete(TransientError() as error, delivered, is_under_way=is_under_way):
                     parts.append(self._undelivered(term, rows, delivered))
                     tries += 1
+                    if not is_under_way:
+                        self._limit = self._limit.failed(rows)
                     wait_out(error, self._progress, self._options)
                     if self._gives_up(tries, give_up_at):
                         raise error
         return not parts
+
+    def _publish(self, term: PublishingTerm, batch: Batch) -> Delivery:
+        try:
+            return term.publish(batch)
+        except UnknownOutcomeError:
+            self._limit = self._limit.failed(batch.rows)
+            raise
+        except InorderError:
+            raise
+        except Exception as error:
+            log.exception("relay.publish_failed", extra={"rows": len(batch.rows), "first": batch.rows[0].id})
+            self._suspects.failed(batch.rows, error)
+            raise UnknownOutcomeError(f"Publishing {len(batch.rows)} rows failed: {last_line(error)}") from error
 
     def _gives_up(self, tries: int, give_up_at: float) -> bool:
         """Another instance may own the shard by now, and not every log would stop us."""
@@ -249,6 +284,76 @@ class BatchPublisher:
         pace = self._options.pace
         wait = pace.switch if isinstance(error, TopicSwitchingError) else pace.topic
         term.hold_topic(error.topic, self._options.clock() + wait)
+
+
+LEAST_BYTES = 16 * 1024
+"""What is smaller is not cut: its size is not why it failed, and an outage must not lead to tiny transactions."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendLimit:
+    """How many bytes are published together; None while nothing shows that a batch may be too large."""
+
+    most: int | None = None
+    at_first: int = 0
+    """The size that failed first; once parts are as large again there is no limit."""
+
+    def cut(self, rows: list[OutboxRow]) -> tuple[list[OutboxRow], list[OutboxRow]]:
+        """The rows to publish now, at least one, and those that follow."""
+        if self.most is None:
+            return rows, []
+        count = fitting(map(bytes_of, rows), self.most)
+        return rows[:count], rows[count:]
+
+    def failed(self, rows: Sequence[OutboxRow]) -> SendLimit:
+        """The limit after a part failed for no fault of a record or topic."""
+        size = sum(map(bytes_of, rows))
+        if size <= LEAST_BYTES:
+            return self
+        return SendLimit(max(LEAST_BYTES, size // 2), max(self.at_first, size))
+
+    def succeeded(self, rows: Sequence[OutboxRow]) -> SendLimit:
+        """The limit after a part was committed: a quarter more if the part filled at least half of it.
+
+        Each part that is too large costs the whole time limit, so it grows slowly.
+        """
+        if self.most is None or sum(map(bytes_of, rows)) < self.most // 2:
+            return self
+        more = self.most + self.most // 4
+        return SendLimit() if more >= self.at_first else replace(self, most=more)
+
+
+@dataclass(slots=True)
+class Suspects:
+    """Finds the row that makes `publish` fail in a way that no one foresaw, by publishing ever fewer rows at once."""
+
+    most: int | None = None
+    """How many rows are published together; None while nothing is suspected."""
+    flaws: dict[int, str] = field(default_factory=dict)
+    """What is wrong with the rows that were found, by id."""
+
+    def with_flaws(self, rows: list[OutboxRow]) -> list[OutboxRow]:
+        """The rows, with the flaws of those that were found; each is named once, so that a repaired row is tried."""
+        if not self.flaws:
+            return rows
+        return [row._replace(flaw=self.flaws.pop(row.id)) if row.id in self.flaws else row for row in rows]
+
+    def cut(self, rows: list[OutboxRow]) -> tuple[list[OutboxRow], list[OutboxRow]]:
+        """The rows to publish now, and those that follow."""
+        return rows[: self.most], [] if self.most is None else rows[self.most :]
+
+    def failed(self, rows: Sequence[OutboxRow], error: Exception) -> None:
+        """These rows were published in vain; one of them is to blame."""
+        if len(rows) == 1:
+            self.flaws[rows[0].id] = f"publishing it failed ({last_line(error)})"
+            self.most = None
+        else:
+            self.most = len(rows) // 2
+
+    def succeeded(self, rows: Sequence[OutboxRow]) -> None:
+        """The rows are innocent; the next ones are tried in larger parts, until all go at once."""
+        if self.most is not None:
+            self.most = 2 * self.most if len(rows) >= self.most else None
 
 
 class PublishingTerm(RefusalEffects, Protocol):

@@ -32,7 +32,7 @@ Invariant: every row that is or may become visible is above `last`, or in `missi
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import chain, takewhile
 
@@ -160,10 +160,28 @@ BATCH_BYTES = 32 * 1024 * 1024
 GROWTH = 4
 
 
-def next_limit(limit: int, rows: Sequence[OutboxRow], batch_size: int) -> int:
+def next_limit(limit: int, rows: Sequence[OutboxRow], batch_size: int, batch_bytes: int = BATCH_BYTES) -> int:
     """How many rows to read after a read of `rows`: grows step by step, and keeps a batch of large rows in memory."""
     if not rows:
         return limit
-    total_bytes = sum(len(row.value or b"") + len(row.key or b"") for row in rows)
-    fitting = BATCH_BYTES * len(rows) // max(total_bytes, 1)
-    return max(1, min(batch_size, limit * GROWTH, fitting))
+    fits = batch_bytes * len(rows) // max(sum(map(bytes_of, rows)), 1)
+    return max(1, min(batch_size, limit * GROWTH, fits))
+
+
+def bytes_of(row: OutboxRow) -> int:
+    """The size of a row in memory, as far as its content decides it."""
+    size = len(row.value or b"") + len(row.key or b"")
+    if row.headers:
+        size += sum(len(name) + len(value or b"") for name, value in row.headers)
+    return size
+
+
+def fitting(sizes: Iterable[int], most: int) -> int:
+    """How many of the first rows fit into so many bytes together; one even if it does not."""
+    total = count = 0
+    for size in sizes:
+        total += size
+        if count and total > most:
+            break
+        count += 1
+    return count

@@ -50,6 +50,8 @@ def elect(*events: Event) -> Election:
         ([Assigned(0), HeartbeatSeen(1, sent=1), Tick(6), Revoked(7)], State.STANDBY),
         ([Assigned(0), HeartbeatSeen(1, sent=1), Tick(6), HeartbeatSeen(7, sent=6.5)], State.LEADING),
         ([Assigned(0), HeartbeatSeen(1, sent=1), Assigned(2)], State.LEADING),
+        ([Assigned(0), HeartbeatSeen(1, sent=1e300)], State.ELECTED),
+        ([Assigned(0), HeartbeatSeen(1, sent=1), HeartbeatSeen(2, sent=1e300), Tick(6)], State.FENCED),
         ([Assigned(0), HeartbeatSeen(1, sent=1), Assigned(6)], State.FENCED),
     ],
 )

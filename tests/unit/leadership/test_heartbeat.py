@@ -33,6 +33,9 @@ def test_a_heartbeat_of_our_own_tells_when_it_was_sent() -> None:
         b'{"name": "us", "sent": null}',
         b'{"name": "us", "sent": true}',
         b'{"name": "us", "sent": NaN}',
+        b'{"name": "us", "sent": 1e999}',
+        b"[" * 100_000,
+        b'{"name": "us", "sent": ' + b"[" * 1010 + b"]" * 1010 + b"}",
     ],
 )
 def test_anything_else_is_passed_over(value: bytes | None) -> None:

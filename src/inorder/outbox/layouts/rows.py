@@ -7,14 +7,14 @@ come as bytes: SQLite stores any value in any column, so its layouts select byte
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
 import orjson
 
-from inorder.model.errors import PermanentError
-from inorder.model.message import RESERVED, OutboxRow, RecordHeaders, from_text, is_reserved
+from inorder.model.errors import PermanentError, last_line
+from inorder.model.message import OutboxRow, RecordHeaders, from_text, partition_flaw, topic_flaw
 
 
 def text_of(value: Any, column: str, flaws: list[str]) -> str | None:
@@ -28,29 +28,16 @@ def text_of(value: Any, column: str, flaws: list[str]) -> str | None:
         return bytes(value).decode(errors="replace")
 
 
-def name_of(value: Any, column: str, flaws: list[str]) -> str:
-    """A name; a row without one has a flaw."""
-    name = text_of(value, column, flaws)
+def topic_of(value: Any, column: str, flaws: list[str], *, prefix: str = "") -> str:
+    """A topic; a row without one, or with one that Kafka cannot have, has a flaw."""
+    already, name = len(flaws), text_of(value, column, flaws)
     if not name:
         flaws.append(f"{column} is {'null' if name is None else 'empty'}")
-    return name or ""
-
-
-# Topics that were found to be without a flaw. Rows come by the hundred thousand and their topics are few, so that the
-# checks of a topic cost one lookup a row.
-_checked: set[str] = set()
-_MOST_CHECKED = 10_000
-
-
-def topic_of(value: Any, column: str, flaws: list[str]) -> str:
-    """A topic; a row without one, or with one that is reserved for inorder, has a flaw."""
-    already = len(flaws)
-    name = name_of(value, column, flaws)
-    if is_reserved(name):
-        flaws.append(f"{column} {name!r} {RESERVED}")
-    if len(flaws) == already and len(_checked) < _MOST_CHECKED:
-        _checked.add(name)
-    return name
+        return ""
+    topic = f"{prefix}{name}"
+    if len(flaws) == already and (flaw := topic_flaw(topic)):
+        flaws.append(f"{column}: {flaw}")
+    return topic
 
 
 def text_bytes_of(value: Any, column: str, flaws: list[str]) -> bytes | None:
@@ -68,13 +55,43 @@ def text_bytes_of(value: Any, column: str, flaws: list[str]) -> bytes | None:
 _new: Callable[[type[OutboxRow], tuple[Any, ...]], OutboxRow] = tuple.__new__
 
 
+Decode = Callable[[Sequence[Any]], OutboxRow]
+
+
+def decode_rows(decode: Decode, found: Sequence[Sequence[Any]]) -> list[OutboxRow]:
+    """Rows of any content, decoded. One that makes `decode` itself fail has a flaw, and the others are read."""
+    try:
+        return list(map(decode, found))
+    except Exception:  # noqa: BLE001 - whatever it is, it must not end the relay
+        return [_decode_one(decode, row) for row in found]
+
+
+def _decode_one(decode: Decode, row: Sequence[Any]) -> OutboxRow:
+    try:
+        return decode(row)
+    except Exception as error:  # noqa: BLE001 - as above
+        flaw = f"it cannot be read ({last_line(error)})"
+    try:  # Every layout selects the id, then topic and key: with these its key can be parked.
+        return decode((*row[:_ORDERED_BY], *(None for _ in row[_ORDERED_BY:])))._replace(flaw=flaw)
+    except Exception:  # noqa: BLE001 - as above
+        return OutboxRow(row[0], "", None, None, (), None, None, flaw)
+
+
+_ORDERED_BY = 3
+"""How many columns decide what a row must stay in order with."""
+
+
 def native_row(row: Sequence[Any]) -> OutboxRow:
     """Columns: id, topic, key, value, headers, partition, timestamp."""
     id, topic, key, value, headers, partition, timestamp = row
     flaws: list[str] = []
-    if topic.__class__ is not str or topic not in _checked:
+    if topic.__class__ is not str or topic_flaw(topic):
         topic = topic_of(topic, "topic", flaws)
     found = () if headers is None else _headers(headers, flaws)
+    if partition is not None and (flaw := partition_flaw(partition)):
+        flaws.append(f"partition: {flaw}")
+    if timestamp is not None and timestamp < 0:
+        flaws.append(f"timestamp: {timestamp} is before 1970")
     return _new(OutboxRow, (id, topic, key, value, found, partition, timestamp, "; ".join(flaws), None))
 
 
@@ -84,10 +101,13 @@ def _headers(stored: Any, flaws: list[str]) -> RecordHeaders:
     if len(flaws) > already:
         return ()
     try:
-        return from_text(text)
+        found = from_text(text)
     except PermanentError as error:
         flaws.append(error.message)
         return ()
+    if text is not None and "\\u0000" in text:
+        _refuse_nul((name for name, _ in found), "headers", flaws)
+    return found
 
 
 def goharvest_row(row: Sequence[Any]) -> OutboxRow:
@@ -116,6 +136,7 @@ def _decode_headers(keys: Any, values: Any, flaws: list[str]) -> RecordHeaders:
         flaws.append(f"kafka_header_keys has {len(names)} items and kafka_header_values {len(texts)}")
     if len(flaws) == already and None in names:
         flaws.append(f"kafka_header_keys has a null at position {names.index(None)}")
+    _refuse_nul(names, "kafka_header_keys", flaws)
     if len(flaws) > already:
         return ()
     return tuple(
@@ -123,6 +144,12 @@ def _decode_headers(keys: Any, values: Any, flaws: list[str]) -> RecordHeaders:
         for name, item in zip(names, texts, strict=True)
         if name is not None
     )
+
+
+def _refuse_nul(names: Iterable[str | None], column: str, flaws: list[str]) -> None:
+    """The client takes names as C strings and would cut such a name off."""
+    if any(name is not None and "\0" in name for name in names):
+        flaws.append(f"{column} has a name that holds a NUL")
 
 
 def _array(stored: Any, column: str, flaws: list[str]) -> list[str | None]:
@@ -161,11 +188,11 @@ def debezium_row(row: Sequence[Any]) -> OutboxRow:
     """
     seq, aggregate_type, aggregate_id, payload, event_id = row
     flaws: list[str] = []
-    route = name_of(aggregate_type, "aggregatetype", flaws)
+    topic = topic_of(aggregate_type, "aggregatetype", flaws, prefix=TOPIC_PREFIX)
     key = text_bytes_of(aggregate_id, "aggregateid", flaws)
     value = payload.encode() if isinstance(payload, str) else payload
     headers = (("id", _event_id(event_id, flaws)),)
-    return OutboxRow(seq, f"{TOPIC_PREFIX}{route}" if route else "", key, value, headers, None, None, "; ".join(flaws))
+    return OutboxRow(seq, topic, key, value, headers, None, None, "; ".join(flaws))
 
 
 def _event_id(stored: Any, flaws: list[str]) -> bytes | None:
@@ -175,16 +202,31 @@ def _event_id(stored: Any, flaws: list[str]) -> bytes | None:
     return text_bytes_of(stored, "id", flaws)
 
 
+_BINARY = (bytes, type(None))
+
+
+def binary_of(value: Any, column: str, flaws: list[str]) -> bytes | None:
+    """Bytes or null; SQLite keeps numbers in such a column too, which are a flaw, and shown as text."""
+    if value is None or isinstance(value, bytes | bytearray | memoryview):
+        return None if value is None else bytes(value)
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace")
+    flaws.append(f"{column} is a {type(value).__name__} and not bytes")
+    return str(value).encode()
+
+
 def deimos_row(row: Sequence[Any]) -> OutboxRow:
     """Columns: id, topic, key, message, partition_key.
 
     Deimos writes the key a second time as the partition key where none was chosen; such a row has no partition key.
     """
     id, topic, key, message, partition_key = row
-    if partition_key is None and topic.__class__ is str and topic in _checked:
+    are_bytes = key.__class__ in _BINARY and message.__class__ in _BINARY
+    if partition_key is None and are_bytes and topic.__class__ is str and not topic_flaw(topic):
         return _new(OutboxRow, (id, topic, key, message, (), None, None, "", None))
     flaws: list[str] = []
     name = topic_of(topic, "topic", flaws)
+    key, message = binary_of(key, "key", flaws), binary_of(message, "message", flaws)
     routed = text_bytes_of(partition_key, "partition_key", flaws)
     return OutboxRow(
         id, name, key, message, (), None, None, "; ".join(flaws), partition_key=None if routed == key else routed
@@ -195,7 +237,7 @@ def trendyol_row(row: Sequence[Any]) -> OutboxRow:
     """Columns: id, topic, key, value, header."""
     id, topic, key, value, header = row
     flaws: list[str] = []
-    if topic.__class__ is not str or topic not in _checked:
+    if topic.__class__ is not str or topic_flaw(topic):
         topic = topic_of(topic, "topic", flaws)
     key = key.encode() if key.__class__ is str else text_bytes_of(key, "key", flaws)
     value = value.encode() if value.__class__ is str else text_bytes_of(value, "value", flaws)
@@ -215,13 +257,15 @@ def _trendyol_headers(stored: Any, flaws: list[str]) -> RecordHeaders:
     if not isinstance(found, dict):
         flaws.append("header is not a JSON object")
         return ()
+    _refuse_nul(found, "header", flaws)
     try:
         return tuple([(name, value.encode()) for name, value in found.items()])
     except AttributeError:  # some values are not texts
-        found = _as_written(stored)
+        pass
     if any(isinstance(value, dict | list) for value in found.values()):
-        flaws.append("header is not a flat JSON object")
+        flaws.append("header is not a flat JSON object")  # before it is read again: the other reader is recursive
         return ()
+    found = _as_written(stored)
     return tuple((name, None if value is None else value.encode()) for name, value in found.items())
 
 

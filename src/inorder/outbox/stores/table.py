@@ -14,6 +14,7 @@ from inorder.database.sql import quoted_table
 from inorder.model.errors import ConfigurationError
 from inorder.model.message import OutboxRow
 from inorder.outbox import layouts
+from inorder.outbox.layouts.rows import decode_rows
 from inorder.outbox.outbox import table_errors
 
 _STATEMENTS = sql.load("inorder.outbox", "sql/outbox_table.sql")
@@ -83,7 +84,7 @@ class SqlWaitingRows:
                 "rows", table=self._quoted(layout), id=layout.id, columns=layout.columns
             )
             found = database.execute(statement, ids._asdict()).rows
-        return [layout.decode(row) for row in found]
+        return decode_rows(layout.decode, found)
 
     @contextmanager
     def _open(self) -> Iterator[tuple[Database, layouts.Layout]]:

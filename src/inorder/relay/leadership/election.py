@@ -192,7 +192,8 @@ class Election:
         return self if self.is_owner else replace(self, term_began=now, proven_at=_NEVER)._move(Sign.ASSIGNED)
 
     def _hear(self, event: HeartbeatSeen) -> Election:
-        if event.sent < self.term_began or self._is_old(event.sent, event.now):
+        # One that our clock says is not sent yet is not ours, and would be trusted for too long.
+        if event.sent > event.now or event.sent < self.term_began or self._is_old(event.sent, event.now):
             return self
         return replace(self, proven_at=max(self.proven_at, event.sent))._move(Sign.PROVEN)
 

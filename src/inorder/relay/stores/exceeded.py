@@ -35,6 +35,7 @@ from inorder.model.errors import PermanentError
 from inorder.model.message import to_text
 from inorder.model.partitioning import Shard, shard_of
 from inorder.outbox.layouts import Layout, layout
+from inorder.outbox.layouts.rows import decode_rows
 from inorder.relay.stores.outbox_store import WHOLE
 from inorder.relay.stores.ports import ExceededStore, Exceeding, Key
 
@@ -142,7 +143,7 @@ class SqlExceededStore:
         self._database.close()
 
     def _fields(self, exceeding: Exceeding, columns: list[Any]) -> dict[str, Any]:
-        row = self._layout.decode(columns)
+        (row,) = decode_rows(self._layout.decode, [columns])
         return {
             "outbox": self._table,
             "id": row.id,

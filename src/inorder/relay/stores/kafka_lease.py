@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import isfinite
 
+import orjson
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from inorder.kafka.admin import ensure_partitions, ensure_topic
@@ -385,7 +386,7 @@ class Heartbeat:
 def sent_by(owner: str, value: bytes | None) -> float | None:
     """When `owner` sent this heartbeat, by its own clock; None for any other record of the topic."""
     try:
-        found = json.loads(value or b"")
+        found = orjson.loads(value or b"")  # which refuses what is nested too deeply
     except ValueError:
         return None
     if not isinstance(found, dict) or found.get("name") != owner:

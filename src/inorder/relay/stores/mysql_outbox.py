@@ -51,6 +51,7 @@ from inorder.model.errors import ConfigurationError, UnreachableError
 from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Shard
 from inorder.outbox import layouts
+from inorder.outbox.layouts.rows import decode_rows
 from inorder.relay.stores.outbox_store import (
     WHOLE,
     PollingSleeper,
@@ -153,7 +154,7 @@ class MySQLOutboxStore(PollingSleeper):
         for some in _cut(ids):
             bound = {"leader_id": str(leader_id), "ids": some}
             self._execute(transaction, "mark", **bound)
-            rows += map(self._layout.decode, self._execute(transaction, "read_marked", **bound).rows)
+            rows += decode_rows(self._layout.decode, self._execute(transaction, "read_marked", **bound).rows)
         rows.sort(key=attrgetter("id"))
         return rows
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -15,6 +15,7 @@ from inorder.model.errors import ConfigurationError
 from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Shard
 from inorder.outbox.layouts import Layout
+from inorder.outbox.layouts.rows import Decode, decode_rows
 from inorder.relay.stores.ports import LAST_ID, OTHERS_WINDOW, OutboxStore, Page, Scan
 
 WHOLE = Shard()
@@ -49,12 +50,9 @@ def bound_ids(ids: Sequence[int]) -> str:
     return orjson.dumps(list(ids)).decode()
 
 
-Decode = Callable[[Sequence[Any]], OutboxRow]
-
-
-def whole_page(found: Iterable[Sequence[Any]], scan: Scan, limit: int, decode: Decode) -> Page:
+def whole_page(found: Sequence[Sequence[Any]], scan: Scan, limit: int, decode: Decode) -> Page:
     """The page of the only shard: every row found is ours."""
-    rows = sorted(map(decode, found), key=attrgetter("id"))
+    rows = sorted(decode_rows(decode, found), key=attrgetter("id"))
     above = len(rows) - bisect_right(rows, scan.above, key=attrgetter("id"))
     return Page(rows, is_full=above >= limit, top=rows[-1].id if rows else 0)
 
@@ -70,15 +68,15 @@ def shard_page(found: Iterable[Sequence[Any]], scan: Scan, limit: int, decode: D
     Each row found has a kind (`ours`, `other`, or `top` for the largest id of the table), its id, and then the columns
     of the layout, which have values only if it is ours.
     """
-    rows, others, top = [], [], 0
+    ours, others, top = [], [], 0
     for kind, id, *columns in found:
         if kind == "ours":
-            rows.append(decode(columns))
+            ours.append(columns)
         elif kind == "other":
             others.append(id)
         else:
             top = id or 0
-    rows.sort(key=attrgetter("id"))
+    rows = sorted(decode_rows(decode, ours), key=attrgetter("id"))
     return page_of(rows, sorted(others), top, scan, limit)
 
 

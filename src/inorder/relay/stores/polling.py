@@ -29,6 +29,7 @@ from inorder.model.errors import ConfigurationError, FencedError
 from inorder.model.message import to_text
 from inorder.model.names import USUAL_TABLES, SideTables
 from inorder.outbox.layouts import layout
+from inorder.outbox.layouts.rows import decode_rows
 from inorder.outbox.stores.table import as_needed
 from inorder.relay.stores.exceeded import Action, ExceededFilter, ExceededRow, exceeded_tables, filter_parameters
 from inorder.relay.stores.ports import Exceeding, Key, MissingEvent, PollingState, Settlement
@@ -276,7 +277,7 @@ class PollingExceededStore:
 
     def _row(self, id: int, retries: int, gone_at: Any, reason: str | None, created: Any, *columns: Any) -> ExceededRow:
         # An event without a row is only an id: its row was never visible.
-        event = None if columns[0] is None else self._tables.layout.decode(columns)
+        event = None if columns[0] is None else decode_rows(self._tables.layout.decode, [columns])[0]
         coded = _CODED.match(reason or "")
         return ExceededRow(
             id=id,

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 from uuid import UUID
@@ -36,6 +36,7 @@ from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Shard
 from inorder.outbox import layouts
 from inorder.outbox.layouts import Layout
+from inorder.outbox.layouts.rows import decode_rows
 from inorder.outbox.stores.retention import Archive
 from inorder.relay.stores.outbox_store import WHOLE, fragments, others_to, page_of, refuse_unmarkable, whole_page
 from inorder.relay.stores.ports import Page, Scan
@@ -153,8 +154,8 @@ class PostgresOutboxStore(PostgresSleeping):
         # All at once: a cursor that is iterated over runs a line of Python for each row.
         return self._reader().execute(self._statements[name], parameters, binary=True).fetchall()
 
-    def _decode(self, found: Iterable[Sequence[Any]]) -> list[OutboxRow]:
-        return sorted(map(self._layout.decode, found), key=attrgetter("id"))
+    def _decode(self, found: Sequence[Sequence[Any]]) -> list[OutboxRow]:
+        return sorted(decode_rows(self._layout.decode, found), key=attrgetter("id"))
 
     def _purger(self) -> Connection:
         connection, is_new = self._purging.get()

@@ -18,6 +18,7 @@ from inorder.database.sqlite import SQLiteReconnecting, sqlite_errors
 from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Shard, shard_of
 from inorder.outbox import layouts
+from inorder.outbox.layouts.rows import decode_rows
 from inorder.relay.stores.outbox_store import (
     WHOLE,
     PollingSleeper,
@@ -89,7 +90,7 @@ class SQLiteOutboxStore(PollingSleeper):
         refuse_unmarkable(self._layout)
         with sqlite_errors():
             found = self._execute(self._reading, name, leader_id=str(leader_id), **bound).fetchall()
-        return sorted(map(self._layout.decode, found), key=attrgetter("id"))
+        return sorted(decode_rows(self._layout.decode, found), key=attrgetter("id"))
 
     def _execute(self, connecting: SQLiteReconnecting, name: str, **bound: Any) -> sqlite3.Cursor:
         connection, is_new = connecting.get()

@@ -13,6 +13,7 @@ from inorder.database.sql import quoted_table
 from inorder.model.errors import FencedError
 from inorder.model.message import OutboxRow
 from inorder.outbox.layouts import layout, lock_table
+from inorder.outbox.layouts.rows import decode_rows
 from inorder.outbox.stores.table import as_needed
 from inorder.relay.stores.exceeded import exceeded_tables
 from inorder.relay.stores.ports import TopicBacklog
@@ -53,7 +54,7 @@ class SqlTopicStore:
     def read(self, topic: str, limit: int) -> list[OutboxRow]:
         """One statement, so one snapshot."""
         found = self._execute(self._database, "read", topic=topic, limit=limit)
-        return [self._decode(row) for row in found.rows]
+        return decode_rows(self._decode, found.rows)
 
     def stamp(self, topic: str, worker: UUID, session: UUID, ids: Sequence[int]) -> int:
         """Lock and messages in one transaction."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from inorder.model.message import OutboxRow, to_text
 from inorder.outbox.layouts import LAYOUTS, layout
+from inorder.outbox.layouts.rows import Decode, decode_rows
 
 native = layout("native", "sqlite").decode
 goharvest = layout("goharvest", "sqlite").decode
@@ -54,7 +55,7 @@ def test_a_native_row_without_a_topic_that_can_be_read(topic: Any, flaw: str) ->
 
 
 MARKER = "inorder.orders.marker"
-RESERVED = f"topic {MARKER!r} is reserved: topics that begin with 'inorder.' hold inorder's own records"
+RESERVED = f"topic: {MARKER!r} is reserved: topics that begin with 'inorder.' hold inorder's own records"
 ROWS: dict[str, Callable[[Any], OutboxRow]] = {
     "native": lambda topic: native((7, topic, b"0", b"v", None, 0, None)),
     "goharvest": lambda topic: goharvest((7, topic, "0", "v", None, None)),
@@ -83,6 +84,82 @@ def test_other_topics_may_have_a_name_like_it(decode: Callable[[Any], OutboxRow]
 def test_debezium_s_topics_never_are_inorder_s_own() -> None:
     row = debezium((7, "inorder.orders.marker", "1", b"v", "an id"))
     assert (row.topic, row.flaw) == ("outbox.event.inorder.orders.marker", "")
+
+
+LONG = "t" * 513
+
+
+@pytest.mark.parametrize("decode", [native, goharvest, deimos, trendyol])
+@pytest.mark.parametrize(
+    ("topic", "flaw"),
+    [
+        (LONG, "has 513 characters, Kafka allows 249"),
+        ("a\0b", "'a\\x00b' is not a legal topic name"),
+        ("a b", "'a b' is not a legal topic name"),
+        ("..", "'..' is not a legal topic name"),
+    ],
+)
+def test_a_topic_that_kafka_cannot_have_is_a_flaw(decode: Decode, topic: str, flaw: str) -> None:
+    """The client would raise for it, or cut it off."""
+    columns = {native: 4, goharvest: 3, deimos: 2, trendyol: 2}[decode]
+    for stored in (topic, topic.encode()):
+        row = decode((7, stored, b"k", *[None] * columns))
+        assert flaw in row.flaw
+        assert (row.id, row.topic, row.key) == (7, topic, b"k")
+
+
+def test_a_debezium_topic_counts_with_its_prefix() -> None:
+    good, bad = "t" * (249 - len("outbox.event.")), "t" * 249
+    assert debezium((7, good, "k", b"{}", "id")).flaw == ""
+    assert "has 262 characters" in debezium((7, bad, "k", b"{}", "id")).flaw
+
+
+@pytest.mark.parametrize(
+    ("partition", "timestamp", "flaw"),
+    [
+        (2**31, None, "partition: 2147483648 is not between 0 and 2147483647"),
+        (-1, None, "partition: -1 is not between 0 and 2147483647"),
+        (None, -1, "timestamp: -1 is before 1970"),
+        (None, -(2**63), f"timestamp: {-(2**63)} is before 1970"),
+    ],
+)
+def test_numbers_out_of_range_are_a_flaw(partition: int | None, timestamp: int | None, flaw: str) -> None:
+    assert native((7, "t", b"k", b"v", None, partition, timestamp)).flaw == flaw
+
+
+def test_a_header_name_with_a_nul_is_a_flaw() -> None:
+    """The client would cut it off."""
+    assert "NUL" in native((7, "t", None, None, to_text((("a\0b", b"1"),)), None, None)).flaw
+    assert native((7, "t", None, None, to_text((("a", b"\0"),)), None, None)).flaw == ""
+    assert "NUL" in goharvest((7, "t", None, None, '["a\\u0000b"]', '["1"]')).flaw
+    assert "NUL" in trendyol((7, "t", None, None, '{"a\\u0000b": "1"}')).flaw
+
+
+@pytest.mark.parametrize("depth", [300, 990, 1010, 1023, 1100, 100_000])
+def test_headers_nested_however_deeply_are_a_flaw(depth: int) -> None:
+    nested = "[" * depth + "]" * depth
+    assert trendyol((7, "t", b"k", b"v", f'{{"a": {nested}}}')).flaw
+    assert native((7, "t", b"k", b"v", nested, None, None)).flaw
+    assert goharvest((7, "t", b"k", b"v", nested, nested)).flaw
+
+
+def test_numbers_in_binary_columns_are_a_flaw() -> None:
+    """SQLite keeps any value in any column, and the client takes bytes only."""
+    row = deimos((7, "t", 5, 2.5, None))
+    assert (row.flaw, row.key) == ("key is a int and not bytes; message is a float and not bytes", b"5")
+
+
+def test_a_row_that_makes_decoding_itself_fail_has_a_flaw_and_the_others_are_read() -> None:
+    def decode(row: Any) -> OutboxRow:
+        if row[3] == b"poison":
+            raise RecursionError("maximum recursion depth exceeded")
+        return native(row)
+
+    good, bad = (1, "t", b"k", b"v", None, None, None), (2, "t", b"k", b"poison", None, None, None)
+    first, second = decode_rows(decode, [good, bad])
+    assert first == native(good)
+    assert (second.id, second.topic, second.key) == (2, "t", b"k"), "so that its key can be parked"
+    assert second.flaw == "it cannot be read (RecursionError: maximum recursion depth exceeded)"
 
 
 def test_headers_that_are_no_text_are_a_flaw() -> None:
