@@ -10,6 +10,7 @@ import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -114,6 +115,11 @@ def _as_trendyol(connection: Connection, messages: Sequence[Message]) -> None:
     Outbox("outbox_events", layout="trendyol").publish_list(connection, messages)
 
 
+def _as_deimos(connection: Connection, messages: Sequence[Message]) -> None:
+    without_headers = [replace(message, headers=None) for message in messages]
+    Outbox("kafka_messages", layout="deimos").publish_list(connection, without_headers)
+
+
 def _as_goharvest(connection: Connection, messages: Sequence[Message]) -> None:
     """Writes as a table's own writers do, without our library."""
     rows = [
@@ -129,4 +135,5 @@ _WAYS: Mapping[str, Callable[[Connection, Sequence[Message]], None]] = {
     "native": _as_native,
     "goharvest": _as_goharvest,
     "trendyol": _as_trendyol,
+    "deimos": _as_deimos,
 }

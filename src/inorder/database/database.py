@@ -8,7 +8,6 @@ implementation by URL; `SingleConnectionDatabase` is what the three of them shar
 from __future__ import annotations
 
 import logging
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -17,8 +16,9 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol
 
+from inorder.database.primary import C, ReconnectingTo
 from inorder.database.sql import Statements, family, load
 from inorder.model.errors import ConfigurationError
 
@@ -47,7 +47,7 @@ class Transaction(Protocol):
 
 
 class Database(Protocol):
-    """One connection, opened at the first call and reopened at the next call after it broke.
+    """One connection, opened at the first call and reopened at the next call after it broke or became read-only.
 
     Any thread may call it; transactions are serialised, so none may be opened inside another. Each statement sees what
     is committed when it begins (READ COMMITTED; on SQLite a transaction is the only writer). Errors of the driver are
@@ -146,45 +146,6 @@ class Closable(Protocol):
     def close(self) -> None: ...
 
 
-class AnyConnection(Protocol):
-    """What the connections of all drivers have in common."""
-
-    def cursor(self) -> Any: ...
-
-    def close(self) -> None: ...
-
-
-C = TypeVar("C", bound=AnyConnection)
-
-
-class ReconnectingTo(ABC, Generic[C]):
-    """One autocommit connection, opened when first needed and reopened after it broke."""
-
-    def __init__(self, url: str, application_name: str) -> None:
-        self._url = url
-        self._application_name = application_name
-        self._connection: C | None = None
-
-    def get(self) -> tuple[C, bool]:
-        """Returns the connection, and whether it is a new one."""
-        if self._connection is not None and self._is_open(self._connection):
-            return self._connection, False
-        self._connection = self._open()
-        return self._connection, True
-
-    def close(self) -> None:
-        """Closes the connection; the next `get` opens another."""
-        connection, self._connection = self._connection, None
-        if connection is not None and self._is_open(connection):
-            connection.close()
-
-    @abstractmethod
-    def _open(self) -> C: ...
-
-    @abstractmethod
-    def _is_open(self, connection: C) -> bool: ...
-
-
 class SingleConnectionDatabase(ABC, Generic[C]):
     """A `Database` on one connection; what differs between drivers is in the subclasses."""
 
@@ -192,34 +153,24 @@ class SingleConnectionDatabase(ABC, Generic[C]):
 
     def __init__(self, connecting: ReconnectingTo[C]) -> None:
         self._connecting = connecting
-        self._lock = threading.Lock()
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
         """Begins a transaction; leaving the block commits, an exception rolls back."""
-        with self._lock, self._our_errors():
-            connection, _ = self._connecting.get()
-            with self._begun(connection) as cursor:
-                yield CursorTransaction(cursor, self._spelt)
+        with self._connecting.use() as connection, self._begun(connection) as cursor:
+            yield CursorTransaction(cursor, self._spelt)
 
     def execute(self, statement: str, parameters: Mapping[str, Any] = NOTHING_BOUND) -> Result:
-        with self._lock, self._our_errors():
-            connection, _ = self._connecting.get()
-            with closing(connection.cursor()) as cursor:
-                return CursorTransaction(cursor, self._spelt).execute(statement, parameters)
+        with self._connecting.use() as connection, closing(connection.cursor()) as cursor:
+            return CursorTransaction(cursor, self._spelt).execute(statement, parameters)
 
     def install(self, statements: Iterable[str]) -> None:
-        with self._lock, self._our_errors():
-            self._install(self._connecting.get()[0], statements)
+        with self._connecting.use() as connection:
+            self._install(connection, statements)
 
     def close(self) -> None:
         """Waits for an open transaction, then closes the connection."""
-        with self._lock:
-            self._connecting.close()
-
-    @abstractmethod
-    def _our_errors(self) -> AbstractContextManager[None]:
-        """Raises the driver's errors as inorder's."""
+        self._connecting.close()
 
     @abstractmethod
     def _begun(self, connection: C) -> AbstractContextManager[Cursor]:
@@ -240,18 +191,21 @@ def dialect_of(url: str) -> Dialect:
     return family(scheme)
 
 
-def open_database(url: str, application_name: str) -> Database:
-    """The database of a SQLAlchemy URL; it connects when first used, under this application name."""
+def open_database(url: str, application_name: str, *, is_primary: bool = True) -> Database:
+    """The database of a SQLAlchemy URL; it connects when first used, under this application name.
+
+    It must accept writes, unless `is_primary` is False (`primary.py`).
+    """
     # Imported here, because drivers are extras.
     match dialect_of(url):
         case "postgres":
             from inorder.database.postgres import PostgresDatabase
 
-            return PostgresDatabase(url, application_name)
+            return PostgresDatabase(url, application_name, is_primary=is_primary)
         case "mysql":
             from inorder.database.mysql import MySQLDatabase
 
-            return MySQLDatabase(url, application_name)
+            return MySQLDatabase(url, application_name, is_primary=is_primary)
         case "sqlite":
             from inorder.database.sqlite import SQLiteDatabase
 

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from sqlalchemy.dialects.mysql.pymysql import dialect
 
 from inorder.database.credentials import read_credentials, retry_login
-from inorder.database.database import Cursor, ReconnectingTo, SingleConnectionDatabase
+from inorder.database.database import Cursor, SingleConnectionDatabase
+from inorder.database.primary import READ_ONLY_HINT, ReconnectingTo, connect_in_turn
 from inorder.model.errors import (
     ConfigurationError,
     InorderError,
+    ReadOnlyServerError,
     RejectedError,
     TransientError,
     UnreachableError,
@@ -55,11 +57,62 @@ _SESSION = (
 _NOT_IDLE = f"SET SESSION autocommit = 1 /*M!100300 , idle_transaction_timeout = {IDLE_TIMEOUT_SECONDS} */"
 
 
-def connect(url: str, application_name: str, *, autocommit: bool = False) -> Connection:
-    """Connects to a SQLAlchemy URL; raises `UnreachableError` where the server does not answer.
+_READ_ONLY = "SELECT @@global.read_only"
 
-    An UPDATE counts the rows it **found**, as in the other databases; MySQL's default counts those it changed.
+
+if TYPE_CHECKING:
+    _DriverConnection: TypeAlias = pymysql.connections.Connection[Any]
+else:  # generic in its type stubs only
+    _DriverConnection = pymysql.connections.Connection
+
+
+class MySQLConnection(_DriverConnection):
+    """A connection that closes itself when the server refuses a write because it is read-only."""
+
+    def query(self, sql: Any, unbuffered: bool = False) -> int:
+        with self._closed_if_read_only():
+            return super().query(sql, unbuffered)
+
+    def commit(self) -> None:
+        with self._closed_if_read_only():
+            super().commit()
+
+    @contextmanager
+    def _closed_if_read_only(self) -> Iterator[None]:
+        try:
+            yield
+        except pymysql.MySQLError as error:
+            if FAMILIES.get(_number(error)) is ReadOnlyServerError and self.open:
+                self.close()
+            raise
+
+
+def connect(url: str, application_name: str, *, autocommit: bool = False, is_primary: bool = True) -> Connection:
+    """Connects to a SQLAlchemy URL; raises `UnreachableError` where the server does not answer, or is read-only.
+
+    Of several hosts the first one that accepts writes; any, where `is_primary` is False.
     """
+
+    def connect_one(one: str) -> Connection:
+        connection = _connect(one, application_name, autocommit=autocommit)
+        if is_primary and is_read_only(connection):
+            connection.close()
+            raise ReadOnlyServerError("MySQL: the server is read-only.", hint=READ_ONLY_HINT)
+        return connection
+
+    return connect_in_turn(url, connect_one)
+
+
+def is_read_only(connection: Connection) -> bool:
+    """Whether the server refuses writes, also where the privileges of this user would allow them on a replica."""
+    with mysql_errors(), connection.cursor() as cursor:
+        cursor.execute(_READ_ONLY)
+        [value] = cursor.fetchone() or (0,)
+        return str(value).upper() not in ("0", "OFF")
+
+
+def _connect(url: str, application_name: str, *, autocommit: bool) -> Connection:
+    """An UPDATE counts the rows it **found**, as in the other databases; MySQL's default counts those it changed."""
     with retry_login(url):
         _, arguments = dialect().create_connect_args(read_credentials(url).set(drivername="mysql+pymysql"))
     settings = {
@@ -73,7 +126,7 @@ def connect(url: str, application_name: str, *, autocommit: bool = False) -> Con
         "autocommit": autocommit,
     }
     with retry_login(url), mysql_errors():
-        connection: Connection = pymysql.connect(**settings)
+        connection: Connection = MySQLConnection(**settings)
         with connection.cursor() as cursor:
             for statement in _SESSION:
                 cursor.execute(statement)
@@ -81,16 +134,25 @@ def connect(url: str, application_name: str, *, autocommit: bool = False) -> Con
 
 
 class MySQLReconnecting(ReconnectingTo[Connection]):
-    """One autocommit connection, opened when first needed and reopened after it broke."""
+    """One autocommit connection, opened when first needed, and again after it broke or became read-only."""
 
     def _open(self) -> Connection:
-        connection = connect(self._url, self._application_name, autocommit=True)
+        connection = connect(self._url, self._application_name, autocommit=True, is_primary=self._is_primary)
         with mysql_errors(), connection.cursor() as cursor:
             cursor.execute(_NOT_IDLE)
         return connection
 
     def _is_open(self, connection: Connection) -> bool:
         return connection.open
+
+    def _our_errors(self) -> AbstractContextManager[None]:
+        return mysql_errors()
+
+    def _reports_read_only(self, connection: Connection) -> None:  # noqa: ARG002 - no answer says so
+        return None
+
+    def _ask_read_only(self, connection: Connection) -> bool:
+        return is_read_only(connection)
 
 
 _LOCK = f"SELECT GET_LOCK('inorder install', {LOCK_TIMEOUT_SECONDS})"
@@ -102,11 +164,8 @@ class MySQLDatabase(SingleConnectionDatabase[Connection]):
 
     dialect = "mysql"
 
-    def __init__(self, url: str, application_name: str) -> None:
-        super().__init__(MySQLReconnecting(url, application_name))
-
-    def _our_errors(self) -> AbstractContextManager[None]:
-        return mysql_errors()
+    def __init__(self, url: str, application_name: str, *, is_primary: bool = True) -> None:
+        super().__init__(MySQLReconnecting(url, application_name, is_primary=is_primary))
 
     @contextmanager
     def _begun(self, connection: Connection) -> Iterator[Cursor]:
@@ -124,7 +183,8 @@ class MySQLDatabase(SingleConnectionDatabase[Connection]):
             connection.rollback()
         except pymysql.MySQLError:
             # The server rolls back when it notices that the connection is lost.
-            self._connecting.close()
+            if connection.open:
+                connection.close()
 
     def _install(self, connection: Connection, statements: Iterable[str]) -> None:
         # No transaction: in MySQL every DDL statement commits by itself.
@@ -147,11 +207,13 @@ _NUMBERS: Final[dict[type[InorderError], tuple[int, ...]]] = {
         *(1053, 1077, 1079, 1152, 1184),  # shutting down, aborted
         *(1158, 1159, 1160, 1161),  # the network, as the server saw it
         *(1927, 4031),  # the session was killed, or ended for being idle
+        1047,  # a node of a Galera cluster without a majority
     ),
+    ReadOnlyServerError: (1290, 1792, 1836, 1874),  # a failover is under way
     TransientError: (
         *(1205, 1213, 3572, 1317, 3024, 1969, 1020),  # lock timeout, deadlock, statement interrupted, row changed
         *(1040, 1203, 1226),  # too many connections
-        *(1290, 1792, 1836, 3100),  # read-only: a failover is under way
+        3100,  # a hook of group replication refused it
         *(1021, 1030, 1037, 1038, 1041, 1114, 1135, 1180),  # disk, memory or threads exhausted
     ),
     RejectedError: (
@@ -168,6 +230,7 @@ FAMILIES: Final[dict[int, type[InorderError]]] = {
 
 _HINTS: Final[dict[type[InorderError], str]] = {
     UnreachableError: "Check that the server of database.url is running; it is retried.",
+    ReadOnlyServerError: READ_ONLY_HINT,
     TransientError: "It is retried.",
     ConfigurationError: (
         "Check database.url and its privileges; `inorder doctor` shows what is missing, `inorder schema install` "
@@ -188,7 +251,7 @@ _MEANINGS: Final[dict[int, str]] = {
 
 def classify(error: pymysql.MySQLError) -> InorderError:
     """The inorder error for a driver's error; without a number the connection is closed."""
-    number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+    number = _number(error)
     text = str(error.args[-1]).strip().rstrip(".") if error.args else ""
     family = FAMILIES.get(number, ConfigurationError)
     meaning = f"{_MEANINGS[number]}: " if number in _MEANINGS else ""
@@ -196,6 +259,10 @@ def classify(error: pymysql.MySQLError) -> InorderError:
         f"MySQL: {meaning}{text or 'the connection is closed'} [error {number}].",
         hint=_HINTS.get(family, ""),
     )
+
+
+def _number(error: pymysql.MySQLError) -> int:
+    return error.args[0] if error.args and isinstance(error.args[0], int) else 0
 
 
 @contextmanager

@@ -12,16 +12,19 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import count
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeGuard, TypeVar
 
 import psycopg
 from psycopg import Connection, errors, pq
+from psycopg.abc import PQGen
 
 from inorder.database.credentials import read_credentials, retry_login
-from inorder.database.database import Cursor, ReconnectingTo, SingleConnectionDatabase
+from inorder.database.database import Cursor, SingleConnectionDatabase
+from inorder.database.primary import READ_ONLY_HINT, ReconnectingTo, connect_in_turn
 from inorder.model.errors import (
     ConfigurationError,
     InorderError,
+    ReadOnlyServerError,
     RejectedError,
     TransientError,
     UnknownOutcomeError,
@@ -30,6 +33,8 @@ from inorder.model.errors import (
 
 CONNECT_TIMEOUT_SECONDS = 10
 
+RV = TypeVar("RV")
+
 # Server-side limits, as long as a Kafka transaction of the relay may last. A leader that is paused while it reads the
 # response to a mark, or within a transaction, would keep rows locked for its successor.
 _SESSION = """
@@ -37,33 +42,92 @@ _SESSION = """
 """
 
 
-def connect(url: str, application_name: str, *, autocommit: bool = False) -> psycopg.Connection[Any]:
-    """Connects to a SQLAlchemy URL; raises `UnreachableError` where the server does not answer or refuses the login."""
-    with retry_login(url), postgres_errors():
-        conninfo = read_credentials(url).set(drivername="postgresql").render_as_string(hide_password=False)
-        return psycopg.connect(
-            conninfo,
-            autocommit=autocommit,
-            application_name=application_name,
-            connect_timeout=CONNECT_TIMEOUT_SECONDS,
-            # Without keepalives a peer that vanished would be waited for for hours.
-            keepalives_idle=10,
-            keepalives_interval=5,
-            keepalives_count=3,
-            tcp_user_timeout=30_000,
-        )
+READ_ONLY: Final = "SELECT current_setting('transaction_read_only') = 'on'"
+
+
+class PostgresConnection(psycopg.Connection[Any]):
+    """A connection that closes itself when the server refuses a write because the session is read-only.
+
+    All that psycopg sends goes through `wait`. So it holds for each of the many callers, and for those who reconnect
+    when their connection is closed nothing else is needed.
+    """
+
+    def wait(self, gen: PQGen[RV], *options: Any, **named_options: Any) -> RV:
+        try:
+            return super().wait(gen, *options, **named_options)
+        except errors.ReadOnlySqlTransaction:
+            self.close()
+            raise
+
+
+def connect(
+    url: str, application_name: str, *, autocommit: bool = False, is_primary: bool = True
+) -> PostgresConnection:
+    """Connects to a SQLAlchemy URL; raises `UnreachableError` where the server does not answer or refuses the login.
+
+    Of several hosts the first one that accepts writes; any, where `is_primary` is False. `target_session_attrs` in the
+    URL goes over that.
+    """
+
+    def connect_one(one: str) -> PostgresConnection:
+        with retry_login(one), postgres_errors():
+            address = read_credentials(one).set(drivername="postgresql")
+            if is_primary and "target_session_attrs" not in address.query:
+                address = address.update_query_dict({"target_session_attrs": "read-write"})
+            connection: PostgresConnection = PostgresConnection.connect(
+                address.render_as_string(hide_password=False),
+                autocommit=autocommit,
+                application_name=application_name,
+                connect_timeout=CONNECT_TIMEOUT_SECONDS,
+                # Without keepalives a peer that vanished would be waited for for hours.
+                keepalives_idle=10,
+                keepalives_interval=5,
+                keepalives_count=3,
+                tcp_user_timeout=30_000,
+            )
+            return connection
+
+    return connect_in_turn(url, connect_one)
+
+
+def reports_read_only(connection: psycopg.Connection[Any]) -> bool | None:
+    """Whether the server said with its last answer that the session is read-only; None if it does not report it.
+
+    Servers report it since PostgreSQL 14; poolers pass it on or do not.
+    """
+    reported = {connection.info.parameter_status(name) for name in ("in_hot_standby", "default_transaction_read_only")}
+    return True if "on" in reported else None if None in reported else False
+
+
+def is_usable(connection: psycopg.Connection[Any] | None) -> TypeGuard[PostgresConnection]:
+    """Whether a connection is open, and its server has not become read-only."""
+    if connection is None or connection.closed:
+        return False
+    if reports_read_only(connection):
+        connection.close()
+        return False
+    return True
 
 
 class PostgresReconnecting(ReconnectingTo[psycopg.Connection[Any]]):
-    """One autocommit connection, opened when first needed and reopened after it broke."""
+    """One autocommit connection, opened when first needed, and again after it broke or became read-only."""
 
     def _open(self) -> psycopg.Connection[Any]:
-        connection = connect(self._url, self._application_name, autocommit=True)
+        connection = connect(self._url, self._application_name, autocommit=True, is_primary=self._is_primary)
         connection.execute(_SESSION)
         return connection
 
     def _is_open(self, connection: psycopg.Connection[Any]) -> bool:
         return not connection.closed
+
+    def _our_errors(self) -> AbstractContextManager[None]:
+        return postgres_errors()
+
+    def _reports_read_only(self, connection: psycopg.Connection[Any]) -> bool | None:
+        return reports_read_only(connection)
+
+    def _ask_read_only(self, connection: psycopg.Connection[Any]) -> bool:
+        return connection.execute(READ_ONLY).fetchone() == (True,)
 
 
 class PostgresDatabase(SingleConnectionDatabase[psycopg.Connection[Any]]):
@@ -71,11 +135,8 @@ class PostgresDatabase(SingleConnectionDatabase[psycopg.Connection[Any]]):
 
     dialect = "postgres"
 
-    def __init__(self, url: str, application_name: str) -> None:
-        super().__init__(PostgresReconnecting(url, application_name))
-
-    def _our_errors(self) -> AbstractContextManager[None]:
-        return postgres_errors()
+    def __init__(self, url: str, application_name: str, *, is_primary: bool = True) -> None:
+        super().__init__(PostgresReconnecting(url, application_name, is_primary=is_primary))
 
     @contextmanager
     def _begun(self, connection: psycopg.Connection[Any]) -> Iterator[Cursor]:
@@ -143,7 +204,7 @@ def install(connection: psycopg.Connection[Any], statements: Iterable[str]) -> N
 FAMILIES: Final[dict[str, type[InorderError]]] = {
     "08": UnreachableError,  # connection exception
     "57": UnreachableError,  # operator intervention: shutting down, starting up, session terminated
-    "25": TransientError,  # read-only or idle too long: a failover is under way, or this process was paused
+    "25": TransientError,  # idle too long: this process was paused
     "40": TransientError,  # deadlock, serialisation
     "53": TransientError,  # disk, memory or connections exhausted
     "55": TransientError,  # lock not available in time
@@ -159,7 +220,11 @@ FAMILIES: Final[dict[str, type[InorderError]]] = {
 }
 """By SQLSTATE class; any other class is a `ConfigurationError`."""
 
+_STATES: Final[dict[str, type[InorderError]]] = {"25006": ReadOnlyServerError}
+"""States that are unlike the rest of their class."""
+
 _HINTS: Final[dict[type[InorderError], str]] = {
+    ReadOnlyServerError: READ_ONLY_HINT,
     UnreachableError: "Check that the server of database.url is running and accepts this login; it is retried.",
     TransientError: "It is retried.",
     ConfigurationError: (
@@ -185,7 +250,7 @@ def classify(error: psycopg.Error) -> InorderError:
 
 def _family(error: psycopg.Error) -> type[InorderError]:
     if error.sqlstate:
-        return FAMILIES.get(error.sqlstate[:2], ConfigurationError)
+        return _STATES.get(error.sqlstate) or FAMILIES.get(error.sqlstate[:2], ConfigurationError)
     # psycopg itself raises DataError for values it cannot send; anything else without a state is a lost connection.
     return RejectedError if isinstance(error, psycopg.DataError) else UnreachableError
 
@@ -250,9 +315,12 @@ def execute_each(connection: Connection, statement: str, bounds: Sequence[Bound]
             pgconn.send_query_params(undo, None)
         pgconn.send_query_params(b"DEALLOCATE " + own, None)
         pgconn.pipeline_sync()
-        return _answers(pgconn, len(bounds))
+        answers = _answers(pgconn, len(bounds))
     finally:
         _leave(connection)
+    if any(isinstance(answer, errors.ReadOnlySqlTransaction) for answer in answers):
+        connection.close()  # as `PostgresConnection` does for what psycopg sends
+    return answers
 
 
 def numbered(statement: str) -> tuple[bytes, list[str]]:

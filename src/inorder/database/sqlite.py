@@ -14,7 +14,8 @@ from typing import Final
 
 from sqlalchemy.engine import make_url
 
-from inorder.database.database import Cursor, ReconnectingTo, SingleConnectionDatabase, UndecodableText
+from inorder.database.database import Cursor, SingleConnectionDatabase, UndecodableText
+from inorder.database.primary import ReconnectingTo
 from inorder.database.sql import named
 from inorder.model.errors import ConfigurationError, InorderError, RejectedError, TransientError
 
@@ -83,6 +84,15 @@ class SQLiteReconnecting(ReconnectingTo[sqlite3.Connection]):
     def _is_open(self, connection: sqlite3.Connection) -> bool:  # noqa: ARG002 - a file does not go away
         return True
 
+    def _our_errors(self) -> AbstractContextManager[None]:
+        return sqlite_errors()
+
+    def _reports_read_only(self, connection: sqlite3.Connection) -> bool:  # noqa: ARG002 - a file has no replicas
+        return False
+
+    def _ask_read_only(self, connection: sqlite3.Connection) -> bool:  # noqa: ARG002 - never asked
+        return False
+
 
 class SQLiteDatabase(SingleConnectionDatabase[sqlite3.Connection]):
     """An SQLite file as a `Database`; a transaction holds the write lock from its start."""
@@ -91,9 +101,6 @@ class SQLiteDatabase(SingleConnectionDatabase[sqlite3.Connection]):
 
     def __init__(self, url: str, application_name: str) -> None:
         super().__init__(SQLiteReconnecting(url, application_name))
-
-    def _our_errors(self) -> AbstractContextManager[None]:
-        return sqlite_errors()
 
     @contextmanager
     def _begun(self, connection: sqlite3.Connection) -> Iterator[Cursor]:

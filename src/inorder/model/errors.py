@@ -6,7 +6,8 @@ InorderError                     code, message, next step
 │   └── ValidationError          a message was refused before anything was written
 ├── TransientError               we retry it; it never uses up a record's attempts
 │   ├── UnreachableError         a server, a download or Java is missing       exit 4
-│   │   └── AuthenticationError  a server refuses the login or a certificate
+│   │   ├── AuthenticationError  a server refuses the login or a certificate
+│   │   └── ReadOnlyServerError  a database answers and accepts no writes: a failover is under way
 │   ├── TopicUnavailableError    one topic is deleted or access is denied, all others work
 │   │   └── TopicSwitchingError  it is closed briefly, while its next generation is opened
 │   ├── FencedError              another instance took over this instance's shard
@@ -112,6 +113,12 @@ class AuthenticationError(UnreachableError):
 
     # Transient, because passwords change while services run; a command that starts ends with it.
     code = "TRANSIENT-004"
+
+
+class ReadOnlyServerError(UnreachableError):
+    """The server of a database is read-only, so it is not the primary: another connection is opened."""
+
+    code = "TRANSIENT-005"
 
 
 class TopicUnavailableError(TransientError):

@@ -15,9 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from sqlalchemy.engine import URL, make_url
-
-from inorder.database.credentials import read_credentials
 from inorder.database.database import Dialect, Transaction, dialect_of, open_database, statements_of
 from inorder.embedded.folders import cache_folder
 from inorder.embedded.jars import find_java, java_version
@@ -146,39 +143,33 @@ def examine_database(settings: Settings) -> list[Check]:
     """What the relay and the pipeline need from the database."""
     found: list[Check] = []
     try:
-        url = make_url(settings.database.require_url())
+        url = mask_password(settings.database.require_url())
         # What was found before an error stays in the list.
         found.extend(_checks(url, settings))
         if all(check.status != "fail" for check in found):
             found.extend(examine_polling(settings))
     except UnreachableError as error:
-        found.append(unreachable("database", f"{shown(url)}: {error.message}", _START))
+        found.append(unreachable("database", f"{url}: {error.message}", _START))
     except InorderError as error:
         found.append(of_error("database", error))
     return found
 
 
-def _checks(url: URL, settings: Settings) -> Iterator[Check]:
+def _checks(shown: str, settings: Settings) -> Iterator[Check]:
     # Imported here, because the drivers are extras.
     match dialect_of(settings.database.require_url()):
         case "postgres":
             from inorder.operate.doctor_databases import examine_postgres
 
-            return examine_postgres(read_credentials(settings.database.require_url()), shown(url), settings)
+            return examine_postgres(shown, settings)
         case "mysql":
             from inorder.operate.doctor_databases import examine_mysql
 
-            return examine_mysql(shown(url), settings)
+            return examine_mysql(shown, settings)
         case "sqlite":
             from inorder.operate.doctor_databases import examine_sqlite
 
-            return examine_sqlite(shown(url), settings)
-
-
-def shown(url: URL) -> str:
-    """The URL as it may be printed."""
-    # SQLAlchemy hides the password before the @ only; one in the query needs our own mask.
-    return mask_password(url.render_as_string(hide_password=True))
+            return examine_sqlite(shown, settings)
 
 
 # Kafka: reachable, sessions, the marker topic, the pipeline's topic, limits that must fit together.
@@ -328,7 +319,7 @@ def _tables(settings: Settings) -> str:
 
 def _replica(settings: Settings) -> str:
     relay = settings.relay
-    with closing(open_database(settings.database.reading_url(), "inorder doctor")) as database:
+    with closing(open_database(settings.database.reading_url(), "inorder doctor", is_primary=False)) as database:
         require_outbox_table(database, relay.table, relay.layout)
     return f"{relay.table} is read there"
 

@@ -8,31 +8,34 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import psycopg
-from sqlalchemy.engine import URL
 
 from inorder.database import sql
-from inorder.database.database import CursorTransaction, Transaction
+from inorder.database.database import CursorTransaction, Dialect, Transaction
 from inorder.database.mysql import MySQLDatabase, pymysql
-from inorder.database.postgres import postgres_errors
+from inorder.database.postgres import connect, postgres_errors
 from inorder.database.sql import quoted_table
 from inorder.database.sqlite import path_of, sqlite_errors
+from inorder.model.errors import UnreachableError
 from inorder.operate import doctor
 from inorder.operate.doctor import Check, fail, ok, unreachable, warn
 from inorder.outbox.layouts import Layout, layout
 from inorder.relay.stores.mysql_outbox import MySQLOutboxStore
+from inorder.relay.stores.server import judge, read_facts
 from inorder.settings import Settings
 from inorder.settings.relay import RelaySettings
 
-CONNECT_SECONDS = 5
+T = TypeVar("T")
+
 NOTIFY_SECONDS = 2.0
 OLDEST = 120_000
+_TO_THE_PRIMARY: Final = "Point database.url at the primary, or name all hosts in it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class PostgresServer:
     version: str
     number: int
     autovacuum: bool
-    standby: bool
+    read_only: bool
     user: str
     schema: str
     may_create: bool
@@ -64,13 +67,25 @@ class PostgresQuestions:
         return bool(self.ask("table_exists", table=sql.quoted(table))[0][0])
 
 
-def examine_postgres(url: URL, shown: str, settings: Settings) -> Iterator[Check]:
-    conninfo = url.set(drivername="postgresql").render_as_string(hide_password=False)
-    with postgres_errors(), psycopg.connect(conninfo, autocommit=True, connect_timeout=CONNECT_SECONDS) as connection:
+def _primary_or_any(connect: Callable[[bool], T]) -> T:
+    """A connection to the primary; if there is none, to any server, so that the doctor can say what it is."""
+    try:
+        return connect(True)
+    except UnreachableError:
+        return connect(False)
+
+
+def examine_postgres(shown: str, settings: Settings) -> Iterator[Check]:
+    url = settings.database.require_url()
+    connecting = _primary_or_any(
+        lambda is_primary: connect(url, "inorder doctor", autocommit=True, is_primary=is_primary)
+    )
+    with postgres_errors(), connecting as connection:
         database = PostgresQuestions(connection)
         database.ask("limits")
         server = PostgresServer(*database.ask("server")[0])
         yield _server(shown, server)
+        yield _product(database.transaction, "postgres", settings)
         yield _notifications(database, settings.relay)
         yield from _outbox(database, settings.relay, server)
         yield from doctor.pipeline_tables(settings, database.has)
@@ -80,9 +95,18 @@ def _server(shown: str, server: PostgresServer) -> Check:
     detail = f"PostgreSQL {server.version} at {shown} as {server.user}"
     if server.number < OLDEST:
         return fail("database", detail, "Use PostgreSQL 12 or newer.")
-    if server.standby:
-        return fail("database", f"{detail}, a read-only standby", "Point database.url at the primary.")
+    if server.read_only:
+        return fail("database", f"{detail}, read-only", _TO_THE_PRIMARY)
     return ok("database", detail)
+
+
+def _product(transaction: Transaction, dialect: Dialect, settings: Settings) -> Check:
+    """Whether the server gives ids in order and shows all locks, as far as its name tells."""
+    found = judge(dialect, read_facts(transaction, dialect))
+    if found is None:
+        return ok("database kind", "one primary, as far as the server says")
+    refused = found.is_refused(single_writer_node=settings.database.single_writer_node)
+    return (fail if refused else warn)("database kind", f"{found.name}: {found.why}", found.hint)
 
 
 def _notifications(database: PostgresQuestions, relay: RelaySettings) -> Check:
@@ -199,10 +223,19 @@ class MySQLQuestions:
 
 def examine_mysql(shown: str, settings: Settings) -> Iterator[Check]:
     url = settings.database.require_url()
-    with closing(MySQLDatabase(url, "inorder doctor")) as database, database.transaction() as transaction:
+
+    def open_one(is_primary: bool) -> MySQLDatabase:
+        database = MySQLDatabase(url, "inorder doctor", is_primary=is_primary)
+        database.execute("SELECT 1")
+        return database
+
+    with closing(_primary_or_any(open_one)) as database, database.transaction() as transaction:
         questions = MySQLQuestions(transaction, settings.relay)
         version, user, read_only = questions.ask("server")[0]
-        yield _mysql_server(f"{version} at {shown} as {user}", version, read_only=bool(read_only))
+        yield _mysql_server(
+            f"{version} at {shown} as {user}", version, read_only=str(read_only).upper() not in ("0", "OFF")
+        )
+        yield _product(transaction, "mysql", settings)
         yield from _mysql_outbox(questions, settings, _account(user))
         yield from doctor.pipeline_tables(settings, lambda table: bool(questions.ask("columns", table)))
 
@@ -212,7 +245,9 @@ def _mysql_server(detail: str, version: str, *, read_only: bool) -> Check:
     if numbers(version) < oldest:
         return fail("database", f"{name} {detail}", f"Use {name} {'.'.join(map(str, oldest))} or newer.")
     if read_only:
-        return fail("database", f"{name} {detail}, read-only", "Point database.url at the primary.")
+        return fail(
+            "database", f"{name} {detail}, read-only", "Point database.url at the primary, or name all hosts in it."
+        )
     return ok("database", f"{name} {detail}")
 
 

@@ -88,6 +88,7 @@ class LeaderLoop(ABC, Generic[AnyTerm]):
 
     def _lead(self) -> None:
         """One term, from the fence to the first error or the loss of the lease."""
+        self._options.require_server()
         if not self._leadership.leads():
             self._leadership.revoke()
             self._options.stop.wait(self._options.pace.check)
@@ -143,6 +144,9 @@ class RelayLoop(LeaderLoop[Term]):
         self._publisher = BatchPublisher(leadership, Refusals(options, self.progress), options)
 
     def _new_term(self) -> Term:
+        # A term reads through sessions that it opens after its fence: one that was idle since an earlier term may be on
+        # a server that is no longer the primary, and show rows that others published and purged since.
+        self._strategy.store.close()
         leader_id = uuid4()
         claims, size = self._strategy.claims(leader_id), self._strategy.batch_size
         return Term(leader_id, claims, self._exceeded, self._shard, batch_size=size, options=self._options)

@@ -73,6 +73,8 @@ class LoopOptions(StrategyOptions):
     """What the loop of one shard runs with."""
 
     shard_index: int = 0
+    require_server: Callable[[], None] = lambda: None
+    """Called before the lease is won; raises if the database is one on which order does not hold."""
     confirm: Callable[[], None] = lambda: None
     """Called at the start of each term, behind the fence; raises if this instance must not publish."""
     confirms_often: bool = False

@@ -38,6 +38,7 @@ from inorder.relay.stores.outbox_store import WHOLE, ReplicaReads
 from inorder.relay.stores.polling import PollingExceededStore, SqlPollingStore
 from inorder.relay.stores.ports import MarkStore, OutboxStore, Setup
 from inorder.relay.stores.registry import SqlRegistry
+from inorder.relay.stores.server import ServerCheck
 from inorder.relay.stores.sql_lease import SqlLease, SqlMembership, lease_of
 from inorder.relay.stores.topic_lock import SqlTopicStore
 from inorder.relay.topic_lock_batch import TopicLockOptions
@@ -73,19 +74,27 @@ class RelayParts:
         """A connection of its own, under this name where the server shows names."""
         return open_database(self.settings.database.require_url(), application_name)
 
-    def outbox_store(self, shard: Shard, *, url: str | None = None) -> ClaimStore:
-        """The store of one shard."""
-        url, relay = url or self.settings.database.require_url(), self.relay
+    def server_check(self) -> ServerCheck:
+        """Refuses servers on which the order of ids does not hold."""
+        database = self.settings.database
+        return ServerCheck(database.require_url(), single_writer_node=database.single_writer_node)
+
+    def outbox_store(self, shard: Shard, *, is_primary: bool = True) -> ClaimStore:
+        """The store of one shard; that of the replica can only be read."""
+        database, relay = self.settings.database, self.relay
+        url = database.require_url() if is_primary else database.reading_url()
         match dialect_of(url):
             case "postgres":
                 from inorder.relay.stores.postgres_outbox import PostgresOutboxStore
 
                 keeps = relay.retention_days is not None
-                return PostgresOutboxStore(url, relay.table, layout=relay.layout, shard=shard, archive=keeps)
+                return PostgresOutboxStore(
+                    url, relay.table, layout=relay.layout, shard=shard, archive=keeps, is_primary=is_primary
+                )
             case "mysql":
                 from inorder.relay.stores.mysql_outbox import MySQLOutboxStore
 
-                return MySQLOutboxStore(url, relay.table, layout=relay.layout, shard=shard)
+                return MySQLOutboxStore(url, relay.table, layout=relay.layout, shard=shard, is_primary=is_primary)
             case "sqlite":
                 from inorder.relay.stores.sqlite_outbox import SQLiteOutboxStore
 
@@ -96,7 +105,7 @@ class RelayParts:
         primary = self.outbox_store(Shard())
         if self.settings.database.read_only_url is None:
             return primary
-        return ReplicaReads(primary, self.outbox_store(Shard(), url=self.settings.database.reading_url()))
+        return ReplicaReads(primary, self.outbox_store(Shard(), is_primary=False))
 
     def polling_store(self, database: Database) -> SqlPollingStore:
         """Offset, missing and exceeded events, which are always in the primary."""

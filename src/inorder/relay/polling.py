@@ -149,6 +149,9 @@ class PollingLoop(LeaderLoop["PollingTerm"]):
         self._publisher = _new_publisher(leadership, options)
 
     def _new_term(self) -> PollingTerm:
+        # As in `RelayLoop`: a term reads through sessions that it opens itself.
+        self._tables.reader.close()
+        self._tables.primary.close()
         return PollingTerm(
             uuid4(),
             self._tables,

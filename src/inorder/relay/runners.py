@@ -99,6 +99,7 @@ def _shard_runner(parts: RelayParts, index: int, lease: Lease, hooks: Hooks) -> 
             shard_index=index,
             max_attempts=relay.max_attempts,
             policy=parts.policy,
+            require_server=parts.server_check(),
             confirm=partial(confirm, registry, setup),
             confirms_often=relay.delivery == "at-least-once",
             on_event=hooks.on_event,
@@ -123,6 +124,7 @@ def _polling_runner(parts: RelayParts, lease: Lease, hooks: Hooks) -> Runner:
         replace(
             parts.polling_options(),
             stop=hooks.stop,
+            require_server=parts.server_check(),
             confirm=partial(confirm, registry, setup),
             confirms_often=relay.delivery == "at-least-once",
             on_event=hooks.on_event,
@@ -164,7 +166,8 @@ def _topic_lock_runner(parts: RelayParts, hooks: Hooks) -> Runner:
         )
 
     def prepare() -> None:
-        """Raises unless the tables are there, and registered for this strategy."""
+        """Raises unless the server is suited, and the tables are there and registered for this strategy."""
+        parts.server_check()()
         with closing(parts.open_database("inorder relay (registry)")) as database:
             parts.topic_store(database).check()
             confirm(parts.registry(database), parts.setup)

@@ -126,7 +126,8 @@ class DatabaseSettings(Section):
         default=None,
         description=(
             "SQLAlchemy URL of the database that holds the outbox and the tables the pipeline writes, such "
-            "as `postgresql+psycopg://user@host/db`. The relay and the pipeline of this version need "
+            "as `postgresql+psycopg://user@host/db`. Several hosts, `user@one:5432,two:5432/db`, are tried in turn, "
+            "and the first that accepts writes is used. The relay and the pipeline of this version need "
             "PostgreSQL; the outbox can also be written with `mysql+pymysql`, `mariadb+pymysql` and "
             "`sqlite`. The password is masked wherever inorder prints it; `INORDER_DATABASE__URL` keeps it "
             "out of the file. There is no default; a command that needs the database fails without it."
@@ -139,6 +140,14 @@ class DatabaseSettings(Section):
             "Strategy `polling`: URL of a replica from which the events of the outbox are read, of the same kind as "
             "`url`. It may lag behind. Offset, missing and exceeded events are read and written at `url`, and so is "
             "everything that decides that an event will never come. Without it all reads go to `url`."
+        ),
+    )
+    single_writer_node: StrictBool = Field(
+        default=False,
+        description=(
+            "Relay: the database is a cluster with several primaries (Galera, Group Replication in multi-primary mode, "
+            "BDR), and all writers of the outbox and the relay use one node of it. Without it the relay refuses such a "
+            "cluster, because each node has its own ids and locks."
         ),
     )
     credentials_file: Path | None = Field(

@@ -18,7 +18,14 @@ from inorder.database import sqlite as sqlite_connect
 from inorder.database.database import Database, open_database
 from inorder.database.mysql import classify as mysql_classified
 from inorder.database.sqlite import classify as sqlite_classified
-from inorder.model.errors import ConfigurationError, InorderError, RejectedError, TransientError, UnreachableError
+from inorder.model.errors import (
+    ConfigurationError,
+    InorderError,
+    ReadOnlyServerError,
+    RejectedError,
+    TransientError,
+    UnreachableError,
+)
 from tests.contract.conftest import DatabaseOf
 
 
@@ -93,7 +100,7 @@ def test_a_port_without_a_server_refuses_the_connection() -> None:
         (pymysql.err.OperationalError(1053, "Server shutdown in progress"), UnreachableError),
         (pymysql.err.OperationalError(1040, "Too many connections"), TransientError),
         (pymysql.err.OperationalError(1213, "Deadlock found"), TransientError),
-        (pymysql.err.OperationalError(1290, "read-only"), TransientError),
+        (pymysql.err.OperationalError(1290, "read-only"), ReadOnlyServerError),
         (pymysql.err.OperationalError(1153, "Got a packet bigger than"), RejectedError),
         (pymysql.err.OperationalError(1142, "command denied"), ConfigurationError),
         (pymysql.err.OperationalError(64999, "something new"), ConfigurationError),

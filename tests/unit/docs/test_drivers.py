@@ -16,7 +16,6 @@ DRIVERS = ("psycopg", "pymysql", "sqlite3", "cassandra", "redis", "confluent_kaf
 NAMED_FOR_IT = re.compile(r"(database|kafka|engines|embedded|bench)/|\w+/stores/|.*(_store|formats|on_spark)\.py$")
 EXCEPTIONS = {
     "demo/load.py": "the demo's application, which uses psycopg as an application does",
-    "operate/doctor.py": "reads the URL of a database as SQLAlchemy does",
     "operate/doctor_databases.py": "the doctor examines the drivers' connections themselves",
     "outbox/append.py": "publishing accepts the connection of any driver, and looks at what it was given",
     "outbox/outbox.py": "the same",

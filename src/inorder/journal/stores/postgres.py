@@ -45,7 +45,9 @@ class PostgresJournal:
     def __init__(self, url: str, *, application_name: str = "inorder journal", page: int = PAGE) -> None:
         self._page = page
         self._pool: Pool[psycopg.Connection[Any]] = Pool(
-            lambda: connect(url, application_name, autocommit=True), lambda connection: connection.close()
+            # Any server will do: the journal reads from Kafka what its store does not have yet.
+            lambda: connect(url, application_name, autocommit=True, is_primary=False),
+            lambda connection: connection.close(),
         )
 
     def install(self) -> list[str]:
@@ -203,7 +205,7 @@ class PostgresJournalRows:
     def _fetch(self, statement: str, **bound: Any) -> list[tuple[Any, ...]]:
         with postgres_errors():
             if self._connection is None or self._connection.closed:
-                self._connection = connect(self._url, "inorder audit", autocommit=True)
+                self._connection = connect(self._url, "inorder audit", autocommit=True, is_primary=False)
             return self._connection.execute(statement, bound, binary=True).fetchall()
 
 

@@ -24,7 +24,7 @@ import psycopg
 from psycopg import IsolationLevel
 
 from inorder.database import sql
-from inorder.database.postgres import committed, connect, postgres_errors
+from inorder.database.postgres import committed, connect, is_usable, postgres_errors
 from inorder.journal.codec import describe_fault, is_of_record
 from inorder.journal.replication.store_port import JournalChange, Quarantined, ReplicaSlice
 from inorder.journal.replication.transition import (
@@ -199,7 +199,7 @@ class PostgresReplica:
             self._connection = None
 
     def _connect(self) -> Connection:
-        if self._connection is None or self._connection.closed:
+        if not is_usable(self._connection):
             with postgres_errors():
                 self._connection = connect(self._url, self._application_name, autocommit=True)
                 self._connection.execute(_STATEMENTS["session"])

@@ -84,12 +84,12 @@ class Retention:
 
     def prepare(self, today: date) -> None:
         """Creates the archive and its partitions of today and tomorrow, if they do not exist."""
-        with postgres_errors():
-            prepare(self._connecting.get()[0], self._table, today)
+        with self._connecting.use() as connection:
+            prepare(connection, self._table, today)
 
     def drop_before(self, day: date) -> list[str]:
         """Drops the partitions of earlier days and returns their names; raises `TransientError` if one is in use."""
-        with postgres_errors(), one_installer(self._connecting.get()[0]) as connection:
+        with self._connecting.use() as reused, one_installer(reused) as connection:
             connection.execute(_STATEMENTS["lock_briefly"])
             old = [name for name in _partitions(connection, self._table) if _day_of(name) < day]
             for name in old:

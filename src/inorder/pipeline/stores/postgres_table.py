@@ -20,6 +20,7 @@ from inorder.database.postgres import (
     connect,
     execute_each,
     install,
+    is_usable,
     postgres_errors,
 )
 from inorder.model.errors import RejectedError
@@ -96,7 +97,7 @@ class _Session(TableSession):
             self._connection = None
 
     def _connect(self) -> Connection:
-        if self._connection is None or self._connection.closed:
+        if not is_usable(self._connection):
             with postgres_errors():
                 self._connection = connect(self._url, "inorder pipeline", autocommit=True)
                 self._connection.execute(_SESSION, (self._lock_timeout,))

@@ -83,8 +83,7 @@ class _Session(TableSession):
 
     @property
     def _connection(self) -> sqlite3.Connection:
-        connection, _ = self._connecting.get()
-        return connection
+        return self._connecting.get()
 
 
 class _Writer(TableWriter):

@@ -46,8 +46,8 @@ from uuid import UUID
 
 from inorder.database import sql
 from inorder.database.database import CursorTransaction, Result, Transaction
-from inorder.database.mysql import MySQLDatabase, MySQLReconnecting, mysql_errors
-from inorder.model.errors import ConfigurationError, UnreachableError
+from inorder.database.mysql import MySQLDatabase, MySQLReconnecting
+from inorder.model.errors import ConfigurationError
 from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Shard
 from inorder.outbox import layouts
@@ -74,14 +74,18 @@ _IDS_A_STATEMENT = 10_000
 class MySQLOutboxStore(PollingSleeper):
     """An `OutboxStore` and a `MarkStore`: one connection reads, one purges, one marks."""
 
-    def __init__(self, url: str, table: str, *, layout: str = "native", shard: Shard = WHOLE) -> None:
+    def __init__(
+        self, url: str, table: str, *, layout: str = "native", shard: Shard = WHOLE, is_primary: bool = True
+    ) -> None:
         self._table = table
         self._layout = layouts.layout(layout, "mysql")
         self._shard = shard
         self._fragments = fragments(_STATEMENTS, self._layout, table, shard)
         self._index = ""
-        self._reading = MySQLReconnecting(url, "inorder relay (read)")
-        self._purging = MySQLReconnecting(url, "inorder relay (purge)")
+        self._purging = MySQLReconnecting(url, "inorder relay (purge)", is_primary=is_primary)
+        self._reading = MySQLReconnecting(
+            url, "inorder relay (read)", is_primary=is_primary, follows=self._purging if is_primary else None
+        )
         self._marking = MySQLDatabase(url, "inorder relay (mark)")
 
     def read(self, scan: Scan, limit: int) -> Page:
@@ -160,15 +164,8 @@ class MySQLOutboxStore(PollingSleeper):
 
     @contextmanager
     def _on(self, connecting: MySQLReconnecting) -> Iterator[Transaction]:
-        """A cursor on a connection; a broken connection is closed, so that the next call opens another."""
-        try:
-            with mysql_errors():
-                connection, _ = connecting.get()
-                with connection.cursor() as cursor:
-                    yield CursorTransaction(cursor)
-        except UnreachableError:
-            connecting.close()
-            raise
+        with connecting.use() as connection, connection.cursor() as cursor:
+            yield CursorTransaction(cursor)
 
     def _execute(self, transaction: Transaction, name: str, **bound: Any) -> Result:
         return transaction.execute(self._statement(transaction, name), bound)

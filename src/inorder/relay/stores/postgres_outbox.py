@@ -21,7 +21,6 @@ one, and one of them takes the lock.
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
@@ -30,7 +29,7 @@ from uuid import UUID
 import psycopg
 
 from inorder.database import sql
-from inorder.database.postgres import PostgresReconnecting, postgres_errors
+from inorder.database.postgres import PostgresReconnecting
 from inorder.model.errors import ConfigurationError
 from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Shard
@@ -48,37 +47,55 @@ _SLEEP_STATEMENTS = sql.load("inorder.relay", "sql/postgres/sleep.sql")
 Connection = psycopg.Connection[Any]
 
 
-class PostgresSleeping(ABC):
-    """Sleeps with the `Listener` of a connection."""
+class PostgresSleeping:
+    """Sleeps with the listener of the connection that is used; each new connection gets a new one."""
+
+    _reading: PostgresReconnecting
+    _listening: PublisherListener
+
+    def begin_sleep(self) -> bool:
+        with self._reading.use():
+            return self._listening.begin()
 
     def wait(self, seconds: float) -> bool:
-        with postgres_errors():
-            return self._listener().wait(seconds)
+        with self._reading.use():
+            return self._listening.wait(seconds)
 
     def end_sleep(self) -> None:
         """With a broken connection the lock is already gone."""
-        with postgres_errors():
-            self._listener().end()
-
-    @abstractmethod
-    def _listener(self) -> PublisherListener:
-        """The listener on the current connection."""
+        with self._reading.use():
+            self._listening.end()
 
 
 class PostgresOutboxStore(PostgresSleeping):
     """An `OutboxStore` and a `MarkStore` on two connections: one reads, marks and listens, one purges."""
 
     def __init__(
-        self, url: str, table: str, *, layout: str = "native", shard: Shard = WHOLE, archive: bool = False
+        self,
+        url: str,
+        table: str,
+        *,
+        layout: str = "native",
+        shard: Shard = WHOLE,
+        archive: bool = False,
+        is_primary: bool = True,
     ) -> None:
-        """With `archive`, purged rows are kept (`outbox/stores/retention.py`)."""
+        """With `archive`, purged rows are kept (`outbox/stores/retention.py`). A replica is only read."""
         self._table = sql.quoted(table)
         self._layout = layouts.layout(layout, "postgresql")
         self._shard = shard
         self._statements = render_statements(table, self._layout, shard)
-        self._reading = PostgresReconnecting(url, "inorder relay (read)")
-        self._purging = PostgresReconnecting(url, "inorder relay (purge)")
-        self._listening: PublisherListener | None = None
+        self._is_primary = is_primary
+        self._purging = PostgresReconnecting(
+            url, "inorder relay (purge)", is_primary=is_primary, on_open=self._prepare_purging
+        )
+        self._reading = PostgresReconnecting(
+            url,
+            "inorder relay (read)",
+            is_primary=is_primary,
+            follows=self._purging if is_primary else None,
+            on_open=self._prepare_reading,
+        )
         if archive and layout != "native":
             raise ConfigurationError(
                 f"Published rows of the layout {layout!r} cannot be kept.",
@@ -91,24 +108,24 @@ class PostgresOutboxStore(PostgresSleeping):
         if not self._shard.is_whole:
             found = self._read_shard("walk_shard" if scan.walk else "read_shard", parameters)
             return page_of(*found, scan, limit)
-        with postgres_errors():
-            rows = self._execute("read_with_probes" if scan.probes else "read", parameters)
+        with self._reading.use() as connection:
+            rows = self._execute(connection, "read_with_probes" if scan.probes else "read", parameters)
             return whole_page(rows, scan, limit, self._layout.decode)
 
     def holders(self) -> frozenset[str]:
         """Virtual transaction ids that hold the lock which every INSERT takes before it takes an id."""
-        with postgres_errors():
-            found = self._reader().execute(self._statements["holders"], {"table": self._table})
+        with self._reading.use() as connection:
+            found = connection.execute(self._statements["holders"], {"table": self._table})
             return frozenset(row[0] for row in found)
 
     def purge(self, ids: Sequence[int]) -> int:
         """Deletes or archives in one statement that commits by itself."""
         if not ids:
             return 0
-        with postgres_errors():
+        with self._purging.use() as connection:
             if self._archive is not None:
-                return self._archive.move(self._purger(), ids)
-            return self._purger().execute(self._statements["purge"], {"ids": list(ids)}, binary=True).rowcount
+                return self._archive.move(connection, ids)
+            return connection.execute(self._statements["purge"], {"ids": list(ids)}, binary=True).rowcount
 
     def mark(self, leader_id: UUID, limit: int, *, above: int = 0) -> list[OutboxRow]:
         """One statement that commits by itself."""
@@ -121,13 +138,12 @@ class PostgresOutboxStore(PostgresSleeping):
     def reset(self, leader_id: UUID) -> int:
         """Reads the whole table, because no index knows marks."""
         refuse_unmarkable(self._layout)
-        with postgres_errors():
-            return self._reader().execute(self._statements["reset"], {"leader_id": leader_id}).rowcount
+        with self._reading.use() as connection:
+            return connection.execute(self._statements["reset"], {"leader_id": leader_id}).rowcount
 
     def begin_sleep(self) -> bool:
         """Publishers of other layouts than `native` never notify."""
-        with postgres_errors():
-            return self._layout.wakes_us and self._listener().begin()
+        return self._layout.wakes_us and super().begin_sleep()
 
     def close(self) -> None:
         self._reading.close()
@@ -137,8 +153,8 @@ class PostgresOutboxStore(PostgresSleeping):
         """Our rows, the ids of others, and the largest id of the table."""
         ours: list[Sequence[Any]] = []
         others, top = list[int](), 0
-        with postgres_errors():
-            for found in self._execute(name, parameters):
+        with self._reading.use() as connection:
+            for found in self._execute(connection, name, parameters):
                 if found[0] is None:
                     ours.append(found[2:])
                 else:
@@ -147,33 +163,23 @@ class PostgresOutboxStore(PostgresSleeping):
 
     def _mark(self, name: str, parameters: dict[str, Any]) -> list[OutboxRow]:
         refuse_unmarkable(self._layout)
-        with postgres_errors():
-            return self._decode(self._execute(name, parameters))
+        with self._reading.use() as connection:
+            return self._decode(self._execute(connection, name, parameters))
 
-    def _execute(self, name: str, parameters: dict[str, Any]) -> Sequence[Sequence[Any]]:
+    def _execute(self, connection: Connection, name: str, parameters: dict[str, Any]) -> Sequence[Sequence[Any]]:
         # All at once: a cursor that is iterated over runs a line of Python for each row.
-        return self._reader().execute(self._statements[name], parameters, binary=True).fetchall()
+        return connection.execute(self._statements[name], parameters, binary=True).fetchall()
 
     def _decode(self, found: Sequence[Sequence[Any]]) -> list[OutboxRow]:
         return sorted(decode_rows(self._layout.decode, found), key=attrgetter("id"))
 
-    def _purger(self) -> Connection:
-        connection, is_new = self._purging.get()
-        if is_new:
-            connection.execute(self._statements["plan_by_index"])
-        return connection
+    def _prepare_purging(self, connection: Connection) -> None:
+        connection.execute(self._statements["plan_by_index"])
 
-    def _reader(self) -> Connection:
-        connection, is_new = self._reading.get()
-        if is_new:
-            connection.execute(self._statements["plan_by_index"])
+    def _prepare_reading(self, connection: Connection) -> None:
+        connection.execute(self._statements["plan_by_index"])
+        if self._is_primary:  # a replica cannot listen
             self._listening = PublisherListener(connection, self._table, hands_over=not self._shard.is_whole)
-        return connection
-
-    def _listener(self) -> PublisherListener:
-        self._reader()
-        assert self._listening is not None  # noqa: S101 - every reader has one
-        return self._listening
 
 
 class PostgresSleeper(PostgresSleeping):
@@ -181,21 +187,13 @@ class PostgresSleeper(PostgresSleeping):
 
     def __init__(self, url: str, table: str) -> None:
         self._table = sql.quoted(table)
-        self._connecting = PostgresReconnecting(url, "inorder relay (sleep)")
-        self._listening: PublisherListener | None = None
-
-    def begin_sleep(self) -> bool:
-        with postgres_errors():
-            return self._listener().begin()
+        self._reading = PostgresReconnecting(url, "inorder relay (sleep)", on_open=self._prepare)
 
     def close(self) -> None:
-        self._connecting.close()
+        self._reading.close()
 
-    def _listener(self) -> PublisherListener:
-        connection, is_new = self._connecting.get()
-        if self._listening is None or is_new:
-            self._listening = PublisherListener(connection, self._table, hands_over=True)
-        return self._listening
+    def _prepare(self, connection: Connection) -> None:
+        self._listening = PublisherListener(connection, self._table, hands_over=True)
 
 
 def render_statements(table: str, layout: Layout, shard: Shard) -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from inorder.database import sql
-from inorder.database.sqlite import SQLiteReconnecting, sqlite_errors
+from inorder.database.sqlite import SQLiteReconnecting
 from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Shard, shard_of
 from inorder.outbox import layouts
@@ -42,13 +42,13 @@ class SQLiteOutboxStore(PollingSleeper):
         self._layout = layouts.layout(layout, "sqlite")
         self._shard = shard
         self._fragments = fragments(_STATEMENTS, self._layout, table, shard)
-        self._reading = SQLiteReconnecting(url, "inorder relay (read)")
-        self._purging = SQLiteReconnecting(url, "inorder relay (purge)")
+        self._reading = SQLiteReconnecting(url, "inorder relay (read)", on_open=_define_shard)
+        self._purging = SQLiteReconnecting(url, "inorder relay (purge)", on_open=_define_shard)
 
     def read(self, scan: Scan, limit: int) -> Page:
         bound = {"above": scan.above, "limit": limit, "probes": bound_ids(scan.probes), "others_to": others_to(scan)}
-        with sqlite_errors():
-            found = self._execute(self._reading, self._scan_name(scan), **bound).fetchall()
+        with self._reading.use() as connection:
+            found = self._execute(connection, self._scan_name(scan), **bound).fetchall()
         page = whole_page if self._shard.is_whole else shard_page
         return page(found, scan, limit, self._layout.decode)
 
@@ -60,8 +60,8 @@ class SQLiteOutboxStore(PollingSleeper):
         """One statement that commits by itself."""
         if not ids:
             return 0
-        with sqlite_errors():
-            return self._execute(self._purging, "purge", ids=bound_ids(ids)).rowcount
+        with self._purging.use() as connection:
+            return self._execute(connection, "purge", ids=bound_ids(ids)).rowcount
 
     def mark(self, leader_id: UUID, limit: int, *, above: int = 0) -> list[OutboxRow]:
         """One statement that commits by itself."""
@@ -74,8 +74,8 @@ class SQLiteOutboxStore(PollingSleeper):
     def reset(self, leader_id: UUID) -> int:
         """Reads the whole table, which is small where SQLite is used."""
         refuse_unmarkable(self._layout)
-        with sqlite_errors():
-            return self._execute(self._reading, "reset", leader_id=str(leader_id)).rowcount
+        with self._reading.use() as connection:
+            return self._execute(connection, "reset", leader_id=str(leader_id)).rowcount
 
     def close(self) -> None:
         self._reading.close()
@@ -88,16 +88,17 @@ class SQLiteOutboxStore(PollingSleeper):
 
     def _mark(self, name: str, leader_id: UUID, **bound: Any) -> list[OutboxRow]:
         refuse_unmarkable(self._layout)
-        with sqlite_errors():
-            found = self._execute(self._reading, name, leader_id=str(leader_id), **bound).fetchall()
+        with self._reading.use() as connection:
+            found = self._execute(connection, name, leader_id=str(leader_id), **bound).fetchall()
         return sorted(decode_rows(self._layout.decode, found), key=attrgetter("id"))
 
-    def _execute(self, connecting: SQLiteReconnecting, name: str, **bound: Any) -> sqlite3.Cursor:
-        connection, is_new = connecting.get()
-        if is_new:
-            connection.create_function("inorder_shard", 4, _shard_of, deterministic=True)
+    def _execute(self, connection: sqlite3.Connection, name: str, **bound: Any) -> sqlite3.Cursor:
         statements = _MARKS if name in _MARKS else _STATEMENTS
         return connection.execute(sql.named(statements.render(name, **self._fragments)), bound)
+
+
+def _define_shard(connection: sqlite3.Connection) -> None:
+    connection.create_function("inorder_shard", 4, _shard_of, deterministic=True)
 
 
 def _shard_of(topic: bytes, key: bytes | None, id: int, count: int) -> int:

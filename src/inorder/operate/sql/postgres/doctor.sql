@@ -7,7 +7,7 @@ SET statement_timeout = '5s';
 -- name: server
 -- Who answers, and whether it takes writes.
 SELECT current_setting('server_version'), CAST(current_setting('server_version_num') AS int),
-       current_setting('autovacuum') = 'on', pg_is_in_recovery(), CAST(current_user AS text),
+       current_setting('autovacuum') = 'on', current_setting('transaction_read_only') = 'on', CAST(current_user AS text),
        CAST(coalesce(current_schema(), 'public') AS text), has_schema_privilege(coalesce(current_schema(), 'public'), 'CREATE');
 
 -- name: table_exists
