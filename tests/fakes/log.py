@@ -11,21 +11,24 @@ from inorder.model.errors import FencedError, RejectedError, TopicUnavailableErr
 from inorder.model.message import OutboxRow
 from inorder.topics.generations import Target, TopicGenerations, TopicState
 
+IDS = "ab"
+"""The transactional ids of the one shard that writes, in the order in which they are taken over and used."""
+
 
 @dataclass
 class MemoryBroker:
-    """What is committed, the newest epoch of the one shard that writes, and the unavailable topics."""
+    """What is committed, the newest epoch of each transactional id, and the unavailable topics."""
 
     records: list[OutboxRow] = field(default_factory=list)
     marker: bytes | None = None
-    epoch: int = 0
+    epochs: dict[str, int] = field(default_factory=lambda: dict.fromkeys(IDS, 0))
     unavailable: set[str] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def commit(self, epoch: int, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
-        """Makes rows and marker visible together, unless a newer owner has fenced this one."""
+    def commit(self, id: str, epoch: int, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
+        """Makes rows and marker visible together, unless a newer owner has taken the id."""
         with self.lock:
-            if epoch != self.epoch:
+            if epoch != self.epochs[id]:
                 raise FencedError("A newer owner has taken the shard over.")
             if error := self._unavailable(rows):
                 return Incomplete(error)
@@ -42,11 +45,11 @@ class MemoryBroker:
                 return Incomplete(error, frozenset(row.id for row in arrived))
         return Delivered()
 
-    def fence(self) -> tuple[int, bytes | None]:
-        """A new epoch, and the marker that was committed last."""
+    def fence(self, id: str) -> int:
+        """A new epoch for one id."""
         with self.lock:
-            self.epoch += 1
-            return self.epoch, self.marker
+            self.epochs[id] += 1
+            return self.epochs[id]
 
     def _unavailable(self, rows: Sequence[OutboxRow]) -> TopicUnavailableError | None:
         topic = next((row.topic for row in rows if row.topic in self.unavailable), None)
@@ -65,22 +68,28 @@ class MemoryShardLog:
 
     def __init__(self, broker: MemoryBroker) -> None:
         self._broker = broker
-        self._epoch = 0
+        self._epochs: dict[str, int] = {}
+        self._turn = 0
 
     def take_over(self) -> bytes | None:
-        """Fences the earlier owner."""
-        self._epoch, marker = self._broker.fence()
-        return marker
+        """Fences the earlier owner, one id after the other, and reads the marker then."""
+        self._turn = 0
+        self._epochs = {id: self._broker.fence(id) for id in IDS}
+        return self._broker.marker
 
     def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
-        """Commits, or raises `FencedError`."""
-        if not self._epoch:
+        """Commits, or raises `FencedError`; the ids take turns."""
+        if not self._epochs:
             raise UnknownOutcomeError("The shard was not taken over.")
-        return self._broker.commit(self._epoch, rows, marker)
+        id = IDS[self._turn]
+        delivery = self._broker.commit(id, self._epochs[id], rows, marker)
+        if isinstance(delivery, Delivered):
+            self._turn = 1 - self._turn
+        return delivery
 
     def close(self) -> None:
         """Must take over again before it can publish."""
-        self._epoch = 0
+        self._epochs = {}
 
 
 class MemoryUnfencedLog:

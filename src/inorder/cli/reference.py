@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 
 import inorder
 from inorder.cli.main import app
+from inorder.kafka.fenced_producer import SHORTEST_BACKOFF_MS
 from inorder.model import errors
 from inorder.model.errors import InorderError
 from inorder.settings.root import Settings
@@ -283,6 +284,9 @@ Any property of librdkafka is passed to the client, quoted, because its name has
 In a variable each dot is one underscore: `INORDER_KAFKA__BOOTSTRAP_SERVERS` sets `"bootstrap.servers"`, whose
 default is `{BOOTSTRAP_DEFAULT}`. Values of `*.password`, `*.secret`, `ssl.key.pem` and
 `sasl.oauthbearer.config` are masked.
+
+Transactional producers wait {SHORTEST_BACKOFF_MS} ms at least before they repeat a request (`retry.backoff.ms`),
+because a commit that is answered sooner was certainly sent once. A larger value is used as it is.
 
 These are refused, because inorder sets them itself:
 """

@@ -25,6 +25,41 @@ batch of Spark its number.
 **An open transaction** keeps readers in front of it, so it is aborted as soon as it is known to fail. If the abort
 fails as well, the next holder's fence ends it, or the broker does after `transaction.timeout.ms`.
 
+**Requests that arrive late.** The client repeats a request that is not answered, and the first copy may still be on its
+way: in the network, or in the queue of a broker that was paused. The broker tells two transactions of one epoch apart
+by nothing (the client speaks EndTxn 1, without the new epoch per transaction of KIP-890). What a late copy can do, if
+the same epoch is used for another transaction:
+
+| late request        | what it would do to the next transaction                   | why it does not                 |
+|---------------------|------------------------------------------------------------|---------------------------------|
+| EndTxn, commit      | commits the part that has arrived, and the rest separately | the rule below                  |
+| EndTxn, abort       | aborts the part that has arrived; the rest is committed    | the rule below                  |
+| TxnOffsetCommit     | sets the offsets of the group back                         | the rule below                  |
+| AddPartitionsToTxn, | adds a partition without records, or begins an empty       | harmless: our next one          |
+| AddOffsetsToTxn     | transaction                                                | continues it, or it times out   |
+|                     |                                                            | and we are fenced               |
+| Produce             | appends its records again                                  | their sequence numbers are      |
+|                     |                                                            | used up; or the client gave the |
+|                     |                                                            | epoch up along with them        |
+| InitProducerId      | aborts what is open, and raises the epoch                  | harmless: we are fenced         |
+
+*The rule*: an epoch is used for another transaction only if each EndTxn and TxnOffsetCommit of the last one was sent
+exactly once. The client does not say whether it repeated a request, but it never repeats one at once: it waits
+`retry.backoff.ms`, less 20 % of jitter, before it sends an EndTxn again (`rd_kafka_buf_retry`), and half a second for
+a TxnOffsetCommit, whatever the reason. So a call that returns with success in less time has sent its request once, and
+the broker has answered that one. If it takes longer, or fails, the producer `is_spent`: `begin` raises, and the owner
+takes the id again, which raises the epoch. The broker then refuses what arrives late by its old epoch. Both times are
+read from the same monotonic clock, and a pause of this process only makes a call longer: the rule errs to the safe
+side. Records are acknowledged before the measured call begins, so that it is one round trip; a retry waits
+`SHORTEST_BACKOFF_MS` at least, so that round trips that are taken for retries are rare.
+
+*If the process dies* before it takes the id again, its successor does: it initialises its ids before it reads what was
+committed. A late request that arrives before that finds the transaction it belongs to, or none; one that arrives
+later is refused.
+
+*What is assumed of brokers*: `transaction.partition.verification.enable` is on, the default since Kafka 3.6. Without it
+a partition accepts a late Produce or TxnOffsetCommit of an old epoch as long as it has seen no newer one.
+
 **Refused records.** The client reports a record that the broker refuses for its content only to the delivery callback;
 the commit then fails with an error that names no record. `refused` keeps these reports for the current transaction.
 
@@ -34,14 +69,19 @@ records or topics explains the error.
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from inorder.kafka.errors import CLIENT_LOG, RECORD_ERRORS, error_of, meaning
+from inorder.model.errors import UnknownOutcomeError
+
+log = logging.getLogger("inorder.kafka")
 
 DEFAULTS: Mapping[str, object] = {
     "linger.ms": 5,
@@ -62,19 +102,30 @@ REQUIRED: Mapping[str, object] = {
 
 NO_PROPERTIES: Mapping[str, object] = {}
 
+SHORTEST_BACKOFF_MS = 500
+"""The least `retry.backoff.ms`: longer than nearly every round trip, short beside the fail-over of a broker."""
+LONGEST_BACKOFF_MS = 1_000
+"""`retry.backoff.max.ms` unless the user sets more; the client's own default."""
+UNJITTERED_SHARE = 0.75
+"""A retry waits 80 % of the back-off at least."""
+OFFSETS_SECONDS = 0.375
+"""The same share of the half second before a TxnOffsetCommit is repeated."""
+FLUSH_SECONDS = 0.002
+"""`flush` notices the last acknowledgement within 10 ms, and one that ends sooner asks again."""
+
 
 class Timeouts(NamedTuple):
     """How long each call waits, in seconds."""
 
     init: float = 30.0
     commit: float = 20.0
-    """For all attempts of a commit together."""
-    answer: float = 2.0
-    """For one attempt."""
+    """For the acknowledgements of the records and the answer to the commit together."""
+    look: float = 2.0
+    """Between two calls of a commit's `meanwhile`."""
     abort: float = 15.0
 
 
-TASK_TIMEOUTS = Timeouts(commit=60.0, answer=30.0, abort=5.0)
+TASK_TIMEOUTS = Timeouts(commit=60.0, abort=5.0)
 """For work that an engine repeats as a whole when it fails, so that waiting longer for a commit is cheaper."""
 
 
@@ -83,6 +134,34 @@ class RefusedRecord(NamedTuple):
 
     error: KafkaError
     record: Message
+
+
+class Backoff(NamedTuple):
+    """How long the client waits before it repeats a request."""
+
+    first_ms: int
+    most_ms: int
+
+    @classmethod
+    def of(cls, properties: Mapping[str, object]) -> Backoff:
+        """The user's, where they are longer than ours."""
+        first = max(_number(properties.get("retry.backoff.ms")), SHORTEST_BACKOFF_MS)
+        most = max(_number(properties.get("retry.backoff.max.ms")), LONGEST_BACKOFF_MS)
+        return cls(first, max(first, most))
+
+    @property
+    def properties(self) -> Mapping[str, object]:
+        return {"retry.backoff.ms": self.first_ms, "retry.backoff.max.ms": self.most_ms}
+
+    @property
+    def end_seconds(self) -> float:
+        """An EndTxn that is answered in less time was sent once."""
+        return UNJITTERED_SHARE * self.first_ms / 1000
+
+    @property
+    def offsets_seconds(self) -> float:
+        """The same for offsets: two requests, of which the second is repeated after a time that is no property."""
+        return min(self.end_seconds, OFFSETS_SECONDS)
 
 
 class FencedProducer:
@@ -99,41 +178,70 @@ class FencedProducer:
     ) -> None:
         """Takes the id over, or raises the error of `meaning`. `overrides` are stronger than all other properties."""
         self.refused: list[RefusedRecord] = []
+        self.is_spent = False
+        """Whether a request of this epoch may still reach the broker, so that the id must be taken over again."""
+        self._id = transactional_id
+        self._undelivered: list[KafkaError] = []
         self._timeouts = timeouts
+        self._backoff = Backoff.of({**defaults, **properties, **overrides})
         # The callback must not refer to `self`: without a cycle, the client ends as soon as its producer is dropped.
-        on_delivery = partial(_note_refusal, self.refused)
+        on_delivery = partial(_note_failure, self.refused, self._undelivered)
         ours = {**REQUIRED, "transactional.id": transactional_id, "on_delivery": on_delivery, **overrides}
-        self.client = Producer({**defaults, **properties, **ours}, logger=CLIENT_LOG)
+        self.client = Producer({**defaults, **properties, **ours, **self._backoff.properties}, logger=CLIENT_LOG)
         try:
             self.client.init_transactions(timeouts.init)
         except KafkaException as exception:
             raise meaning(error_of(exception), f"Taking over {transactional_id!r}") from exception
 
     def begin(self) -> None:
+        if self.is_spent:
+            raise UnknownOutcomeError(f"A request of {self._id!r} may still be on its way: take it over again.")
         self.refused.clear()
+        self._undelivered.clear()
         self.client.begin_transaction()
 
     def add_offsets(self, offsets: Sequence[TopicPartition], group_metadata: object) -> None:
         """Commits the offsets of a consumer group if and only if the transaction is committed."""
-        self.client.send_offsets_to_transaction(list(offsets), group_metadata, self._timeouts.commit)
+        with self._answered_within(self._backoff.offsets_seconds):
+            self.client.send_offsets_to_transaction(list(offsets), group_metadata, self._timeouts.commit)
 
     def commit(self, meanwhile: Callable[[], object] = lambda: None) -> None:
-        """Commits, and asks again while the error is retriable and time is left; then raises the last error.
+        """Waits until all records are acknowledged, then commits; raises the client's error if that fails.
 
-        `meanwhile` is called after each attempt that had no answer.
+        `meanwhile` is called from time to time while records are not acknowledged.
         """
         deadline = time.monotonic() + self._timeouts.commit
+        self._await_acknowledgements(deadline, meanwhile)
+        if self._undelivered:
+            # The client refuses to commit, and sends nothing.
+            self.client.commit_transaction(self._timeouts.commit)
+        with self._answered_within(self._backoff.end_seconds):
+            self._end(deadline)
+
+    def _await_acknowledgements(self, deadline: float, meanwhile: Callable[[], object]) -> None:
+        look = time.monotonic() + self._timeouts.look
+        while self.client.flush(FLUSH_SECONDS):
+            now = time.monotonic()
+            if now > deadline:
+                text = "records are not acknowledged"
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, text, txn_requires_abort=True))
+            if now > look:
+                meanwhile()
+                look = now + self._timeouts.look
+
+    def _end(self, deadline: float) -> None:
+        """Calls commit again while its error is retriable: the client then continues to wait for the same commit."""
         while True:
             try:
-                self.client.commit_transaction(self._timeouts.answer)
+                self.client.commit_transaction(max(deadline - time.monotonic(), self._backoff.end_seconds))
                 return
             except KafkaException as exception:
                 if not error_of(exception).retriable() or time.monotonic() > deadline:
                     raise
-                meanwhile()
 
     def abort(self) -> None:
-        self.client.abort_transaction(self._timeouts.abort)
+        with self._answered_within(self._backoff.end_seconds):
+            self.client.abort_transaction(self._timeouts.abort)
 
     def try_abort(self) -> bool:
         """Aborts so that readers go on at once; returns False where it failed and a fence or time-out must do it."""
@@ -143,7 +251,29 @@ class FencedProducer:
             return False
         return True
 
+    @contextmanager
+    def _answered_within(self, seconds: float) -> Iterator[None]:
+        """The producer is spent unless the call succeeds before the client could have repeated its request."""
+        was_spent, began = self.is_spent, time.monotonic()
+        self.is_spent = True
+        yield
+        took = time.monotonic() - began
+        self.is_spent = was_spent or took >= seconds
+        if self.is_spent and not was_spent:
+            log.info("kafka.answer_was_late", extra={"transactional_id": self._id, "seconds": round(took, 3)})
 
-def _note_refusal(refused: list[RefusedRecord], error: KafkaError | None, record: Message) -> None:
-    if error is not None and error.code() in RECORD_ERRORS:
+
+def _note_failure(
+    refused: list[RefusedRecord], undelivered: list[KafkaError], error: KafkaError | None, record: Message
+) -> None:
+    if error is None:
+        return
+    undelivered.append(error)
+    if error.code() in RECORD_ERRORS:
         refused.append(RefusedRecord(error, record))
+
+
+def _number(value: object) -> int:
+    """A property as a number; the client itself refuses one that is none, or was never meant for it."""
+    text = str(value)
+    return int(text) if text.isdecimal() else 0

@@ -193,6 +193,7 @@ def _kafka_checks(cluster: Cluster, settings: Settings) -> Iterator[Check]:
     info = cluster.info()
     yield ok("kafka", f"cluster {info.cluster_id}, {len(info.brokers)} broker(s): {', '.join(info.brokers)}")
     yield _transactions(cluster, info, {**DEFAULTS, **settings.kafka.properties}["transaction.timeout.ms"])
+    yield from _late_requests(cluster, info)
     if settings.relay.leadership == "kafka":
         session = {**kafka_lease.DEFAULTS, **settings.kafka.properties}["session.timeout.ms"]
         yield _sessions(cluster, info, int(str(session)))
@@ -211,6 +212,20 @@ def _transactions(cluster: Cluster, info: ClusterInfo, wanted: object) -> Check:
         hint = f'Set {name} of the brokers to {wanted} or more, or kafka."transaction.timeout.ms" lower.'
         return fail("kafka transactions", f"{name} = {longest}", hint)
     return ok("kafka transactions", f"{name} = {longest}")
+
+
+def _late_requests(cluster: Cluster, info: ClusterInfo) -> Iterator[Check]:
+    """Whether brokers refuse requests of a transaction that arrive after its end; see `kafka/fenced_producer.py`."""
+    name = "transaction.partition.verification.enable"
+    found = {broker: cluster.broker_settings(broker).get(name) for broker in info.broker_ids}
+    if off := [str(broker) for broker, value in found.items() if value == "false"]:
+        hint = f"Set {name}=true: a record that arrives late could be published twice, or hold readers up."
+        yield warn("late requests", f"{name} = false on broker {', '.join(off)}", hint)
+    elif None in found.values():
+        hint = "Nothing to do if the brokers have Kafka 3.6 or later; earlier ones do not refuse late records."
+        yield warn("late requests", f"the broker does not report {name}", hint)
+    else:
+        yield ok("late requests", f"{name} = true")
 
 
 def _sessions(cluster: Cluster, info: ClusterInfo, wanted: int) -> Check:

@@ -33,6 +33,7 @@ What if …
 | dies between commit and purge        | the next owner purges by the marker; nothing is sent again                    |
 | is paused and wakes up later         | its commit is fenced; its purge removes only ids that are committed           |
 | gets no answer to a commit           | it takes over from itself: fence, marker, purge                               |
+| gets the answer late                 | the client may have repeated the commit: the ids are initialised again first  |
 | loses the database while purging     | ids stay in the marker until a purge is confirmed; their number has a bound   |
 | loses the broker                     | the transaction is aborted or unknown; rows wait; no attempts are used up     |
 | is fenced                            | it drops all it has in hand and must win the lease again                      |

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from inorder.embedded import Kafka
-from inorder.kafka import idempotent_producer, topic_facts
+from inorder.kafka import fenced_producer, idempotent_producer, topic_facts
 from inorder.kafka.admin import ensure_topic
 from inorder.kafka.errors import CLIENT_LOG
 from tests.contract.shard_log.making import Case, in_memory, on_kafka
@@ -21,6 +21,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """These tests ask what arrives, not how soon: a busy machine may take longer than the relay would wait."""
     monkeypatch.setattr(idempotent_producer, "PATIENCE_SECONDS", 20.0)
     monkeypatch.setattr(topic_facts, "MAKING_SECONDS", 20.0)
+    monkeypatch.setattr(fenced_producer, "SHORTEST_BACKOFF_MS", 4_000)
 
 
 @pytest.fixture(scope="session")

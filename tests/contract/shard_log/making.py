@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from inorder.kafka.fenced_producer import FencedProducer
 from inorder.kafka.idempotent_producer import IdempotentShardLog
 from inorder.kafka.readers import read_back
 from inorder.kafka.shard_log import Delivery, Incomplete, ShardLog, require_delivered
 from inorder.model.message import OutboxRow, RecordHeaders
 from inorder.model.partitioning import Partitioner
-from inorder.relay.stores.kafka_log import KafkaShardLog
-from tests.fakes.log import MemoryBroker, MemoryShardLog, MemoryUnfencedLog
+from inorder.relay.stores.kafka_log import LETTERS, KafkaShardLog
+from tests.fakes.log import IDS, MemoryBroker, MemoryShardLog, MemoryUnfencedLog
 
 FENCED = ("memory", "kafka")
 UNFENCED = ("memory, unfenced", "kafka, unfenced")
@@ -23,18 +24,25 @@ class Case:
 
     open: Callable[[], ShardLog]
     delivered: Callable[[], list[tuple[bytes | None, bytes | None]]]
+    begin_take_over: Callable[[], object]
+    """What is left of a take-over that dies between its two transactional ids."""
 
 
 def in_memory(*, fenced: bool) -> Case:
     broker = MemoryBroker()
     kind = MemoryShardLog if fenced else MemoryUnfencedLog
-    return Case(lambda: kind(broker), lambda: [(row.key, row.value) for row in broker.records])
+    return Case(
+        lambda: kind(broker),
+        lambda: [(row.key, row.value) for row in broker.records],
+        lambda: broker.fence(IDS[0]),
+    )
 
 
 def on_kafka(properties: dict[str, object], unique: str, *, fenced: bool) -> Case:
     return Case(
         lambda: open_log(properties, unique, fenced=fenced),
         lambda: [(record.key, record.value) for record in read_back(properties, unique)],
+        lambda: FencedProducer(properties, f"inorder.{unique}.0.{LETTERS[0]}"),
     )
 
 

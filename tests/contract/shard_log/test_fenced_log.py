@@ -48,6 +48,27 @@ def test_a_fenced_owner_may_take_over_again(case: Case, unique: str) -> None:
     assert case.delivered() == [(b"k", b"2")]
 
 
+@every_fenced_log
+@pytest.mark.parametrize("before", [1, 2], ids=["the second is next", "the first is next"])
+def test_a_take_over_that_dies_between_its_two_ids_stops_the_owner_within_one_batch(
+    case: Case, unique: str, before: int
+) -> None:
+    """The owner may commit once more through the id that it still has; the next owner finds that in the marker."""
+    first = case.open()
+    first.take_over()
+    for number in range(1, before + 1):
+        require_delivered(first.publish([row(unique, number)], str(number).encode()))
+    case.begin_take_over()
+    if before == 1:
+        require_delivered(first.publish([row(unique, 2)], b"2"))
+    with pytest.raises(FencedError):
+        require_delivered(first.publish([row(unique, 3)], b"3"))
+    second = case.open()
+    assert second.take_over() == b"2"
+    require_delivered(second.publish([row(unique, 3)], b"3"))
+    assert case.delivered() == [(b"k", b"1"), (b"k", b"2"), (b"k", b"3")]
+
+
 def test_a_refused_record_aborts_its_transaction_and_the_rest_can_go_again(
     properties: dict[str, object], unique: str
 ) -> None:

@@ -303,6 +303,7 @@ class FakeCluster(Cluster):
 
 BROKER_DEFAULTS = {
     "transaction.max.timeout.ms": "900000",
+    "transaction.partition.verification.enable": "true",
     "group.min.session.timeout.ms": "6000",
     "group.max.session.timeout.ms": "1800000",
 }
@@ -318,6 +319,7 @@ def test_a_fresh_cluster_has_nothing_wrong(monkeypatch: pytest.MonkeyPatch) -> N
     assert findings(FakeCluster({}, BROKER_DEFAULTS), monkeypatch) == {
         "kafka": "ok",
         "kafka transactions": "ok",
+        "late requests": "ok",
         "leadership": "ok",
         "marker topic": "ok",
         "pipeline topic": "warn",
@@ -329,11 +331,17 @@ def test_settings_that_would_break_the_relay_are_found(monkeypatch: pytest.Monke
         "inorder.orders.marker": (1, {"cleanup.policy": "delete"}),
         "upsert": (4, {"max.message.bytes": "20000"}),
     }
-    broker = {**BROKER_DEFAULTS, "transaction.max.timeout.ms": "5000", "group.min.session.timeout.ms": "10000"}
+    broker = {
+        "transaction.max.timeout.ms": "5000",
+        "transaction.partition.verification.enable": "false",
+        "group.min.session.timeout.ms": "10000",
+        "group.max.session.timeout.ms": "1800000",
+    }
     found = findings(FakeCluster(topics, broker), monkeypatch)
     assert found == {
         "kafka": "ok",
         "kafka transactions": "fail",
+        "late requests": "warn",
         "leadership": "fail",
         "marker topic": "fail",
         "pipeline topic": "ok",
@@ -348,7 +356,7 @@ def test_a_topic_that_takes_the_largest_message_is_well(monkeypatch: pytest.Monk
     }
     found = findings(FakeCluster(topics, {}), monkeypatch)
     assert (found["marker topic"], found["message size"]) == ("ok", "ok")
-    assert (found["kafka transactions"], found["leadership"]) == ("warn", "warn")
+    assert (found["kafka transactions"], found["late requests"], found["leadership"]) == ("warn", "warn", "warn")
 
 
 def test_sessions_are_looked_at_only_where_members_have_some(monkeypatch: pytest.MonkeyPatch) -> None:

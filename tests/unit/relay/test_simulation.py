@@ -26,7 +26,7 @@ from inorder.relay.options import LoopOptions, Pace
 from inorder.relay.stores.ports import Page, Scan
 from inorder.testing.checker import Verdict, check_delivery
 from tests.conftest import Eventually
-from tests.fakes.log import MemoryBroker, MemoryShardLog, MemoryUnfencedLog
+from tests.fakes.log import IDS, MemoryBroker, MemoryShardLog, MemoryUnfencedLog
 from tests.fakes.outbox import MemoryExceeded, MemoryOutbox
 from tests.selection import few
 
@@ -111,6 +111,14 @@ class FaultyLog(Shaky):
 
     def __init__(self, broker: MemoryBroker, chance: random.Random) -> None:
         super().__init__(MemoryShardLog(broker), chance)
+        self._broker = broker
+
+    def take_over(self) -> bytes | None:
+        """May die between its two ids: the earlier owner then keeps one of them."""
+        if self._chance.random() < FAULT_RATE:
+            self._broker.fence(IDS[0])
+            raise UnreachableError("The broker is away after the first id.")
+        return super().take_over()
 
     def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
         fate = self._chance.random()
@@ -283,7 +291,7 @@ def test_a_loop_nobody_arbitrates_ends_when_it_is_fenced(eventually: Eventually)
     thread = threading.Thread(target=run)
     thread.start()
     eventually(lambda: loop.progress.is_owner)
-    broker.fence()
+    MemoryShardLog(broker).take_over()
     outbox.insert("t", "t", b"k", b"1")
     outbox.end("t")
     thread.join(30)

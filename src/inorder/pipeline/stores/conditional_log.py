@@ -6,7 +6,8 @@ final and can be read. The caller reads it and objects or not; then the transact
 that another producer sends meanwhile comes after this one.
 
 There is one transactional id per pipeline (`kafka/fenced_producer.py`), so a retry that begins while another one runs,
-or after one that was killed, ends the other's transaction first.
+or after one that was killed, ends the other's transaction first. The id is taken again where a request of the last
+letter may still be on its way: it could commit the next record before anything was read.
 """
 
 from __future__ import annotations
@@ -51,9 +52,7 @@ class KafkaConditionalLog:
     def send_unless(self, letter: StoredLetter, objection: Callable[[int], Objection | None]) -> Objection | int:
         """Sends the letter, calls `objection` with its offset, and commits unless it objects; else aborts."""
         with self._our_errors(letter):
-            producer = self._producer = self._producer or FencedProducer(
-                self._properties, self._transactional_id, defaults=NO_PROPERTIES, overrides=_OVERRIDES
-            )
+            producer = self._hold_id()
             producer.begin()
         try:
             with self._our_errors(letter):
@@ -71,6 +70,13 @@ class KafkaConditionalLog:
 
     def close(self) -> None:
         self._producer = None
+
+    def _hold_id(self) -> FencedProducer:
+        if self._producer is None or self._producer.is_spent:
+            self._producer = FencedProducer(
+                self._properties, self._transactional_id, defaults=NO_PROPERTIES, overrides=_OVERRIDES
+            )
+        return self._producer
 
     def _send(self, producer: FencedProducer, letter: StoredLetter) -> int:
         """Sends the record; returns its offset."""
@@ -110,8 +116,7 @@ class KafkaConditionalLog:
             raise _unknown_outcome(letter, describe(error_of(exception))) from exception
 
     def _abort(self, producer: FencedProducer) -> None:
-        if not producer.try_abort():
-            self._producer = None
+        producer.try_abort()  # spent where it fails
 
     @contextmanager
     def _our_errors(self, letter: StoredLetter) -> Iterator[None]:

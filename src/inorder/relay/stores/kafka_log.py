@@ -12,9 +12,10 @@ owner goes through the first id, and it changes ids only after a commit. An owne
 any moment, can therefore commit nothing at all; and what was committed through the second id before it was fenced is in
 the marker that the new owner reads.
 
-**Renewing producers.** A transaction that the broker refuses for one of its topics leaves the client unusable, and a
-topic that accepts small batches only (`TopicLimits`) needs a client with other settings. In both cases the ids are
-initialised again before the next batch. That fences an owner that took over in the meantime, so it is allowed only if
+**Renewing producers.** A transaction that the broker refuses for one of its topics leaves the client unusable, a topic
+that accepts small batches only (`TopicLimits`) needs a client with other settings, and a producer whose last request
+may still be on its way (`is_spent`) must not use its epoch again. In each case the ids are initialised again before
+the next batch of that id. That fences an owner that took over in the meantime, so it is allowed only if
 no other owner has committed since: each marker names its batch, and the last one must be ours. If it is not, we were
 overtaken, or a batch that we believed aborted was committed; then only `take_over` continues.
 
@@ -33,6 +34,8 @@ minutes, and it may be mistaken about sequence numbers or about the coordinator.
 
 from __future__ import annotations
 
+import logging
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -57,6 +60,8 @@ from inorder.model.errors import (
 )
 from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Partitioner
+
+log = logging.getLogger("inorder.relay")
 
 LETTERS = "ab"
 """One transactional id each."""
@@ -111,10 +116,12 @@ class KafkaShardLog:
         rows = with_ids(rows, self._id_header)
         try:
             self._limits.require(rows)
+            self._must_renew |= self._producers[self._turn].is_spent
             if self._must_renew:
                 self._renew()
             self._publish(self._producers[self._turn], rows, marker)
         except (FencedError, UnknownOutcomeError):
+            self.close()  # renewing could fence the next owner: only `take_over` continues
             raise
         except (RejectedError, TransientError) as error:
             return Incomplete(error)
@@ -225,11 +232,14 @@ class KafkaShardLog:
 
     def _renew(self) -> None:
         """Initialises new producers for the same owner, if it still is the one that committed last."""
+        began = time.monotonic()
         self._topics.doubt()
         found = self._initialise()
         self._must_renew = False
         self._failures = 0
         if found.batch == self._last_batch:
+            seconds = round(time.monotonic() - began, 3)
+            log.info("relay.producers_renewed", extra={"transactional_id": self._transactional_id, "seconds": seconds})
             return
         self.close()
         place = f"Renewing the producers of {self._transactional_id!r}"

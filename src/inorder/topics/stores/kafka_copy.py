@@ -27,6 +27,7 @@ Failure table:
 | killed after the commit                    | the offset is behind the slice; nothing is copied again             |
 | commit sent, answer lost                   | the worker drops the partition; it reads the offset behind the next |
 |                                            | fence                                                               |
+| a commit is answered late                  | the same after the slice: a repeated request may still arrive       |
 | paused, and another worker took over       | fenced: it takes the partition back, finds the offset moved, and     |
 |                                            | drops what is copied                                                |
 | a partition goes from one worker to another| the same; that is how Spark places the tasks of micro-batches       |
@@ -131,7 +132,10 @@ class CopyWorker:
         except InorderError:
             self._copiers.pop(batch.partition, None)
             raise
-        self._copiers[batch.partition] = copier
+        if copier.is_spent:
+            self._copiers.pop(batch.partition, None)
+        else:
+            self._copiers[batch.partition] = copier
         return outcome
 
 
@@ -176,6 +180,11 @@ class PartitionCopier:
             consumer.close()
         self.pointer = found.get(number, 0)
         """How far the partition is copied; no other worker can move it while this one holds the partition."""
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the partition must be taken again before the next slice."""
+        return self._producer.is_spent
 
     def copy(self, batch: Slice, from_offset: int) -> int:
         """Copies the records from an offset on, in one transaction; returns their number."""

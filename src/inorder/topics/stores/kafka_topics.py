@@ -112,7 +112,7 @@ def _is_copy(message: Message | None) -> bool:
 
 TOPIC = "inorder.topics"
 MIRROR_SECONDS = 10.0
-MIRROR_TIMEOUTS = Timeouts(init=MIRROR_SECONDS, commit=0.0, answer=MIRROR_SECONDS)
+MIRROR_TIMEOUTS = Timeouts(init=MIRROR_SECONDS, commit=MIRROR_SECONDS)
 """The commit is tried once: the operator repeats the whole write."""
 STEP_SECONDS = 0.2
 VISIBLE_SECONDS = 0.01

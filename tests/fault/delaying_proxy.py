@@ -1,0 +1,263 @@
+"""A proxy in front of Kafka that holds a request back, breaks the client's connection, and delivers the request later.
+
+This is what a paused broker or a slow network does: the client times out or sees its connection break, sends the same
+request again on a new connection, gets its answer and continues; only then the broker receives the first request.
+
+A held request is released a moment after its client has begun the next transaction (its next AddPartitionsToTxn went
+through), or after a time that has nothing to do with what the client does. The proxy reads the client's side of the
+protocol: four bytes with the length of a request, its kind, version and correlation id, the client's id, and the
+transactional id, with which the requests that count here begin. Clients must connect without encryption.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+import struct
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from enum import IntEnum
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from inorder.embedded import Kafka
+from inorder.embedded.server import HOST, free_port
+
+CHUNK = 65_536
+LENGTH = 4
+LONGEST_SECONDS = 3.0
+"""How long a request is held that does not wait for the next transaction."""
+MOMENTS = (0.0, 0.002, 0.01, 0.05, 0.2)
+"""How long after the begin of the next transaction a request is released."""
+
+
+class Api(IntEnum):
+    """Requests that name a transactional id, by their number in the protocol."""
+
+    PRODUCE = 0
+    INIT_PRODUCER_ID = 22
+    ADD_PARTITIONS = 24
+    ADD_OFFSETS = 25
+    END_TXN = 26
+    TXN_OFFSET_COMMIT = 28
+
+
+FLEXIBLE_FROM = {
+    Api.PRODUCE: 9,
+    Api.INIT_PRODUCER_ID: 2,
+    Api.ADD_PARTITIONS: 3,
+    Api.ADD_OFFSETS: 3,
+    Api.END_TXN: 3,
+    Api.TXN_OFFSET_COMMIT: 3,
+}
+"""The version from which on a request has compact strings and a header with tags."""
+
+
+class Request(NamedTuple):
+    """A request of a transactional producer."""
+
+    api: Api
+    id: str
+    is_abort: bool = False
+
+
+class Held(NamedTuple):
+    """A request that the broker does not have yet, and the connection that it came through."""
+
+    frame: bytes
+    server: socket.socket
+    awaits_begin: bool
+
+
+class DelayingProxy:
+    """Forwards everything, until it is set to hold requests back."""
+
+    def __init__(self, seed: int = 1) -> None:
+        self.broker_port = free_port()
+        self.counts: Counter[str] = Counter()
+        """Requests that were held, by their kind; `repeated` counts every EndTxn that was sent again."""
+        self._listener = socket.create_server((HOST, 0), backlog=64)
+        self._chance = random.Random(seed)
+        self._lock = threading.RLock()
+        self._share: dict[Api, float] = {}
+        self.waits: list[float] = []
+        """How long clients waited before they repeated an EndTxn, in seconds."""
+        self._held: dict[str, Held] = {}
+        self._ended: dict[str, float] = {}
+        self._sockets: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+
+    @property
+    def port(self) -> int:
+        return int(self._listener.getsockname()[1])
+
+    @property
+    def bootstrap(self) -> str:
+        """The broker's address through this proxy."""
+        return f"{HOST}:{self.port}"
+
+    def hold(self, **share: float) -> None:
+        """Holds this share of requests back, by the names of `Api`; no others from now on."""
+        with self._lock:
+            self._share = {Api[name.upper()]: value for name, value in share.items()}
+
+    def total(self) -> int:
+        """How many requests were held."""
+        return sum(count for name, count in self.counts.items() if name != "repeated")
+
+    def release_all(self) -> None:
+        """Delivers what is held, and holds nothing more."""
+        self.hold()
+        for id in list(self._held):
+            self._release(id)
+
+    def __enter__(self) -> Self:
+        self._start(self._accept)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _end(self._listener)
+        with self._lock:
+            threads, sockets = list(self._threads), list(self._sockets)
+        _end(*sockets)
+        for thread in threads:
+            thread.join()
+
+    def _start(self, work: Callable[..., None], *arguments: object) -> None:
+        thread = threading.Thread(target=work, args=arguments, name="proxy")
+        with self._lock:
+            self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):  # closed
+            while True:
+                client, _ = self._listener.accept()
+                try:
+                    server = socket.create_connection((HOST, self.broker_port))
+                except OSError:  # the broker is not there yet
+                    client.close()
+                    continue
+                for each in (client, server):
+                    each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                with self._lock:
+                    self._sockets += [client, server]
+                self._start(self._pass_requests, client, server)
+                self._start(_pass_answers, client, server)
+
+    def _pass_requests(self, client: socket.socket, server: socket.socket) -> None:
+        with suppress(OSError):
+            for frame in _frames(client):
+                request = parse(frame)
+                if request is not None and self._keeps(request, frame, server):
+                    _end(client)
+                    return  # the broker's side stays open for the request
+                server.sendall(frame)
+                if request is not None and request.api is Api.ADD_PARTITIONS:
+                    self._note_begin(request.id)
+        _end(client, server)
+
+    def _keeps(self, request: Request, frame: bytes, server: socket.socket) -> bool:
+        """Decides whether to hold a request back; at most one of each transactional id is held."""
+        with self._lock:
+            self._note_end(request)
+            if request.id in self._held or self._chance.random() >= self._share.get(request.api, 0.0):
+                return False
+            awaits_begin = self._chance.random() < 0.7
+            self._held[request.id] = Held(frame, server, awaits_begin)
+            self.counts["ABORT" if request.is_abort else request.api.name] += 1
+            if not awaits_begin:
+                self._release_after(self._chance.uniform(0, LONGEST_SECONDS), request.id)
+            return True
+
+    def _note_end(self, request: Request) -> None:
+        if request.api is Api.ADD_PARTITIONS:
+            self._ended.pop(request.id, None)
+        elif request.api is Api.END_TXN:
+            now = time.monotonic()
+            if request.id in self._ended:
+                self.counts["repeated"] += 1
+                self.waits.append(now - self._ended[request.id])
+            self._ended[request.id] = now
+
+    def _note_begin(self, id: str) -> None:
+        with self._lock:
+            if id in self._held and self._held[id].awaits_begin:
+                self._release_after(self._chance.choice(MOMENTS), id)
+
+    def _release_after(self, seconds: float, id: str) -> None:
+        timer = threading.Timer(seconds, self._release, [id])
+        self._threads.append(timer)
+        timer.start()
+
+    def _release(self, id: str) -> None:
+        with self._lock:
+            held = self._held.pop(id, None)
+        if held is not None:
+            with suppress(OSError):  # the broker has closed the connection: it was idle for too long
+                held.server.sendall(held.frame)
+
+
+class ProxiedKafka(Kafka):
+    """A broker that its clients reach through a proxy; `bootstrap` is the way around it."""
+
+    def __init__(self, folder: object, proxy: DelayingProxy) -> None:
+        super().__init__(str(folder))
+        self._proxy = proxy
+
+    def more_settings(self, controller_port: int) -> str:
+        """A second listener, which sends clients to the proxy; the broker uses the first one for itself."""
+        inner = f"PLAINTEXT://{HOST}:{self.port}"
+        lines = {
+            "listeners": f"CLIENTS://{HOST}:{self._proxy.broker_port},{inner},CONTROLLER://{HOST}:{controller_port}",
+            "advertised.listeners": f"CLIENTS://{self._proxy.bootstrap},{inner}",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,CLIENTS:PLAINTEXT",
+        }
+        return "".join(f"{name}={value}\n" for name, value in lines.items())
+
+
+def parse(frame: bytes) -> Request | None:
+    """The request of a frame, if it is one of a transactional producer."""
+    number, version, _, name = struct.unpack_from(">hhih", frame, LENGTH)
+    if number not in frozenset(Api):
+        return None
+    api, at = Api(number), LENGTH + 10 + max(name, 0)
+    if version >= FLEXIBLE_FROM[api]:
+        size, at = frame[at + 1] - 1, at + 2  # no tags; ids are shorter than 127 bytes
+    else:
+        (size,), at = struct.unpack_from(">h", frame, at), at + 2
+    if size < 0:
+        return None
+    id = frame[at : at + size].decode()
+    # EndTxn ends with the producer's id, its epoch and whether it commits.
+    return Request(api, id, is_abort=api is Api.END_TXN and not frame[at + size + 10])
+
+
+def _frames(client: socket.socket) -> Iterator[bytes]:
+    """The client's requests with their lengths, one by one."""
+    waiting = b""
+    while chunk := client.recv(CHUNK):
+        waiting += chunk
+        while len(waiting) >= LENGTH and len(waiting) >= (end := LENGTH + int.from_bytes(waiting[:LENGTH])):
+            yield waiting[:end]
+            waiting = waiting[end:]
+
+
+def _pass_answers(client: socket.socket, server: socket.socket) -> None:
+    with suppress(OSError):
+        while chunk := server.recv(CHUNK):
+            with suppress(OSError):  # cut: what the broker answers then goes nowhere
+                client.sendall(chunk)
+    _end(client, server)
+
+
+def _end(*ends: socket.socket) -> None:
+    for each in ends:
+        with suppress(OSError):  # already disconnected
+            each.shutdown(socket.SHUT_RDWR)
+        each.close()
