@@ -43,6 +43,7 @@ from inorder.operate.topics import TopicAdmin
 from inorder.pipeline.dead_letters_admin import DeadLetterAdmin
 from inorder.pipeline.job import GenerationGate, UpsertWork, run_upsert, table_mappings, upsert_work
 from inorder.pipeline.mapping import TableMapping
+from inorder.pipeline.reset import PipelineReset, PointerReset
 from inorder.pipeline.status import pipeline_status
 from inorder.pipeline.stores.dead_letters import SqlDeadLetters
 from inorder.relay import reshard
@@ -118,7 +119,8 @@ class App:
     @cached_property
     def spark_engine(self) -> SparkEngine:
         pipeline = self.settings.pipeline
-        return SparkEngine(pipeline.engine, pipeline.master, self.settings.kafka.properties)
+        properties = self.settings.kafka.properties
+        return SparkEngine(pipeline.engine, pipeline.master, properties, pipeline.on_moved_back)
 
     def table_mappings(self) -> list[TableMapping]:
         return table_mappings(self.settings)
@@ -156,6 +158,12 @@ class App:
     def pipeline_status(self) -> dict[str, Any]:
         source = KafkaSource(dict(self.settings.kafka.properties))
         return pipeline_status(self.table_mappings(), self.database, source)
+
+    def reset_pipeline(self, topic: str, *, from_first: bool = False, dry_run: bool = False) -> list[PointerReset]:
+        """Accepts what has become of a topic of the job `upsert`; returns the pointers that changed."""
+        source = KafkaSource(dict(self.settings.kafka.properties))
+        reset = PipelineReset(self.upsert_work, self.database, self.generations, source)
+        return reset.run(topic, from_first=from_first, dry_run=dry_run)
 
     def status(self) -> dict[str, status.Part]:
         """The state of each product; one that cannot be read has an error."""

@@ -92,6 +92,15 @@ class MemoryTableStore:
     def pointers(self, topic: str) -> Mapping[int, Pointer]:
         return {partition: at for (name, partition), at in self.contents.pointers.items() if name == topic}
 
+    def begin(self, topic: str, topic_id: str | None, firsts: Mapping[int, int]) -> Mapping[int, Pointer]:
+        with self._lock:
+            found = self.pointers(topic)
+            generation = max((one.generation for one in found.values()), default=0)
+            begun = {number: Pointer(first, generation, topic_id) for number, first in firsts.items()} | dict(found)
+            for number, one in begun.items():
+                self.contents.pointers[topic, number] = replace(one, topic_id=one.topic_id or topic_id)
+            return self.pointers(topic)
+
     def close(self) -> None:
         """Memory needs no connection."""
 
@@ -136,8 +145,9 @@ class _Transaction:
         for letter in letters:
             self.contents.letters.setdefault((*self._place, letter.offset), letter)
 
-    def move_pointer(self, next_offset: int, counters: SliceCounters) -> None:
-        self.contents.pointers[self._place] = replace(self.contents.pointers[self._place], next_offset=next_offset)
+    def move_pointer(self, next_offset: int, counters: SliceCounters, leader_epoch: int | None = None) -> None:
+        before = self.contents.pointers[self._place]
+        self.contents.pointers[self._place] = replace(before, next_offset=next_offset, leader_epoch=leader_epoch)
         self.contents.tallies[self._place].append(counters)
 
     def _alone(self, row: FoldedRow, generation: int) -> WriteCounts | RejectedError:

@@ -13,6 +13,8 @@ from pyspark.sql import SparkSession
 
 from inorder.engines.slice_work import SliceOutcome
 from inorder.kafka.admin import ensure_topic
+from inorder.model.errors import GuaranteeError
+from inorder.model.partitioning import Place
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.stores.table import SqlTableStores
 from tests.fakes.table_store import message
@@ -90,6 +92,9 @@ class StopWatch:
             self.seconds[outcome.partition] = time.monotonic() - self.began
 
     def spent(self, phases: Mapping[str, float]) -> None:
+        """Nothing."""
+
+    def stopped(self, place: Place, error: GuaranteeError) -> None:
         """Nothing."""
 
 

@@ -133,6 +133,32 @@ def status(config: ConfigFile = None, as_json: AsJson = False) -> None:
         show_table([list(partitions[0]), *(each.values() for each in partitions)])
 
 
+@app.command()
+def reset(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic, as the settings of the table name it.")],
+    config: ConfigFile = None,
+    from_first: Annotated[
+        bool, typer.Option("--from-first", help="Apply all that the topic holds again, as newer than all before.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would change, and do nothing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Accept that a topic was re-created, renamed or truncated, or that retention deleted records too early.
+
+    The job upsert stops a partition whose pointer does not fit its topic any more. Stop the job, run this, and start it
+    again. A re-created, renamed or truncated topic begins the next generation: all its records are newer than those
+    that were applied. After retention the pointer moves to the first record that is left.
+    """
+    with open_app(config) as app:
+        changed = [each.as_dict() for each in app.reset_pipeline(topic, from_first=from_first, dry_run=dry_run)]
+    if as_json:
+        show_json(changed)
+    elif changed:
+        show_table([list(changed[0]), *(list(each.values()) for each in changed)])
+    else:
+        say("Every pointer fits its topic; nothing was changed.")
+
+
 def _expire(app: App, once: bool, dry_run: bool, as_json: bool) -> None:
     """Runs without Spark."""
     service = app.job_service(Job.expire.value, dict)

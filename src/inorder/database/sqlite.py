@@ -118,10 +118,19 @@ class SQLiteDatabase(SingleConnectionDatabase[sqlite3.Connection]):
         # The transaction's write lock keeps other installers out.
         with self._begun(connection) as cursor:
             for statement in statements:
-                cursor.execute(statement)
+                execute_ddl(cursor, statement)
 
     def _spelt(self, statement: str) -> str:
         return named(statement)
+
+
+def execute_ddl(cursor: Cursor | sqlite3.Connection, statement: str) -> None:
+    """Runs DDL that may be run again: SQLite has no ADD COLUMN IF NOT EXISTS, so a column that exists is no error."""
+    try:
+        cursor.execute(statement)
+    except sqlite3.OperationalError as error:
+        if "duplicate column name" not in str(error):
+            raise
 
 
 # A code that is not listed is a ConfigurationError.

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
+from dataclasses import replace
 from itertools import chain
+from typing import NamedTuple
 
 from inorder.engines.progress import NULL_LISTENER, Listener, LoggingListener
-from inorder.engines.slice_work import PartitionReader, SliceWork, SliceWorker, TopicSource, portions
-from inorder.engines.survey import survey
+from inorder.engines.slice_work import PartitionReader, SliceWork, SliceWorker, TopicSource, apply_at, portions
+from inorder.engines.survey import replaced, survey
 from inorder.model.partitioning import Place
 
 SLICE_RECORDS = 10_000
@@ -34,28 +36,52 @@ class InProcess:
     def run(self, stop: threading.Event, once: bool = False, listener: Listener = NULL_LISTENER) -> None:
         """Blocks until `stop` is set or, with `once`, until the topics are read to their end; raises every error."""
         found = survey(self._work, self._source)
+        for error in found.stopped.values():
+            raise error
         with closing(self._work.open()) as worker:
-            begin = starts(worker, found.places)
-            reader = self._source.open(begin, headers=self._work.needs_headers, reports_ends=once)
+            begin = begin_at(worker, self._source, found.places)
+            reader = self._source.open(
+                begin.offsets, headers=self._work.needs_headers, reports_ends=once, epochs=begin.epochs
+            )
             with closing(reader):
                 apply_all(
                     reader,
                     worker,
                     LoggingListener(listener),
+                    ids=begin.ids,
                     expected=dict(found.pointers),
                     goes_on=lambda: not stop.is_set(),
                     unread=set(found.places) if once else None,
                 )
 
 
-def starts(worker: SliceWorker, places: Iterable[Place]) -> dict[Place, int | None]:
-    """Where reading begins: at the pointer of each partition, or None, its first record, if it has no pointer."""
+class Beginning(NamedTuple):
+    """Where the reading of some partitions begins."""
+
+    offsets: dict[Place, int | None]
+    """The pointer of each partition, or None, its first record, if it has no pointer."""
+    epochs: dict[Place, int]
+    """The leader epochs of the records before them, where they are known."""
+    ids: dict[str, str | None]
+    """Which topics they are, by name."""
+
+
+def begin_at(worker: SliceWorker, source: TopicSource, places: Iterable[Place]) -> Beginning:
+    """Reads where to begin; raises `OtherTopicError` where a pointer is of another topic of that name."""
     places = list(places)
-    pointers = {topic: worker.pointers(topic) for topic in {topic for topic, _ in places}}
-    return {
-        (topic, number): pointers[topic][number].next_offset if number in pointers[topic] else None
-        for topic, number in places
-    }
+    topics = {topic for topic, _ in places}
+    # The id is read after the pointers and before the first record: a topic that is replaced meanwhile has another.
+    pointers = {topic: worker.pointers(topic) for topic in topics}
+    ids = {topic: source.topic_id(topic) for topic in topics}
+    found = {place: pointers[place[0]].get(place[1]) for place in places}
+    for (topic, number), one in found.items():
+        if one is not None and (error := replaced(topic, ids[topic], number, one)) is not None:
+            raise error
+    return Beginning(
+        offsets={place: None if one is None else one.next_offset for place, one in found.items()},
+        epochs={place: one.leader_epoch for place, one in found.items() if one and one.leader_epoch is not None},
+        ids=ids,
+    )
 
 
 def apply_all(
@@ -63,13 +89,14 @@ def apply_all(
     worker: SliceWorker,
     listener: Listener,
     *,
+    ids: Mapping[str, str | None],
     expected: dict[Place, int],
     goes_on: Callable[[], bool],
     unread: set[Place] | None = None,
 ) -> None:
     """Applies all slices of the reader until `goes_on()` is false or all of `unread` are read to their end.
 
-    `expected` are the pointers that were seen committed; they are updated.
+    `ids` say which topics are read; `expected` are the pointers that were seen committed, and are updated.
     """
     while goes_on() and (unread is None or unread):
         began = time.monotonic()
@@ -77,7 +104,7 @@ def apply_all(
         read = time.monotonic()
         for batch in chain.from_iterable(map(portions, slices)):
             place = batch.topic, batch.partition
-            outcome = worker.apply(batch, expected.get(place, 0))
+            outcome = apply_at(worker, replace(batch, topic_id=ids.get(batch.topic)), expected.get(place, 0))
             expected[place] = outcome.next_offset
             listener.applied(outcome)
         if unread is not None:

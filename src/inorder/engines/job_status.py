@@ -62,6 +62,7 @@ from prometheus_client.registry import Collector
 from inorder.engines.measures import BOUNDS, COUNT_BOUNDS, Histogram, absorb, read_histograms, under
 from inorder.engines.progress import FIGURES
 from inorder.engines.slice_work import Measures, SliceOutcome
+from inorder.model.errors import GuaranteeError
 from inorder.model.partitioning import Place
 from inorder.observe.endpoint import Endpoint, PeriodicReader
 from inorder.observe.metrics import MetricsRegistry
@@ -82,6 +83,7 @@ class JobFigures:
         self._phases: Counter[str] = Counter()
         self._measures: dict[str, dict[str, int]] = {}
         self._last: float | None = None
+        self._stopped: dict[Place, str] = {}
 
     def applied(self, outcome: SliceOutcome) -> None:
         """Adds an outcome."""
@@ -97,6 +99,22 @@ class JobFigures:
         """Adds the seconds of some phases."""
         with self._lock:
             self._phases.update(phases)
+
+    def stopped(self, place: Place, error: GuaranteeError) -> None:
+        """Remembers why a partition is stopped."""
+        with self._lock:
+            self._stopped[place] = error.message
+
+    @property
+    def trouble(self) -> str:
+        """Which partitions are stopped and why, in a sentence; empty where none is."""
+        with self._lock:
+            found = dict(self._stopped)
+        if not found:
+            return ""
+        (topic, number), message = next(iter(found.items()))
+        more = f" And {len(found) - 1} more partitions are stopped." if len(found) > 1 else ""
+        return f"{topic}[{number}] is stopped: {message}{more}"
 
     def reading(self, *, is_running: bool, lag: LagReading | None) -> PipelineReading:
         """All of it, as it is now."""
@@ -143,7 +161,7 @@ class JobService:
         """Why the job does not work, in a sentence; empty while it works."""
         if not self._is_running:
             return f"The job {self._job} does not run."
-        return self.hindrance or self._lag.failure
+        return self.hindrance or self.listener.trouble or self._lag.failure
 
     def __enter__(self) -> Self:
         if self._endpoint is not None:

@@ -7,8 +7,9 @@ done but that was not applied (a stop, a failure) costs nothing.
     start      pointers and extents of the topics -> startingOffsets; refuse a pointer whose record is gone
     batch      pass the expected pointers to the tasks -> run the plan of the query, which is built once: Kafka ->
                mapInArrow (slice_task) -> a row per slice -> remember its pointer
-    failure    of the environment: start again after a pause; any other: stop and raise it
-    new topic  start again with it; Spark itself finds new partitions of a topic
+    failure    of the environment: start again after a pause; a violated guarantee: start again without the partition
+               (`faults.py`); any other: stop and raise it
+    change     new topics, new partitions, or another topic of the same name: start again
     stop       let the running batch end, within a budget; then stop the query
 
 **Expected pointers.** The pointers that the driver saw committed reach the tasks of a batch as a local property of its
@@ -40,6 +41,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -52,6 +54,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from inorder.engines.faults import OnMovedBack, PartitionFaults
 from inorder.engines.progress import NULL_LISTENER, Listener, LoggingListener
 from inorder.engines.session import (
     SPARK_FAILURES,
@@ -115,6 +118,7 @@ class MicroBatch:
         kafka: Mapping[str, str],
         *,
         max_offsets_per_trigger: int = MAX_OFFSETS_PER_TRIGGER,
+        on_moved_back: OnMovedBack = "stop",
     ) -> None:
         """`kafka` are properties of the Java client, `bootstrap.servers` among them."""
         self._spark = spark
@@ -122,40 +126,49 @@ class MicroBatch:
         self._source = source
         self._kafka = dict(kafka)
         self._max_offsets = max_offsets_per_trigger
+        self._on_moved_back = on_moved_back
 
     def run(self, stop: threading.Event, once: bool = False, listener: Listener = NULL_LISTENER) -> None:
         """Blocks until `stop` is set or, with `once`, until what the topics hold at the start is applied.
 
-        Waits out failures of the environment. Raises `GuaranteeError`, `RejectedError` or `ConfigurationError` from
-        any task. `listener` is called on Spark's threads, for each slice in order per partition.
+        Waits out failures of the environment. Raises `RejectedError` or `ConfigurationError` from any task, and at the
+        end the `GuaranteeError` of a partition that was stopped. `listener` is called on Spark's threads, for each
+        slice in order per partition.
         """
-        backoff, expected, goes_on = Backoff(), dict[Place, int](), True
+        backoff, goes_on = Backoff(), True
+        faults = PartitionFaults(self._work.name, self._on_moved_back, listener)
         while goes_on and not stop.is_set():
-            attempt = _Attempt(expected, listener)
+            attempt = _Attempt(faults, listener)
             try:
                 goes_on = self._run_query(attempt, stop, once)
-            except TransientError as error:
+            except (TransientError, GuaranteeError) as error:
+                if not isinstance(error, TransientError) and not faults.absorb(error):
+                    raise
                 pause = backoff.after(progress=attempt.has_applied)
                 fields = {"pipeline": self._work.name, "pause_seconds": pause, "error": str(error)}
                 logger.warning("pipeline.restart", extra=fields)
                 stop.wait(pause)
+        raise_gravest([*faults.stopped.values()])
 
     def _run_query(self, attempt: _Attempt, stop: threading.Event, once: bool) -> bool:
         """Runs the query from one start to its end; returns whether another start should follow."""
         found = self._where_to_start(attempt)
+        if not found.places:
+            return False
         with checkpoint_folder() as folder, spark_errors():
             query = self._query(found, attempt, folder, once).start()
             try:
-                has_grown = self._watch(query, found, attempt, stop, once)
+                has_changed = self._watch(query, found, attempt, stop, once)
             finally:
                 attempt.finish()
                 query.stop()
         if attempt.failure is not None:
             raise attempt.failure
-        return has_grown
+        return has_changed
 
     def _query(self, found: Survey, attempt: _Attempt, folder: str, once: bool) -> DataStreamWriter:
-        outcomes = self._records(found).mapInArrow(encode_as_text(slice_task(self._work, read_expected)), TEXT_SCHEMA)
+        task = slice_task(self._work, read_expected, dict(found.ids))
+        outcomes = self._records(found).mapInArrow(encode_as_text(task), TEXT_SCHEMA)
         writer = outcomes.writeStream.foreachBatch(attempt.on_batch).option("checkpointLocation", folder)
         if once:
             return writer.trigger(availableNow=True)
@@ -163,14 +176,16 @@ class MicroBatch:
 
     def _where_to_start(self, attempt: _Attempt) -> Survey:
         found = survey(self._work, self._source)
-        attempt.expect(found.pointers)
+        attempt.faults.expect(found.pointers)
+        attempt.faults.stop_all(found.stopped)
+        found = replace(found, stopped=dict(attempt.faults.stopped))
         fields = {"pipeline": self._work.name, "partitions": dict(found.partitions)}
         logger.info("pipeline.start", extra=fields)
         return found
 
     def _records(self, found: Survey) -> DataFrame:
         options = {f"kafka.{key}": value for key, value in self._kafka.items()} | {
-            "subscribe": ",".join(found.partitions),
+            **which_partitions(found),
             "startingOffsets": json.dumps(starting_offsets(found)),
             "maxOffsetsPerTrigger": str(self._max_offsets),
             "includeHeaders": str(self._work.needs_headers).lower(),
@@ -181,14 +196,14 @@ class MicroBatch:
     def _watch(
         self, query: StreamingQuery, found: Survey, attempt: _Attempt, stop: threading.Event, once: bool
     ) -> bool:
-        """Waits for the end of the attempt; returns whether it ended because a missing topic was created."""
+        """Waits for the end of the attempt; returns whether it ended because the topics changed."""
         check_at, progress = time.monotonic() + CHECK_SECONDS, QueryProgress(query, attempt.listener)
         while query.isActive and not stop.is_set():
             if attempt.wait(_WATCH_SECONDS):
                 return False
             progress.poll()
-            if found.missing and not once and time.monotonic() > check_at:
-                if found.has_grown(self._source):
+            if not once and time.monotonic() > check_at:
+                if self._have_changed(found):
                     return True
                 check_at = time.monotonic() + CHECK_SECONDS
         if not stop.is_set() and attempt.failure is None:
@@ -198,31 +213,41 @@ class MicroBatch:
                 attempt.failure = classify_spark_error(error)
         return False
 
+    def _have_changed(self, found: Survey) -> bool:
+        try:
+            return found.has_changed(self._source)
+        except TransientError as error:
+            # The query waits for the broker itself.
+            logger.debug("pipeline.partitions_unknown", extra={"error": str(error)})
+            return False
+
+
+def which_partitions(found: Survey) -> dict[str, str]:
+    """Which partitions Spark reads: all of each topic, or a list of them where some are stopped."""
+    if not found.stopped:
+        return {"subscribe": ",".join(found.partitions)}
+    return {"assign": json.dumps({topic: list(map(int, some)) for topic, some in starting_offsets(found).items()})}
+
 
 def starting_offsets(found: Survey) -> dict[str, dict[str, int]]:
     """Where each partition continues: at its pointer, or at the earliest record if it has none."""
-    return {
-        topic: {str(number): found.pointers.get((topic, number), _EARLIEST) for number in range(count)}
-        for topic, count in found.partitions.items()
-    }
+    offsets: dict[str, dict[str, int]] = {}
+    for topic, number in found.places:
+        offsets.setdefault(topic, {})[str(number)] = found.pointers.get((topic, number), _EARLIEST)
+    return offsets
 
 
 class _Attempt:
     """One start of the query: what it applied, what it expects to find, and how it failed."""
 
-    def __init__(self, expected: dict[Place, int], listener: Listener) -> None:
-        """`expected` are the pointers seen committed in this run, by partition; attempts share them."""
+    def __init__(self, faults: PartitionFaults, listener: Listener) -> None:
+        """`faults` has the pointers seen committed in this run; attempts share it."""
         self.listener = LoggingListener(listener)
-        self._expected = expected
+        self.faults = faults
         self._in_batch = threading.Lock()
         self._over = threading.Event()
         self.failure: Exception | None = None
         self.has_applied = False
-
-    def expect(self, pointers: Mapping[Place, int]) -> None:
-        """Adds the pointers read at a start. A higher one seen before stays, so that a task detects the fall."""
-        for place, pointer in pointers.items():
-            self._expected[place] = max(pointer, self._expected.get(place, 0))
 
     def on_batch(self, batch: DataFrame, _batch_id: int) -> None:
         """Applies a micro-batch. It never raises: an error through Py4J would lose its type."""
@@ -248,11 +273,11 @@ class _Attempt:
             self._in_batch.release()
 
     def _apply(self, batch: DataFrame) -> None:
-        set_expected(batch, self._expected)
+        set_expected(batch, self.faults.expected())
         outcomes, errors = split_results(collect_rows(batch))
         for outcome in outcomes:
             self.has_applied = True
-            self._expected[outcome.topic, outcome.partition] = outcome.next_offset
+            self.faults.expect({(outcome.topic, outcome.partition): outcome.next_offset})
             self.listener.applied(outcome)
         raise_gravest(errors)
 

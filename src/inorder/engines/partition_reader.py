@@ -23,8 +23,8 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from inorder.engines.slice_work import PartitionReader, Reading, Slice
-from inorder.engines.survey import ACCEPT_LOSS
+from inorder.engines.slice_work import NO_EPOCHS, PartitionReader, Reading, Slice
+from inorder.engines.survey import accept_loss
 from inorder.kafka.admin import Cluster
 from inorder.kafka.errors import BEING_MADE, UNREACHABLE, describe, error_of, meaning
 from inorder.kafka.readers import committed_consumer
@@ -38,7 +38,7 @@ GROUP = "inorder.pipeline"
 _PROPERTIES = {"auto.offset.reset": "error", "queued.max.messages.kbytes": 64 * 1024}
 # The broker answers as soon as there is a record; only an idle partition, and the event of its end, waits so long.
 _PATIENT = {"fetch.wait.max.ms": 500, "enable.partition.eof": False}
-_GONE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
+_GONE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION})
 
 T = TypeVar("T")
 
@@ -55,12 +55,20 @@ class KafkaSource:
     def partitions(self, topic: str) -> int | None:
         return Cluster(self.properties).partitions(topic)
 
+    def topic_id(self, topic: str) -> str | None:
+        return Cluster(self.properties).topic_id(topic)
+
     def open(
-        self, starts: Mapping[Place, int | None], *, headers: bool = False, reports_ends: bool = False
+        self,
+        starts: Mapping[Place, int | None],
+        *,
+        headers: bool = False,
+        reports_ends: bool = False,
+        epochs: Mapping[Place, int] = NO_EPOCHS,
     ) -> PartitionReader:
         consumer = committed_consumer(self.properties, GROUP, _PROPERTIES if reports_ends else _PROPERTIES | _PATIENT)
         try:
-            consumer.assign([_start_of(place, start) for place, start in starts.items()])
+            consumer.assign([_start_of(place, start, epochs.get(place)) for place, start in starts.items()])
         except KafkaException as exception:
             consumer.close()
             raise meaning(error_of(exception), f"Reading {_names(starts)}") from exception
@@ -97,6 +105,7 @@ class KafkaPartitionReader:
             values=cast("list[bytes | None]", list(map(Message.value, messages))),
             timestamps=_Timestamps(messages),
             headers=[_headers(message) for message in messages] if self._has_headers else (),
+            leader_epoch=messages[-1].leader_epoch(),
         )
 
 
@@ -147,10 +156,12 @@ def _records(messages: Iterable[Message], ended: set[Place]) -> Iterator[Message
 def _fault(message: Message, error: KafkaError) -> InorderError:
     topic, partition = _place(message)
     if error.code() in _GONE:
-        return GuaranteeError(
+        gone = GuaranteeError(
             f"{topic}[{partition}] no longer holds offset {message.offset()}, the next to read: {describe(error)}",
-            hint=ACCEPT_LOSS,
+            hint=accept_loss(topic),
         )
+        gone.place = topic, partition
+        return gone
     if error.code() in BEING_MADE:
         return TransientError(
             f"{topic}[{partition}] does not exist: {describe(error)}", hint="The job waits until it does."
@@ -167,9 +178,12 @@ def _place(message: Message) -> Place:
     return message.topic() or "", message.partition() or 0
 
 
-def _start_of(place: Place, start: int | None) -> TopicPartition:
+def _start_of(place: Place, start: int | None, epoch: int | None) -> TopicPartition:
+    """Where to begin. With the epoch of the record before it, the client detects a log that was truncated below it."""
     topic, partition = place
-    return TopicPartition(topic, partition, OFFSET_BEGINNING if start is None else start)
+    if start is None or epoch is None:
+        return TopicPartition(topic, partition, OFFSET_BEGINNING if start is None else start)
+    return TopicPartition(topic, partition, start, leader_epoch=epoch)
 
 
 def _names(starts: Iterable[Place]) -> str:

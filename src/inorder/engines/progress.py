@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from inorder.engines.slice_work import SliceOutcome, add_measures
+from inorder.model.errors import GuaranteeError
+from inorder.model.partitioning import Place
 
 logger = logging.getLogger("inorder.pipeline")
 
@@ -26,11 +28,16 @@ class Listener(Protocol):
     def spent(self, phases: Mapping[str, float]) -> None:
         """The seconds that were spent in each phase since the last call."""
 
+    def stopped(self, place: Place, error: GuaranteeError) -> None:
+        """Nothing of a partition is applied any more; the others go on."""
+
 
 class _NullListener:
     def applied(self, outcome: SliceOutcome) -> None: ...
 
     def spent(self, phases: Mapping[str, float]) -> None: ...
+
+    def stopped(self, place: Place, error: GuaranteeError) -> None: ...
 
 
 NULL_LISTENER: Final[Listener] = _NullListener()
@@ -50,6 +57,10 @@ class CompositeListener:
         for listener in self._listeners:
             listener.spent(phases)
 
+    def stopped(self, place: Place, error: GuaranteeError) -> None:
+        for listener in self._listeners:
+            listener.stopped(place, error)
+
 
 class LoggingListener:
     """Logs every outcome, as a warning where records were not applied, and forwards it. Each engine has one."""
@@ -68,6 +79,9 @@ class LoggingListener:
 
     def spent(self, phases: Mapping[str, float]) -> None:
         self._listener.spent(phases)
+
+    def stopped(self, place: Place, error: GuaranteeError) -> None:
+        self._listener.stopped(place, error)
 
 
 def add_outcomes(earlier: SliceOutcome, later: SliceOutcome) -> SliceOutcome:
@@ -94,6 +108,9 @@ class RunTotals:
     def spent(self, phases: Mapping[str, float]) -> None:
         with self._lock:
             self._phases.update(phases)
+
+    def stopped(self, place: Place, error: GuaranteeError) -> None:
+        """Not summed up."""
 
     def totals(self) -> dict[str, int]:
         """The sums in records, all of `FIGURES`."""

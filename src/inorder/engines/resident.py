@@ -10,7 +10,8 @@ them their Python and restarts them when an executor is lost.
     consume    a task reads what is there, at most 10,000 records, applies it as a slice, and reports now and then
     change     new partitions, a new topic, or another number of slots: all tasks end after their current slice, and a
                new launch follows
-    failure    of the environment: that task is restarted after a pause; any other: all tasks end, and it is raised
+    failure    of the environment: that task is restarted after a pause; a violated guarantee: that task is restarted
+               without the partition (`faults.py`); any other: all tasks end, and it is raised
     stop       the driver closes its connections; tasks finish the current slice, within a budget; Spark cancels the
                rest
 
@@ -53,9 +54,12 @@ Failure table:
 | database away, session ended              | the task ends with `TransientError` and is restarted after a pause   |
 | COMMIT sent, answer lost                  | the slice is applied again; the pointer decides (`settle_commit`)    |
 | broker away                               | the client waits for it; nothing is restarted                        |
-| database restored from a backup           | the pointer is below one that was seen committed: `GuaranteeError`,  |
-|                                           | all tasks end                                                        |
-| topic truncated or re-created             | the client finds the offset gone: `GuaranteeError`                   |
+| database restored from a backup, or a     | the pointer is below one that was seen committed: the partition      |
+| replica promoted that lacks commits       | stops, or is replayed (`on_moved_back`); the others go on            |
+| topic truncated                           | the client finds the offset gone, or the leader epoch of the last    |
+|                                           | record ended below it: the partition stops                           |
+| topic deleted and re-created              | its id differs from that of the pointers, when a task begins and in  |
+|                                           | the driver's check every 2 s: its partitions stop                    |
 | fewer free cores than tasks               | tasks without a core wait in Spark's queue, and so do their          |
 |                                           | partitions; the engine must have its cores to itself                 |
 """
@@ -69,13 +73,13 @@ from collections.abc import Callable
 
 from pyspark.sql import SparkSession
 
+from inorder.engines.faults import OnMovedBack, PartitionFaults
 from inorder.engines.progress import NULL_LISTENER, Listener
 from inorder.engines.resident_tasks import ResidentTasks, SliceTaskPlan
 from inorder.engines.session import Backoff, raise_gravest, spark_errors
 from inorder.engines.slice_work import SliceWork, TopicSource
 from inorder.engines.survey import Survey, share_out, survey
 from inorder.model.errors import TransientError
-from inorder.model.partitioning import Place
 
 logger = logging.getLogger("inorder.pipeline")
 
@@ -89,21 +93,26 @@ _WATCH_SECONDS = 0.05
 class Resident:
     """Runs one pipeline on a Spark session until it is stopped, or once to the end of its topics."""
 
-    def __init__(self, spark: SparkSession, work: SliceWork, source: TopicSource) -> None:
+    def __init__(
+        self, spark: SparkSession, work: SliceWork, source: TopicSource, *, on_moved_back: OnMovedBack = "stop"
+    ) -> None:
         self._spark = spark
         self._work = work
         self._source = source
+        self._on_moved_back = on_moved_back
 
     def run(self, stop: threading.Event, once: bool = False, listener: Listener = NULL_LISTENER) -> None:
         """Blocks until `stop` is set or, with `once`, until what the topics hold at the start is applied.
 
-        Waits out failures of the environment. Raises `GuaranteeError`, `RejectedError` or `ConfigurationError` from
-        any task. `listener` is called on threads of this process, in order per partition.
+        Waits out failures of the environment. Raises `RejectedError` or `ConfigurationError` from any task, and at the
+        end the `GuaranteeError` of a partition that was stopped. `listener` is called on threads of this process, in
+        order per partition.
         """
-        backoff, expected, goes_on = Backoff(), dict[Place, int](), True
+        backoff, goes_on = Backoff(), True
+        faults = PartitionFaults(self._work.name, self._on_moved_back, listener)
         while goes_on and not stop.is_set():
             try:
-                goes_on = self._launch(stop, once, expected, listener)
+                goes_on = self._launch(stop, once, faults, listener)
             except TransientError as error:
                 pause = backoff.after(progress=False)
                 fields = {"pipeline": self._work.name, "pause_seconds": pause, "error": str(error)}
@@ -111,18 +120,23 @@ class Resident:
                 stop.wait(pause)
             else:
                 backoff = Backoff()
+        raise_gravest([*faults.stopped.values()])
 
-    def _launch(self, stop: threading.Event, once: bool, expected: dict[Place, int], listener: Listener) -> bool:
+    def _launch(self, stop: threading.Event, once: bool, faults: PartitionFaults, listener: Listener) -> bool:
         """Runs the tasks of one launch to their end; returns whether another launch should follow."""
         found = survey(self._work, self._source)
-        expected |= {place: max(pointer, expected.get(place, 0)) for place, pointer in found.pointers.items()}
-        shares = tuple(share_out(found.places, count_slots(self._spark)))
-        tasks = ResidentTasks(self._spark, SliceTaskPlan(self._work, self._source, shares, once), expected, listener)
+        faults.expect(found.pointers)
+        faults.stop_all(found.stopped)
+        places = [place for place in found.places if place not in faults.stopped]
+        if not places:
+            return False
+        shares = tuple(share_out(places, count_slots(self._spark)))
+        tasks = ResidentTasks(self._spark, SliceTaskPlan(self._work, self._source, shares, once), faults, listener)
         fields = {"pipeline": self._work.name, "partitions": dict(found.partitions), "tasks": len(shares)}
         logger.info("pipeline.start", extra=fields)
         tasks.start()
         try:
-            has_changed = self._watch(tasks, found, SlotWatch(len(shares), len(found.places)), stop, once)
+            has_changed = self._watch(tasks, found, SlotWatch(len(shares), len(places)), stop, once)
         finally:
             tasks.stop()
         raise_gravest(tasks.failures)
@@ -141,7 +155,7 @@ class Resident:
 
     def _has_changed(self, found: Survey, used: SlotWatch) -> bool:
         try:
-            if found.has_grown(self._source):
+            if found.has_changed(self._source):
                 return True
         except TransientError as error:
             # The tasks wait for the broker themselves.

@@ -16,7 +16,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Protocol
@@ -27,12 +27,13 @@ from pyspark.sql import SparkSession
 
 from inorder import gc_tuning
 from inorder.engines.driver_channel import DriverAddress, DriverConnection, DriverServer, TaskReport
-from inorder.engines.in_process import apply_all, starts
+from inorder.engines.faults import PartitionFaults
+from inorder.engines.in_process import apply_all, begin_at
 from inorder.engines.progress import NULL_LISTENER, Listener, LoggingListener, add_outcomes
 from inorder.engines.session import STOP_BUDGET_SECONDS, Backoff, raise_gravest, spark_errors
 from inorder.engines.slice_task import OUTCOME_SCHEMA, Task, error_row, split_results
 from inorder.engines.slice_work import SliceOutcome, SliceWork, TopicSource
-from inorder.model.errors import InorderError, PermanentError, TransientError
+from inorder.model.errors import GuaranteeError, InorderError, PermanentError, TransientError
 from inorder.model.partitioning import Place
 
 logger = logging.getLogger("inorder.pipeline")
@@ -63,28 +64,31 @@ class TaskPlan(Protocol):
     def once(self) -> bool:
         """Whether a task that ends is done; else it is restarted."""
 
-    def task(self, index: int, address: DriverAddress) -> Task:
-        """The function that the task runs; it connects to the driver at the address."""
+    def task(self, index: int, address: DriverAddress, without: Collection[Place] = ()) -> Task | None:
+        """The function that the task runs; it connects to the driver at the address.
+
+        It leaves the partitions of `without` alone; None if nothing else is left.
+        """
 
     def describe(self, index: int) -> str:
         """What the task works on, for logs."""
 
 
 class ResidentTasks:
-    """The tasks of one plan on the driver's side; `expected` is updated while they work."""
+    """The tasks of one plan on the driver's side; `faults` is updated while they work."""
 
     def __init__(
         self,
         spark: SparkSession,
         plan: TaskPlan,
-        expected: dict[Place, int],
+        faults: PartitionFaults,
         listener: Listener = NULL_LISTENER,
         on_totals: OnTotals = lambda _index, _totals: None,
     ) -> None:
         self.failures: list[InorderError] = []
         self._spark = spark
         self._plan = plan
-        self._expected = expected
+        self._faults = faults
         self._listener = LoggingListener(listener)
         self._on_totals = on_totals
         self._lock = threading.Lock()
@@ -92,7 +96,7 @@ class ResidentTasks:
         self._reports = [0] * plan.count
         self._group = f"inorder-{uuid.uuid4()}"
         host, bind = driver_host(spark)
-        self._server = DriverServer(host, bind, self._copy_expected, self._on_report)
+        self._server = DriverServer(host, bind, faults.expected, self._on_report)
         self._threads = [
             threading.Thread(target=self._keep_running, args=(index,), name=f"resident-{index}", daemon=True)
             for index in range(plan.count)
@@ -131,7 +135,10 @@ class ResidentTasks:
             if error is None and self._plan.once:
                 return
             error = error or TransientError("The task ended before it was asked to.", hint="It is restarted.")
-            if not isinstance(error, TransientError):
+            is_absorbed = self._faults.absorb(error)
+            if self._plan.task(index, self._server.address, self._faults.stopped) is None:
+                return
+            if not isinstance(error, TransientError) and not is_absorbed:
                 self.failures.append(error)
                 return
             pause = backoff.after(progress=self._reports[index] > before)
@@ -142,7 +149,9 @@ class ResidentTasks:
 
     def _run_task(self, index: int) -> InorderError | None:
         """Runs a task from its start to its end; returns how it failed, if it did."""
-        task = self._plan.task(index, self._server.address)
+        task = self._plan.task(index, self._server.address, self._faults.stopped)
+        if task is None:
+            return None
         try:
             with spark_errors():
                 return self._run_job(task, f"resident task {index} of {self._plan.name}")
@@ -160,16 +169,11 @@ class ResidentTasks:
             return PermanentError(f"A task failed: {text[-1]}", hint="The log of Spark's executors has the traceback.")
         return errors[0] if errors else None
 
-    def _copy_expected(self) -> Mapping[Place, int]:
-        with self._lock:
-            return dict(self._expected)
-
     def _on_report(self, index: int, report: TaskReport) -> None:
         with self._lock:
             self._reports[index] += 1
             for outcome in report.outcomes:
-                place = outcome.topic, outcome.partition
-                self._expected[place] = max(outcome.next_offset, self._expected.get(place, 0))
+                self._faults.expect({(outcome.topic, outcome.partition): outcome.next_offset})
                 self._listener.applied(outcome)
             self._listener.spent(report.phases)
             if report.totals:
@@ -204,8 +208,11 @@ class SliceTaskPlan:
     def count(self) -> int:
         return len(self.shares)
 
-    def task(self, index: int, address: DriverAddress) -> Task:
-        return resident_task(TaskAssignment(index, self.shares[index], self.work, self.source, address, self.once))
+    def task(self, index: int, address: DriverAddress, without: Collection[Place] = ()) -> Task | None:
+        places = tuple(place for place in self.shares[index] if place not in without)
+        if not places:
+            return None
+        return resident_task(TaskAssignment(index, places, self.work, self.source, address, self.once))
 
     def describe(self, index: int) -> str:
         return ", ".join(f"{topic}[{number}]" for topic, number in self.shares[index])
@@ -249,11 +256,20 @@ def consume(assignment: TaskAssignment) -> None:
     ):
         if not driver.check():
             return
-        begin = starts(worker, assignment.places)
-        reader = assignment.source.open(begin, headers=assignment.work.needs_headers, reports_ends=assignment.once)
-        unread = set(assignment.places) if assignment.once else None
+        begin = begin_at(worker, assignment.source, assignment.places)
+        needs_headers, once = assignment.work.needs_headers, assignment.once
+        reader = assignment.source.open(begin.offsets, headers=needs_headers, reports_ends=once, epochs=begin.epochs)
+        unread = set(assignment.places) if once else None
         with closing(reader), closing(_Reporter(driver)) as reporter:
-            apply_all(reader, worker, reporter, expected=driver.expected, goes_on=driver.check, unread=unread)
+            apply_all(
+                reader,
+                worker,
+                reporter,
+                ids=begin.ids,
+                expected=driver.expected,
+                goes_on=driver.check,
+                unread=unread,
+            )
 
 
 class _Reporter:
@@ -275,6 +291,9 @@ class _Reporter:
         self._phases.update(phases)
         if self._outcomes and self._clock() >= self._due:
             self.close()
+
+    def stopped(self, place: Place, error: GuaranteeError) -> None:
+        """The task ends with the error, and the driver decides."""
 
     def close(self) -> None:
         """Sends what is not reported yet."""
@@ -303,7 +322,7 @@ class ServiceTaskPlan:
     count: int
     once: bool = False
 
-    def task(self, index: int, address: DriverAddress) -> Task:
+    def task(self, index: int, address: DriverAddress, without: Collection[Place] = ()) -> Task:  # noqa: ARG002 - no partitions
         return service_task(self.service, index, address)
 
     def describe(self, index: int) -> str:
@@ -327,7 +346,8 @@ def service_task(service: ServiceTask, index: int, address: DriverAddress) -> Ta
 
 def run_service(spark: SparkSession, plan: ServiceTaskPlan, stop: threading.Event, on_totals: OnTotals) -> None:
     """Blocks until `stop` is set; raises the gravest error that ended a task for good."""
-    tasks = ResidentTasks(spark, plan, {}, on_totals=on_totals)
+    faults = PartitionFaults(plan.name, "stop", NULL_LISTENER)
+    tasks = ResidentTasks(spark, plan, faults, on_totals=on_totals)
     tasks.start()
     try:
         while tasks.is_running() and not stop.wait(_WATCH_SECONDS):

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from inorder.engines.faults import OnMovedBack
 from inorder.engines.progress import Listener
 from inorder.engines.slice_work import SliceWork
-from inorder.model.errors import TransientError
+from inorder.model.errors import InorderError, TransientError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,6 +43,7 @@ class SparkEngine:
     master: str | None
     properties: Mapping[str, Any] = field(repr=False)
     """Of the Kafka client. Not shown, as they may hold a password."""
+    on_moved_back: OnMovedBack = "stop"
 
     def run(
         self,
@@ -79,11 +81,12 @@ class SparkEngine:
                 from inorder.engines.micro_batch import MicroBatch
                 from inorder.engines.session import java_properties
 
-                return MicroBatch(spark, work, source, java_properties(self.properties))
+                java = java_properties(self.properties)
+                return MicroBatch(spark, work, source, java, on_moved_back=self.on_moved_back)
             case "resident":
                 from inorder.engines.resident import Resident
 
-                return Resident(spark, work, source)
+                return Resident(spark, work, source, on_moved_back=self.on_moved_back)
 
 
 def follow(
@@ -117,7 +120,7 @@ def _wait_for_reading(reading_now: Callable[[], SliceWork], name: str, stop: thr
 def _has_changed(reading_now: Callable[[], SliceWork], reading: SliceWork) -> bool:
     try:
         return reading_now() != reading
-    except TransientError as error:
+    except InorderError as error:
         log.debug("pipeline.generation_not_read", extra={"error": str(error)})  # the engine meets and logs it too
         return False
 

@@ -8,8 +8,8 @@ wrapping of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, replace
 from typing import Any, Final, TypeAlias
 
 import orjson
@@ -17,7 +17,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql import Row
 
 from inorder import gc_tuning
-from inorder.engines.slice_work import Slice, SliceOutcome, SliceWork, SliceWorker, portions
+from inorder.engines.slice_work import Slice, SliceOutcome, SliceWork, SliceWorker, apply_at, portions
 from inorder.model import errors
 from inorder.model.errors import GuaranteeError, InorderError
 from inorder.model.message import RecordHeaders
@@ -26,6 +26,8 @@ from inorder.model.partitioning import Place
 RECORD_COLUMNS: Final = ("topic", "partition", "offset", "key", "value", "timestamp")
 
 Task: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+Ids: TypeAlias = Mapping[str, str | None]
+"""Kafka's ids of the topics, by name, as the driver saw them when it began."""
 Expected: TypeAlias = Callable[[], dict[Place, int]]
 """Returns the pointers that the driver saw committed; called once, in the task."""
 
@@ -33,25 +35,31 @@ _open_workers: dict[SliceWork, SliceWorker] = {}
 """The workers of this process. Spark reuses its processes, so a connection serves many batches."""
 
 
-def slice_task(work: SliceWork, expected: Expected) -> Task:
+NO_IDS: Final[Ids] = {}
+
+
+def slice_task(work: SliceWork, expected: Expected, ids: Ids = NO_IDS) -> Task:
     """The function for `mapInArrow`."""
 
     def apply(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         gc_tuning.relax()
         gc_tuning.freeze_once()
-        return apply_batches(batches, work, expected)
+        return apply_batches(batches, work, expected, ids)
 
     return apply
 
 
-def apply_batches(batches: Iterable[pa.RecordBatch], work: SliceWork, expected: Expected) -> Iterator[pa.RecordBatch]:
+def apply_batches(
+    batches: Iterable[pa.RecordBatch], work: SliceWork, expected: Expected, ids: Ids = NO_IDS
+) -> Iterator[pa.RecordBatch]:
     """Applies slice after slice and yields a row for each; an error is the last row."""
     try:
         pointers = expected()
         for records in batches:
             for batch in portions(slice_of(records)) if records.num_rows else ():
                 place = batch.topic, batch.partition
-                outcome = worker_of(work).apply(batch, pointers.get(place, 0))
+                known = replace(batch, topic_id=ids.get(batch.topic))
+                outcome = apply_at(worker_of(work), known, pointers.get(place, 0))
                 pointers[place] = outcome.next_offset
                 yield outcome_row(outcome)
     except InorderError as error:
@@ -122,7 +130,9 @@ def outcome_row(outcome: SliceOutcome) -> pa.RecordBatch:
 
 
 def error_row(error: InorderError) -> pa.RecordBatch:
-    return _row(_NOTHING, {"error": type(error).__name__, "message": error.message, "hint": error.hint})
+    place = error.place if isinstance(error, GuaranteeError) else None
+    outcome = _NOTHING if place is None else replace(_NOTHING, topic=place[0], partition=place[1])
+    return _row(outcome, {"error": type(error).__name__, "message": error.message, "hint": error.hint})
 
 
 def outcome_of(row: Row) -> SliceOutcome | InorderError:
@@ -131,7 +141,10 @@ def outcome_of(row: Row) -> SliceOutcome | InorderError:
     if error is None:
         return SliceOutcome(**fields | {"measures": orjson.loads(fields["measures"])})
     kind: type[InorderError] = getattr(errors, error)
-    return kind(message, hint=hint)
+    found = kind(message, hint=hint)
+    if isinstance(found, GuaranteeError) and fields["topic"]:
+        found.place = fields["topic"], fields["partition"]
+    return found
 
 
 def split_results(rows: Iterable[Row]) -> tuple[list[SliceOutcome], list[InorderError]]:

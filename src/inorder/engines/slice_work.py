@@ -7,18 +7,21 @@ the work and reports outcomes; it knows nothing about tables.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from inorder.model.errors import GuaranteeError, TransientError, UnknownOutcomeError
+from inorder.model.errors import GuaranteeError, OtherTopicError, TransientError, UnknownOutcomeError
 from inorder.model.message import RecordHeaders
 from inorder.model.partitioning import Extent, Place
 
 PORTION_BYTES: Final = 2 * 1024 * 1024
 """The size of one transaction. More would not be faster, and the decoded values are held in memory."""
+
+NO_EPOCHS: Final[Mapping[Place, int]] = {}
 
 Measures: TypeAlias = Mapping[str, int]
 """Counters by name, which can be summed (`measures.py`)."""
@@ -37,6 +40,10 @@ class Slice:
     """Kafka's record timestamps in microseconds since 1970; only dead letters carry them."""
     headers: Sequence[RecordHeaders] = ()
     """Empty unless the work needs them."""
+    topic_id: str | None = None
+    """Kafka's id of the topic, which another one of the same name does not have; None where it is unknown."""
+    leader_epoch: int | None = None
+    """Of the last record; None where the client does not report it."""
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -75,6 +82,12 @@ class Pointer:
 
     next_offset: int = 0
     generation: int = 0
+    topic_id: str | None = None
+    """The incarnation of the topic that the offsets belong to; None until one was seen."""
+    end: int | None = None
+    """The offset after the last record of a closed generation; no record at or above it is applied."""
+    leader_epoch: int | None = None
+    """Of the record before `next_offset`, if it is known: a log that was truncated below it is detected."""
 
 
 class SliceWorker(Protocol):
@@ -82,6 +95,13 @@ class SliceWorker(Protocol):
 
     def pointers(self, topic: str) -> Mapping[int, Pointer]:
         """The committed pointers of a topic, by partition: where reading begins."""
+
+    def begin(self, topic: str, topic_id: str | None, firsts: Mapping[int, int]) -> Mapping[int, Pointer]:
+        """Creates the missing pointers of a topic, each at the first offset of its partition, and returns all of them.
+
+        A pointer without a topic id gets this one; one with another id stays as it is, and the caller compares. So a
+        partition has a pointer before its first record is read, and records that retention removes are missed.
+        """
 
     def apply(self, batch: Slice, expected: int) -> SliceOutcome:
         """Applies what is new in a slice and returns once it is known to be committed.
@@ -154,10 +174,21 @@ class TopicSource(Protocol):
     def partitions(self, topic: str) -> int | None:
         """The number of partitions of a topic, or None if it does not exist. Raises `UnreachableError`."""
 
+    def topic_id(self, topic: str) -> str | None:
+        """Kafka's id of a topic, or None if it does not exist or the cluster has no ids. Raises `UnreachableError`."""
+
     def open(
-        self, starts: Mapping[Place, int | None], *, headers: bool = False, reports_ends: bool = False
+        self,
+        starts: Mapping[Place, int | None],
+        *,
+        headers: bool = False,
+        reports_ends: bool = False,
+        epochs: Mapping[Place, int] = NO_EPOCHS,
     ) -> PartitionReader:
-        """Opens a reader of each partition from an offset on, or from its first record if that is None."""
+        """Opens a reader of each partition from an offset on, or from its first record if that is None.
+
+        `epochs` are the leader epochs of the records before the starts, where they are known.
+        """
 
 
 # What a worker decides before it writes.
@@ -192,6 +223,27 @@ def plan(pointer: int, expected: int, batch: Slice) -> Plan:
     return Apply(max(pointer, batch.offsets[0]))
 
 
+def before_end(batch: Slice, end: int | None) -> Slice:
+    """The part of a slice before the end of its generation; perhaps empty."""
+    count = len(batch) if end is None else bisect_left(batch.offsets, end)
+    return batch if count == len(batch) else _piece(batch, slice(0, count))
+
+
+def check_topic(batch: Slice, topic_id: str | None) -> None:
+    """Refuses a slice of another topic than the pointer belongs to, although it has the same name."""
+    if batch.topic_id is not None and topic_id is not None and batch.topic_id != topic_id:
+        raise other_topic(batch.topic, topic_id, batch.topic_id)
+
+
+def other_topic(topic: str, applied: str, found: str) -> OtherTopicError:
+    return OtherTopicError(
+        f"Topic {topic!r} was deleted and re-created: records of the topic with id {applied} were applied, and it now"
+        f" has id {found}.",
+        hint=f"Stop the job and run `inorder pipeline reset {topic}`: the new topic then counts as newer than all that"
+        " was applied. (A journal's pointers are in pointer2.)",
+    )
+
+
 def check_order(batch: Slice) -> None:
     """Refuses a slice whose offsets do not rise: an engine or a transformation has shuffled it."""
     for before, after in pairwise(batch.offsets):
@@ -200,6 +252,15 @@ def check_order(batch: Slice) -> None:
                 f"Out of order: offset {after} came after {before} in {batch.topic}[{batch.partition}].",
                 hint="Remove any shuffle, repartition or minPartitions between Kafka and the table.",
             )
+
+
+def apply_at(worker: SliceWorker, batch: Slice, expected: int) -> SliceOutcome:
+    """Applies a slice; a violated guarantee says which partition it concerns, so that the others go on."""
+    try:
+        return worker.apply(batch, expected)
+    except GuaranteeError as error:
+        error.place = batch.topic, batch.partition
+        raise
 
 
 # A COMMIT whose answer is lost.
@@ -289,6 +350,8 @@ def _piece(batch: Slice, part: slice) -> Slice:
         batch.values[part],
         batch.timestamps[part],
         batch.headers[part],
+        batch.topic_id,
+        batch.leader_epoch if part.stop is None else None,
     )
 
 

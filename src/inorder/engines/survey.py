@@ -1,20 +1,32 @@
-"""Where a run begins: the pointers compared with what the topics hold; and how far the pointers are behind."""
+"""Where a run begins: the pointers compared with what the topics hold; and how far the pointers are behind.
+
+A pointer counts offsets of one incarnation of a topic. A topic that is deleted and re-created has the same name and
+other offsets, so the pointer stores Kafka's id of its topic, and a survey compares it first. Then the next record of
+each pointer must still be there. Every partition gets its pointer at the first survey: a partition that is not read
+before retention removes records from it would otherwise begin behind them, and nobody would know.
+
+What a survey finds wrong concerns partitions. The others are read; `Survey.stopped` names those that are not.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from inorder.engines.slice_work import Pointer, SliceWork, TopicSource
+from inorder.engines.slice_work import Pointer, SliceWork, SliceWorker, TopicSource, other_topic
 from inorder.model.errors import GuaranteeError, TransientError
 from inorder.model.partitioning import Extent, Place
 
-ACCEPT_LOSS = (
-    "Restore the topic, or delete its inorder_pointer rows (a journal's are in pointer2) to accept the loss and start"
-    " over."
-)
+
+def accept_loss(topic: str) -> str:
+    """The hint where a topic no longer holds the next record."""
+    return (
+        f"Restore the topic, or stop the job and run `inorder pipeline reset {topic}` to accept the loss and continue"
+        " with what the topic holds. (A journal's pointers are in pointer2: delete its rows.)"
+    )
+
 
 READ_SECONDS = 5.0
 FEW = 1_000
@@ -31,57 +43,109 @@ class Survey:
     """The pointers; a partition without one begins with its first record."""
     missing: tuple[str, ...] = ()
     """Topics that do not exist yet."""
+    ids: Mapping[str, str | None] = field(default_factory=dict)
+    """Kafka's ids of the topics that exist."""
+    stopped: Mapping[Place, GuaranteeError] = field(default_factory=dict)
+    """The partitions that must not be read, each with the reason."""
 
     @property
     def places(self) -> list[Place]:
-        return [(topic, number) for topic, count in self.partitions.items() for number in range(count)]
+        """The partitions to read."""
+        found = [(topic, number) for topic, count in self.partitions.items() for number in range(count)]
+        return [place for place in found if place not in self.stopped]
 
-    def has_grown(self, source: TopicSource) -> bool:
-        """Whether there are new topics or partitions; asks the cluster."""
+    def has_changed(self, source: TopicSource) -> bool:
+        """Whether there are new topics or partitions, or another topic of the same name; asks the cluster."""
         topics = (*self.partitions, *self.missing)
-        return any((source.partitions(topic) or 0) > self.partitions.get(topic, 0) for topic in topics)
+        if any((source.partitions(topic) or 0) > self.partitions.get(topic, 0) for topic in topics):
+            return True
+        return any(_differ(id, source.topic_id(topic)) for topic, id in self.ids.items())
 
 
 def survey(work: SliceWork, source: TopicSource) -> Survey:
-    """Asks the database and the cluster where to begin.
+    """Asks the database and the cluster where to begin, and creates the pointers of partitions that have none.
 
-    Raises `TransientError` while no topic exists or one of the two does not answer, and `GuaranteeError` where a topic
-    no longer holds the next record of a pointer.
+    Raises `TransientError` while no topic exists or one of the two does not answer, and `GuaranteeError` where no
+    partition can be read.
     """
+    # The id comes first: if the topic is replaced before its extents are read, the next look finds another id.
+    ids = {topic: source.topic_id(topic) for topic in work.topics}
     extents = {topic: source.extents(topic) for topic in work.topics}
     missing = tuple(topic for topic, found in extents.items() if found is None)
     if len(missing) == len(extents):
         raise TransientError(f"{_do_not_exist(missing)}.", hint="The job waits until it exists.")
-    found = _pointers(work, [topic for topic in work.topics if topic not in missing])
-    for topic, pointers in found.items():
-        held = extents[topic] or {}
-        if _are_past(pointers, held):
-            # Another driver may have moved them since the extents were read. So read the ends once more.
-            held = _with_ends(held, source.extents(topic) or {})
-        check_reachable(topic, pointers, held)
-    return Survey(
-        partitions={topic: len(held) for topic, held in extents.items() if held is not None},
-        pointers={(topic, number): one.next_offset for topic, some in found.items() for number, one in some.items()},
+    held = {topic: found for topic, found in extents.items() if found is not None}
+    pointers: dict[Place, int] = {}
+    stopped: dict[Place, GuaranteeError] = {}
+    with closing(work.open()) as worker:
+        for topic, found in held.items():
+            at, wrong = _look_at(worker, source, topic, ids[topic], found)
+            pointers |= {(topic, number): one.next_offset for number, one in at.items()}
+            stopped |= {(topic, number): error for number, error in wrong.items()}
+    result = Survey(
+        partitions={topic: len(found) for topic, found in held.items()},
+        pointers=pointers,
         missing=missing,
+        ids={topic: ids[topic] for topic in held},
+        stopped=stopped,
     )
+    if stopped and not result.places:
+        raise next(iter(stopped.values()))
+    return result
 
 
-def check_reachable(topic: str, pointers: Mapping[int, Pointer], extents: Mapping[int, Extent]) -> None:
-    """Refuses to start where the topic no longer holds the next record of a pointer."""
-    for number, pointer in pointers.items():
-        extent = extents.get(number)
-        if extent is None:
-            found = "does not exist"
-        elif pointer.next_offset < extent.first:
-            found = f"begins at {extent.first}: records were deleted before they were applied"
-        elif pointer.next_offset > extent.end:
-            found = f"ends at {extent.end}: it was deleted and re-created, or truncated"
-        else:
-            continue
-        raise GuaranteeError(
-            f"The pointer of {topic}[{number}] is at {pointer.next_offset}, but the partition {found}.",
-            hint=ACCEPT_LOSS,
-        )
+def _look_at(
+    worker: SliceWorker, source: TopicSource, topic: str, id: str | None, held: Mapping[int, Extent]
+) -> tuple[Mapping[int, Pointer], dict[int, GuaranteeError]]:
+    """The pointers of one topic, and which of its partitions cannot be read."""
+    pointers = worker.begin(topic, id, {number: extent.first for number, extent in held.items()})
+    if _are_past(pointers, held):
+        # Another driver may have moved them since the extents were read. So read the ends once more.
+        held = _with_ends(held, source.extents(topic) or {})
+    wrong = unreadable(topic, id, pointers, held)
+    if gone := [error for number, error in wrong.items() if number not in held]:
+        # A partition that does not exist any more may hold the last record of any key.
+        wrong = dict.fromkeys(held, gone[0])
+    return pointers, wrong
+
+
+def unreadable(
+    topic: str, id: str | None, pointers: Mapping[int, Pointer], extents: Mapping[int, Extent]
+) -> dict[int, GuaranteeError]:
+    """The partitions whose pointers are of another topic, or whose next record is gone; each with the reason."""
+    found = {
+        number: replaced(topic, id, number, one) or _gone(topic, number, one, extents.get(number))
+        for number, one in pointers.items()
+    }
+    return {number: error for number, error in found.items() if error is not None}
+
+
+def replaced(topic: str, id: str | None, number: int, pointer: Pointer) -> GuaranteeError | None:
+    """The error if a pointer is of another topic of that name; None where one of the ids is unknown."""
+    if not _differ(pointer.topic_id, id):
+        return None
+    error = other_topic(topic, str(pointer.topic_id), str(id))
+    error.place = topic, number
+    return error
+
+
+def _gone(topic: str, number: int, pointer: Pointer, extent: Extent | None) -> GuaranteeError | None:
+    if extent is None:
+        found = "does not exist"
+    elif pointer.next_offset < extent.first:
+        found = f"begins at {extent.first}: records were deleted before they were applied"
+    elif pointer.next_offset > extent.end:
+        found = f"ends at {extent.end}: it was truncated, or deleted and re-created"
+    else:
+        return None
+    at = f"The pointer of {topic}[{number}] is at {pointer.next_offset}, but the partition {found}."
+    error = GuaranteeError(at, hint=accept_loss(topic))
+    error.place = topic, number
+    return error
+
+
+def _differ(one: str | None, other: str | None) -> bool:
+    return one is not None and other is not None and one != other
 
 
 def share_out(places: Iterable[Place], tasks: int) -> list[tuple[Place, ...]]:
@@ -93,14 +157,6 @@ def share_out(places: Iterable[Place], tasks: int) -> list[tuple[Place, ...]]:
     ordered = sorted(places)
     shares = max(1, min(tasks, len(ordered)))
     return [tuple(ordered[first::shares]) for first in range(shares)] if ordered else []
-
-
-def _pointers(work: SliceWork, topics: Iterable[str]) -> dict[str, Mapping[int, Pointer]]:
-    worker = work.open()
-    try:
-        return {topic: worker.pointers(topic) for topic in topics}
-    finally:
-        worker.close()
 
 
 def _are_past(pointers: Mapping[int, Pointer], extents: Mapping[int, Extent]) -> bool:

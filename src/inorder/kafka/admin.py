@@ -16,6 +16,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs d
     NewTopic,
     OffsetSpec,
     ResourceType,
+    TopicDescription,
 )
 
 from inorder.kafka.errors import CLIENT_LOG, AuthWatch, error_of, meaning
@@ -32,6 +33,9 @@ _REFUSALS = frozenset(
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
     }
 )
+
+_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+"""What brokers before Kafka 2.8 answer: all bytes are zero."""
 
 T = TypeVar("T")
 
@@ -75,11 +79,22 @@ class Cluster:
 
     def partitions(self, topic: str) -> int | None:
         """The number of partitions of a topic, or None where it does not exist; never creates it."""
+        found = self._describe(topic)
+        return None if found is None else len(found.partitions)
+
+    def topic_id(self, topic: str) -> str | None:
+        """Kafka's id of a topic, as its tools print it; None where it does not exist, or the brokers have no ids."""
+        found = self._describe(topic)
+        id = None if found is None else str(found.topic_id)
+        return None if id == _NO_ID else id
+
+    def _describe(self, topic: str) -> TopicDescription | None:
         future = self._client.describe_topics(TopicCollection([topic]), request_timeout=SECONDS)[topic]
         try:
-            return len(self._answer(future).partitions)
+            found: TopicDescription = self._answer(future)
         except _UnknownTopicError:
             return None
+        return found
 
     def extents(self, topic: str) -> dict[int, Extent] | None:
         """The committed offsets that each partition of a topic holds, or None where it does not exist."""

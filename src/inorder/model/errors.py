@@ -20,6 +20,8 @@ InorderError                     code, message, next step
     ├── SeqNrConflictError       a journal does not end where an append expected it to
     ├── SnapshotTooOldError      events that follow a snapshot are deleted
     └── GuaranteeError           loss, disorder or a duplicate was seen        exit 5
+        ├── MovedBackError       the database went back to before a commit that was seen
+        ├── OtherTopicError      a topic is not the one that the pointers belong to
         └── RecordsLostError     retention removed records before they were replicated
 ```
 
@@ -170,6 +172,20 @@ class GuaranteeError(PermanentError):
 
     code = "GUARANTEE-001"
     exit_code = 5
+    place: tuple[str, int] | None = None
+    """The topic and partition where it was seen; a job goes on with its other partitions."""
+
+
+class MovedBackError(GuaranteeError):
+    """A pointer is lower than one that was seen committed: the database went back, perhaps to a replica or a backup."""
+
+    code = "GUARANTEE-002"
+
+
+class OtherTopicError(GuaranteeError):
+    """A Kafka topic was deleted and re-created, or a mapping names another one: offsets of the two do not compare."""
+
+    code = "GUARANTEE-003"
 
 
 class PublishError(InorderError):

@@ -51,7 +51,10 @@ class TopicAdmin:
     ) -> TopicState:
         """Switches a topic to its next generation, or completes an interrupted switch."""
         with self._failover(on_step) as failover:
-            return failover.run(topic, Wanted(partitions, to))
+            state = failover.run(topic, Wanted(partitions, to))
+        for generation in state.generations:
+            self._pointers.close_generation(generation)
+        return state
 
     def cancel_fail_over(self, topic: str) -> TopicState | None:
         """Cancels a switch; None where the topic never had one."""

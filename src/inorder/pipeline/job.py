@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -12,15 +13,15 @@ from typing import Any
 from inorder.engines.progress import NULL_LISTENER, CompositeListener, Listener, RunTotals
 from inorder.engines.running import LOOK_SECONDS, RunEngine, SparkEngine, follow
 from inorder.engines.slice_work import Pointer, Slice, SliceOutcome, SliceWork, SliceWorker
-from inorder.model.errors import ConfigurationError
+from inorder.model.errors import ConfigurationError, OtherTopicError
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.slice import apply_slice
 from inorder.pipeline.stores.ports import TableStore, TableStores
 from inorder.pipeline.stores.table import SqlTableStores
 from inorder.settings import Settings
 from inorder.settings.pipeline import UpsertSettings
-from inorder.topics.gate import BoundedWork, may_apply
-from inorder.topics.generations import Generation, Pointers, TopicState
+from inorder.topics.gate import BoundedWork, may_apply, version_generation
+from inorder.topics.generations import Generation, TopicState
 from inorder.topics.stores.generations import SqlPointers, SqlTopicGenerations
 
 
@@ -67,6 +68,9 @@ class _UpsertWorker:
 
     def pointers(self, topic: str) -> Mapping[int, Pointer]:
         return self._store(topic).pointers(topic)
+
+    def begin(self, topic: str, topic_id: str | None, firsts: Mapping[int, int]) -> Mapping[int, Pointer]:
+        return self._store(topic).begin(topic, topic_id, firsts)
 
     def apply(self, batch: Slice, expected: int) -> SliceOutcome:
         return apply_slice(self._store(batch.topic), self._targets[batch.topic].mapping, batch, expected)
@@ -162,18 +166,32 @@ class GenerationGate:
         return BoundedWork(reading, ends) if ends else reading
 
     def _generation(self, mapping: TableMapping, state: TopicState | None) -> Generation | None:
+        found: dict[str, dict[int, Pointer]] = defaultdict(dict)
+        for topic, number, pointer in self._pointers.of_pipeline(mapping.pipeline):
+            found[topic][number] = pointer
+        _check_not_renamed(mapping, state, found)
         if state is None:
             return None
-        generation = may_apply(state, lambda topic: self._of_pipeline(mapping.pipeline, topic))
-        self._begin(mapping.pipeline, generation)
+        generation = may_apply(state, lambda topic: {number: one.next_offset for number, one in found[topic].items()})
+        rows = found[generation.topic]
+        if generation.number and len(rows) < generation.partitions:
+            numbers = {topic: [one.generation for one in some.values()] for topic, some in found.items()}
+            self._pointers.begin(mapping.pipeline, generation, version_generation(state, generation, numbers))
+        if any(one.end is None for one in rows.values()):
+            self._pointers.close_generation(generation)
         return generation
 
-    def _of_pipeline(self, pipeline: str, topic: str) -> Pointers:
-        return self._pointers.of_topic(topic).get(pipeline, {})
 
-    def _begin(self, pipeline: str, generation: Generation) -> None:
-        if generation.number and len(self._of_pipeline(pipeline, generation.topic)) < generation.partitions:
-            self._pointers.begin(pipeline, generation)
+def _check_not_renamed(mapping: TableMapping, state: TopicState | None, found: Mapping[str, object]) -> None:
+    """Refuses a topic that is not the one whose records the table has: their offsets do not compare."""
+    own = {mapping.topic} if state is None else {each.topic for each in state.generations}
+    others = sorted(found.keys() - own)
+    if others and not found.keys() & own:
+        raise OtherTopicError(
+            f"The pipeline {mapping.pipeline!r} has applied topic {others[-1]!r} and now reads {mapping.topic!r}.",
+            hint=f"If that is intended, run `inorder pipeline reset {mapping.topic}`: its records then count as newer"
+            " than all that was applied. Else name the former topic, or another table.",
+        )
 
 
 def _reading(target: TableTarget, generation: Generation | None) -> TableTarget:

@@ -19,6 +19,8 @@ records, compaction): a missing number is no gap.
 The transaction:
 
     lock the pointer row          waits for any other holder, then sees what it committed
+    compare the topic's id        raise if the records are of another topic of that name
+    cut                           drop what is behind the end of a closed generation
     plan                          drop what is below the pointer; raise if the pointer moved back
     decode and validate           an invalid record becomes a dead letter and never stops the pipeline
     fold                          the records of each key in offset order, to one row or one delete
@@ -83,6 +85,10 @@ Failure table:
 |                                           | start replays                                                |
 | pointer rows lost                         | a running driver raises; a replay changes no value           |
 |                                           | (invariant 4)                                                |
+| topic deleted and re-created              | its id differs from that in the pointer row:                 |
+|                                           | `OtherTopicError`, nothing is applied; `inorder pipeline     |
+|                                           | reset` begins the next generation                            |
+| generation closed while a task reads on   | its end is in the pointer row; nothing behind it is applied  |
 | holes in the offsets                      | nothing: only the order of offsets counts                    |
 | a slice out of order                      | `GuaranteeError` before anything is written                  |
 | the database refuses a record             | it alone is buried, with the message of the database; the    |
@@ -110,12 +116,14 @@ from inorder.engines.slice_work import (
     Skip,
     Slice,
     SliceOutcome,
+    before_end,
     check_order,
+    check_topic,
     later_outcome,
     plan,
     settle_commit,
 )
-from inorder.model.errors import GuaranteeError, RejectedError
+from inorder.model.errors import MovedBackError, RejectedError
 from inorder.pipeline.decoding import Decoded, dead_letter, decode_changes, decode_from
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.stores.ports import (
@@ -175,7 +183,9 @@ class _SliceWriter:
     isolates: bool = False
 
     def write(self, transaction: SliceTransaction, _lost: SliceOutcome | None) -> SliceOutcome:
-        batch, pointer = self.batch, transaction.lock_pointer()
+        pointer = transaction.lock_pointer()
+        check_topic(self.batch, pointer.topic_id)
+        batch = before_end(self.batch, pointer.end)
         decision = plan(pointer.next_offset, self.expected, batch)
         nothing = SliceOutcome(batch.topic, batch.partition, pointer.next_offset, read=len(batch), replayed=len(batch))
         match decision:
@@ -186,7 +196,7 @@ class _SliceWriter:
             case Apply(from_offset):
                 decoded = decode_from(from_offset, self.mapping, batch)
                 counters = self._write(transaction, decoded, from_offset, pointer.generation)
-                transaction.move_pointer(batch.next_offset, counters)
+                transaction.move_pointer(batch.next_offset, counters, batch.leader_epoch)
                 return replace(
                     nothing,
                     next_offset=batch.next_offset,
@@ -217,12 +227,13 @@ class _SliceWriter:
         return SliceCounters(written, decoded.records - counted, len(letters))
 
 
-def _pointer_moved_back(mapping: TableMapping, batch: Slice, found: int, expected: int) -> GuaranteeError:
-    return GuaranteeError(
+def _pointer_moved_back(mapping: TableMapping, batch: Slice, found: int, expected: int) -> MovedBackError:
+    return MovedBackError(
         f"The pointer of {batch.topic}[{batch.partition}] in pipeline {mapping.pipeline!r} is at {found},"
         f" but {expected} was committed before.",
-        hint="The database went back, perhaps to a backup. Make sure it is the right one, then run"
-        " `inorder pipeline run upsert` again: it replays from the pointer.",
+        hint="The database went back, perhaps to a replica or a backup. Make sure it is the right one, then run"
+        ' `inorder pipeline run upsert` again: it replays from the pointer. With `pipeline.on_moved_back = "replay"`'
+        " a running job does so by itself.",
     )
 
 

@@ -12,6 +12,7 @@ Engine = Literal["micro-batch", "resident"]
 Mode = Literal["upsert", "insert", "update"]
 Deletes = Literal["tombstone", "reject"]
 Nulls = Literal["ignore", "write"]
+OnMovedBack = Literal["stop", "replay"]
 # The same as in inorder.pipeline.mapping; a test compares them.
 KeyType = Literal["bigint", "integer", "text", "uuid"]
 FieldType = Literal["boolean", "integer", "bigint", "double", "numeric", "text", "timestamp", "date", "uuid", "json"]
@@ -133,6 +134,15 @@ class PipelineSettings(Section):
         description=(
             "The Spark master. Without it Spark runs inside the command, on all cores of its machine. On a cluster "
             "every node needs this Python with inorder, and with `resident` tasks must reach `spark.driver.host`."
+        ),
+    )
+    on_moved_back: OnMovedBack = Field(
+        default="stop",
+        description=(
+            "What the job `upsert` does where a pointer is lower than one that it saw committed: the database went "
+            "back, to a replica that lacks the last commits or to a backup. `stop`: nothing of that partition is "
+            "applied any more, and the others go on. `replay`: it continues from the pointer that it finds; rows and "
+            "pointer went back together, so the table ends the same. For databases whose failover may lose commits."
         ),
     )
     upsert: UpsertSettings = Field(default_factory=UpsertSettings, description="The job `upsert`.")

@@ -17,16 +17,18 @@ over them.
 
 Records may follow the ends of a closed generation: copies that `inorder topics migrate` made for other readers, or
 records of a writer that could not be fenced. Copies come again in their own generation; if they were applied here
-first, a table would go back when they do. So `BoundedWork` hands on nothing after an end, and the pointer stays there.
+first, a table would go back when they do. So nothing after an end is applied, and the pointer stays there. For tables
+the end is in the pointer row, which a slice locks: tasks of a driver that was paused before the generation was closed
+see it too. The gate, the switch and the copy write it, each before it does what depends on it. `BoundedWork` does the
+same for works without such a row, and for partitions whose row is created later.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
-from inorder.engines.slice_work import Pointer, Slice, SliceOutcome, SliceWork, SliceWorker
+from inorder.engines.slice_work import Pointer, Slice, SliceOutcome, SliceWork, SliceWorker, before_end
 from inorder.topics.generations import Generation, Pointers, TopicState
 
 
@@ -46,6 +48,18 @@ def may_apply(state: TopicState, pointers: Callable[[str], Pointers]) -> Generat
         if not is_drained(generation, pointers(generation.topic)):
             return generation
     return state.current
+
+
+def version_generation(state: TopicState, generation: Generation, found: Mapping[str, Iterable[int]]) -> int:
+    """The number of a generation in the versions of a pipeline's rows; it exceeds those of all earlier generations.
+
+    It is the generation's own, unless a pipeline was reset before: then an earlier one has a higher number there.
+    `found` are the numbers of its pointers by Kafka topic.
+    """
+    if own := [*found.get(generation.topic, ())]:
+        return max(own)
+    earlier = [number for each in state.generations[: generation.number] for number in found.get(each.topic, ())]
+    return max([generation.number, *(number + 1 for number in earlier)])
 
 
 def count_left(generation: Generation, pointers: Pointers) -> int:
@@ -88,26 +102,14 @@ class _BoundedWorker:
     def pointers(self, topic: str) -> Mapping[int, Pointer]:
         return self._worker.pointers(topic)
 
+    def begin(self, topic: str, topic_id: str | None, firsts: Mapping[int, int]) -> Mapping[int, Pointer]:
+        return self._worker.begin(topic, topic_id, firsts)
+
     def apply(self, batch: Slice, expected: int) -> SliceOutcome:
         ends = self._ends.get(batch.topic, ())
         # A partition that was added later holds nothing of this generation.
         end = 0 if ends and batch.partition >= len(ends) else ends[batch.partition] if ends else None
-        return self._worker.apply(batch if end is None else cut(batch, end), expected)
+        return self._worker.apply(before_end(batch, end), expected)
 
     def close(self) -> None:
         self._worker.close()
-
-
-def cut(batch: Slice, end: int) -> Slice:
-    """Returns the part of a slice before an end; perhaps empty."""
-    count = bisect_left(batch.offsets, end)
-    if count == len(batch):
-        return batch
-    return replace(
-        batch,
-        offsets=batch.offsets[:count],
-        keys=batch.keys[:count],
-        values=batch.values[:count],
-        timestamps=batch.timestamps[:count],
-        headers=batch.headers[:count],
-    )

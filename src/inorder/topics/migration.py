@@ -19,7 +19,7 @@ from inorder.engines.partition_reader import KafkaSource
 from inorder.engines.progress import NULL_LISTENER, CompositeListener, Listener, RunTotals
 from inorder.engines.running import SparkEngine, follow
 from inorder.engines.slice_work import SliceOutcome, SliceWork
-from inorder.model.errors import ConfigurationError, TransientError
+from inorder.model.errors import ConfigurationError, GuaranteeError, TransientError
 from inorder.model.message import RESERVED, is_reserved
 from inorder.model.partitioning import Partitioner, Place
 from inorder.topics.gate import BoundedWork, is_drained, may_apply
@@ -144,6 +144,8 @@ class Migration:
                 f"The pipeline {late[0]!r} still reads {place}.",
                 hint="Copy when it is done (`inorder topics status`), or into another topic with --to.",
             )
+        # A task that still reads the destination, of a driver that does not know of the switch, stops at the ends.
+        self._pipeline_pointers.close_generation(closed)
 
 
 class _Copied:
@@ -157,6 +159,9 @@ class _Copied:
 
     def spent(self, phases: Mapping[str, float]) -> None:
         """Not counted."""
+
+    def stopped(self, place: Place, error: GuaranteeError) -> None:
+        """The copy ends with it."""
 
 
 def sources_of(state: TopicState, destination: str) -> Sequence[Generation]:

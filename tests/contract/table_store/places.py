@@ -93,14 +93,14 @@ class Sql:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._looking = open_database(url, "test")
+        self.looking = open_database(url, "test")
         self._opened: list[TableStore] = []
         self._is_installed = False
 
     @property
     def dialect(self) -> str:
         """Which SQL it speaks."""
-        return self._looking.dialect
+        return self.looking.dialect
 
     def open(self, mapping: TableMapping = MAPPING) -> TableStore:
         store = SqlTableStores(self.url, mapping)()
@@ -113,12 +113,12 @@ class Sql:
     def look(self, statement: str, **bound: Any) -> list[tuple[Any, ...]]:
         """Runs a statement beside the stores; names in {braces} are quoted as the dialect wants it."""
         names = ("partition", "offset", "key", "value")
-        quoted = {name: quoted_table(self._looking.dialect, name) for name in names}
-        return self._looking.execute(statement.format(**quoted), bound).rows
+        quoted = {name: quoted_table(self.looking.dialect, name) for name in names}
+        return self.looking.execute(statement.format(**quoted), bound).rows
 
     def rows(self, mapping: TableMapping = MAPPING) -> Rows:
         columns = (*mapping.key_names, *mapping.columns, "version_offset")
-        listed = ", ".join(quoted_table(self._looking.dialect, column) for column in columns)
+        listed = ", ".join(quoted_table(self.looking.dialect, column) for column in columns)
         kinds = [kind for _, kind in mapping.fields]
         width = len(mapping.key_names)
         found: Rows = {}
@@ -155,7 +155,7 @@ class Sql:
 
     def close(self) -> None:
         self._close_stores()
-        self._looking.close()
+        self.looking.close()
 
     def _close_stores(self) -> None:
         for store in self._opened:

@@ -94,9 +94,9 @@ class EndedBefore:
         self._reached("bury")
         self._inner.bury(letters)
 
-    def move_pointer(self, next_offset: int, tally: SliceCounters) -> None:
+    def move_pointer(self, next_offset: int, counters: SliceCounters, leader_epoch: int | None = None) -> None:
         self._reached("move_pointer")
-        self._inner.move_pointer(next_offset, tally)
+        self._inner.move_pointer(next_offset, counters, leader_epoch)
         self._reached("commit")
 
 

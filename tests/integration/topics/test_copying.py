@@ -20,7 +20,7 @@ from inorder.engines.slice_work import Slice, SliceOutcome, portions
 from inorder.kafka.admin import ensure_topic
 from inorder.kafka.readers import ReadRecord, read_back
 from inorder.model.errors import ConfigurationError, GuaranteeError, RejectedError
-from inorder.model.partitioning import Partitioner, partition_of
+from inorder.model.partitioning import Partitioner, Place, partition_of
 from inorder.testing.checker import check_delivery, check_placement
 from inorder.topics.gate import BoundedWork
 from inorder.topics.generations import Target
@@ -132,6 +132,9 @@ class _StopsAfter:
                 self._stop.set()
 
     def spent(self, phases: Mapping[str, float]) -> None:
+        pass
+
+    def stopped(self, place: Place, error: GuaranteeError) -> None:
         pass
 
 

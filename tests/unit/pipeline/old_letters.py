@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from inorder.engines.slice_work import PartitionReader, Reading, Slice
+from inorder.engines.slice_work import NO_EPOCHS, PartitionReader, Reading, Slice
 from inorder.model.errors import GuaranteeError
 from inorder.model.partitioning import Extent, Place
 from inorder.pipeline.dead_letters import Retrier, RetryResult
@@ -39,8 +39,16 @@ class MemorySource:
     def partitions(self, topic: str) -> int | None:
         return 1 if topic == TOPIC else None
 
+    def topic_id(self, topic: str) -> str | None:
+        raise AssertionError(topic)
+
     def open(
-        self, starts: Mapping[Place, int | None], *, headers: bool = False, reports_ends: bool = False
+        self,
+        starts: Mapping[Place, int | None],
+        *,
+        headers: bool = False,
+        reports_ends: bool = False,
+        epochs: Mapping[Place, int] = NO_EPOCHS,  # noqa: ARG002 - the port's signature
     ) -> PartitionReader:
         assert reports_ends
         assert not headers

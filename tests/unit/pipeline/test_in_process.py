@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
-from inorder.engines.in_process import InProcess, starts
+from inorder.engines.in_process import InProcess, begin_at
 from inorder.engines.progress import RunTotals
-from inorder.engines.slice_work import PartitionReader, Pointer, Reading, Slice, SliceOutcome
-from inorder.model.errors import TransientError
+from inorder.engines.slice_work import NO_EPOCHS, PartitionReader, Pointer, Reading, Slice, SliceOutcome
+from inorder.model.errors import OtherTopicError, TransientError
 from inorder.model.partitioning import Extent, Place
 
 
@@ -26,6 +26,7 @@ class Table:
     applied: list[tuple[int, int]] = field(default_factory=list)
     expected: list[int] = field(default_factory=list)
     fails: int | None = None
+    ids: set[str | None] = field(default_factory=set)
     is_closed: bool = False
 
     def open(self) -> Table:
@@ -33,13 +34,18 @@ class Table:
 
     def pointers(self, topic: str) -> Mapping[int, Pointer]:
         assert topic == "t"
-        return {number: Pointer(offset) for number, offset in self.found.items()}
+        return {number: Pointer(offset, topic_id="one", leader_epoch=5) for number, offset in self.found.items()}
+
+    def begin(self, topic: str, topic_id: str | None, firsts: Mapping[int, int]) -> Mapping[int, Pointer]:
+        self.found = dict(firsts) | self.found
+        return {number: replace(one, topic_id=topic_id) for number, one in self.pointers(topic).items()}
 
     def apply(self, batch: Slice, expected: int) -> SliceOutcome:
         if batch.offsets[0] == self.fails:
             self.fails = None
             raise TransientError("The database is away.")
         self.expected.append(expected)
+        self.ids.add(batch.topic_id)
         self.applied += [(batch.partition, offset) for offset in batch.offsets]
         self.found[batch.partition] = batch.next_offset
         return SliceOutcome("t", batch.partition, batch.next_offset, read=len(batch), applied=len(batch))
@@ -57,6 +63,8 @@ class Topic:
 
     records: int
     readers: int = 0
+    id: str = "one"
+    epochs: dict[Place, int] = field(default_factory=dict)
 
     def extents(self, topic: str) -> Mapping[int, Extent]:
         assert topic == "t"
@@ -65,11 +73,20 @@ class Topic:
     def partitions(self, topic: str) -> int:
         return len(self.extents(topic))
 
+    def topic_id(self, topic: str) -> str | None:
+        return self.id if topic == "t" else None
+
     def open(
-        self, starts: Mapping[Place, int | None], *, headers: bool = False, reports_ends: bool = False
+        self,
+        starts: Mapping[Place, int | None],
+        *,
+        headers: bool = False,
+        reports_ends: bool = False,
+        epochs: Mapping[Place, int] = NO_EPOCHS,
     ) -> PartitionReader:
         assert not headers
         self.readers += 1
+        self.epochs = dict(epochs)
         return Reader(self, {place: start or 0 for place, start in starts.items()}, reports_ends)
 
 
@@ -97,7 +114,21 @@ class Reader:
 
 
 def test_it_begins_at_the_pointers_and_with_the_first_record_where_there_is_none() -> None:
-    assert starts(Table(found={1: 7}), [("t", 0), ("t", 1)]) == {("t", 0): None, ("t", 1): 7}
+    begin = begin_at(Table(found={1: 7}), Topic(0), [("t", 0), ("t", 1)])
+    assert begin == ({("t", 0): None, ("t", 1): 7}, {("t", 1): 5}, {"t": "one"})
+
+
+def test_it_does_not_begin_on_another_topic_of_the_same_name() -> None:
+    with pytest.raises(OtherTopicError, match="id one were applied, and it now has id two") as caught:
+        begin_at(Table(found={1: 7}), Topic(0, id="two"), [("t", 0), ("t", 1)])
+    assert caught.value.place == ("t", 1)
+
+
+def test_the_client_gets_the_leader_epoch_of_the_record_before_and_slices_say_which_topic_they_are_of() -> None:
+    table, topic = Table(found={0: 1}), Topic(records=3)
+    InProcess(table, topic).run(threading.Event(), once=True)
+    assert topic.epochs == {("t", 0): 5, ("t", 1): 5}
+    assert table.ids == {"one"}
 
 
 def test_once_reads_every_partition_to_its_end_and_tells_it() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import pytest
 from pyspark.sql import SparkSession
 
-from inorder.engines.micro_batch import MicroBatch, _Attempt, starting_offsets
+from inorder.engines.faults import PartitionFaults
+from inorder.engines.micro_batch import MicroBatch, _Attempt, starting_offsets, which_partitions
 from inorder.engines.progress import NULL_LISTENER
 from inorder.engines.session import classify_spark_error, error_rank, raise_gravest
 from inorder.engines.slice_work import SliceWorker, TopicSource
@@ -22,7 +23,6 @@ from inorder.model.errors import (
     TransientError,
     UnreachableError,
 )
-from inorder.model.partitioning import Place
 
 
 @dataclass(frozen=True)
@@ -112,10 +112,27 @@ def test_an_error_of_sparks_keeps_its_first_line() -> None:
 
 
 def test_pointers_seen_committed_are_remembered_over_restarts() -> None:
-    expected: dict[Place, int] = {}
-    _Attempt(expected, NULL_LISTENER).expect({("a", 0): 10, ("a", 1): 3})
-    _Attempt(expected, NULL_LISTENER).expect({("a", 0): 7, ("a", 1): 5})
-    assert expected == {("a", 0): 10, ("a", 1): 5}
+    faults = PartitionFaults("demo", "stop", NULL_LISTENER)
+    faults.expect({("a", 0): 10, ("a", 1): 3})
+    faults.expect({("a", 0): 7, ("a", 1): 5})
+    assert faults.expected() == {("a", 0): 10, ("a", 1): 5}
+
+
+def test_a_violated_guarantee_of_one_partition_starts_again_without_it_and_is_raised_at_the_end() -> None:
+    error = GuaranteeError("moved")
+    error.place = "a", 0
+    engine = Scripted(error, None)
+    with pytest.raises(GuaranteeError, match="moved"):
+        engine.run(PatientStop())
+    assert engine.starts == 2
+
+
+def test_spark_reads_all_of_a_topic_or_the_partitions_that_are_not_stopped() -> None:
+    found = Survey({"a": 2, "b": 1}, {("a", 0): 4, ("a", 1): 9, ("b", 0): 2})
+    assert which_partitions(found) == {"subscribe": "a,b"}
+    stopped = replace(found, stopped={("a", 0): GuaranteeError("x"), ("b", 0): GuaranteeError("y")})
+    assert which_partitions(stopped) == {"assign": '{"a": [1]}'}
+    assert starting_offsets(stopped) == {"a": {"1": 9}}
 
 
 def test_a_start_goes_on_at_the_pointers_and_takes_new_partitions_from_their_beginning() -> None:

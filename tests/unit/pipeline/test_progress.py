@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from inorder.engines.progress import NULL_LISTENER, CompositeListener, LoggingListener, RunTotals, add_outcomes
-from inorder.engines.slice_work import PartitionReader, Reading, SliceOutcome
+from inorder.engines.slice_work import NO_EPOCHS, PartitionReader, Reading, SliceOutcome
 from inorder.engines.survey import behind
 from inorder.model.partitioning import Extent, Place
 from tests.fakes.table_store import slice_of
@@ -81,8 +81,16 @@ class EndingSource:
     def partitions(self, topic: str) -> int | None:
         raise AssertionError(topic)
 
+    def topic_id(self, topic: str) -> str | None:
+        raise AssertionError(topic)
+
     def open(
-        self, starts: Mapping[Place, int | None], *, headers: bool = False, reports_ends: bool = False
+        self,
+        starts: Mapping[Place, int | None],
+        *,
+        headers: bool = False,
+        reports_ends: bool = False,
+        epochs: Mapping[Place, int] = NO_EPOCHS,  # noqa: ARG002 - the port's signature
     ) -> PartitionReader:
         assert (headers, reports_ends) == (False, True)
         self.starts = dict(starts)

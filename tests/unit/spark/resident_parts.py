@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from inorder.engines.slice_work import PartitionReader, Pointer, Reading, Slice, SliceOutcome, SliceWorker
+from inorder.engines.slice_work import NO_EPOCHS, PartitionReader, Pointer, Reading, Slice, SliceOutcome, SliceWorker
 from inorder.model.errors import InorderError
 from inorder.model.partitioning import Extent, Place
 from tests.fakes.table_store import slice_of
@@ -19,6 +19,7 @@ class ScriptedSource:
     looks: list[Reading | InorderError] = field(default_factory=list)
     starts: dict[Place, int | None] = field(default_factory=dict)
     is_open: bool = False
+    ids: dict[str, str] = field(default_factory=dict)
     asked: threading.Event = field(default_factory=threading.Event)
 
     def extents(self, topic: str) -> Mapping[int, Extent] | None:
@@ -27,10 +28,19 @@ class ScriptedSource:
     def partitions(self, topic: str) -> int | None:
         raise AssertionError(f"a task does not ask for {topic}")
 
+    def topic_id(self, topic: str) -> str | None:
+        return self.ids.get(topic)
+
     def open(
-        self, starts: Mapping[Place, int | None], *, headers: bool = False, reports_ends: bool = False
+        self,
+        starts: Mapping[Place, int | None],
+        *,
+        headers: bool = False,
+        reports_ends: bool = False,
+        epochs: Mapping[Place, int] = NO_EPOCHS,
     ) -> PartitionReader:
         assert not headers
+        self.epochs = dict(epochs)
         self.reports_ends = reports_ends
         self.starts = dict(starts)
         self.is_open = True
@@ -68,6 +78,9 @@ class CountingWork:
 
     def pointers(self, topic: str) -> Mapping[int, Pointer]:
         return self.found.get(topic, {})
+
+    def begin(self, topic: str, topic_id: str | None, firsts: Mapping[int, int]) -> Mapping[int, Pointer]:
+        raise AssertionError(f"a task creates no pointer: {topic} {topic_id} {firsts}")
 
     def apply(self, batch: Slice, expected: int) -> SliceOutcome:
         if self.error is not None:

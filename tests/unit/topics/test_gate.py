@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.engines.slice_work import Pointer, Slice, SliceOutcome, SliceWorker
-from inorder.topics.gate import BoundedWork, count_left, cut, is_drained, may_apply
+from inorder.engines.slice_work import Pointer, Slice, SliceOutcome, SliceWorker, before_end
+from inorder.topics.gate import BoundedWork, count_left, is_drained, may_apply, version_generation
 from inorder.topics.generations import Generation, Pointers, TopicState
 
 ZERO = Generation(0, "orders", 2, ends=(3, 0))
@@ -68,6 +68,9 @@ class Noting:
     def pointers(self, topic: str) -> Mapping[int, Pointer]:  # noqa: ARG002 - the port's signature
         return {0: Pointer(7)}
 
+    def begin(self, topic: str, topic_id: str | None, firsts: Mapping[int, int]) -> Mapping[int, Pointer]:
+        return {number: Pointer(first, 0, topic_id) for number, first in firsts.items() if topic}
+
     def apply(self, batch: Slice, expected: int) -> SliceOutcome:
         self.seen.append((batch.topic, batch.partition, list(batch.offsets)))
         return SliceOutcome(batch.topic, batch.partition, batch.next_offset or expected, len(batch))
@@ -112,6 +115,7 @@ def test_records_behind_an_end_are_shown_to_nobody() -> None:
         ("payments", 1, [8]),
     ]
     assert worker.pointers("orders") == {0: Pointer(7)}
+    assert worker.begin("orders", "id", {1: 5}) == {1: Pointer(5, 0, "id")}
     worker.close()
     assert noting.seen[-1][0] == "closed"
 
@@ -119,7 +123,7 @@ def test_records_behind_an_end_are_shown_to_nobody() -> None:
 @given(st.sets(st.integers(0, 30)), st.integers(0, 31))
 def test_a_cut_keeps_exactly_the_records_before_the_end_with_all_their_columns(offsets: set[int], end: int) -> None:
     batch = batch_of("orders", 0, *sorted(offsets))
-    found = cut(batch, end)
+    found = before_end(batch, end)
     assert list(found.offsets) == sorted(offset for offset in offsets if offset < end)
     assert {len(found.keys), len(found.values), len(found.timestamps), len(found.headers)} == {len(found)}
 
@@ -133,3 +137,17 @@ def test_pointers_are_those_of_one_pipeline() -> None:
 
     may_apply(STATE, pointers)
     assert asked == ["orders", "orders.g1"], "no more are asked for than needed"
+
+
+@pytest.mark.parametrize(
+    ("found", "number"),
+    [
+        ({}, 1),
+        ({"orders": [0, 0]}, 1),
+        ({"orders": [0, 3]}, 4),
+        ({"orders": [3], "orders.g1": [2, 2]}, 2),
+        ({"orders": [0], "other": [7]}, 1),
+    ],
+)
+def test_a_generation_is_newer_than_all_earlier_ones_of_the_pipeline(found: dict[str, list[int]], number: int) -> None:
+    assert version_generation(STATE, STATE.generations[1], found) == number

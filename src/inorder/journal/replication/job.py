@@ -166,6 +166,9 @@ class ReplicateWorker:
             offsets = self._replica.offsets(topic)
         return {partition: Pointer(offset + 1) for partition, offset in offsets.items()}
 
+    def begin(self, topic: str, topic_id: str | None, firsts: Mapping[int, int]) -> Mapping[int, Pointer]:  # noqa: ARG002
+        return self.pointers(topic)
+
     def apply(self, batch: Slice, expected: int) -> SliceOutcome:
         """Applies what is new in the slice, once."""
         check_order(batch)

@@ -2,13 +2,16 @@
 
 -- name: pointers
 -- Where a start continues.
-SELECT {partition}, next_offset, generation FROM inorder_pointer
-WHERE pipeline = %(pipeline)s AND topic = %(topic)s;
+SELECT {partition}, next_offset, generation, topic_id, end_offset,
+       CASE WHEN leader_epoch_at = next_offset THEN leader_epoch END
+FROM inorder_pointer WHERE pipeline = %(pipeline)s AND topic = %(topic)s;
 
 -- name: move_pointer
 -- The last statement before COMMIT.
 UPDATE inorder_pointer SET
     next_offset       = %(next_offset)s,
+    leader_epoch      = %(leader_epoch)s,
+    leader_epoch_at   = %(next_offset)s,
     records_applied   = records_applied + %(applied)s,
     records_identical = records_identical + %(identical)s,
     records_stale     = records_stale + %(stale)s,
@@ -16,6 +19,11 @@ UPDATE inorder_pointer SET
     records_rejected  = records_rejected + %(rejected)s,
     updated_at        = {now}
 WHERE pipeline = %(pipeline)s AND topic = %(topic)s AND {partition} = %(partition)s;
+
+-- name: adopt_topic
+-- Pointers of an older version, which did not store it.
+UPDATE inorder_pointer SET topic_id = %(topic_id)s
+WHERE pipeline = %(pipeline)s AND topic = %(topic)s AND topic_id IS NULL;
 
 -- name: isolate
 -- Sets a savepoint.

@@ -93,7 +93,8 @@ class SliceTransaction(Protocol):
     def lock_pointer(self) -> Pointer:
         """Locks the pointer row of the partition until the transaction ends, and creates it if it does not exist.
 
-        Waits for any other holder, and reads what that holder committed. A new row starts at offset 0.
+        Waits for any other holder, and reads what that holder committed. A new row starts at offset 0. Its leader epoch
+        is not read.
         """
 
     def savepoint(self) -> AbstractContextManager[None]:
@@ -124,8 +125,8 @@ class SliceTransaction(Protocol):
     def bury(self, letters: Sequence[DeadLetter]) -> None:
         """Stores dead letters; an existing one stays as it is."""
 
-    def move_pointer(self, next_offset: int, counters: SliceCounters) -> None:
-        """Moves the locked pointer and adds to its counters."""
+    def move_pointer(self, next_offset: int, counters: SliceCounters, leader_epoch: int | None = None) -> None:
+        """Moves the locked pointer and adds to its counters; `leader_epoch` is that of the record before it."""
 
 
 class TableStore(Protocol):
@@ -142,6 +143,12 @@ class TableStore(Protocol):
 
     def pointers(self, topic: str) -> Mapping[int, Pointer]:
         """The committed pointers of a topic, by partition."""
+
+    def begin(self, topic: str, topic_id: str | None, firsts: Mapping[int, int]) -> Mapping[int, Pointer]:
+        """Creates missing pointers and stores the topic's id where there is none; see `SliceWorker.begin`.
+
+        A new partition has the generation of the others.
+        """
 
     def close(self) -> None:
         """Closes the connection; the store may be used again afterwards."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from inorder.database.database import NOTHING_BOUND, CursorTransaction, Result
 from inorder.database.sql import named
-from inorder.database.sqlite import SQLiteReconnecting, sqlite_errors
+from inorder.database.sqlite import SQLiteReconnecting, execute_ddl, sqlite_errors
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.stores.ports import NULL, DeadLetter, FoldedRow, LetterPlace, RowKey
 from inorder.pipeline.stores.table import (
@@ -72,7 +72,7 @@ class _Session(TableSession):
         try:
             with sqlite_errors():
                 for statement in statements:
-                    self._connection.execute(statement)
+                    execute_ddl(self._connection, statement)
         except BaseException:
             self.rollback()
             raise

@@ -47,7 +47,8 @@ LETTER_BYTES = 8_000_000
 """How much of dead letters one statement carries, before escaping."""
 
 _NEVER: Version = (-1, -1)
-_INSTALLED = ("create_pointer", "create_dead_letter", "create_tombstone", "create_table")
+_INSTALLED = ("create_pointer", "add_pointer", "create_dead_letter", "create_tombstone", "create_table")
+"""Statements, or prefixes of several, in their order."""
 
 
 class SqlTableStore:
@@ -69,10 +70,28 @@ class SqlTableStore:
         check_keys(self._mapping, [orjson.loads(names) for (names,) in keys])
 
     def pointers(self, topic: str) -> Mapping[int, Pointer]:
-        bound = {"pipeline": self._mapping.pipeline, "topic": topic}
         with self._transaction("pointers"):
-            rows = self._session.execute(self._statements["pointers"], bound).rows
-        return {partition: Pointer(next_offset, generation) for partition, next_offset, generation in rows}
+            return self._read_pointers(topic)
+
+    def begin(self, topic: str, topic_id: str | None, firsts: Mapping[int, int]) -> Mapping[int, Pointer]:
+        found = self.pointers(topic)
+        missing = [number for number in firsts if number not in found]
+        if not missing and (topic_id is None or all(one.topic_id is not None for one in found.values())):
+            return found
+        bound = {"pipeline": self._mapping.pipeline, "topic": topic, "topic_id": topic_id}
+        generation = max((one.generation for one in found.values()), default=0)
+        with self._transaction(f"pointers of {topic}"):
+            for number in missing:
+                row = {"partition": number, "generation": generation, "next_offset": firsts[number]}
+                self._session.execute(self._statements["begin_pointer"], bound | row)
+            self._session.execute(self._statements["adopt_topic"], bound)
+            return self._read_pointers(topic)
+
+    def _read_pointers(self, topic: str) -> dict[int, Pointer]:
+        bound = {"pipeline": self._mapping.pipeline, "topic": topic}
+        return {
+            number: Pointer(*rest) for number, *rest in self._session.execute(self._statements["pointers"], bound).rows
+        }
 
     @contextmanager
     def slice_transaction(self, topic: str, partition: int) -> Iterator[SliceTransaction]:
@@ -109,11 +128,11 @@ class _Transaction:
     def lock_pointer(self) -> Pointer:
         rows = self._execute("lock_pointer").rows
         if not rows:
-            self._execute("insert_pointer")
+            self._execute("begin_pointer", generation=0, next_offset=0, topic_id=None)
             rows = self._execute("lock_pointer").rows
-        [(next_offset, self._generation, has_tombstones)] = rows
+        [(next_offset, self._generation, topic_id, end, has_tombstones)] = rows
         self._writer.has_tombstones = bool(has_tombstones)
-        return Pointer(next_offset, self._generation)
+        return Pointer(next_offset, self._generation, topic_id, end)
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
@@ -148,10 +167,11 @@ class _Transaction:
         for some in letters_in_portions(letters, self._writer.letter_bytes):
             self._writer.bury(self._place, self._generation, some)
 
-    def move_pointer(self, next_offset: int, counters: SliceCounters) -> None:
+    def move_pointer(self, next_offset: int, counters: SliceCounters, leader_epoch: int | None = None) -> None:
         self._execute(
             "move_pointer",
             next_offset=next_offset,
+            leader_epoch=leader_epoch,
             applied=counters.written.applied,
             identical=counters.written.identical,
             stale=counters.written.stale,
@@ -427,7 +447,7 @@ class TableSql(ABC):
 
     def install(self) -> list[str]:
         """The DDL of a pipeline's tables, to run or to print."""
-        return [self[name] for name in _INSTALLED]
+        return [self[name] for each in _INSTALLED for name in self._statements if name.startswith(each)]
 
     def quote(self, name: str) -> str:
         return quoted_table(self.dialect, name)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from inorder.database.database import Database, Dialect, InstallingDatabase, statements_of
+from inorder.engines.slice_work import Pointer
 from inorder.topics.generations import Generation, Pointers, TopicState, decode, encode
 
 
@@ -47,6 +49,14 @@ def generation_tables(dialect: Dialect) -> list[str]:
     return statements_of("inorder.topics", dialect, "topic_generations.sql").starting_with("install")
 
 
+class StoredPointer(NamedTuple):
+    """A pointer row of a pipeline."""
+
+    topic: str
+    partition: int
+    pointer: Pointer
+
+
 class SqlPointers:
     """The pointer rows of all pipelines in one database; the table may be missing."""
 
@@ -65,9 +75,32 @@ class SqlPointers:
             found[pipeline][partition] = next_offset
         return dict(found)
 
-    def begin(self, pipeline: str, generation: Generation) -> None:
-        """Creates the pointer rows of a generation, at its beginning, unless they exist; the table must exist."""
-        values = {"pipeline": pipeline, "topic": generation.topic, "generation": generation.number}
+    def of_pipeline(self, pipeline: str) -> list[StoredPointer]:
+        """All pointers of a pipeline; the table must be of this version."""
+        rows = self._database.execute(self._statements["of_pipeline"], {"pipeline": pipeline}).rows
+        return [StoredPointer(topic, number, Pointer(*rest)) for topic, number, *rest in rows]
+
+    def close_generation(self, generation: Generation) -> None:
+        """Writes the ends of a closed generation into the pointers of all pipelines, unless they are there.
+
+        A table of version 0.1.0 has no place for them; no task that looks for them has used it.
+        """
+        if generation.ends is None or not self._database.execute(self._statements["has_ends"]).rows:
+            return
+        bound: dict[str, object] = {"topic": generation.topic, "count": len(generation.ends)}
+        with self._database.transaction() as transaction:
+            for partition, end in enumerate(generation.ends):
+                row = bound | {"partition": partition, "end": end}
+                transaction.execute(self._statements["close_partition"], row)
+            transaction.execute(self._statements["close_others"], bound)
+
+    def begin(self, pipeline: str, generation: Generation, number: int | None = None) -> None:
+        """Creates the pointer rows of a generation, at its beginning, unless they exist; the table must exist.
+
+        `number` is the generation in the versions of its rows, where it is not that of the topic.
+        """
+        number = generation.number if number is None else number
+        values = {"pipeline": pipeline, "topic": generation.topic, "generation": number}
         with self._database.transaction() as transaction:
             for partition in range(generation.partitions):
                 transaction.execute(self._statements["begin"], {**values, "partition": partition})

@@ -112,6 +112,9 @@ class CopyWorker:
             consumer.close()
         return {number: Pointer(offset) for number, offset in found.items()}
 
+    def begin(self, topic: str, topic_id: str | None, firsts: Mapping[int, int]) -> Mapping[int, Pointer]:  # noqa: ARG002
+        return self.pointers(topic)
+
     def apply(self, batch: Slice, expected: int) -> SliceOutcome:
         """Copies what is new in a slice."""
         check_order(batch)

@@ -3,7 +3,9 @@
 -- two collations are never compared.
 
 -- name: create_pointer
--- How far each partition is applied; the counters move in the commit that moves the pointer.
+-- How far each partition is applied; the counters move in the commit that moves the pointer. topic_id is the incarnation of the
+-- Kafka topic that the offsets belong to. leader_epoch is that of the last record, valid while leader_epoch_at = next_offset: an
+-- engine that does not know it leaves it behind. end_offset is the offset after the last record of a closed generation.
 CREATE TABLE IF NOT EXISTS inorder_pointer (
     pipeline          VARCHAR(255) NOT NULL,
     topic             VARCHAR(249) NOT NULL,
@@ -16,8 +18,34 @@ CREATE TABLE IF NOT EXISTS inorder_pointer (
     records_ignored   BIGINT       NOT NULL DEFAULT 0,
     records_rejected  BIGINT       NOT NULL DEFAULT 0,
     updated_at        DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    topic_id          VARCHAR(64),
+    leader_epoch      INT,
+    leader_epoch_at   BIGINT,
+    end_offset        BIGINT,
     PRIMARY KEY (pipeline, topic, `partition`)
 ) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- name: add_pointer_columns_choose
+-- For a table of version 0.1.0. MySQL knows no ADD COLUMN IF NOT EXISTS, so the statement is chosen first and run afterwards, on
+-- one connection.
+SET @inorder_install = IF(
+  (SELECT COUNT(*) FROM information_schema.columns
+   WHERE table_schema = DATABASE() AND table_name = 'inorder_pointer' AND column_name = 'end_offset') = 0,
+  'ALTER TABLE inorder_pointer ADD COLUMN topic_id VARCHAR(64), ADD COLUMN leader_epoch INT, ADD COLUMN leader_epoch_at BIGINT, ADD COLUMN end_offset BIGINT',
+  'DO 0'
+);
+
+-- name: add_pointer_columns_prepare
+-- A statement that is in a variable can only be run when it is prepared.
+PREPARE inorder_install FROM @inorder_install;
+
+-- name: add_pointer_columns_run
+-- Adds the columns, or does nothing.
+EXECUTE inorder_install;
+
+-- name: add_pointer_columns_forget
+-- The connection may be shared.
+DEALLOCATE PREPARE inorder_install;
 
 -- name: create_dead_letter
 -- Records that could not be applied, with the reason and their original bytes.
@@ -83,16 +111,17 @@ WHERE table_schema = COALESCE(%(schema)s, DATABASE()) AND table_name = %(name)s 
 
 -- name: lock_pointer
 -- The mutex of a partition, held until the transaction ends; and whether the pipeline has tombstones.
-SELECT next_offset, generation, EXISTS (SELECT 1 FROM inorder_tombstone t WHERE t.pipeline = %(pipeline)s)
+SELECT next_offset, generation, topic_id, end_offset,
+       EXISTS (SELECT 1 FROM inorder_tombstone t WHERE t.pipeline = %(pipeline)s)
 FROM inorder_pointer
 WHERE pipeline = %(pipeline)s AND topic = %(topic)s AND `partition` = %(partition)s
 FOR UPDATE;
 
--- name: insert_pointer
--- The first slice of a partition; waits for a concurrent insert and keeps its row.
-INSERT INTO inorder_pointer (pipeline, topic, `partition`, next_offset)
-VALUES (%(pipeline)s, %(topic)s, %(partition)s, 0)
-ON DUPLICATE KEY UPDATE next_offset = next_offset;
+-- name: begin_pointer
+-- A partition that is seen for the first time; waits for a concurrent insert and keeps its row.
+INSERT INTO inorder_pointer (pipeline, topic, `partition`, generation, next_offset, topic_id)
+VALUES (%(pipeline)s, %(topic)s, %(partition)s, %(generation)s, %(next_offset)s, %(topic_id)s)
+ON DUPLICATE KEY UPDATE next_offset = inorder_pointer.next_offset;
 
 -- name: put_upsert
 -- A bulk write. Assignments are evaluated from first to last, and each sees the previous ones: the time and the version are

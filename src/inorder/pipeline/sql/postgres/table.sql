@@ -2,7 +2,9 @@
 -- are bound as array literals.
 
 -- name: create_pointer
--- How far each partition is applied; the counters move in the commit that moves the pointer.
+-- How far each partition is applied; the counters move in the commit that moves the pointer. topic_id is the incarnation of the
+-- Kafka topic that the offsets belong to. leader_epoch is that of the last record, valid while leader_epoch_at = next_offset: an
+-- engine that does not know it leaves it behind. end_offset is the offset after the last record of a closed generation.
 CREATE TABLE IF NOT EXISTS inorder_pointer (
     pipeline          text        NOT NULL,
     topic             text        NOT NULL,
@@ -15,8 +17,30 @@ CREATE TABLE IF NOT EXISTS inorder_pointer (
     records_ignored   bigint      NOT NULL DEFAULT 0,
     records_rejected  bigint      NOT NULL DEFAULT 0,
     updated_at        timestamptz NOT NULL DEFAULT now(),
+    topic_id          text,
+    leader_epoch      integer,
+    leader_epoch_at   bigint,
+    end_offset        bigint,
     PRIMARY KEY (pipeline, topic, "partition")
 );
+
+-- name: add_pointer_columns
+-- For a table of version 0.1.0. Not a plain ADD COLUMN IF NOT EXISTS: that would wait for every open transaction of the table,
+-- and make every new one wait, only to find that there is nothing to do.
+DO $$
+BEGIN
+  IF NOT EXISTS (
+    SELECT FROM pg_attribute
+    WHERE attrelid = to_regclass('inorder_pointer') AND attname = 'end_offset' AND NOT attisdropped
+  ) THEN
+    ALTER TABLE inorder_pointer
+      ADD COLUMN IF NOT EXISTS topic_id text,
+      ADD COLUMN IF NOT EXISTS leader_epoch integer,
+      ADD COLUMN IF NOT EXISTS leader_epoch_at bigint,
+      ADD COLUMN IF NOT EXISTS end_offset bigint;
+  END IF;
+END
+$$;
 
 -- name: create_dead_letter
 -- Records that could not be applied, with the reason and their original bytes.
@@ -83,15 +107,16 @@ SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = to_regclass(%(table)s) AND
 
 -- name: lock_pointer
 -- The mutex of a partition, held until the transaction ends; and whether the pipeline has tombstones.
-SELECT next_offset, generation, EXISTS (SELECT FROM inorder_tombstone t WHERE t.pipeline = %(pipeline)s)
+SELECT next_offset, generation, topic_id, end_offset,
+       EXISTS (SELECT FROM inorder_tombstone t WHERE t.pipeline = %(pipeline)s)
 FROM inorder_pointer
 WHERE pipeline = %(pipeline)s AND topic = %(topic)s AND "partition" = %(partition)s
 FOR UPDATE;
 
--- name: insert_pointer
--- The first slice of a partition; waits for a concurrent insert and keeps its row.
-INSERT INTO inorder_pointer (pipeline, topic, "partition", next_offset)
-VALUES (%(pipeline)s, %(topic)s, %(partition)s, 0)
+-- name: begin_pointer
+-- A partition that is seen for the first time; waits for a concurrent insert and keeps its row.
+INSERT INTO inorder_pointer (pipeline, topic, "partition", generation, next_offset, topic_id)
+VALUES (%(pipeline)s, %(topic)s, %(partition)s, %(generation)s, %(next_offset)s, %(topic_id)s)
 ON CONFLICT (pipeline, topic, "partition") DO NOTHING;
 
 -- name: put_upsert

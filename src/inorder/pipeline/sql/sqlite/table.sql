@@ -2,7 +2,9 @@
 -- Times are text in UTC.
 
 -- name: create_pointer
--- How far each partition is applied; the counters move in the commit that moves the pointer.
+-- How far each partition is applied; the counters move in the commit that moves the pointer. topic_id is the incarnation of the
+-- Kafka topic that the offsets belong to. leader_epoch is that of the last record, valid while leader_epoch_at = next_offset: an
+-- engine that does not know it leaves it behind. end_offset is the offset after the last record of a closed generation.
 CREATE TABLE IF NOT EXISTS inorder_pointer (
     pipeline          TEXT    NOT NULL,
     topic             TEXT    NOT NULL,
@@ -15,8 +17,28 @@ CREATE TABLE IF NOT EXISTS inorder_pointer (
     records_ignored   INTEGER NOT NULL DEFAULT 0,
     records_rejected  INTEGER NOT NULL DEFAULT 0,
     updated_at        TEXT    NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
+    topic_id          TEXT,
+    leader_epoch      INTEGER,
+    leader_epoch_at   INTEGER,
+    end_offset        INTEGER,
     PRIMARY KEY (pipeline, topic, "partition")
 );
+
+-- name: add_pointer_topic_id
+-- For a table of version 0.1.0; SQLite has no ADD COLUMN IF NOT EXISTS, so `install` ignores that the column exists.
+ALTER TABLE inorder_pointer ADD COLUMN topic_id TEXT;
+
+-- name: add_pointer_leader_epoch
+-- For a table of version 0.1.0; SQLite has no ADD COLUMN IF NOT EXISTS, so `install` ignores that the column exists.
+ALTER TABLE inorder_pointer ADD COLUMN leader_epoch INTEGER;
+
+-- name: add_pointer_leader_epoch_at
+-- For a table of version 0.1.0; SQLite has no ADD COLUMN IF NOT EXISTS, so `install` ignores that the column exists.
+ALTER TABLE inorder_pointer ADD COLUMN leader_epoch_at INTEGER;
+
+-- name: add_pointer_end_offset
+-- For a table of version 0.1.0; SQLite has no ADD COLUMN IF NOT EXISTS, so `install` ignores that the column exists.
+ALTER TABLE inorder_pointer ADD COLUMN end_offset INTEGER;
 
 -- name: create_dead_letter
 -- Records that could not be applied, with the reason and their original bytes.
@@ -76,14 +98,16 @@ WHERE "notnull" AND name NOT IN ({own_names}) AND (dflt_value IS NULL OR name IN
 
 -- name: lock_pointer
 -- The transaction is the lock.
-SELECT next_offset, generation, EXISTS (SELECT 1 FROM inorder_tombstone t WHERE t.pipeline = %(pipeline)s)
+SELECT next_offset, generation, topic_id, end_offset,
+       EXISTS (SELECT 1 FROM inorder_tombstone t WHERE t.pipeline = %(pipeline)s)
 FROM inorder_pointer
 WHERE pipeline = %(pipeline)s AND topic = %(topic)s AND "partition" = %(partition)s;
 
--- name: insert_pointer
--- The first slice of a partition.
-INSERT INTO inorder_pointer (pipeline, topic, "partition", next_offset)
-VALUES (%(pipeline)s, %(topic)s, %(partition)s, 0);
+-- name: begin_pointer
+-- A partition that is seen for the first time; waits for a concurrent insert and keeps its row.
+INSERT INTO inorder_pointer (pipeline, topic, "partition", generation, next_offset, topic_id)
+VALUES (%(pipeline)s, %(topic)s, %(partition)s, %(generation)s, %(next_offset)s, %(topic_id)s)
+ON CONFLICT (pipeline, topic, "partition") DO NOTHING;
 
 -- name: put_upsert
 -- A null keeps its column, unless the statement is for rows that set it to null. A row that is newer, or that would not

@@ -11,3 +11,7 @@ SELECT pipeline, "partition", next_offset FROM inorder_pointer WHERE topic = %(t
 INSERT INTO inorder_pointer (pipeline, topic, "partition", generation, next_offset)
 VALUES (%(pipeline)s, %(topic)s, %(partition)s, %(generation)s, 0)
 ON CONFLICT (pipeline, topic, "partition") DO NOTHING;
+
+-- name: has_ends
+-- A row if the table stores where generations end; that of version 0.1.0 does not.
+SELECT 1 FROM pragma_table_info('inorder_pointer') WHERE name = 'end_offset';
