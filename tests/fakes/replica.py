@@ -238,7 +238,7 @@ Change = Callable[[list[StoredRow]], list[StoredRow]]
 
 
 class MemoryJournalRows:
-    """A `JournalRows`; `heads` and `changes` are changes of the store by hand."""
+    """A `JournalRows`; `heads` and `changes` are direct modifications of the store."""
 
     def __init__(self, store: MemoryReplica) -> None:
         self.heads: dict[Key, JournalHead | None] = {}

@@ -183,7 +183,7 @@ def _driver(url: str) -> tuple[type, str]:
 
 
 def replicate_plainly(settings: Settings, replicas: HaltingReplicas) -> None:
-    """Replicates what there is and what comes, for ever; failures of the environment are waited out."""
+    """Replicates existing and new records without end; retries after failures of the environment."""
     topics = journal_topics(Cluster(settings.kafka.properties), settings.journal.topic_prefixes)
     work = ReplicateWork(topics, replicas, settings.journal.segment_size)
     source, pause = KafkaSource(dict(settings.kafka.properties)), threading.Event()

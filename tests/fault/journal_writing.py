@@ -1,4 +1,4 @@
-"""A seeded writer of journals, and readers that read them meanwhile; each records what it did and when."""
+"""A seeded writer of journals, and readers that read them at the same time; each records what it did and when."""
 
 from __future__ import annotations
 

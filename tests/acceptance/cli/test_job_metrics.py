@@ -1,4 +1,4 @@
-"""`inorder pipeline run replicate` tells how it is while it runs, and what its tasks have done."""
+"""`inorder pipeline run replicate` serves its health and the metrics of its tasks while it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A journal by hand, on real servers: tables, events in, events out, and what is told when something is wrong."""
+"""The journal commands on real servers: tables, events in, events out, and the message when something is wrong."""
 
 from __future__ import annotations
 

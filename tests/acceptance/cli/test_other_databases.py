@@ -40,9 +40,9 @@ def count(url: str) -> int:
         return int(cursor.fetchone()[0])
 
 
-def are_owned_by(pid: int, told: str) -> bool:
+def are_owned_by(pid: int, output: str) -> bool:
     """Whether a process owns every shard, and nothing waits."""
-    status = json.loads(told)
+    status = json.loads(output)
     assert status["waiting"] == 0
     return all(f"/{pid}/" in (owner or "") for owner in status["owners"])
 

@@ -16,7 +16,7 @@ from tests.selection import few
 
 
 def listens(port: int) -> bool:
-    """Whether somebody answers on a port of this machine."""
+    """Whether a server answers on a port of this machine."""
     with socket.socket() as client:
         client.settimeout(2)
         return client.connect_ex(("127.0.0.1", port)) == 0

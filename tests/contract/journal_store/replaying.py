@@ -23,7 +23,7 @@ SENDER = RecordSender("host", "1.2.3")
 
 @dataclass
 class Replicating:
-    """Writes actions at offsets of its own choice, one slice each time it is asked to."""
+    """Writes actions at offsets of its own choice, one slice for each call."""
 
     replica: JournalReplica
     store: EventualJournal

@@ -1,4 +1,4 @@
-"""A journal that is purged and begun anew in one slice is a new one in every respect."""
+"""A journal that is purged and started again in one slice is a new one in every respect."""
 
 from __future__ import annotations
 

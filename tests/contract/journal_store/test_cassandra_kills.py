@@ -67,7 +67,7 @@ def url_of(store: Store) -> str:
 
 
 def written(journal: Replicating) -> list[tuple[int, Any]]:
-    """A journal that grows, shrinks, goes and begins anew."""
+    """A journal that is appended to, shortened, purged and started again."""
     journal.append(1, 2, 3)
     journal.delete(1)
     journal.append(4)

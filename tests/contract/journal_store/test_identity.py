@@ -1,4 +1,4 @@
-"""A store has a name of its own, by which notices about it are told from those about others."""
+"""A store has a name of its own, which distinguishes notices about it from those about other stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events that are there already are kept, whatever has become of the rows that would tell."""
+"""Lost heads and offsets are rebuilt from the topic; events that are already stored are kept."""
 
 from __future__ import annotations
 

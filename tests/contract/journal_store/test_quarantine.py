@@ -1,4 +1,4 @@
-"""Both stores keep what cannot be read, tell readers so, and let it go when it is released, purged or given up."""
+"""Both stores keep records that cannot be read, and report them to readers, until they are released or purged."""
 
 from __future__ import annotations
 

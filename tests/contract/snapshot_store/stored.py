@@ -1,4 +1,4 @@
-"""A journal whose log is in memory and whose store is a real one; it is replicated when a test says so."""
+"""A journal with a log in memory and a real store; a test decides when it is replicated."""
 
 from __future__ import annotations
 

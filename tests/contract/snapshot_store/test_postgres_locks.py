@@ -1,4 +1,4 @@
-"""In PostgreSQL a purge waits for savers who have looked at the life of their journal, and they wait for a purge."""
+"""In PostgreSQL a purge waits for savers that have read the life of their journal, and they wait for a purge."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_purge_that_comes_while_one_is_saved_finds_it(
     monkeypatch: pytest.MonkeyPatch,
     eventually: Eventually,
 ) -> None:
-    """The saver has seen that its life goes on, and has not written yet; then the purge is replicated."""
+    """The saver has read that its life continues and has not written yet; then the purge is replicated."""
     stored.append(1)
     stored.replicate()
     purging = threading.Thread(target=stored.replicate, daemon=True)

@@ -1,4 +1,4 @@
-"""Every store keeps a ring of snapshots for each journal, loads the latest that fits, and deletes what is asked for."""
+"""Every store keeps a ring of snapshots for each journal, loads the latest that matches, and deletes by criteria."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doctor looks at the store of journals where the settings have one."""
+"""The doctor checks the journal store if one is configured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stack starts its parts together, leaves no process behind, and knows whose folder is whose."""
+"""A stack starts its parts together, leaves no process behind, and refuses a folder that another one uses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.conftest import Eventually
 HOLD = """
 import json, signal, sys
 from inorder.embedded import Stack
-# Whoever runs the tests under nohup, or in the background of a shell, hands ignored signals down.
+# Tests that run under nohup, or in the background of a shell, inherit ignored signals.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 parts, folder = sys.argv[1].split(","), (sys.argv[2] if len(sys.argv) > 2 else None)
@@ -39,7 +39,7 @@ except KeyboardInterrupt:
 
 
 class Holder:
-    """Another process that holds a stack until it is told otherwise."""
+    """Another process that holds a stack until it is stopped."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""One key is followed from the outbox to the table and the journal, and told where it is held up, on each database."""
+"""One key is traced from the outbox to the table and the journal, with where it is held up, on each database."""
 
 from __future__ import annotations
 
@@ -156,10 +156,10 @@ def test_the_command_prints_every_hop_and_exits_4_where_one_is_away(
         command = [sys.executable, "-m", "inorder.cli", "key", "follow", "5", *arguments, "--config", str(config)]
         return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
 
-    told = run(kafka_bootstrap)
-    assert told.returncode == 0, told.stderr
-    assert [line.split()[0] for line in told.stdout.splitlines()] == ["hop", "outbox", "topic", "table"]
-    assert "inorder relay status" in told.stderr
+    ran = run(kafka_bootstrap)
+    assert ran.returncode == 0, ran.stderr
+    assert [line.split()[0] for line in ran.stdout.splitlines()] == ["hop", "outbox", "topic", "table"]
+    assert "inorder relay status" in ran.stderr
     as_json = json.loads(run(kafka_bootstrap, "--json").stdout)
     assert (as_json["has_arrived"], as_json["outbox"]["rows"]) == (False, 1)
     away = run("127.0.0.1:9", "--json")

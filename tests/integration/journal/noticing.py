@@ -1,4 +1,4 @@
-"""The topic of notices as tests look at it, and as a liar would write to it."""
+"""The topic of notices: reading it, and writing false notices to it."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class World:
     journals: inorder.Journals
     topic: str
     change: Change
-    """Runs a statement on the store, with `{k}` for its keyspace: what nobody should do."""
+    """Runs a statement on the store, with `{k}` for its keyspace: a modification behind the replicator's back."""
     eventually: Eventually
     totals: AuditTotals = field(default_factory=AuditTotals)
     _replicated: dict[Place, int] = field(default_factory=dict)
@@ -152,7 +152,7 @@ def write(world: World) -> None:
 
 
 def event(world: World, id: str, seq_nr: int) -> str:
-    """Which row; Cassandra wants to know all of its key."""
+    """The condition for one row; Cassandra requires its whole key."""
     record = next(each for each in world.journals.journal(Key(id, world.topic)).read(seq_nr))
     when = record.timestamp.isoformat(timespec="milliseconds")
     segment = (seq_nr - 1) // 3
@@ -165,7 +165,7 @@ def head(world: World, id: str) -> str:
 
 
 def spoil(world: World) -> None:
-    """One thing in each journal that nobody should do."""
+    """One forbidden modification in each journal."""
     late = "" if world.url.startswith("postgres") else LATE
     topic = f"topic = '{world.topic}'"
     world.change(f"DELETE FROM {{k}}.journal {late} {event(world, 'id0', 5)}")

@@ -1,4 +1,4 @@
-"""The job `expire` on real Kafka and PostgreSQL: told first, then done, at its rate."""
+"""The job `expire` on real Kafka and PostgreSQL: first a dry run, then the purges, at its rate."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def test_expired_journals_are_purged_and_the_others_stay(
     )
     store = PostgresJournal(postgres_url)
     store.install()
-    told: list[Expired] = []
+    expired: list[Expired] = []
 
     def run(*, dry_run: bool) -> dict[str, object]:
         later = datetime.now(UTC).date() + timedelta(days=9)
         with App(settings) as app:
             return app.run_expire(
-                once=True, stop=threading.Event(), dry_run=dry_run, on_expired=told.append, today=lambda: later
+                once=True, stop=threading.Event(), dry_run=dry_run, on_expired=expired.append, today=lambda: later
             )
 
     with inorder.Journals(settings) as journals, Replicator(properties, postgres_url, unique):
@@ -43,6 +43,6 @@ def test_expired_journals_are_purged_and_the_others_stay(
             journals.journal(Key(id, unique)).append([Event(1)], expire_after=after)
         eventually(lambda: len(list(store.ids(unique))) == 3)
         assert (run(dry_run=True), run(dry_run=False)) == ({"found": 1, "purged": 0}, {"found": 1, "purged": 1})
-        assert told == [Expired(Key("short", unique), is_purged) for is_purged in (False, True)]
+        assert expired == [Expired(Key("short", unique), is_purged) for is_purged in (False, True)]
         eventually(lambda: sorted(store.ids(unique)) == ["endless", "long"])
     store.close()

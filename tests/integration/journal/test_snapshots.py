@@ -1,4 +1,4 @@
-"""Snapshots on real Kafka, PostgreSQL and Cassandra: right before the store knows of the journal, and after."""
+"""Snapshots on real Kafka, PostgreSQL and Cassandra: correct before the journal is in the store, and after."""
 
 from __future__ import annotations
 

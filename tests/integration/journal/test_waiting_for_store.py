@@ -1,4 +1,4 @@
-"""Readers that wait for the store, on real Kafka and PostgreSQL: what they are told is a hint, and is checked."""
+"""Readers that wait for the store, on real Kafka and PostgreSQL: a notice is only a hint, and is verified."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Site:
         return Replicator(self.properties, self.url, self.topic, announcers=self.announcers)
 
     def journals(self, wait_ms: int, *, head_cache: bool = False) -> inorder.Journals:
-        """Journals whose every look at the log is noted."""
+        """Journals that record each read of the log."""
         settings = inorder.Settings.load(
             None,
             kafka={"bootstrap.servers": self.properties["bootstrap.servers"]},
@@ -240,13 +240,13 @@ def test_every_slice_is_announced_and_of_several_at_once_the_newest(
             for batch in reader.read(at_once, 1.0).slices:
                 applied.append((batch.partition, worker.apply(batch, 0).next_offset - 1))
 
-    def told() -> list[tuple[int, int]]:
+    def notices() -> list[tuple[int, int]]:
         return [(notice.place[1], notice.offset) for notice in all_notices(site.properties, site.notices)]
 
-    eventually(lambda: dict(told()) == last)
-    assert set(told()) <= set(applied)
+    eventually(lambda: dict(notices()) == last)
+    assert set(notices()) <= set(applied)
     for partition in (0, 1):
-        own = [offset for each, offset in told() if each == partition]
+        own = [offset for each, offset in notices() if each == partition]
         assert own == sorted(set(own))
         assert own[-1] == last[partition]
     assert newest(all_notices(site.properties, site.notices)) == last

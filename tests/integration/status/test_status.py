@@ -1,4 +1,4 @@
-"""One look tells how every part stands, and a part that is away does not hide the others."""
+"""One command prints the status of every part, and an unreachable part does not hide the others."""
 
 from __future__ import annotations
 
@@ -37,11 +37,12 @@ def test_each_part_tells_what_waits_and_what_was_set_aside(
     with inorder.Journals(settings) as journals:
         journals.journal(Key("1", prefix)).append([Event(1)])
     with App(settings) as app:
-        told = app.status()
-    assert (told["relay"]["waiting"], told["relay"]["exceeded"]) == (1, 0)
-    assert (told["pipeline"]["rejected"], told["pipeline"]["dead_letters"], told["pipeline"]["behind"]) == (1, 1, 1)
-    assert told["journal"] == {"topics": 1, "behind": 1, "parked": 0}
-    assert told["topics"] == {"switched": 0, "behind": {}}
+        status = app.status()
+    assert (status["relay"]["waiting"], status["relay"]["exceeded"]) == (1, 0)
+    pipeline = status["pipeline"]
+    assert (pipeline["rejected"], pipeline["dead_letters"], pipeline["behind"]) == (1, 1, 1)
+    assert status["journal"] == {"topics": 1, "behind": 1, "parked": 0}
+    assert status["topics"] == {"switched": 0, "behind": {}}
 
 
 @pytest.mark.full
@@ -61,5 +62,5 @@ def test_a_part_that_is_away_says_so_and_the_others_are_told(
         return done.returncode, json.loads(done.stdout)
 
     install_schema(inorder.Settings.load(None, database={"url": postgres_url}), "native")
-    code, told = run("127.0.0.1:9")
-    assert (code, "error" in told["relay"], "error" in told["journal"]) == (4, False, True)
+    code, status = run("127.0.0.1:9")
+    assert (code, "error" in status["relay"], "error" in status["journal"]) == (4, False, True)

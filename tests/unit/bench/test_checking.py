@@ -1,4 +1,4 @@
-"""A benchmark whose records were lost, doubled or reordered says so."""
+"""A benchmark reports records that were lost, duplicated or reordered."""
 
 from __future__ import annotations
 

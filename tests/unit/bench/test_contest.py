@@ -15,7 +15,7 @@ from tests.unit.bench.test_relay_report import carried, drained
 
 
 class Side:
-    """Notes when it was asked."""
+    """Records when it was called."""
 
     def __init__(self, name: str, asked: list[tuple[str, int]]) -> None:
         self.name = name

@@ -61,9 +61,9 @@ def test_a_percentile_is_a_value_that_was_measured(quantile: float, value: int) 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1))
 def test_percentiles_rise_and_end_at_the_maximum(values: list[float]) -> None:
-    told = latency_of(values)
-    assert told["p50"] <= told["p95"] <= told["p99"] <= told["max"] == round(max(values), 2)
-    assert told["count"] == len(values)
+    found = latency_of(values)
+    assert found["p50"] <= found["p95"] <= found["p99"] <= found["max"] == round(max(values), 2)
+    assert found["count"] == len(values)
 
 
 def test_no_latencies_give_no_percentiles() -> None:

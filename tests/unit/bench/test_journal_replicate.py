@@ -53,20 +53,20 @@ REPORT = report(trial(), trial("cassandra", "micro-batch"))
 BROKEN = report(trial(), trial(check=ReadBackCheck(3_999, 3_999, Verdict(lost=1))))
 
 
-def shown(told: ReplicateReport) -> str:
+def shown(given: ReplicateReport) -> str:
     text = io.StringIO()
-    show_replicate(Console(file=text, width=200), told)
+    show_replicate(Console(file=text, width=200), given)
     return text.getvalue()
 
 
 def test_json_has_figures_aims_and_checks_of_each_trial() -> None:
-    told = json.loads(json.dumps(REPORT.as_dict()))
-    first, second = told["trials"]
+    given = json.loads(json.dumps(REPORT.as_dict()))
+    first, second = given["trials"]
     assert (first["events_per_second"], first["startup_seconds"], first["latency_ms"]["p50"]) == (70_000.4, 9.0, 5.0)
     assert first["targets"] == {"events_per_second": 60_000, "latency_p50_ms": 20}
     assert second["targets"] == {"events_per_second": None, "latency_p50_ms": 400}
     assert first["cpu_us_per_event"] == {"job": 12.35, "store": None}
-    assert (first["check"]["records"], told["checks"]["hold"], told["machine"]) == (4_000, True, MACHINE)
+    assert (first["check"]["records"], given["checks"]["hold"], given["machine"]) == (4_000, True, MACHINE)
 
 
 def test_a_person_sees_aims_beside_figures() -> None:

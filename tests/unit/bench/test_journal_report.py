@@ -32,21 +32,21 @@ def report(peer: PeerFigures | None = PEER, lost: int = 0) -> JournalReport:
     return JournalReport(JournalOptions(), figures, peer, MACHINE)
 
 
-def shown(told: JournalReport) -> str:
+def shown(given: JournalReport) -> str:
     text = io.StringIO()
-    show_journal(Console(file=text, width=200), told)
+    show_journal(Console(file=text, width=200), given)
     return text.getvalue()
 
 
 def test_json_has_our_figures_the_peers_and_the_aims() -> None:
-    told = report().as_dict()
-    assert told["ours"]["batched_events_per_second"]["median"] == 61_000.4
-    assert told["ours"]["recovery_warm_ms"]["p50"] == 21.0
-    assert told["ours"]["consumer"] == {"init_ms": 30.5, "seek_ms": 12.25, "poll_us": 4.0}
-    assert (told["peer"]["name"], told["peer"]["batched_events_per_second"]) == ("eventsourcing", 6_200.0)
-    assert told["targets"] == dict(TARGETS)
-    assert told["checks"]["hold"] is True
-    assert told["machine"] == MACHINE
+    given = report().as_dict()
+    assert given["ours"]["batched_events_per_second"]["median"] == 61_000.4
+    assert given["ours"]["recovery_warm_ms"]["p50"] == 21.0
+    assert given["ours"]["consumer"] == {"init_ms": 30.5, "seek_ms": 12.25, "poll_us": 4.0}
+    assert (given["peer"]["name"], given["peer"]["batched_events_per_second"]) == ("eventsourcing", 6_200.0)
+    assert given["targets"] == dict(TARGETS)
+    assert given["checks"]["hold"] is True
+    assert given["machine"] == MACHINE
 
 
 def test_a_person_sees_both_sides_the_aims_and_what_a_consumer_costs() -> None:
@@ -58,9 +58,9 @@ def test_a_person_sees_both_sides_the_aims_and_what_a_consumer_costs() -> None:
 
 
 def test_without_the_peer_it_says_how_to_have_it() -> None:
-    told = report(peer=None)
-    assert told.as_dict()["peer"] is None
-    assert "eventsourcing is not installed here; `pip install" in shown(told)
+    given = report(peer=None)
+    assert given.as_dict()["peer"] is None
+    assert "eventsourcing is not installed here; `pip install" in shown(given)
 
 
 def test_figures_of_a_run_that_lost_something_are_worth_nothing() -> None:
@@ -76,7 +76,7 @@ def test_the_peer_is_there_only_with_its_driver(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_peer_gets_the_address_of_our_postgres() -> None:
-    told = eventsourcing._environment("postgresql+psycopg://us%40er:pass@10.0.0.1:5433/bench")
-    assert [told[f"POSTGRES_{name}"] for name in ("HOST", "PORT", "DBNAME", "USER", "PASSWORD")] == [
+    given = eventsourcing._environment("postgresql+psycopg://us%40er:pass@10.0.0.1:5433/bench")
+    assert [given[f"POSTGRES_{name}"] for name in ("HOST", "PORT", "DBNAME", "USER", "PASSWORD")] == [
         "10.0.0.1", "5433", "bench", "us@er", "pass",
     ]  # fmt: skip

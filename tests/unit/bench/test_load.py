@@ -1,4 +1,4 @@
-"""Every process makes the same records, and a reader knows each again."""
+"""Every process makes the same records, and a reader identifies each of them."""
 
 from __future__ import annotations
 

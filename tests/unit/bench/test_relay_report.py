@@ -57,22 +57,22 @@ def shown(report: RelayReport) -> str:
 
 
 def test_rates_are_compared_by_their_medians() -> None:
-    told = DRAIN.as_dict()
-    assert told["ratio"] == 10.0
-    assert told["ours"]["records_per_second"] == {"median": 100_000.0, "min": 20_000.0, "max": 120_000.0, "trials": 3}
-    assert len(told["ours"]["trials"]) == 3
+    found = DRAIN.as_dict()
+    assert found["ratio"] == 10.0
+    assert found["ours"]["records_per_second"] == {"median": 100_000.0, "min": 20_000.0, "max": 120_000.0, "trials": 3}
+    assert len(found["ours"]["trials"]) == 3
 
 
 def test_cpu_is_told_for_a_million_records_of_relay_and_database_apart() -> None:
-    told = DRAIN.as_dict()
-    assert told["ours"]["cpu_seconds_per_million"]["relay"]["median"] == 5.0
-    assert told["ours"]["cpu_seconds_per_million"]["database"]["median"] == 2.5
-    assert told["cpu_ratio"] == pytest.approx(7.5 / 52.5, abs=0.001)
+    found = DRAIN.as_dict()
+    assert found["ours"]["cpu_seconds_per_million"]["relay"]["median"] == 5.0
+    assert found["ours"]["cpu_seconds_per_million"]["database"]["median"] == 2.5
+    assert found["cpu_ratio"] == pytest.approx(7.5 / 52.5, abs=0.001)
 
 
 def test_a_window_is_no_whole_drain() -> None:
-    told = DRAIN.as_dict()
-    assert (told["ours"]["is_whole"], told["peer"]["is_whole"]) == (True, False)
+    found = DRAIN.as_dict()
+    assert (found["ours"]["is_whole"], found["peer"]["is_whole"]) == (True, False)
 
 
 def test_latency_counts_from_the_commit_and_from_the_due_moment_where_there_is_none() -> None:
@@ -82,12 +82,12 @@ def test_latency_counts_from_the_commit_and_from_the_due_moment_where_there_is_n
 
 
 def test_the_report_is_one_object_of_known_shape() -> None:
-    told = REPORT.as_dict()
-    assert set(told) == {"bench", "peer", "relay", "repeats", "cases", "checks", "notes", "machine"}
-    assert told["relay"] == {"delivery": "exactly-once", "strategy": "drain", "layout": "native"}
-    assert [case["case"] for case in told["cases"]] == ["drain", "latency"]
-    assert told["checks"]["ours"]["records"] == 400
-    assert told["checks"]["hold"] is True
+    found = REPORT.as_dict()
+    assert set(found) == {"bench", "peer", "relay", "repeats", "cases", "checks", "notes", "machine"}
+    assert found["relay"] == {"delivery": "exactly-once", "strategy": "drain", "layout": "native"}
+    assert [case["case"] for case in found["cases"]] == ["drain", "latency"]
+    assert found["checks"]["ours"]["records"] == 400
+    assert found["checks"]["hold"] is True
 
 
 def test_only_what_we_carried_breaks_our_promise() -> None:

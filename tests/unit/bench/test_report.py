@@ -32,17 +32,17 @@ def shown(report: PipelineReport) -> str:
 
 
 def test_the_report_is_one_object_of_known_shape() -> None:
-    told = REPORT.as_dict()
-    assert set(told) == {"bench", "rows", "peer", "ours", "peer_result", "ratio", "warm_ratio", "checks", "machine"}
-    assert told["ours"] == {
+    found = REPORT.as_dict()
+    assert set(found) == {"bench", "rows", "peer", "ours", "peer_result", "ratio", "warm_ratio", "checks", "machine"}
+    assert found["ours"] == {
         "records_per_second": 50.0,
         "seconds": 20.0,
         "startup_seconds": 1.25,
         "latency_ms": {"p50": 2.0, "p95": 3.0, "p99": 3.0, "max": 3.0, "count": 3},
         "commit_to_visible_ms": {"p50": 1.5},
     }
-    assert told["ratio"] == 0.25
-    assert told["checks"]["hold"] is True
+    assert found["ratio"] == 0.25
+    assert found["checks"]["hold"] is True
 
 
 def test_the_warm_ratio_is_told_where_both_sides_have_one() -> None:

@@ -1,4 +1,4 @@
-"""A run tells its report on both channels and ends with the code that scripts rely on."""
+"""A run writes its report to stdout and stderr and ends with the exit code that scripts rely on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of each layout hold the same record, as whoever reads that layout wants it."""
+"""Rows of each layout hold the same record, in the form that readers of that layout expect."""
 
 from __future__ import annotations
 

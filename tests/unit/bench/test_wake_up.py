@@ -43,11 +43,11 @@ def test_a_statement_of_another_shape_is_not_measured_by_mistake(statement: str)
 
 
 def test_the_ratio_is_what_writers_keep_of_their_rate() -> None:
-    told = REPORT.as_dict()
-    assert told["ratio"] == 0.85
-    assert told["target"] == 0.85
-    assert told["commits_per_second"]["plain"]["median"] == 1_000.0
-    assert told["relay_cpu_seconds"]["plain"]["trials"] == 2
+    found = REPORT.as_dict()
+    assert found["ratio"] == 0.85
+    assert found["target"] == 0.85
+    assert found["commits_per_second"]["plain"]["median"] == 1_000.0
+    assert found["relay_cpu_seconds"]["plain"]["trials"] == 2
 
 
 def test_a_person_sees_both_rates_and_what_is_kept() -> None:

@@ -1,4 +1,4 @@
-"""A worker's result comes back whole, and its failure with its last words."""
+"""A worker's result arrives complete, and its failure with its last log lines."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from inorder.app import App
 
 
 def provide(monkeypatch: pytest.MonkeyPatch, **services: Any) -> None:
-    """Sets attributes of every app: an object stands for a service, a function is called with the app first."""
+    """Sets attributes of every app: an object replaces a service, a function is called with the app first."""
     for name, service in services.items():
         assert hasattr(App, name), name
         monkeypatch.setattr(App, name, service)

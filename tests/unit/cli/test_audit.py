@@ -41,7 +41,7 @@ def test_a_finding_is_a_line(finding: AuditFinding, line: str) -> None:
 
 @pytest.fixture
 def audited(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What the job was asked for; it finds one event missing."""
+    """The arguments of the job; it finds one event missing."""
     asked: list[dict[str, Any]] = []
 
     def run_audit(_app: App, *, stop: object, on_finding: Any, **narrowed: Any) -> dict[str, Any]:

@@ -40,13 +40,13 @@ class FakeService:
         """Nothing to give back."""
 
     def run(self, stop: threading.Event) -> None:
-        """Ends without having been told to."""
+        """Ends by itself."""
         assert not stop.is_set()
 
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Puts stand-ins in the place of the services and notes how they are called."""
+    """Replaces the services by fakes and records how they are called."""
     noted: dict[str, Any] = {}
 
     def run_upsert(app: App, **options: Any) -> dict[str, int]:

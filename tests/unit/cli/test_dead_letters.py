@@ -22,7 +22,7 @@ LETTER = StoredLetter("upsert:messages", "orders", 3, 42, 0, "not-json", "it is 
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Stand-ins for the services, which note how they are called."""
+    """Fakes of the services, which record how they are called."""
     noted: dict[str, Any] = {"letters": [LETTER]}
 
     def listed(limit: int, **wanted: Any) -> list[StoredLetter]:

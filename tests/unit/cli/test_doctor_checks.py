@@ -166,7 +166,7 @@ def failed(found: dict[str, Check]) -> list[str]:
 
 
 def require_well(found: dict[str, Check], layout: str) -> None:
-    """Asserts that a fresh table has nothing wrong, and that nobody has registered anything yet."""
+    """Asserts that a fresh table has no problem, and that nothing is registered yet."""
     assert failed(found) == []
     table = "outbox_events" if layout == "trendyol" else "outbox"
     assert found["outbox table"].detail == f"{table} has the {layout} columns"

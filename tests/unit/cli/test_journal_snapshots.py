@@ -1,4 +1,4 @@
-"""inorder journal snapshot: a line of JSON in, lines of JSON out, and what is told when there is nothing."""
+"""inorder journal snapshot: a line of JSON in, lines of JSON out, and the message when there is none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`inorder journal quarantine`, without servers: what it asks for and what it prints."""
+"""`inorder journal quarantine`, without servers: what it requests and what it prints."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RECORD = Quarantined(Key("a", "journal"), 2, "It is damaged.", LogRecord(7, 0, b
 
 @pytest.fixture(autouse=True)
 def store(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
-    """What was asked for."""
+    """The arguments of each call."""
     asked: list[tuple[object, ...]] = []
 
     def listed(topic: str | None, id: str | None) -> list[Quarantined]:

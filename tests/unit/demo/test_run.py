@@ -1,4 +1,4 @@
-"""The demo gives a path that stands still up, but not one whose Spark is still starting."""
+"""The demo gives up a path without progress, but not one whose Spark is still starting."""
 
 from __future__ import annotations
 

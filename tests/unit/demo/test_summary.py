@@ -1,4 +1,4 @@
-"""The summary tells the truth about a run, in exactly the fields that were promised."""
+"""The summary is correct for a run, and has exactly the documented fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The README's example runs as it stands, and its figures are those that the demo prints."""
+"""The README's example runs unchanged, and its figures are those that the demo prints."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def named(families: Iterable[Metric]) -> dict[str, set[str]]:
     return found
 
 
-def told(cells: Iterable[str]) -> dict[str, set[str]]:
+def documented(cells: Iterable[str]) -> dict[str, set[str]]:
     matches = [match for cell in cells for match in [_NAME.match(cell)] if match is not None]
     return {match[1]: set(match[2].split(",")) if match[2] else set() for match in matches}
 
@@ -52,17 +52,17 @@ def section(title: str) -> str:
 
 
 def test_the_page_names_every_metric_with_its_labels_and_no_other() -> None:
-    assert told(cells[0] for cells in rows(section("Metrics of journals"))) == served()
+    assert documented(cells[0] for cells in rows(section("Metrics of journals"))) == served()
 
 
 def test_the_page_names_every_metric_of_the_relay_with_its_labels_and_no_other() -> None:
     relay = named(RelayCollector(lambda: FULL_RELAY).collect())
-    assert told(cells[0] for cells in rows(section("Metrics of the relay"))) == relay
+    assert documented(cells[0] for cells in rows(section("Metrics of the relay"))) == relay
 
 
 def test_the_modules_that_serve_them_name_them_too() -> None:
     texts = f"{of_journals.__doc__}\n{of_the_pipeline.__doc__}"
-    assert told(line.lstrip("| ") for line in texts.splitlines()) == served()
+    assert documented(line.lstrip("| ") for line in texts.splitlines()) == served()
 
 
 def test_no_metric_has_a_label_for_a_key_or_an_id() -> None:

@@ -1,4 +1,4 @@
-"""As root, servers run as nobody, from folders nobody can reach; as anybody else, nothing of this happens."""
+"""As root, servers run as the user `nobody`, from folders which that user can read; as other users, nothing changes."""
 
 from __future__ import annotations
 

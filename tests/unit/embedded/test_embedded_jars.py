@@ -1,6 +1,6 @@
 """Jars are fetched once, whole and unchanged, and a failed download is one clear sentence.
 
-A fake java stands in for Ivy: a Python program that says version 17 and plays the registry.
+A fake java replaces Ivy: a Python program that prints version 17 and acts as the registry.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ for name in {names!r}:
 
 
 class Registry:
-    """What the fake java should do, and what it was asked."""
+    """What the fake java should do, and the arguments it received."""
 
     def __init__(self, folder: Path) -> None:
         self._java = folder / "java" / "bin" / "java"

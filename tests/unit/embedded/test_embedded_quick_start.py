@@ -1,4 +1,4 @@
-"""What makes a second start quick never makes two servers one, and never matters when it is missing."""
+"""What makes a second start fast never gives two servers one identity, and is not required."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A key that has arrived is said to have; one that is held up is told where, with the command that goes on."""
+"""A key that has arrived is reported as such; one that is held up, with the place and the next command."""
 
 from __future__ import annotations
 

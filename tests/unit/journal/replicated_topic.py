@@ -1,4 +1,4 @@
-"""A topic made by hand, one partition of it, and what it says about its journals: the model that a store must equal."""
+"""One partition of a topic in memory, and the state of its journals: the model that a store must equal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a replicator announces: how far the store is after each slice, whoever has brought it there."""
+"""A replicator announces the store's offset after each slice, even if another replicator wrote the slice."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.fakes.replica import MemoryReplica
 
 
 @dataclass
-class Told:
+class RecordingAnnouncer:
     """An announcer that keeps everything."""
 
     offsets: list[tuple[str, int, int]] = field(default_factory=list)
@@ -27,7 +27,7 @@ class Told:
 
 
 class Closable(MemoryReplica):
-    """A store that knows whether it was closed."""
+    """A store that records whether it was closed."""
 
     is_closed = False
 
@@ -41,40 +41,40 @@ def batch(*offsets: int, partition: int = 0) -> Slice:
 
 
 def test_the_last_offset_that_the_store_has_is_told_after_the_slice() -> None:
-    told = Told()
-    outcome = ReplicateWorker(MemoryReplica(), 3, announcer=told).apply(batch(3, 4), 0)
+    announcer = RecordingAnnouncer()
+    outcome = ReplicateWorker(MemoryReplica(), 3, announcer=announcer).apply(batch(3, 4), 0)
     assert outcome == SliceOutcome("journal", 0, 5, read=2, ignored=2)
-    assert told.offsets == [("journal", 0, 4)]
+    assert announcer.offsets == [("journal", 0, 4)]
 
 
 def test_what_another_replicator_has_applied_is_told_too() -> None:
-    told, store = Told(), MemoryReplica()
+    announcer, store = RecordingAnnouncer(), MemoryReplica()
     ReplicateWorker(store, 3).apply(batch(99, partition=2), 0)
-    ReplicateWorker(store, 3, announcer=told).apply(batch(3, 4, partition=2), 0)
-    assert told.offsets == [("journal", 2, 99)]
+    ReplicateWorker(store, 3, announcer=announcer).apply(batch(3, 4, partition=2), 0)
+    assert announcer.offsets == [("journal", 2, 99)]
 
 
 def test_nothing_is_told_of_a_slice_that_failed_nor_of_a_store_without_an_offset() -> None:
-    told, store = Told(), MemoryReplica()
+    announcer, store = RecordingAnnouncer(), MemoryReplica()
     store.dies_at = 0
-    worker = ReplicateWorker(store, 3, announcer=told)
+    worker = ReplicateWorker(store, 3, announcer=announcer)
     with pytest.raises(TransientError):
         worker.apply(batch(3), 0)
     worker.apply(batch(), 0)
-    assert told.offsets == []
+    assert announcer.offsets == []
 
 
 def test_it_closes_the_store_and_the_announcer() -> None:
-    told, store = Told(), Closable()
-    ReplicateWorker(store, 3, announcer=told).close()
-    assert (told.is_closed, store.is_closed) == (True, True)
+    announcer, store = RecordingAnnouncer(), Closable()
+    ReplicateWorker(store, 3, announcer=announcer).close()
+    assert (announcer.is_closed, store.is_closed) == (True, True)
 
 
 def test_a_work_announces_only_where_it_is_asked_to() -> None:
-    told = Told()
+    announcer = RecordingAnnouncer()
     assert isinstance(ReplicateWork(("journal",), MemoryReplica).open(), ReplicateWorker)
-    worker = ReplicateWork(("journal",), MemoryReplica, announcers=lambda: told).open()
+    worker = ReplicateWork(("journal",), MemoryReplica, announcers=lambda: announcer).open()
     worker.apply(batch(0, 1), 0)
     worker.apply(batch(0, 1), 0)
     worker.apply(batch(5), 0)
-    assert [offset for _, _, offset in told.offsets] == [1, 1, 5]
+    assert [offset for _, _, offset in announcer.offsets] == [1, 1, 5]

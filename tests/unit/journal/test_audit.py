@@ -1,4 +1,4 @@
-"""Each kind of difference, made by hand in a store that was right, is found with its coordinates, alone."""
+"""Each kind of difference, introduced into a correct store, is found with its coordinates, and nothing else is."""
 
 from __future__ import annotations
 

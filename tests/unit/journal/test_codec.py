@@ -1,4 +1,4 @@
-"""An action that is produced and consumed is what it was, and records that are none of ours do no harm."""
+"""An action survives producing and consuming unchanged, and foreign records are ignored."""
 
 from __future__ import annotations
 

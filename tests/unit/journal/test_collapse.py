@@ -52,7 +52,7 @@ def records(text: str) -> list[ActionRecord[None]]:
     return found
 
 
-def told(batch: Collapsed[None]) -> str:
+def render(batch: Collapsed[None]) -> str:
     match batch:
         case CollapsedAppends():
             return f"A{batch.offset}[{','.join(str(record.offset) for record in batch.records)}]"
@@ -98,7 +98,7 @@ def told(batch: Collapsed[None]) -> str:
     ],
 )
 def test_records_collapse(log: str, batches: str) -> None:
-    assert " ".join(told(batch) for batch in collapse(records(log))) == batches
+    assert " ".join(render(batch) for batch in collapse(records(log))) == batches
 
 
 def carried_out(batches: list[Collapsed[None]]) -> tuple[JournalHead | None, set[int]]:

@@ -17,7 +17,7 @@ TODAY = NOON.date()
 
 
 class Index:
-    """Tells of journals, as a store that looks at its heads does."""
+    """Lists journals, as a store does by its heads."""
 
     def __init__(self, world: World, *also: str) -> None:
         self._world = world

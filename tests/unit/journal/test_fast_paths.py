@@ -23,7 +23,7 @@ EVENTS = st.builds(Event, st.integers(1, MAX_SEQ_NR), PAYLOADS, st.one_of(st.jus
 
 
 def outcome(read: Callable[[], object]) -> object:
-    """What comes of it: a value, or the words of a refusal."""
+    """The result: a value, or the text of the error."""
     try:
         return read()
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Two events with one number, or a falling number: told apart and reported, never merged."""
+"""Two events with one number, or a falling number: distinguished and reported, never merged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the original goes wrong (and says so, or not): each of these fails with its rules.
+"""Where the original is wrong, documented or not: each of these tests fails with its rules.
 
 Read with the head cache and without, replicated to any point, each journal shows what its actions say.
 """
@@ -140,7 +140,7 @@ def test_a_purge_after_the_mark_does_not_leave_half_a_journal() -> None:
 
 
 def test_a_cache_that_is_further_than_the_mark_is_followed_there() -> None:
-    """It knows of a delete after our mark, so the append before that delete is shown, too."""
+    """It has a delete after our mark, so the append before that delete is visible too."""
     world = World(cached=True)
     world.append(1, 2, 3)
 

@@ -1,4 +1,4 @@
-"""What the log has beyond the store: the original's table, and what it forgets."""
+"""What the log has beyond the store: the original's table, and the cases that it lacks."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_the_answer_says_up_to_where_it_goes() -> None:
 
 
 class TestListening:
-    """A question that is asked too early waits."""
+    """A look-up before its record is read waits."""
 
     def listening(self, cache: PartitionCache, offset: int, id: str = "id0") -> list[Answer]:
         answers: list[Answer] = []
@@ -214,7 +214,7 @@ def test_offsets_and_differences() -> None:
 
 @pytest.mark.parametrize("batches", [1, 2, 3])
 def test_batches_do_not_matter(batches: int) -> None:
-    """The original merges batches by a second set of rules, which forgets a purge that is followed by an append."""
+    """The original merges batches by a second set of rules, which loses a purge that is followed by an append."""
     records = [append(0, 7), seen(1, action=Delete(7)), seen(2, action=Purge()), append(3, 1)]
     cache = PartitionCache()
     for start in range(0, len(records), batches):

@@ -1,4 +1,4 @@
-"""A replicator that remembers heads writes what one that asks for each would, whoever else is at work."""
+"""A replicator that caches heads writes the same as one that reads each, even beside other replicators."""
 
 from __future__ import annotations
 

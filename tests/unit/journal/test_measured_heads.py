@@ -1,4 +1,4 @@
-"""The head cache tells how questions to it end, and how much it holds."""
+"""The head cache counts the results of look-ups, and measures its size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measured journals do what plain ones do, and tell how long it took and how it ended."""
+"""Measured journals behave as plain ones, and measure the duration and the result of each call."""
 
 from __future__ import annotations
 

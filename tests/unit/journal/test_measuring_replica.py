@@ -116,7 +116,7 @@ def test_a_replayed_slice_counts_nothing_twice(world: World) -> None:
 
 
 class Fickle(MemoryReplica):
-    """Raises an error after the first slice is written: its answer is lost, or somebody was faster."""
+    """Raises an error after the first slice is written: the answer was lost, or another replicator was faster."""
 
     error: TransientError | None = None
 

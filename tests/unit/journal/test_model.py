@@ -27,7 +27,7 @@ from tests.unit.journal.world import KEY, NOON, World, event
 
 @dataclass(frozen=True)
 class Model:
-    """What a journal is, told without a store."""
+    """The model of a journal, without a store."""
 
     seq_nrs: tuple[int, ...] = ()
     end: int = 0
@@ -160,7 +160,7 @@ def test_every_read_equals_the_model_at_its_mark(world: World, steps: list[Step]
 
 
 class RacingStore(MemoryJournalStore):
-    """A store in front of which something happens whenever it is asked."""
+    """A store that runs a hook before each call."""
 
     def __init__(self) -> None:
         super().__init__()

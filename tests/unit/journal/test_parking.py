@@ -1,4 +1,4 @@
-"""A damaged record parks its journal: it and what follows wait in quarantine, everything else goes on."""
+"""A damaged record parks its journal: it and later ones wait in quarantine, other journals continue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a read asks for, what it is spared, and what it says when something is not there."""
+"""What a read requests, what it skips, and its error when something is missing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.journal.world import KEY, World, event
 
 
 class CountingStore(MemoryJournalStore):
-    """A store that remembers what it was asked."""
+    """A store that records its calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -285,7 +285,7 @@ class TestTruncationMeanwhile:
 
 
 class TestDeadlines:
-    """Nobody waits for ever."""
+    """Every wait has a timeout."""
 
     def test_a_mark_that_is_never_acknowledged(self) -> None:
         class SilentLog(MemoryJournalLog):

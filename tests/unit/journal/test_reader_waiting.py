@@ -22,7 +22,7 @@ CACHES = pytest.mark.parametrize("cached", [True, False], ids=["head cache", "no
 
 @dataclass
 class Meanwhile:
-    """Notices that let something happen while a reader waits; `act` says whether a notice comes of it."""
+    """Notices that run `act` while a reader waits; its result says whether a notice is sent."""
 
     act: Callable[[], bool] = lambda: False
     now: float = 0.0
@@ -56,8 +56,8 @@ def waiting(meanwhile: Meanwhile, *, cached: bool, **world: float) -> World:
     return World(cached=cached, notices=meanwhile, clock=meanwhile.clock, **world)  # type: ignore[arg-type]  # only numbers
 
 
-def told(world: World, *, behind: int = 0) -> Callable[[], bool]:
-    """The store catches up with all but so many records, and says so."""
+def announced(world: World, *, behind: int = 0) -> Callable[[], bool]:
+    """The store catches up with all but `behind` records, and announces it."""
 
     def act() -> bool:
         world.replicate(behind=behind)
@@ -73,7 +73,7 @@ class TestWaiting:
     def test_the_store_alone_is_read_once_it_has_passed_the_mark(self, cached: bool) -> None:
         meanwhile = Meanwhile()
         world = waiting(meanwhile, cached=cached)
-        meanwhile.act = told(world)
+        meanwhile.act = announced(world)
         world.append(1, 2)
         world.append(3)
         assert world.read() == [1, 2, 3]
@@ -84,7 +84,7 @@ class TestWaiting:
     def test_the_record_before_the_mark_is_enough(self, cached: bool) -> None:
         meanwhile = Meanwhile()
         world = waiting(meanwhile, cached=cached)
-        meanwhile.act = told(world, behind=1)
+        meanwhile.act = announced(world, behind=1)
         world.append(1)
         assert world.read() == [1]
         assert world.log.windows == []
@@ -97,7 +97,7 @@ class TestWaiting:
         world.replicate()
         world.journal.purge()
         world.append(1)
-        meanwhile.act = told(world)
+        meanwhile.act = announced(world)
         assert world.read() == [1]
         assert world.log.windows == []
 
@@ -107,20 +107,20 @@ class TestWaiting:
         world = waiting(meanwhile, cached=cached)
         world.append(1)
         world.log.forget(KEY.topic, 0, 1)
-        meanwhile.act = told(world)
+        meanwhile.act = announced(world)
         assert world.read() == [1]
 
     def test_an_append_that_expects_an_end_waits_like_a_read(self) -> None:
         meanwhile = Meanwhile()
         world = waiting(meanwhile, cached=False)
         world.append(1)
-        meanwhile.act = told(world)
+        meanwhile.act = announced(world)
         world.journal.append([event(2)], expected_seq_nr=1)
         assert (world.log.windows, len(meanwhile.asked)) == ([], 1)
 
 
 class TestInVain:
-    """When the time is over the log is read, as if nobody had waited."""
+    """After the timeout the log is read, as without waiting."""
 
     @CACHES
     def test_a_replicator_that_is_down_costs_the_time_and_nothing_else(self, cached: bool) -> None:

@@ -1,4 +1,4 @@
-"""Snapshots while the journal, its store and other savers go on: what is shown is always of one life."""
+"""Snapshots while the journal, its store and other savers change: the result is always of one life."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_two_partitions_can_both_be_in_the_middle_of_an_append() -> None:
 
 
 class TestForks:
-    """Events that do not count are left out, whoever has to tell that they do not."""
+    """Events that do not count are left out, whether the store or the log shows that they do not."""
 
     def test_one_that_is_seen_on_the_log(self) -> None:
         topic = Topic(1)
@@ -189,7 +189,7 @@ def test_what_retention_took_before_it_was_replicated_is_an_error_and_not_silenc
 
 
 class TestDamagedRecords:
-    """A record that cannot be read is an error in its place, or passed over where somebody is told."""
+    """A record that cannot be read is an error at its offset, or skipped if there is a callback."""
 
     @pytest.fixture
     def topic(self) -> Topic:
@@ -223,7 +223,7 @@ class ParkingStore(MemoryJournalStore):
 
 
 class TestParkedJournals:
-    """A journal that the store cannot show is an error, or passed over where somebody is told."""
+    """A journal that the store cannot read is an error, or skipped if there is a callback."""
 
     @pytest.fixture
     def topic(self) -> Topic:

@@ -15,7 +15,7 @@ from tests.unit.journal.subscribing import IDS, TOPIC, Topic, named
 
 
 class FailingTail(MemoryTail):
-    """A tail that fails as often as it is told."""
+    """A tail that fails the given number of times."""
 
     failures: list[Exception]
 

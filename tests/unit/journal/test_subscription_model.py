@@ -1,4 +1,4 @@
-"""A subscription cut anywhere, with anything happening meanwhile, shows every event once, in order, and no fork."""
+"""A subscription cut anywhere, during any other action, yields every event once, in order, and no fork."""
 
 from __future__ import annotations
 

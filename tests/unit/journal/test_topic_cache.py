@@ -1,4 +1,4 @@
-"""The thread behind the head cache: it follows the log and the store, and never stands in a reader's way."""
+"""The thread of the head cache: it follows the log and the store, and never blocks a reader."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ QUICK = HeadCacheLimits(wait=5.0, remove_interval=0.005)
 
 
 class BreakingLog(MemoryJournalLog):
-    """A log whose tail breaks as often as it is told."""
+    """A log whose tail fails the given number of times."""
 
     def __init__(self) -> None:
         super().__init__()

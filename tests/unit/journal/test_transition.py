@@ -1,4 +1,4 @@
-"""What the store writes for an action; where the original goes wrong, a test says so."""
+"""What the store writes for an action; tests name the cases in which the original is wrong."""
 
 from __future__ import annotations
 

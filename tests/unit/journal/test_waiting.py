@@ -21,7 +21,7 @@ PLACE: Place = ("journal", 0)
 
 @dataclass
 class Clock:
-    """A time that goes on only while somebody waits."""
+    """A clock that advances only while a caller waits."""
 
     now: float = 100.0
 
@@ -51,7 +51,7 @@ class Script:
 
 
 class Scripted(threading.Event):
-    """An event that is set when the script says so."""
+    """An event that is set at a step of the script."""
 
     def __init__(self, script: Script) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class Scripted(threading.Event):
 
 
 class World:
-    """A store, a clock and what is to be heard."""
+    """A store, a clock and the notices."""
 
     def __init__(self, replicated: int | None = None, *, seconds: float = 0.5) -> None:
         self.clock = Clock()
@@ -151,7 +151,7 @@ class TestTheStoreDecides:
     def test_a_notice_between_question_and_sleep_is_not_missed(self) -> None:
         world = World(3)
         event = Scripted(world.script)
-        event.set()  # told while the store was asked
+        event.set()  # a notice during the read of the store
 
         @contextmanager
         def listen(*_: object) -> Iterator[threading.Event]:
@@ -176,7 +176,7 @@ class TestPatience:
 
 
 class TestWaiters:
-    """Who is woken by what, and where nobody waits any more."""
+    """Which waiters a notice wakes, and when a place has no waiter left."""
 
     def test_those_are_woken_whose_offset_is_reached_each_time(self) -> None:
         waiters, woken = Waiters(), list[str]()

@@ -82,7 +82,7 @@ class World:
         return self.journal.append([event(seq_nr) for seq_nr in seq_nrs])
 
     def delete(self, to: int) -> PartitionOffset:
-        """A delete as anybody may write it, without asking where the journal ends."""
+        """A delete that does not read the end of the journal first."""
         return self.journals.send(KEY, Delete(to)).result()
 
     def replicate(self, *, behind: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""The endpoint answers HTTP and plain TCP, says what is wrong, and bothers nobody who does not ask."""
+"""The endpoint answers HTTP and plain TCP, reports what is wrong, and a silent client delays no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What journals tell becomes Prometheus' text, in one registry however many journals there are."""
+"""Measurements of journals become Prometheus text, in one registry for any number of journals."""
 
 from __future__ import annotations
 

@@ -93,6 +93,6 @@ class CountingWork:
 
 
 def look(*offsets: int, partition: int = 0, ended: tuple[Place, ...] = ()) -> Reading:
-    """A look that brought one slice, or none."""
+    """A poll with one slice, or none."""
     some = [slice_of(*((offset, b"{}") for offset in offsets), partition=partition)] if offsets else []
     return Reading(some, frozenset(ended))

@@ -1,4 +1,4 @@
-"""What is waited out, and what nobody can bring back."""
+"""Which failures are retried, and which are final."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def say_nothing() -> bool:
 
 @pytest.fixture
 def has_stopped(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], bool]], None]:
-    """Lets the JVM answer when it is asked whether its context was stopped."""
+    """Sets the JVM's answer to whether its context was stopped."""
 
     def answer(how: Callable[[], bool]) -> None:
         context = SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=how)))

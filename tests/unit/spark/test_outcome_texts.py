@@ -23,8 +23,8 @@ def batch_of(*texts: str) -> Any:
 
 def test_what_a_task_tells_is_what_the_driver_hears() -> None:
     task = encode_as_text(lambda _: iter([outcome_row(FIRST), outcome_row(SECOND), error_row(ERROR)]))
-    told = [text for rows in task([]) for text in rows.column("outcome").to_pylist()]
-    outcomes, [error] = split_results(collect_rows(batch_of(*told)))
+    texts = [text for rows in task([]) for text in rows.column("outcome").to_pylist()]
+    outcomes, [error] = split_results(collect_rows(batch_of(*texts)))
     assert outcomes == [FIRST, SECOND]
     assert outcomes[0].measures == FIRST.measures
     assert (type(error), str(error)) == (GuaranteeError, str(ERROR))

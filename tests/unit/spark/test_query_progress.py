@@ -1,4 +1,4 @@
-"""What Spark tells of a batch becomes the phases of a run, once for each batch."""
+"""Spark's progress of a batch becomes the phases of a run, once for each batch."""
 
 from __future__ import annotations
 

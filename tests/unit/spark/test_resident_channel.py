@@ -21,7 +21,7 @@ OUTCOME = SliceOutcome("upsert", 2, next_offset=9, read=3, applied=2, rejected=1
 
 
 class Office:
-    """A server and what it heard."""
+    """A server and the messages it received."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[int, TaskReport]] = []

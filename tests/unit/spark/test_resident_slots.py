@@ -1,4 +1,4 @@
-"""When the slots that Spark has is shared out anew: at once where there is more, later where there is less."""
+"""When Spark's slots are distributed again: at once if there are more, later if there are fewer."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ THERE: Place = ("upsert", 1)
 
 
 class Driver:
-    """The driver's end, with the sums of what it was told."""
+    """The driver's end, with the sums of the reports it received."""
 
     def __init__(self) -> None:
         self.expected: dict[Place, int] = {}

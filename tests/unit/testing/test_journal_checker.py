@@ -148,7 +148,7 @@ actions = st.lists(
 
 
 def numbered(chosen: list[tuple[str, int]]) -> list[Written]:
-    """As a writer would do it: numbers that rise, contents that nobody else has."""
+    """As a writer does it: rising numbers, unique contents."""
     made: list[Written] = []
     last = 0
     for at, (what, number) in enumerate(chosen):

@@ -1,4 +1,4 @@
-"""The job `replicate` reads every topic that there is, and is begun anew when another one comes."""
+"""The job `replicate` reads every existing topic, and restarts when a new one appears."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SOON = 0.001
 
 
 class Cluster:
-    """Tells of its topics, or does not answer; `asked` is what it was asked for."""
+    """Lists its topics, or does not answer; `asked` has the arguments of each call."""
 
     def __init__(self, *answers: tuple[str, ...] | None) -> None:
         self._answers = list(answers)

@@ -1,4 +1,4 @@
-"""A job tells how it is where `health.listen` says, and nowhere else."""
+"""A job serves its health at `health.listen`, and nowhere else."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_without_an_address_nobody_listens_and_nothing_is_asked() -> None:
 
 
 class Question:
-    """Answers what it is told to, one answer after the other."""
+    """Returns the given answers, one after the other."""
 
     def __init__(self, *answers: int | UnreachableError) -> None:
         self._answers = list(answers)

@@ -1,6 +1,6 @@
-"""goharvest is built once, from what was named, and a build that fails is one clear sentence.
+"""goharvest is built once, from the pinned version, and a build that fails is one clear sentence.
 
-A fake go stands in for the tool chain: a Python program that hands out a module and writes the program.
+A fake go replaces the tool chain: a Python program that provides a module and writes the program.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ else:
 
 
 class GoToolChain:
-    """What the fake go should do, and what it was asked."""
+    """What the fake go should do, and the arguments it received."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "bin"

@@ -1,4 +1,4 @@
-"""Peers are pinned, set as they were found best, and told with what their figures mean."""
+"""Peers are pinned, use the best settings that were found, and are reported with the meaning of their figures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MANY_KEYS, ONE_KEY = Load(rows=10, keys=1_000), Load(rows=10, keys=1)
 
 
 class Place:
-    """Addresses of servers that nobody starts."""
+    """Addresses of servers that do not run."""
 
     database_address = ("127.0.0.1", 5432)
 

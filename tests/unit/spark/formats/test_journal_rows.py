@@ -67,6 +67,6 @@ def test_numbers_that_do_not_rise_are_refused(batches: list[tuple[tuple[str, int
 
 
 def test_tasks_tell_their_journals_by_hashes_that_differ() -> None:
-    told = AppendCommit(3, 0, hash_ids(["a", "b", "account-1"]))
-    assert len(set(told.journals())) == 3
-    assert AppendCommit(1, 0, hash_ids(["b"])).journals() == [told.journals()[1]]
+    commit = AppendCommit(3, 0, hash_ids(["a", "b", "account-1"]))
+    assert len(set(commit.journals())) == 3
+    assert AppendCommit(1, 0, hash_ids(["b"])).journals() == [commit.journals()[1]]

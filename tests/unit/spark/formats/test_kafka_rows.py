@@ -20,7 +20,7 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 class Task:
-    """A task as far as it is asked."""
+    """The parts of a task that are used."""
 
     def __init__(self, **properties: str) -> None:
         self._properties = properties
