@@ -34,7 +34,8 @@ GRANT USAGE ON SCHEMA public TO PUBLIC;
 _IS_LIKE_NEW = """
 SELECT datacl IS NULL
    AND NOT EXISTS (SELECT FROM pg_publication) AND NOT EXISTS (SELECT FROM pg_event_trigger)
-   AND NOT EXISTS (SELECT FROM pg_largeobject_metadata)
+   AND NOT EXISTS (SELECT FROM pg_largeobject_metadata) AND NOT EXISTS (SELECT FROM pg_default_acl)
+   AND NOT EXISTS (SELECT FROM pg_db_role_setting WHERE setdatabase = pg_database.oid)
    AND NOT EXISTS (SELECT FROM pg_replication_slots WHERE database = current_database())
 FROM pg_database WHERE datname = current_database()
 """
