@@ -19,7 +19,7 @@ from tests.conftest import Eventually
 CHUNK = 65_536
 
 _OPEN = "SELECT count(*) FROM pg_stat_activity WHERE backend_xid IS NOT NULL"
-_CAUGHT_UP = "SELECT count(*) FROM pg_stat_replication WHERE replay_lsn >= pg_current_wal_lsn()"
+CAUGHT_UP = "SELECT count(*) FROM pg_stat_replication WHERE replay_lsn >= pg_current_wal_lsn()"
 
 
 class StandbyPostgres(Postgres):
@@ -55,7 +55,7 @@ class Pair:
         ask(self.primary, "SELECT pg_reload_conf()")
         self.eventually(lambda: ask(self.primary, "SHOW default_transaction_read_only") == "on")
         self.eventually(lambda: ask(self.primary, _OPEN) == 0)
-        self.eventually(lambda: ask(self.primary, _CAUGHT_UP) == 1)
+        self.eventually(lambda: ask(self.primary, CAUGHT_UP) == 1)
 
     def promote(self) -> None:
         assert ask(self.standby, "SELECT pg_promote()")

@@ -8,9 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from inorder.database.postgres import connect
+from inorder.model.errors import UnreachableError
+from inorder.outbox.layouts import install_statements
+from inorder.relay.stores.ports import Scan
+from inorder.relay.stores.postgres_outbox import PostgresOutboxStore
 from tests.conftest import Eventually
 from tests.fault.fleet import Fleet, NewFleet, Way
-from tests.standby import Address, Pair, run_pair
+from tests.standby import CAUGHT_UP, Address, Pair, ask, run_pair
 
 DRAIN = Way("drain", leadership="database")
 WAYS = [
@@ -74,3 +79,17 @@ def test_of_two_hosts_the_promoted_one_is_found_though_the_first_answers_as_a_st
         fleet.wait_for_progress()
     verdict = fleet.verdict()
     assert verdict.holds, verdict
+
+
+def test_a_standby_is_read_where_it_is_the_replica_of_polling_and_refused_as_a_primary(pair: Pair, unique: str) -> None:
+    primary = pair.primary.create_database(unique)
+    with connect(primary, "test", autocommit=True) as connection:
+        for statement in install_statements("native", "postgres", "outbox"):
+            connection.execute(statement)
+        connection.execute("INSERT INTO outbox (topic) VALUES ('t')")
+    pair.eventually(lambda: ask(pair.primary, CAUGHT_UP) == 1)
+    url = pair.standby.url_of(unique)
+    with closing(PostgresOutboxStore(url, "outbox", is_primary=False)) as replica:
+        assert [row.id for row in replica.read(Scan(0), 10).rows] == [1]
+    with closing(PostgresOutboxStore(url, "outbox")) as store, pytest.raises(UnreachableError, match="read-only"):
+        store.read(Scan(0), 10)

@@ -4,6 +4,12 @@ Connections carry an application name and notice a dead peer within seconds. Err
 one table; their texts are never parsed. Below that are two fast paths for many rows: one statement for each row with a
 savepoint, sent in one pipeline (`execute_each`), and columns written as PostgreSQL arrays (`numbers`, `texts`,
 `binaries`).
+
+**Poolers.** One that lends a session for a transaction only, as PgBouncer does in transaction mode, gives what we set
+or lock in a session to the next client, and may answer our next statement in another. It is recognised by the process
+id that it reports at the login, which is not that of the session. A connection through it (`is_pooled`) has no
+state: no settings of the session, no session locks, no LISTEN, no prepared statements; what a transaction needs is set
+within it. Poolers in session mode are treated alike, because they look the same.
 """
 
 from __future__ import annotations
@@ -40,8 +46,9 @@ RV = TypeVar("RV")
 _SESSION = """
     SELECT set_config('tcp_user_timeout', '10s', false), set_config('idle_in_transaction_session_timeout', '10s', false)
 """
+_TRANSACTION = "SELECT set_config('idle_in_transaction_session_timeout', '10s', true)"
 
-
+_WHO_ANSWERS = "SELECT pg_backend_pid(), current_setting('transaction_read_only') = 'on'"
 READ_ONLY: Final = "SELECT current_setting('transaction_read_only') = 'on'"
 
 
@@ -51,6 +58,9 @@ class PostgresConnection(psycopg.Connection[Any]):
     All that psycopg sends goes through `wait`. So it holds for each of the many callers, and for those who reconnect
     when their connection is closed nothing else is needed.
     """
+
+    is_pooled = False
+    """Whether a pooler is between, so that the session may be another one for each transaction."""
 
     def wait(self, gen: PQGen[RV], *options: Any, **named_options: Any) -> RV:
         try:
@@ -76,7 +86,7 @@ def connect(
                 address = address.update_query_dict({"target_session_attrs": "read-write"})
             connection: PostgresConnection = PostgresConnection.connect(
                 address.render_as_string(hide_password=False),
-                autocommit=autocommit,
+                autocommit=True,
                 application_name=application_name,
                 connect_timeout=CONNECT_TIMEOUT_SECONDS,
                 # Without keepalives a peer that vanished would be waited for for hours.
@@ -85,18 +95,38 @@ def connect(
                 keepalives_count=3,
                 tcp_user_timeout=30_000,
             )
+            _look_at(connection, is_primary=is_primary)
+            connection.autocommit = autocommit
             return connection
 
     return connect_in_turn(url, connect_one)
 
 
+def _look_at(connection: PostgresConnection, *, is_primary: bool) -> None:
+    """Finds out whether a pooler is between, and refuses a read-only server that it did not tell us about."""
+    pid, is_read_only = connection.execute(_WHO_ANSWERS, prepare=False).fetchone() or (0, False)
+    if is_primary and is_read_only:
+        connection.close()
+        raise ReadOnlyServerError("PostgreSQL: the session is read-only.", hint=READ_ONLY_HINT)
+    connection.is_pooled = pid != connection.info.backend_pid
+    if connection.is_pooled:
+        connection.prepare_threshold = None
+
+
 def reports_read_only(connection: psycopg.Connection[Any]) -> bool | None:
     """Whether the server said with its last answer that the session is read-only; None if it does not report it.
 
-    Servers report it since PostgreSQL 14; poolers pass it on or do not.
+    Servers report it since PostgreSQL 14; a pooler may report what it was told long ago.
     """
+    if is_pooled(connection):
+        return None
     reported = {connection.info.parameter_status(name) for name in ("in_hot_standby", "default_transaction_read_only")}
     return True if "on" in reported else None if None in reported else False
+
+
+def is_pooled(connection: psycopg.Connection[Any]) -> bool:
+    """Whether a pooler is between; then nothing may be set, locked or prepared for the session."""
+    return isinstance(connection, PostgresConnection) and connection.is_pooled
 
 
 def is_usable(connection: psycopg.Connection[Any] | None) -> TypeGuard[PostgresConnection]:
@@ -114,7 +144,8 @@ class PostgresReconnecting(ReconnectingTo[psycopg.Connection[Any]]):
 
     def _open(self) -> psycopg.Connection[Any]:
         connection = connect(self._url, self._application_name, autocommit=True, is_primary=self._is_primary)
-        connection.execute(_SESSION)
+        if not connection.is_pooled:
+            connection.execute(_SESSION)
         return connection
 
     def _is_open(self, connection: psycopg.Connection[Any]) -> bool:
@@ -141,6 +172,8 @@ class PostgresDatabase(SingleConnectionDatabase[psycopg.Connection[Any]]):
     @contextmanager
     def _begun(self, connection: psycopg.Connection[Any]) -> Iterator[Cursor]:
         with connection.transaction(), connection.cursor() as cursor:
+            if is_pooled(connection):
+                cursor.execute(_TRANSACTION)
             yield cursor
 
     def _install(self, connection: psycopg.Connection[Any], statements: Iterable[str]) -> None:

@@ -19,7 +19,7 @@ import psycopg
 from inorder.database import sql
 from inorder.database.database import CursorTransaction, Dialect, Transaction
 from inorder.database.mysql import MySQLDatabase, pymysql
-from inorder.database.postgres import connect, postgres_errors
+from inorder.database.postgres import connect, is_pooled, postgres_errors
 from inorder.database.sql import quoted_table
 from inorder.database.sqlite import path_of, sqlite_errors
 from inorder.model.errors import UnreachableError
@@ -82,7 +82,8 @@ def examine_postgres(shown: str, settings: Settings) -> Iterator[Check]:
     )
     with postgres_errors(), connecting as connection:
         database = PostgresQuestions(connection)
-        database.ask("limits")
+        if not connection.is_pooled:
+            database.ask("limits")
         server = PostgresServer(*database.ask("server")[0])
         yield _server(shown, server)
         yield _product(database.transaction, "postgres", settings)
@@ -113,6 +114,12 @@ def _notifications(database: PostgresQuestions, relay: RelaySettings) -> Check:
     if not layout(relay.layout, "postgresql").wakes_us:
         detail = f"not used: writers of the layout {relay.layout} send none, and the relay polls"
         return ok("database notifications", detail)
+    if is_pooled(database.connection):
+        return warn(
+            "database notifications",
+            "a pooler is between, so the relay keeps no session: it polls, and plans are those of the server",
+            "It is correct, and slower. Connect the relay to the server directly.",
+        )
     database.ask("listen")
     database.ask("notify")
     if any(database.connection.notifies(timeout=NOTIFY_SECONDS, stop_after=1)):

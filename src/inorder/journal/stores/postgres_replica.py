@@ -24,7 +24,7 @@ import psycopg
 from psycopg import IsolationLevel
 
 from inorder.database import sql
-from inorder.database.postgres import committed, connect, is_usable, postgres_errors
+from inorder.database.postgres import PostgresConnection, committed, connect, is_usable, postgres_errors
 from inorder.journal.codec import describe_fault, is_of_record
 from inorder.journal.replication.store_port import JournalChange, Quarantined, ReplicaSlice
 from inorder.journal.replication.transition import (
@@ -165,7 +165,7 @@ class PostgresReplica:
     def __init__(self, url: str, application_name: str = "inorder replicate") -> None:
         self._url = url
         self._application_name = application_name
-        self._connection: Connection | None = None
+        self._connection: PostgresConnection | None = None
 
     def offsets(self, topic: str) -> Mapping[int, int]:
         connection = self._connect()
@@ -178,6 +178,9 @@ class PostgresReplica:
         """One transaction."""
         connection = self._connect()
         with committed(connection, f"{topic}[{partition}]"):
+            if connection.is_pooled:
+                with postgres_errors():
+                    connection.execute(_STATEMENTS["session"], {"is_local": True})
             yield _Slice(connection, topic, partition)
 
     def quarantined(self, topic: str | None = None, id: str | None = None) -> list[Quarantined]:
@@ -198,11 +201,12 @@ class PostgresReplica:
             self._connection.close()
             self._connection = None
 
-    def _connect(self) -> Connection:
+    def _connect(self) -> PostgresConnection:
         if not is_usable(self._connection):
             with postgres_errors():
                 self._connection = connect(self._url, self._application_name, autocommit=True)
-                self._connection.execute(_STATEMENTS["session"])
+                if not self._connection.is_pooled:
+                    self._connection.execute(_STATEMENTS["session"], {"is_local": False})
                 self._connection.autocommit = False
                 # The lock must show what its last holder committed: no snapshot older than the lock.
                 self._connection.isolation_level = IsolationLevel.READ_COMMITTED

@@ -7,13 +7,14 @@ from contextlib import closing
 from typing import Any
 
 import psycopg
-from psycopg import Connection, IsolationLevel
+from psycopg import IsolationLevel
 
 from inorder.database import postgres
 from inorder.database.database import NOTHING_BOUND, CursorTransaction, Result
 from inorder.database.postgres import (
     Answer,
     Bound,
+    PostgresConnection,
     Savepoint,
     abandon,
     commit,
@@ -45,8 +46,8 @@ _STATEMENT_CHARACTERS = 50_000_000
 
 # A paused holder of a pointer lock must not block its partition for ever, and a waiter must not wait for ever.
 _SESSION = """
-    SELECT set_config('idle_in_transaction_session_timeout', '30s', false),
-           set_config('lock_timeout', %s, false)
+    SELECT set_config('idle_in_transaction_session_timeout', '30s', %(is_local)s),
+           set_config('lock_timeout', %(lock_timeout)s, %(is_local)s)
 """
 
 
@@ -64,11 +65,14 @@ class _Session(TableSession):
     def __init__(self, url: str, lock_timeout_seconds: float) -> None:
         self._lock_timeout = f"{int(lock_timeout_seconds * 1000)}ms"
         self._url = url
-        self._connection: Connection | None = None
+        self._connection: PostgresConnection | None = None
 
     def begin(self) -> None:
         # The first statement begins the transaction.
-        self._connect()
+        connection = self._connect()
+        if connection.is_pooled:
+            with postgres_errors():
+                self._limit(connection, is_local=True)
 
     def commit(self, where: str) -> None:
         commit(self._connect(), where)
@@ -96,15 +100,20 @@ class _Session(TableSession):
             self._connection.close()
             self._connection = None
 
-    def _connect(self) -> Connection:
+    def _connect(self) -> PostgresConnection:
         if not is_usable(self._connection):
             with postgres_errors():
                 self._connection = connect(self._url, "inorder pipeline", autocommit=True)
-                self._connection.execute(_SESSION, (self._lock_timeout,))
+                if not self._connection.is_pooled:
+                    self._limit(self._connection, is_local=False)
                 self._connection.autocommit = False
                 # The lock must show what its last holder committed, so no snapshot may be older than the lock.
                 self._connection.isolation_level = IsolationLevel.READ_COMMITTED
         return self._connection
+
+    def _limit(self, connection: PostgresConnection, *, is_local: bool) -> None:
+        """Sets how long it may wait and idle, for the session or, through a pooler, for the transaction."""
+        connection.execute(_SESSION, {"lock_timeout": self._lock_timeout, "is_local": is_local})
 
 
 class _Writer(TableWriter):

@@ -29,7 +29,7 @@ from uuid import UUID
 import psycopg
 
 from inorder.database import sql
-from inorder.database.postgres import PostgresReconnecting
+from inorder.database.postgres import PostgresReconnecting, is_pooled
 from inorder.model.errors import ConfigurationError
 from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Shard
@@ -48,23 +48,35 @@ Connection = psycopg.Connection[Any]
 
 
 class PostgresSleeping:
-    """Sleeps with the listener of the connection that is used; each new connection gets a new one."""
+    """Sleeps with the listener of the connection that is used; each new connection gets a new one.
+
+    Through a pooler there is none: the lock would stay with a session that others use, and notifications go nowhere.
+    """
 
     _reading: PostgresReconnecting
-    _listening: PublisherListener
+    _listening: PublisherListener | None = None
 
     def begin_sleep(self) -> bool:
         with self._reading.use():
-            return self._listening.begin()
+            return self._listening is not None and self._listening.begin()
 
     def wait(self, seconds: float) -> bool:
         with self._reading.use():
-            return self._listening.wait(seconds)
+            if self._listening is not None:
+                return self._listening.wait(seconds)
+        time.sleep(seconds)
+        return False
 
     def end_sleep(self) -> None:
         """With a broken connection the lock is already gone."""
         with self._reading.use():
-            self._listening.end()
+            if self._listening is not None:
+                self._listening.end()
+
+    def _listen(self, connection: Connection, table: str, *, hands_over: bool) -> None:
+        self._listening = None
+        if not is_pooled(connection):
+            self._listening = PublisherListener(connection, table, hands_over=hands_over)
 
 
 class PostgresOutboxStore(PostgresSleeping):
@@ -174,12 +186,13 @@ class PostgresOutboxStore(PostgresSleeping):
         return sorted(decode_rows(self._layout.decode, found), key=attrgetter("id"))
 
     def _prepare_purging(self, connection: Connection) -> None:
-        connection.execute(self._statements["plan_by_index"])
+        if not is_pooled(connection):
+            connection.execute(self._statements["plan_by_index"])
 
     def _prepare_reading(self, connection: Connection) -> None:
-        connection.execute(self._statements["plan_by_index"])
+        self._prepare_purging(connection)
         if self._is_primary:  # a replica cannot listen
-            self._listening = PublisherListener(connection, self._table, hands_over=not self._shard.is_whole)
+            self._listen(connection, self._table, hands_over=not self._shard.is_whole)
 
 
 class PostgresSleeper(PostgresSleeping):
@@ -193,7 +206,7 @@ class PostgresSleeper(PostgresSleeping):
         self._reading.close()
 
     def _prepare(self, connection: Connection) -> None:
-        self._listening = PublisherListener(connection, self._table, hands_over=True)
+        self._listen(connection, self._table, hands_over=True)
 
 
 def render_statements(table: str, layout: Layout, shard: Shard) -> dict[str, str]:

@@ -266,7 +266,8 @@ WHERE s.topic = %(topic)s AND s.id = x.id AND (s."partition" <> %(partition)s OR
 
 -- name: session
 -- The server's patience with a replicator that was paused within a transaction, and ours with one that holds the row.
-SELECT set_config('idle_in_transaction_session_timeout', '10s', false), set_config('lock_timeout', '60s', false);
+SELECT set_config('idle_in_transaction_session_timeout', '10s', %(is_local)s),
+       set_config('lock_timeout', '60s', %(is_local)s);
 
 -- name: parked
 SELECT DISTINCT id FROM quarantine WHERE topic = %(topic)s AND id = ANY(%(ids)s);
