@@ -36,7 +36,7 @@ OLD_INSERT = "INSERT INTO inorder_pointer (pipeline, topic, {partition}, next_of
 def test_every_partition_gets_a_pointer_at_its_first_record_and_the_id_of_its_topic(database: places.Place) -> None:
     store = database.open()
     apply_slice(store, MAPPING, slice_of((0, message(1, data="a"))))
-    begun = store.begin("upsert", "one", {0: 0, 1: 7, 2: 0})
+    begun = dict(store.begin("upsert", "one", {0: 0, 1: 7, 2: 0}))
     assert begun == {0: Pointer(1, 0, "one"), 1: Pointer(7, 0, "one"), 2: Pointer(0, 0, "one")}
     assert store.begin("upsert", "two", {0: 0, 1: 0, 2: 0, 3: 4}) == begun | {3: Pointer(4, 0, "two")}
     assert store.pointers("upsert") == begun | {3: Pointer(4, 0, "two")}
@@ -65,7 +65,7 @@ def test_nothing_behind_the_end_of_a_generation_is_applied_by_a_worker_that_does
     assert (outcome.read, outcome.applied, outcome.next_offset) == (2, 2, 2)
     assert apply_slice(store, MAPPING, slice_of(*records[2:]), 2).read == 0
     assert apply_slice(store, MAPPING, slice_of(*records, partition=2)).next_offset == 0
-    assert sorted(sql.rows()) == [0, 1]
+    assert set(sql.rows()) == {0, 1}
 
 
 def test_a_leader_epoch_counts_while_the_pointer_is_where_it_was_written(sql: Sql) -> None:

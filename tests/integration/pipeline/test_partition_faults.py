@@ -11,7 +11,6 @@ from typing import Any
 import psycopg
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
 from psycopg import Connection
 from pyspark.sql import SparkSession
 from sqlalchemy.engine import make_url
@@ -108,8 +107,7 @@ def test_a_topic_recreated_under_a_running_job_is_noticed_and_other_tables_go_on
     kind: str,
     tables: Tables,
     direct: Connection[Any],
-    create_topic: CreateTopic,
-    kafka_bootstrap: str,
+    recreate_topic: CreateTopic,
     eventually: Eventually,
 ) -> None:
     first, second = tables.topics
@@ -117,19 +115,7 @@ def test_a_topic_recreated_under_a_running_job_is_noticed_and_other_tables_go_on
         tables.produce(topic, "1")
     running = tables.start(kind)
     eventually(lambda: values(direct, "a") == values(direct, "b") == {"1"}, SPARK_WAIT)
-    for future in AdminClient({"bootstrap.servers": kafka_bootstrap}).delete_topics([first]).values():
-        future.result(timeout=30)
-
-    def created() -> bool:
-        try:
-            create_topic(first, PARTITIONS)
-        except Exception as error:
-            if "TOPIC_ALREADY_EXISTS" in str(error):
-                return False
-            raise
-        return True
-
-    eventually(created)
+    recreate_topic(first, PARTITIONS)
     eventually(lambda: {(first, 0), (first, 1)} <= tables.heard.errors.keys(), SPARK_WAIT)
     tables.produce(second, "2")
     eventually(lambda: values(direct, "b") == {"2"}, SPARK_WAIT)

@@ -1,7 +1,6 @@
 """A pointer belongs to one incarnation of a topic: what was never applied is never taken for applied.
 
-The job runs in this process, on real Kafka and PostgreSQL; what decides is the same for all engines. The last tests run
-on Spark.
+The job runs in this process, on real Kafka and PostgreSQL; what decides is the same for all engines.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from inorder.engines.progress import RunTotals
 from inorder.engines.slice_work import SliceWork
 from inorder.model.errors import GuaranteeError
 from inorder.pipeline.job import GenerationGate, follow_generations
-from tests.conftest import Eventually
 from tests.integration.pipeline.conftest import CreateTopic
 from tests.operating import fail_over, install_schema
 
@@ -32,12 +30,11 @@ from tests.operating import fail_over, install_schema
 class Job:
     """The job `upsert` of one table, run to the end of its topic."""
 
-    def __init__(self, bootstrap: str, url: str, topic: str, eventually: Eventually) -> None:
+    def __init__(self, bootstrap: str, url: str, topic: str) -> None:
         self.bootstrap = bootstrap
         self.url = url
         self.topic = topic
         self.admin = AdminClient({"bootstrap.servers": bootstrap})
-        self._eventually = eventually
 
     @property
     def settings(self) -> inorder.Settings:
@@ -69,25 +66,6 @@ class Job:
             producer.produce(topic or self.topic, value, str(key), partition)
         assert producer.flush(30) == 0
 
-    def recreate(self, create_topic: CreateTopic, partitions: int = 1) -> None:
-        source = KafkaSource({"bootstrap.servers": self.bootstrap})
-        before = source.topic_id(self.topic)
-        for future in self.admin.delete_topics([self.topic]).values():
-            future.result(timeout=30)
-
-        def created() -> bool:
-            try:
-                create_topic(self.topic, partitions)
-            except Exception as error:
-                if "TOPIC_ALREADY_EXISTS" in str(error) or "already exists" in str(error):
-                    return False
-                raise
-            return True
-
-        self._eventually(created)
-        # The controller knows it before the broker does, which would still take records for the former one.
-        self._eventually(lambda: source.topic_id(self.topic) not in (None, before))
-
     def trim(self, before: int, *, partition: int = 0, topic: str | None = None) -> None:
         """What retention does."""
         places = [TopicPartition(topic or self.topic, partition, before)]
@@ -96,8 +74,8 @@ class Job:
 
 
 @pytest.fixture
-def job(kafka_bootstrap: str, postgres_url: str, unique: str, eventually: Eventually) -> Job:
-    found = Job(kafka_bootstrap, postgres_url, unique, eventually)
+def job(kafka_bootstrap: str, postgres_url: str, unique: str) -> Job:
+    found = Job(kafka_bootstrap, postgres_url, unique)
     install_schema(found.settings, "table")
     return found
 
@@ -112,12 +90,12 @@ def pointers(direct: Connection[Any]) -> list[tuple[int, int, int]]:
 
 
 def test_a_recreated_topic_that_was_refilled_past_the_pointer_is_noticed_and_a_reset_applies_all_of_it(
-    job: Job, direct: Connection[Any], create_topic: CreateTopic
+    job: Job, direct: Connection[Any], create_topic: CreateTopic, recreate_topic: CreateTopic
 ) -> None:
     create_topic(job.topic, 1)
     job.produce(range(100), "old")
     job.run()
-    job.recreate(create_topic)
+    recreate_topic(job.topic, 1)
     job.produce(range(300), "new")
     with pytest.raises(GuaranteeError, match="re-created"):
         job.run()
@@ -130,13 +108,13 @@ def test_a_recreated_topic_that_was_refilled_past_the_pointer_is_noticed_and_a_r
 
 
 def test_a_recreated_topic_that_holds_less_than_was_applied_is_newer_after_a_reset(
-    job: Job, direct: Connection[Any], create_topic: CreateTopic
+    job: Job, direct: Connection[Any], create_topic: CreateTopic, recreate_topic: CreateTopic
 ) -> None:
     create_topic(job.topic, 2)
     job.produce(range(100), "old")
     job.produce(range(100, 120), "old", partition=1)
     job.run()
-    job.recreate(create_topic, partitions=1)
+    recreate_topic(job.topic, 1)
     job.produce(range(40), "new")
     with pytest.raises(GuaranteeError, match="re-created"):
         job.run()
@@ -165,12 +143,12 @@ def test_another_topic_in_a_mapping_is_refused_until_a_reset_makes_it_newer(
 
 
 def test_a_topic_switched_after_a_reset_is_newer_than_all_before(
-    job: Job, direct: Connection[Any], create_topic: CreateTopic
+    job: Job, direct: Connection[Any], create_topic: CreateTopic, recreate_topic: CreateTopic
 ) -> None:
     create_topic(job.topic, 1)
     job.produce(range(30), "old")
     job.run()
-    job.recreate(create_topic)
+    recreate_topic(job.topic, 1)
     job.produce(range(30), "new")
     with App(job.settings) as app:
         app.reset_pipeline(job.topic)
@@ -182,14 +160,14 @@ def test_a_topic_switched_after_a_reset_is_newer_than_all_before(
 
 
 def test_dead_letters_of_both_incarnations_are_kept(
-    job: Job, direct: Connection[Any], create_topic: CreateTopic
+    job: Job, direct: Connection[Any], create_topic: CreateTopic, recreate_topic: CreateTopic
 ) -> None:
     create_topic(job.topic, 1)
     letters = 'SELECT "offset", generation FROM inorder_dead_letter ORDER BY 2'
     job.produce([1], "old" * 100)
     job.run()
     assert direct.execute(letters).fetchall() == [(0, 0)]
-    job.recreate(create_topic)
+    recreate_topic(job.topic, 1)
     job.produce([1], "new" * 100)
     with App(job.settings) as app:
         app.reset_pipeline(job.topic)
@@ -237,7 +215,7 @@ def test_loss_in_a_later_generation_is_accepted_by_a_reset(
 
 
 def test_rows_of_version_0_1_0_are_adopted_at_first_sight(
-    job: Job, direct: Connection[Any], create_topic: CreateTopic
+    job: Job, direct: Connection[Any], create_topic: CreateTopic, recreate_topic: CreateTopic
 ) -> None:
     create_topic(job.topic, 2)
     job.produce(range(10), "old")
@@ -252,6 +230,6 @@ def test_rows_of_version_0_1_0_are_adopted_at_first_sight(
     ids = direct.execute("SELECT DISTINCT topic_id FROM inorder_pointer").fetchall()
     assert len(ids) == 1
     assert ids[0][0]
-    job.recreate(create_topic, partitions=2)
+    recreate_topic(job.topic, 2)
     with pytest.raises(GuaranteeError, match="re-created"):
         job.run()
