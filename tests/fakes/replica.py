@@ -120,6 +120,7 @@ class MemoryReplica:
         start = max(from_seq_nr, (head.delete_to or 0) + 1)
         for (segment, seq_nr), (time, event, record_id) in sorted(rows.events.items()):
             is_placed = segment == journal_segment(seq_nr, head.segment_size) and start <= seq_nr <= head.seq_nr
+            is_placed = is_placed and not any(gap.first <= segment <= gap.last for gap in head.gaps)
             if is_placed and record_id.value == head.record_id and rows.is_live(segment, seq_nr, time):
                 yield event
 
@@ -229,6 +230,8 @@ def _insert(rows: _Rows, segment: int, event: EventRecord, record_id: UUID | Non
 
 def _covers(gone: DeleteEvents, segment: int, seq_nr: SeqNr) -> bool:
     first, last = gone.segments
+    if any(gap.first <= segment <= gap.last for gap in gone.gaps):
+        return False
     return first <= segment <= last and (segment < last or gone.to is None or seq_nr <= gone.to)
 
 

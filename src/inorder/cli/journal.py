@@ -228,6 +228,7 @@ FromSnapshot = Annotated[
 Expected = Annotated[
     int | None, typer.Option("--expected", metavar="N", help="Append only if the journal ends at N; 0 is an empty one.")
 ]
+AllowGaps = Annotated[bool, typer.Option("--allow-gaps", help="Allow numbers that are not contiguous.")]
 ExpireAfter = Annotated[
     str | None, typer.Option(metavar="DURATION", help="Let the journal go so long after this append, as `30 days`.")
 ]
@@ -239,6 +240,7 @@ def append(
     id: Id,
     config: ConfigFile = None,
     expected: Expected = None,
+    allow_gaps: AllowGaps = False,
     expire_after: ExpireAfter = None,
     as_json: AsJson = False,
 ) -> None:
@@ -250,7 +252,7 @@ def append(
         raise ConfigurationError("There is no event on stdin.", hint='Give lines such as {"seq_nr": 1, "payload": {}}.')
     after = None if expire_after is None else _duration(expire_after, action.parse_duration)
     with _open_journal(config, topic, id) as journal:
-        place = journal.append(events, expected_seq_nr=expected, expire_after=after)
+        place = journal.append(events, expected_seq_nr=expected, allow_gaps=allow_gaps, expire_after=after)
     show_fields({"partition": place.partition, "offset": place.offset}, as_json)
 
 

@@ -137,6 +137,7 @@ class AsyncJournal:
         events: Iterable[Event],
         *,
         expected_seq_nr: SeqNr | None = None,
+        allow_gaps: bool = False,
         expire_after: timedelta | None = None,
         metadata: object = None,
         data: object = None,
@@ -147,6 +148,7 @@ class AsyncJournal:
         Two appends to one journal arrive in order if the second is sent after the first was awaited.
         """
         about: dict[str, Any] = {"expire_after": expire_after, "metadata": metadata, "data": data, "headers": headers}
+        about["allow_gaps"] = allow_gaps
         if expected_seq_nr is not None:
             return await self._run(partial(self._journal.append, expected_seq_nr=expected_seq_nr, **about), events)
         sent = await self._run(partial(self._journal.append_later, **about), events)

@@ -53,6 +53,7 @@ from inorder.model.journal import (
     SeqRange,
     Snapshot,
     SnapshotCriteria,
+    check_contiguous,
     check_seq_nr,
 )
 from inorder.model.message import Limits, Record
@@ -137,6 +138,7 @@ class Journal:
         events: Iterable[Event],
         *,
         expected_seq_nr: SeqNr | None = None,
+        allow_gaps: bool = False,
         expire_after: timedelta | None = None,
         metadata: object = None,
         data: object = None,
@@ -146,13 +148,18 @@ class Journal:
 
         `expected_seq_nr` is the number at which the journal must end, 0 for an empty one. If it ends elsewhere, nothing
         is written and `SeqNrConflictError` is raised; the same error is raised after the fact if another writer
-        appended in between. `expire_after` lets the journal be purged that long after its last append. `metadata` and
-        `data` are JSON of the application's own, beside the action and with the events.
+        appended in between. The numbers of an append are contiguous, and follow `expected_seq_nr` where that is given;
+        `allow_gaps` permits others. `expire_after` lets the journal be purged that long after its last append.
+        `metadata` and `data` are JSON of the application's own, beside the action and with the events.
         """
         events = list(events)
         with self._measured("append", len(events)):
             record = self._encode(events, expire_after, metadata, data, headers)
+            if not allow_gaps:
+                check_contiguous(events)
             mark = None if expected_seq_nr is None else self._require_end(expected_seq_nr)
+            if not allow_gaps:
+                check_contiguous(events, expected_seq_nr)
             place = self._journals.wait_for(self._journals.log.send(record), f"Appending to {self.key}")
             if mark is not None:
                 self._require_no_other_writer(mark, place, expected_seq_nr)
@@ -162,6 +169,7 @@ class Journal:
         self,
         events: Iterable[Event],
         *,
+        allow_gaps: bool = False,
         expire_after: timedelta | None = None,
         metadata: object = None,
         data: object = None,
@@ -173,7 +181,10 @@ class Journal:
         """
         events, began = list(events), perf_counter()
         try:
-            place = self._journals.log.send(self._encode(events, expire_after, metadata, data, headers))
+            record = self._encode(events, expire_after, metadata, data, headers)
+            if not allow_gaps:
+                check_contiguous(events)
+            place = self._journals.log.send(record)
         except BaseException:
             self._report("append", perf_counter() - began, is_success=False)
             raise
@@ -366,7 +377,8 @@ def append_missing(journals: JournalClient, key: Key, events: Sequence[Event]) -
     ahead = [event for event in events if event.seq_nr > (life.seq_nr if life else 0)]
     _require_present(journals, key, life, events[: len(events) - len(ahead)])
     for some in split_events(ahead):
-        journals.journal(key).append(some)  # waits, so that nothing overtakes an append that fails
+        # Waits, so that nothing overtakes an append that fails. The numbers are the caller's, gaps included.
+        journals.journal(key).append(some, allow_gaps=True)
     return len(ahead)
 
 

@@ -2,10 +2,15 @@
 
 `metajournal` spreads journals by the JVM's hash of the lower-cased id. `journal` cuts each journal after `segment_size`
 numbers. Both must give what the original gives, or one would not find what the other wrote.
+
+A number may jump, and then whole segments have no event. The original's tables do not say which, and a store without
+ranges over partitions (Cassandra) would query or delete them one by one: a jump to 2⁴⁰ costs a hundred million
+statements. So the head of a journal lists its **gaps**, the spans of segments without an event between those with one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from inorder.model.journal import MIN_SEQ_NR, SeqNr
@@ -23,6 +28,37 @@ class SegmentSpan(NamedTuple):
 
     first: int
     last: int
+
+
+def present_segments(span: SegmentSpan, gaps: Iterable[SegmentSpan]) -> Iterator[range]:
+    """The segments of a span that are in no gap, in runs; gaps ascend.
+
+    >>> list(present_segments(SegmentSpan(0, 10**15), [SegmentSpan(1, 2), SegmentSpan(4, 10**15 - 1)]))
+    [range(0, 1), range(3, 4), range(1000000000000000, 1000000000000001)]
+    """
+    first = span.first
+    for gap in gaps:
+        if first < min(gap.first, span.last + 1):
+            yield range(first, min(gap.first, span.last + 1))
+        first = max(first, gap.last + 1)
+    if first <= span.last:
+        yield range(first, span.last + 1)
+
+
+def add_gaps(gaps: Iterable[SegmentSpan], last: int, used: Iterable[int], first: int) -> tuple[SegmentSpan, ...]:
+    """The gaps of a journal that has events up to the segment `last` and now in those of `used`, too, which ascend.
+
+    Those that end before the segment `first` are left out: everything there is deleted.
+
+    >>> add_gaps([SegmentSpan(1, 2), SegmentSpan(4, 5)], 6, [6, 7, 9, 100], 3)
+    (SegmentSpan(first=4, last=5), SegmentSpan(first=8, last=8), SegmentSpan(first=10, last=99))
+    """
+    found = list(gaps)
+    for segment in used:
+        if segment > last + 1:
+            found.append(SegmentSpan(last + 1, segment - 1))
+        last = max(last, segment)
+    return tuple(gap for gap in found if gap.last >= first)
 
 
 def segment_size(stored: int | None) -> int:

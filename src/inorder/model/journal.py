@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -270,6 +270,23 @@ def check_events(events: Iterable[Event]) -> tuple[Event, ...]:
             raise ValidationError("events", f"seq_nr {event.seq_nr} follows {last}, but the numbers of an append rise.")
         last = event.seq_nr
     return checked
+
+
+def check_contiguous(events: Sequence[Event], after: SeqNr | None = None) -> None:
+    """Raises `ValidationError` if the numbers of an append have a gap, or do not follow `after`, where that is known.
+
+    >>> check_contiguous([Event(2), Event(4)], 1)
+    Traceback (most recent call last):
+    inorder.model.errors.ValidationError: events: seq_nr 4 follows 2. Number events without gaps, or allow_gaps.
+    """
+    for event in events:
+        if after is not None and event.seq_nr > after + 1:
+            raise ValidationError(
+                "events",
+                f"seq_nr {event.seq_nr} follows {after}.",
+                hint="Number events without gaps, or allow_gaps.",
+            )
+        after = event.seq_nr
 
 
 def range_of(events: tuple[Event, ...]) -> SeqRange:

@@ -340,12 +340,16 @@ def update_head(head: JournalHead, update: UpdateHead) -> JournalHead:
         delete_to=delete_to,
         record_id=update.record_id or head.record_id,
         expiry=apply_expiry_change(head.expiry, update.expiry),
+        gaps=head.gaps if update.gaps is None else update.gaps,
     )
 
 
 def _delete(rows: _Rows, statement: DeleteEvents) -> None:
     first, last = statement.segments
+    empty = [range(gap.first, gap.last + 1) for gap in statement.gaps]
     for segment in [number for number in rows.segments if first <= number <= last]:
+        if any(segment in gap for gap in empty):
+            continue
         if segment == last and statement.to is not None:
             left = {row: event for row, event in rows.segments[segment].items() if row[0] > statement.to}
             rows.segments[segment] = left

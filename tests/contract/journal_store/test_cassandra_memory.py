@@ -99,7 +99,7 @@ def _move_to_old_segment(journal: Replicating, replica: CassandraReplica) -> Non
     assert head is not None
     place = key.topic, metajournal_segment(key.id, OLD_SEGMENTS), key.id
     numbers = head.partition_offset.partition, head.partition_offset.offset, head.segment_size, head.seq_nr
-    row = *place, *numbers, None, now, now.date(), now, None, None, head.record_id, None
+    row = *place, *numbers, None, now, now.date(), now, None, None, head.record_id, None, None
     session.execute("insert_head", *row, BASE_MICROS + head.partition_offset.offset)
     session.execute("delete_head", BASE_MICROS, key.topic, metajournal_segment(key.id), key.id)
     replica._memory.forget([key])

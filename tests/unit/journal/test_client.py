@@ -188,3 +188,44 @@ def test_closing_closes_log_and_store() -> None:
     with world.journals:
         pass
     assert closed == ["log", "store"]
+
+
+class TestGaps:
+    """Numbers are contiguous unless the caller says otherwise: a gap is nearly always a mistake."""
+
+    def test_an_append_with_a_gap_is_refused_before_anything_is_sent(self) -> None:
+        world = World()
+        for append in (world.journal.append, world.journal.append_later):
+            with pytest.raises(ValidationError, match="seq_nr 4 follows 2"):
+                append([Event(2), Event(4)])
+        assert world.log.records_between(KEY.topic, 0, 0, 1) == []
+
+    def test_an_append_that_does_not_follow_the_expected_end_is_refused(self) -> None:
+        world = World()
+        world.append(1, 2, 3)
+        with pytest.raises(ValidationError, match="seq_nr 5 follows 3"):
+            world.journal.append([Event(5)], expected_seq_nr=3)
+        with pytest.raises(SeqNrConflictError):
+            world.journal.append([Event(5)], expected_seq_nr=0)
+        assert world.read() == [1, 2, 3]
+
+    def test_gaps_are_written_for_who_asks_for_them(self) -> None:
+        world = World()
+        world.journal.append([event(2), event(4)], allow_gaps=True)
+        world.journal.append([event(10)], expected_seq_nr=4, allow_gaps=True)
+        world.journal.append_later([event(20), event(30)], allow_gaps=True).result()
+        assert world.read() == [2, 4, 10, 20, 30]
+
+    def test_the_last_number_of_all_is_a_number_like_others(self) -> None:
+        for cached in (False, True):
+            world = World(cached=cached)
+            world.append(1)
+            world.append(MAX_SEQ_NR)
+            world.append(2)
+            assert (world.read(), world.journal.pointer()) == ([1, MAX_SEQ_NR], MAX_SEQ_NR)
+            world.replicate()
+            assert (world.read(), world.journal.pointer()) == ([1, MAX_SEQ_NR], MAX_SEQ_NR)
+            world.journal.delete()
+            assert (world.read(), world.journal.pointer()) == ([], MAX_SEQ_NR)
+            world.replicate()
+            assert (world.read(), world.journal.pointer()) == ([], MAX_SEQ_NR)

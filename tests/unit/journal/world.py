@@ -79,7 +79,7 @@ class World:
         return self
 
     def append(self, *seq_nrs: int) -> PartitionOffset:
-        return self.journal.append([event(seq_nr) for seq_nr in seq_nrs])
+        return self.journal.append([event(seq_nr) for seq_nr in seq_nrs], allow_gaps=True)
 
     def delete(self, to: int) -> PartitionOffset:
         """A delete that does not read the end of the journal first."""

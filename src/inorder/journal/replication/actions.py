@@ -224,6 +224,7 @@ def _apply(
                 record_id=record_id,
                 begun=begun,
                 rewrites_expiry=_varies(events[-1], (*dropped, *(each[0] for each in appended))),
+                dropped=dropped,
             )
             return change, len(events) - len(change.forks)
         case CollapsedDelete(offset, action, record):

@@ -38,7 +38,7 @@ from inorder.journal.action import (
     expiry_at,
 )
 from inorder.journal.life import Fork, Life, after_append, after_delete, life_of, separate_forks
-from inorder.journal.segments import SegmentSpan, journal_segment
+from inorder.journal.segments import SegmentSpan, add_gaps, journal_segment
 from inorder.journal.stores.ports import JournalHead
 from inorder.model.journal import MIN_SEQ_NR, DeleteTo, EventRecord, PartitionOffset, SeqNr, SeqRange
 
@@ -72,6 +72,8 @@ class UpdateHead:
     clears_delete_to: bool = False
     record_id: UUID | None = None
     expiry: ExpiryChange = KEEP_EXPIRY
+    gaps: tuple[SegmentSpan, ...] | None = None
+    """Not a column of the original; a store that needs no gaps ignores it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,8 @@ class DeleteEvents:
 
     segments: SegmentSpan
     to: SeqNr | None = None
+    gaps: tuple[SegmentSpan, ...] = ()
+    """Segments among them that have no rows, so that a store may leave them out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,16 +124,18 @@ def append(
     record_id: UUID,
     begun: Life | None = None,
     rewrites_expiry: bool = False,
+    dropped: Sequence[EventRecord] = (),
 ) -> Change:
     """Appends events, perhaps of several records; `segment_size` and `record_id` are for a journal that begins.
 
     `begun` is the life after the first append of such a journal, for the case that this append is left out because it
     is deleted again: what is deleted must not depend on how the log is cut into slices. `rewrites_expiry` writes the
     expiry even if it ends as it was: in a store that goes by the time of each cell, a slow replicator may still write
-    the one that it had in between.
+    the one that it had in between. `dropped` are events that are left out because they are deleted again: another
+    replicator may write them, so their segments are no gaps.
     """
     if head is None:
-        return _begin(at, events, segment_size, record_id, begun)
+        return _begin(at, events, segment_size, record_id, begun, dropped)
     if _includes(head, at.partition_offset):
         return Change(head)
     life = life_of(head)
@@ -145,6 +151,7 @@ def append(
         delete_to=after.delete_to or None,
         record_id=head.record_id if head.is_begun else record_id,
     )
+    grown = replace(grown, gaps=_gaps(head, grown, counted.kept, dropped))
     change = decide_expiry_change(head.expiry, counted.kept[-1].metadata.payload.expire_after, at.timestamp)
     if rewrites_expiry and change == KEEP_EXPIRY:
         change = RemoveExpiry() if head.expiry is None else SetExpiry(head.expiry)
@@ -162,6 +169,7 @@ def delete(head: JournalHead | None, at: ActionPlace, to: DeleteTo, *, segment_s
         return Change(head)
     life = after_delete(life_of(head), to)
     left = replace(head, partition_offset=at.partition_offset, seq_nr=life.seq_nr, delete_to=life.delete_to or None)
+    left = replace(left, gaps=_gaps(head, left, (), ()) if head.gaps else ())
     return Change(left, (_update(head, left, at), *_deletes(head, life)))
 
 
@@ -178,13 +186,18 @@ def purge(head: JournalHead | None, at: ActionPlace) -> Change:
     hidden = replace(head, seq_nr=all_gone, delete_to=all_gone)
     first = journal_segment(min(delete_to or MIN_SEQ_NR, head.seq_nr), head.segment_size)
     last = journal_segment(all_gone, head.segment_size)
-    rows = DeleteEvents(SegmentSpan(max(0, first - 1), last + 1))
+    rows = DeleteEvents(SegmentSpan(max(0, first - 1), last + 1), gaps=head.gaps)
     hiding = _update(head, hidden, replace(at, partition_offset=head.partition_offset))
     return Change(None, (hiding, rows, DeleteHead()) if hidden != head else (rows, DeleteHead()))
 
 
 def _begin(
-    at: ActionPlace, events: Sequence[EventRecord], segment_size: int, record_id: UUID, begun: Life | None
+    at: ActionPlace,
+    events: Sequence[EventRecord],
+    segment_size: int,
+    record_id: UUID,
+    begun: Life | None,
+    dropped: Sequence[EventRecord],
 ) -> Change:
     counted = separate_forks(0, events)
     first, last = counted.kept[0], counted.kept[-1]
@@ -198,6 +211,7 @@ def _begin(
         None if after is None else expiry_at(at.timestamp, after),
         record_id,
     )
+    head = replace(head, gaps=_gaps(None, head, counted.kept, dropped))
     inserted = InsertHead(head, at.timestamp, first.origin)
     return Change(head, (*_inserts(head, counted.kept), inserted), tuple(counted.forks))
 
@@ -230,6 +244,22 @@ def _inserts(head: JournalHead, events: Sequence[EventRecord]) -> Iterator[Inser
         yield InsertEvents(segment, tuple(rows), head.record_id)
 
 
+def _gaps(
+    old: JournalHead | None, new: JournalHead, kept: Sequence[EventRecord], dropped: Sequence[EventRecord]
+) -> tuple[SegmentSpan, ...]:
+    """The gaps of a head that has grown by some events, or that was deleted further."""
+    size = new.segment_size
+    first = journal_segment((new.delete_to or 0) + 1, size)
+    is_begun = old is not None and old.is_begun
+    last = journal_segment(old.seq_nr, size) if old is not None and is_begun else first - 1
+    gaps = () if old is None else old.gaps
+    if not kept or journal_segment(kept[-1].seq_nr, size) <= last + 1:  # as nearly always
+        return add_gaps(gaps, last, (), first) if gaps else ()
+    end = old.seq_nr if old is not None and is_begun else 0
+    written = [event.seq_nr for event in (*kept, *dropped) if end < event.seq_nr <= new.seq_nr]
+    return add_gaps(gaps, last, sorted({journal_segment(number, size) for number in written}), first)
+
+
 def _update(old: JournalHead, new: JournalHead, at: ActionPlace) -> UpdateHead:
     return UpdateHead(
         at.partition_offset,
@@ -238,6 +268,7 @@ def _update(old: JournalHead, new: JournalHead, at: ActionPlace) -> UpdateHead:
         delete_to=new.delete_to if new.delete_to != old.delete_to else None,
         clears_delete_to=new.delete_to is None and old.delete_to is not None,
         record_id=new.record_id if new.record_id != old.record_id else None,
+        gaps=new.gaps if new.gaps != old.gaps else None,
     )
 
 
@@ -247,7 +278,8 @@ def _deletes(head: JournalHead, life: Life) -> Iterator[DeleteEvents]:
         return
     first = journal_segment(old + 1, head.segment_size)
     last = journal_segment(life.delete_to, head.segment_size)
-    yield DeleteEvents(SegmentSpan(first, last), None if life.delete_to == life.seq_nr else life.delete_to)
+    to = None if life.delete_to == life.seq_nr else life.delete_to
+    yield DeleteEvents(SegmentSpan(first, last), to, head.gaps)
 
 
 R = TypeVar("R")

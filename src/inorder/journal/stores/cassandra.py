@@ -1,22 +1,37 @@
-"""Journals in Cassandra, as readers see them: heads, offsets, and events a page at a time."""
+"""Journals in Cassandra, as readers see them: heads, offsets, and events a page at a time.
+
+A segment is a partition of the table, so segments without a row are not skipped by themselves: each is a query. A head
+lists them (`segments.py`), under a name of ours in its column `properties`, which the original leaves empty. Heads of
+other replicators have no such list; their segments are tried one by one, up to a bound.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
+from itertools import chain
 from typing import Any, Final
 
 from inorder.journal.audit.findings import StoredRow, StoredState
 from inorder.journal.replication.store_port import parked_error
-from inorder.journal.segments import SegmentSpan, journal_segment, metajournal_segments, segment_size
+from inorder.journal.segments import (
+    SegmentSpan,
+    journal_segment,
+    metajournal_segments,
+    present_segments,
+    segment_size,
+)
 from inorder.journal.stores.cassandra_session import CassandraSession, cassandra_errors, identify, identity, install
 from inorder.journal.stores.ports import Expiry, JournalHead
 from inorder.journal.stores.rows import EventColumns, require_unique, stored_event
+from inorder.model.errors import PermanentError
 from inorder.model.journal import EventRecord, Key, PartitionOffset, SeqNr
 
 AT_ONCE: Final = 16
 """Token ranges that are queried together."""
 _TOKENS = range(-(2**63), 2**63, 2**57)
+MAX_EMPTY: Final = 10_000
+"""Segments in a row without an event that a read tries if the head does not list them."""
 RANGES: Final = tuple((first, min(first + _TOKENS.step, 2**63 - 1)) for first in _TOKENS)
 """The Murmur3 ring in 128 parts, each without its first token; enough that none takes long to scan."""
 
@@ -54,9 +69,16 @@ class CassandraJournal:
     def read(self, key: Key, head: JournalHead, from_seq_nr: SeqNr) -> Generator[EventRecord, None, None]:
         """The visible events from a number on, segment after segment up to the head's last."""
         first = max(from_seq_nr, (head.delete_to or 0) + 1)
-        before = 0
-        for segment in range(journal_segment(first, head.segment_size), _last_segment(head) + 1):
+        if first > head.seq_nr:
+            return
+        before = empty = 0
+        span = SegmentSpan(journal_segment(first, head.segment_size), _last_segment(head))
+        for segment in chain.from_iterable(present_segments(span, head.gaps)):
+            if empty > MAX_EMPTY:
+                raise _unrecorded_gap(key, before, head.seq_nr)
+            empty += 1
             for row in self._rows("events", key.id, key.topic, segment, first, head.seq_nr):
+                empty = 0
                 if head.record_id is not None and row.meta_record_id != head.record_id:
                     continue
                 require_unique(key, before, row.seq_nr)
@@ -104,13 +126,49 @@ def _rows(query: Callable[[], Iterable[Any]]) -> Iterator[Any]:
         yield row
 
 
+def _unrecorded_gap(key: Key, before: SeqNr, last: SeqNr) -> PermanentError:
+    return PermanentError(
+        f"The journal {key} has more than {MAX_EMPTY:,} segments in a row without an event after {before}, on its way"
+        f" to {last}; its head in `metajournal` does not list them.",
+        hint="Another replicator wrote that head. Delete the events before the gap, or purge the journal.",
+    )
+
+
+GAPS: Final = "inorder.gaps"
+"""The name of a journal's gaps in the column `properties`."""
+
+
+def encode_gaps(gaps: Sequence[SegmentSpan]) -> str:
+    """The text of a journal's gaps.
+
+    >>> encode_gaps([SegmentSpan(1, 9), SegmentSpan(11, 11)])
+    '1-9,11-11'
+    """
+    return ",".join(f"{first}-{last}" for first, last in gaps)
+
+
+def decode_gaps(text: str | None) -> tuple[SegmentSpan, ...]:
+    """The inverse; a text that is not ours lists no gaps, as if there were none.
+
+    >>> decode_gaps("1-9,11-11"), decode_gaps("?"), decode_gaps(None)
+    ((SegmentSpan(first=1, last=9), SegmentSpan(first=11, last=11)), (), ())
+    """
+    try:
+        pairs = [each.split("-") for each in text.split(",")] if text else []
+        return tuple(SegmentSpan(int(first), int(last)) for first, last in pairs)
+    except ValueError:
+        return ()
+
+
 def head_of(row: Sequence[Any]) -> JournalHead:
     """The head of a row, in the order of the statement `head`."""
-    partition, offset, size, seq_nr, delete_to, expire_after, expire_on, record_id = row
+    partition, offset, size, seq_nr, delete_to, expire_after, expire_on, record_id, properties = row
     expiry = None
     if expire_after is not None and expire_on is not None:
         expiry = Expiry(_duration(expire_after), _date(expire_on))
-    return JournalHead(PartitionOffset(partition, offset), segment_size(size), seq_nr, delete_to, expiry, record_id)
+    gaps = decode_gaps((properties or {}).get(GAPS))
+    place = PartitionOffset(partition, offset)
+    return JournalHead(place, segment_size(size), seq_nr, delete_to, expiry, record_id, gaps)
 
 
 def _event(row: Any) -> EventRecord:
@@ -165,8 +223,7 @@ class CassandraJournalRows:
         return found
 
     def rows(self, key: Key, head: JournalHead | None) -> Iterator[StoredRow]:
-        first, last = _segments(head)
-        for segment in range(first, last + 1):
+        for segment in chain.from_iterable(present_segments(_segments(head), head.gaps if head else ())):
             rows = iter(self._session.execute("rows", key.id, key.topic, segment))
             while True:
                 with cassandra_errors():  # the next page may fail where the first did not

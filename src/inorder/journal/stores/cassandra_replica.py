@@ -13,6 +13,11 @@ Cassandra has no transaction over several rows. The order of writes and the time
 
 The times lie beyond those of today's clocks, so that rows of other replicators, written by a clock, are older.
 
+**Gaps.** A delete names every segment, since a segment is a partition of the table. Those that a head lists as gaps
+(`segments.py`) are left out, so a purge costs what is there. Two bounds remain, beyond which the record is refused and
+its journal parked: `MAX_GAPS` in a head, and `MAX_DELETES` segments in one delete, which a journal has only if another
+replicator wrote its head, or with a billion events.
+
 What a slice waits for: one round of reads, one of events, one of heads, and the compare-and-set.
 
 **Rows** of the table `journal` are encoded by hand, since the driver would encode every value of every row anew. What
@@ -37,6 +42,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import chain
 from struct import Struct
 from typing import Any, Final, NamedTuple, TypeAlias, assert_never
 
@@ -55,8 +61,8 @@ from inorder.journal.replication.transition import (
     Statement,
     UpdateHead,
 )
-from inorder.journal.segments import metajournal_segment, metajournal_segments
-from inorder.journal.stores.cassandra import head_of
+from inorder.journal.segments import SegmentSpan, metajournal_segment, metajournal_segments, present_segments
+from inorder.journal.stores.cassandra import GAPS, encode_gaps, head_of
 from inorder.journal.stores.cassandra_session import CassandraSession, cassandra_errors
 from inorder.journal.stores.ports import Expiry, JournalHead
 from inorder.journal.stores.rows import (
@@ -72,6 +78,10 @@ from inorder.model.journal import Event, EventRecord, Key, PartitionOffset
 
 AT_ONCE: Final = 32
 """Statements in flight: enough to keep a node busy, and not more than it accepts."""
+MAX_GAPS: Final = 1_000
+"""In a head: some twenty kilobytes."""
+MAX_DELETES: Final = 100_000
+"""Segments in one delete: some minutes' work at most."""
 
 
 class CassandraReplica:
@@ -167,7 +177,7 @@ class _Slice:
                 raise
             raise RejectedError(f"It cannot be encoded for Cassandra: {describe_fault(error)}.") from error
         for number in range(max(map(len, steps), default=0)):
-            requests = group_requests(step[number] for step in steps if number < len(step))
+            requests = group_requests(write for step in steps if number < len(step) for write in step[number])
             self._send([partial(self._session.session.execute_async, each) for each in requests])
 
     def attempt(self) -> AbstractContextManager[None]:
@@ -176,7 +186,8 @@ class _Slice:
 
     def free(self, purged: Mapping[Key, int]) -> None:
         for key, offset in purged.items():
-            self._session.execute("free", BASE_MICROS + offset, key.topic, key.id)
+            # Just below the purge: all that it makes void is older, and the purge itself may be refused and kept here.
+            self._session.execute("free", BASE_MICROS + offset - 1, key.topic, key.id)
 
     def lift(self, key: Key, partition: int, offset: int) -> None:
         _delete_quarantined(self._session, key, partition, offset)
@@ -201,27 +212,28 @@ class _Slice:
                 hint="What this one wrote is the same; it continues from the new offset.",
             )
 
-    def _steps(self, change: JournalChange) -> Iterator[Write]:
+    def _steps(self, change: JournalChange) -> Iterator[list[Write]]:
         begins = any(_begins(dated.statement) for dated in change.statements)
         for dated in change.statements:
             yield from self._writes(change.key, dated, begins)
 
-    def _writes(self, key: Key, dated: OffsetStatement, begins: bool) -> Iterator[Write]:
-        """The writes for one statement; each is sent after the last is answered."""
+    def _writes(self, key: Key, dated: OffsetStatement, begins: bool) -> Iterator[list[Write]]:
+        """The writes for one statement, step by step; each step is sent after the last is answered."""
         statement, micros = dated.statement, BASE_MICROS + dated.offset
         match statement:
             case InsertEvents():
-                yield from build_writes(self._session.prepared("insert_event"), key, statement, begins=begins)
+                insert = self._session.prepared("insert_event")
+                yield from ([each] for each in build_writes(insert, key, statement, begins=begins))
             case DeleteEvents():
-                yield from (self._write(*each) for each in _deletes(key, statement, micros))
+                yield [self._write(*each) for each in _deletes(key, statement, micros)]
             case InsertHead():
                 self.old_segments.pop(key, None)
-                yield self._write("insert_head", *_new_head(key, statement), micros)
+                yield [self._write("insert_head", *_new_head(key, statement), micros)]
             case UpdateHead():
-                yield self._write("update_head", micros, *_changed_head(statement), *self._place(key))
+                yield [self._write("update_head", micros, *_changed_head(statement), *self._place(key))]
             case DeleteHead():
-                yield self._write("void_snapshots", micros, key.id, key.topic)
-                yield self._write("delete_head", micros, *self._place(key))
+                yield [self._write("void_snapshots", micros, key.id, key.topic)]
+                yield [self._write("delete_head", micros, *self._place(key))]
             case _:
                 assert_never(statement)
 
@@ -277,8 +289,15 @@ def _aware(time: datetime | None) -> datetime | None:
 
 def _deletes(key: Key, statement: DeleteEvents, micros: int) -> Iterator[tuple[Any, ...]]:
     span = statement.segments
-    whole = span.last if statement.to is None else span.last - 1
-    for segment in range(span.first, whole + 1):
+    whole = SegmentSpan(span.first, span.last if statement.to is None else span.last - 1)
+    runs = list(present_segments(whole, statement.gaps))
+    if (count := sum(map(len, runs))) > MAX_DELETES:
+        raise RejectedError(
+            f"{count:,} segments, {whole.first} to {whole.last}, are more than {MAX_DELETES:,} to delete at once; the"
+            " head of the journal does not list the empty ones.",
+            hint="Delete its events in several steps, by their numbers.",
+        )
+    for segment in chain.from_iterable(runs):
         yield ("delete_segment", micros, key.id, key.topic, segment)
     if statement.to is not None:
         yield ("delete_to", micros, key.id, key.topic, span.last, statement.to)
@@ -290,8 +309,19 @@ def _new_head(key: Key, statement: InsertHead) -> tuple[Any, ...]:
     return (
         key.topic, metajournal_segment(key.id), key.id, head.partition_offset.partition, head.partition_offset.offset,
         head.segment_size, head.seq_nr, head.delete_to, created, created.astimezone(UTC).date(), created, after, on,
-        head.record_id, statement.origin,
+        head.record_id, statement.origin, _properties(head.gaps or None),
     )  # fmt: skip
+
+
+def _properties(gaps: Sequence[SegmentSpan] | None) -> Any:
+    if gaps is None:
+        return UNSET_VALUE
+    if len(gaps) > MAX_GAPS:
+        raise RejectedError(
+            f"The numbers of the journal have more than {MAX_GAPS:,} gaps of whole segments.",
+            hint="Give a journal contiguous numbers.",
+        )
+    return {GAPS: encode_gaps(gaps)}
 
 
 def _changed_head(statement: UpdateHead) -> tuple[Any, ...]:
@@ -303,7 +333,8 @@ def _changed_head(statement: UpdateHead) -> tuple[Any, ...]:
         after = on = None
     place = statement.partition_offset
     seq_nr, record_id = _or_unset(statement.seq_nr), _or_unset(statement.record_id)
-    return place.partition, place.offset, statement.updated, seq_nr, delete_to, record_id, after, on
+    properties = _properties(statement.gaps)
+    return place.partition, place.offset, statement.updated, seq_nr, delete_to, record_id, after, on, properties
 
 
 def _or_unset(value: Any) -> Any:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, timedelta
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
+from inorder.journal.segments import SegmentSpan
 from inorder.model.deadline import Deadline
 from inorder.model.journal import DeleteTo, EventRecord, Key, PartitionOffset, SeqNr
 from inorder.model.message import Record, RecordHeaders
@@ -117,6 +118,8 @@ class JournalHead:
     expiry: Expiry | None = None
     record_id: UUID | None = None
     """Identifies this life of the journal and its events; None in rows of old versions, or without an event yet."""
+    gaps: tuple[SegmentSpan, ...] = field(default=(), compare=False)
+    """Spans of segments without an event, as far as they are known: only a store that needs them keeps them."""
 
     @property
     def is_begun(self) -> bool:
