@@ -233,3 +233,4 @@ def install(broker: MemoryTransactions, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(fenced_producer, "time", broker)
     patch.setattr(kafka_log, "ensure_compacted_topic", lambda *_: None)
     patch.setattr(kafka_log, "read_last_marker", lambda _properties, topic, _partition: broker.last_marker(topic))
+    patch.setattr(kafka_log, "require_settled", lambda *_: None)

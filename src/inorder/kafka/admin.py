@@ -96,6 +96,11 @@ class Cluster:
             return None
         return found
 
+    def replicas(self, topic: str) -> int:
+        """How many replicas the partition of a topic with the fewest of them has."""
+        future = self._client.describe_topics(TopicCollection([topic]), request_timeout=SECONDS)[topic]
+        return min(len(partition.replicas) for partition in self._answer(future).partitions)
+
     def extents(self, topic: str) -> dict[int, Extent] | None:
         """The committed offsets that each partition of a topic holds, or None where it does not exist."""
         partitions = self.partitions(topic)
@@ -202,9 +207,20 @@ BROKER_DEFAULT = -1
 """The replication factor that the broker uses by default."""
 
 
+COMPACTED: Mapping[str, str] = {
+    "cleanup.policy": "compact",
+    # Kafka never compacts the newest segment, and by default it is filled to 1 GiB or for a week.
+    "segment.bytes": str(16 * 1024 * 1024),
+    "segment.ms": str(3600 * 1000),
+}
+
+
 def ensure_compacted_topic(properties: Mapping[str, Any], name: str, partitions: int) -> None:
-    """Creates a compacted topic, or adds the missing partitions to an existing one."""
-    ensure_topic(properties, name, partitions, {"cleanup.policy": "compact"})
+    """Creates a compacted topic, or adds the missing partitions to an existing one.
+
+    It gets the cluster's default replication factor and small segments.
+    """
+    ensure_topic(properties, name, partitions, COMPACTED)
     if partitions > 1:
         ensure_partitions(properties, name, partitions)
 

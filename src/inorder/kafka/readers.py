@@ -105,7 +105,8 @@ FIRST_LOOK_BACK = 64
 def read_last_record(consumer: Consumer, topic: str, partition: int) -> Message | None:
     """Returns the newest committed record; None if there is none.
 
-    The consumer must be a `committed_consumer`, and no transaction may be open on the partition. Aborted records and
+    The consumer must be a `committed_consumer`, and no transaction may be open on the partition (`require_settled`):
+    the record would be the newest one before that transaction. Aborted records and
     transaction markers may follow the record, so this looks at the end first and farther back if it finds none there.
     """
     low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=LAST_RECORD_SECONDS)
@@ -136,6 +137,44 @@ def _last_from(consumer: Consumer, start: TopicPartition) -> Message | None:
     raise UnreachableError(
         f"The end of {start.topic}/{start.partition} was not reached within {LAST_RECORD_SECONDS:.0f} s.",
         hint="Is the broker that leads this partition up?",
+    )
+
+
+SETTLED_SECONDS = 5.0
+
+
+def require_settled(properties: Mapping[str, object], topic: str, partition: int) -> None:
+    """Raises `TransientError` while a transaction is open on a partition, so that its last record cannot be known.
+
+    Readers of committed records stop at the first record of an open transaction (the last stable offset) and report
+    the end there, whatever was committed behind it. Whether a record behind it is of a committed or of an aborted
+    transaction is written in records that the client does not show, so there is nothing to do but wait.
+    """
+    place, group = TopicPartition(topic, partition), f"{topic}.reader"
+    everything = committed_consumer(properties, group, {"isolation.level": "read_uncommitted"})
+    stable = committed_consumer(properties, group)
+    try:
+        _, written = everything.get_watermark_offsets(place, timeout=LAST_RECORD_SECONDS)
+        deadline = time.monotonic() + SETTLED_SECONDS
+        while (settled := stable.get_watermark_offsets(place, timeout=LAST_RECORD_SECONDS)[1]) < written:
+            if time.monotonic() > deadline:
+                raise _open_transaction(place, settled)
+            time.sleep(ASK_AGAIN_SECONDS)
+    finally:
+        everything.close()
+        stable.close()
+
+
+def _open_transaction(place: TopicPartition, offset: int) -> TransientError:
+    which = f"--topic {place.topic} --partition {place.partition}"
+    return TransientError(
+        f"A transaction of another producer is open in {place.topic}/{place.partition} from offset {offset} on: until "
+        "it ends, what was committed behind it is not known.",
+        hint=(
+            "Only inorder should write to this topic. The broker ends the transaction after its transaction.timeout.ms;"
+            f" `kafka-transactions.sh describe-producers {which}` names its producer id, and `kafka-transactions.sh"
+            f" abort {which} --start-offset {offset}` ends one that hangs."
+        ),
     )
 
 

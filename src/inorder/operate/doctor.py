@@ -19,7 +19,7 @@ from inorder.database.database import Dialect, Transaction, dialect_of, open_dat
 from inorder.embedded.folders import cache_folder
 from inorder.embedded.jars import find_java, java_version
 from inorder.journal.stores.opening import open_journal_store
-from inorder.kafka.admin import Cluster, ClusterInfo
+from inorder.kafka.admin import COMPACTED, Cluster, ClusterInfo
 from inorder.kafka.fenced_producer import DEFAULTS
 from inorder.model.errors import ConfigurationError, InorderError, UnreachableError
 from inorder.outbox.layouts import layout, statements
@@ -176,6 +176,8 @@ def _checks(shown: str, settings: Settings) -> Iterator[Check]:
 
 # A record is its value and some more: key, headers, framing.
 FRAMING_BYTES = 1024
+LARGE_SEGMENT_BYTES = 128 * 1024 * 1024
+"""Of a compacted topic: as much as a new broker or a careless reader may have to read."""
 
 
 def examine_kafka(settings: Settings) -> list[Check]:
@@ -197,7 +199,7 @@ def _kafka_checks(cluster: Cluster, settings: Settings) -> Iterator[Check]:
     if settings.relay.leadership == "kafka":
         session = {**kafka_lease.DEFAULTS, **settings.kafka.properties}["session.timeout.ms"]
         yield _sessions(cluster, info, int(str(session)))
-    yield _marker(cluster, marker_topic(settings.relay.group))
+    yield _marker(cluster, info, marker_topic(settings.relay.group))
     for target in settings.pipeline.targets:
         yield from _topic(cluster, settings, target.topic)
 
@@ -243,15 +245,31 @@ def _sessions(cluster: Cluster, info: ClusterInfo, wanted: int) -> Check:
     return fail("leadership", detail, 'Set kafka."session.timeout.ms" between them, or use another relay.leadership.')
 
 
-def _marker(cluster: Cluster, topic: str) -> Check:
-    partitions = cluster.partitions(topic)
+def _marker(cluster: Cluster, info: ClusterInfo, topic: str) -> Check:
+    name, partitions = "marker topic", cluster.partitions(topic)
     if partitions is None:
-        return ok("marker topic", f"{topic} is created at the first start of the relay")
-    policy = cluster.topic_settings(topic).get("cleanup.policy", "")
+        return ok(name, f"{topic} is created at the first start of the relay")
+    config, replicas = cluster.topic_settings(topic), cluster.replicas(topic)
+    policy = config.get("cleanup.policy", "")
     if policy != "compact":
         hint = f"Set cleanup.policy=compact on {topic}, or Kafka deletes markers that are needed."
-        return fail("marker topic", f"{topic} has cleanup.policy={policy}", hint)
-    return ok("marker topic", f"{topic}: {partitions} partition(s), compacted")
+        return fail(name, f"{topic} has cleanup.policy={policy}", hint)
+    in_sync, usual = int(config.get("min.insync.replicas", 0)), cluster.broker_settings(info.broker_ids[0])
+    detail = f"{topic}: {partitions} partition(s), compacted, {replicas} replica(s), min.insync.replicas = {in_sync}"
+    if replicas < in_sync:
+        return fail(name, detail, f"Give {topic} more replicas: the brokers refuse every marker.")
+    if replicas < int(usual.get("default.replication.factor", 1)):
+        hint = (
+            f"The cluster's default.replication.factor is {usual['default.replication.factor']}: give {topic} as many."
+        )
+        return warn(name, detail, f"{hint} If it is lost, rows that are not purged yet are published again.")
+    if replicas > 1 == in_sync:
+        hint = f"Set min.insync.replicas=2 on {topic} and your topics: a broker that fails may lose what it alone has."
+        return warn(name, detail, hint)
+    if int(config.get("segment.bytes", 0)) > LARGE_SEGMENT_BYTES:
+        hint = f"Set segment.bytes={COMPACTED['segment.bytes']} on {topic}: Kafka does not compact the newest segment."
+        return warn(name, f"{detail}, segment.bytes = {config['segment.bytes']}", hint)
+    return ok(name, detail)
 
 
 def _topic(cluster: Cluster, settings: Settings, topic: str) -> Iterator[Check]:

@@ -98,6 +98,8 @@ class CircuitBreaker:
         self._on_change = on_change
         self._breaker = BreakerCount(options)
         self._clock = clock
+        self._depth = 0
+        self._is_counted = False
 
     @property
     def state(self) -> BreakerState:
@@ -110,14 +112,20 @@ class CircuitBreaker:
 
     @contextmanager
     def count_failures(self) -> Iterator[None]:
-        """Around queries of the database: counts a failure and raises it again."""
+        """Around queries of the database: counts a failure, once however these are nested, and raises it again."""
+        self._depth += 1
         try:
             yield
         except FencedError:
             raise  # the database answered
         except TransientError as error:
-            self._fail(error)
+            if not self._is_counted:
+                self._fail(error)
+            self._is_counted = True
             raise
+        finally:
+            self._depth -= 1
+            self._is_counted = self._is_counted and self._depth > 0
 
     def succeed(self) -> None:
         """A whole round succeeded."""

@@ -123,6 +123,12 @@ class LeaderLoop(ABC, Generic[AnyTerm]):
         return term.in_flight() if term else ()
 
 
+NOT_ARBITRATED = (
+    'relay.leadership = "none" has no election, so the relay ends rather than take the shard back. Either a second '
+    "relay of this group runs, or this one was paused for so long that the broker ended its transaction. Run one "
+    "instance, or choose another leadership, and start it again."
+)
+
 LULL_ROWS = 1
 """A sleeping relay that finds no more rows than this at once stays asleep while it publishes them: rows arrive one by
 one, and it would fall asleep again after each. Publishers keep notifying, which is expensive only for many of them."""
@@ -451,7 +457,7 @@ class Leadership:
         """Waits for the next chance to lead; raises the error where the lease does not arbitrate."""
         self.revoke(LeaderFenced)
         if not self._lease.arbitrates():
-            raise error
+            raise FencedError(error.message, hint=NOT_ARBITRATED) from error
         log.warning("relay.fenced", extra={"error": str(error)})
         self._leads_until = float("-inf")
         self._options.stop.wait(self._options.pace.lease)

@@ -115,7 +115,7 @@ class RelayService:
         self._before: list[RelayReading] = []
         self._reloads = {"applied": 0, "refused": 0}
         self._last_refusal = ""
-        self._outbox = PeriodicReader("outbox", lambda: _read_outbox(RelayParts(settings)))
+        self._outbox = PeriodicReader("outbox", lambda: _read_outbox(RelayParts(self._settings)))
         self._endpoint = self._new_endpoint()
 
     @property

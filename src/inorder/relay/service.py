@@ -169,9 +169,14 @@ class Relay:
         return not any(runner.thread.is_alive() for runner in self._runners)
 
     def _on_end(self, failure: BaseException | None) -> None:
-        if failure is not None:
-            self._failure = self._failure or failure
-            self._stopping.set()
+        if failure is None:
+            return
+        self._failure = self._failure or failure
+        self._stopping.set()
+        # `wait` raises it too, but an application need not call that: a relay must not end unnoticed.
+        code = failure.code if isinstance(failure, InorderError) else ""
+        unexpected = None if code else failure
+        log.error("relay.ended", extra={"code": code, "error": str(failure)}, exc_info=unexpected)
 
     def _keep_days(self) -> None:
         """Drops old days of published rows, at the start and every hour."""

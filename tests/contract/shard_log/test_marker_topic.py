@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]  # the stubs do not re-export it
 
-from inorder.kafka.admin import Cluster, ensure_compacted_topic, ensure_topic
+from inorder.kafka import readers
+from inorder.kafka.admin import COMPACTED, Cluster, ensure_compacted_topic, ensure_topic
+from inorder.kafka.errors import CLIENT_LOG
 from inorder.kafka.shard_log import require_delivered
-from inorder.model.errors import TransientError
+from inorder.model.errors import TransientError, UnknownOutcomeError
 from inorder.relay.stores.kafka_lease import KafkaLeases, leader_topic
 from inorder.relay.stores.kafka_log import KafkaShardLog, marker_topic
 from tests.conftest import Eventually
@@ -33,7 +36,9 @@ def test_fewer_shards_take_no_partition_away(properties: dict[str, object], uniq
     for wanted in (3, partitions):
         ensure_compacted_topic(properties, unique, wanted)
     assert Cluster(properties).partitions(unique) == 3
-    assert Cluster(properties).topic_settings(unique)["cleanup.policy"] == "compact"
+    found = Cluster(properties).topic_settings(unique)
+    assert {name: found[name] for name in COMPACTED} == COMPACTED
+    assert Cluster(properties).replicas(unique) == 1
 
 
 def test_a_relay_needs_no_permission_to_create_topics_that_exist(
@@ -61,3 +66,26 @@ def cannot_create(broker: StrictKafka, topic: str) -> bool:
         return "AUTHORIZATION_FAILED" in error.message
     broker.delete(topic)
     return False
+
+
+def test_a_foreign_transaction_that_hangs_hides_no_marker(
+    properties: dict[str, object], unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers of committed records see nothing behind it. An owner that believed them would publish rows again."""
+    monkeypatch.setattr(readers, "SETTLED_SECONDS", 0.1)
+    owner = KafkaShardLog(properties, group=unique)
+    owner.take_over()
+    require_delivered(owner.publish([row(unique, 1)], b"first"))
+    foreign = Producer({**properties, "transactional.id": f"{unique}.foreign"}, logger=CLIENT_LOG)
+    foreign.init_transactions(60)
+    foreign.begin_transaction()
+    foreign.produce(marker_topic(unique), b"", b"0", partition=0)
+    assert foreign.flush(60) == 0
+    require_delivered(owner.publish([row(unique, 2)], b"second"))
+    successor = KafkaShardLog(properties, group=unique)
+    with pytest.raises(TransientError, match=f"transaction of another producer is open in {marker_topic(unique)}/0"):
+        successor.take_over()
+    with pytest.raises(UnknownOutcomeError):
+        successor.publish([row(unique, 2)], b"again")
+    foreign.abort_transaction(60)
+    assert successor.take_over() == b"second"

@@ -131,6 +131,18 @@ def test_rows_on_their_way_are_told_by_key(
         assert (relay.in_flight, relay.in_flight_keys) == (0, frozenset())
 
 
+def test_what_ends_a_relay_is_logged_even_if_no_call_waits_for_it(
+    bench: Bench, eventually: Eventually, caplog: pytest.LogCaptureFixture
+) -> None:
+    relay = inorder.Relay(bench.settings(leadership="none", table="nowhere"))
+    with caplog.at_level("ERROR", "inorder.relay"):
+        relay.start()
+        eventually(lambda: state_of(relay) == "stopped")
+    (ended,) = [vars(record) for record in caplog.records if record.message == "relay.ended"]
+    assert "nowhere" in ended["error"]
+    assert ended["code"].startswith("CONFIG")
+
+
 def test_what_ends_a_relay_is_raised_from_wait_each_time(bench: Bench) -> None:
     with inorder.Relay(bench.settings(leadership="none", table="nowhere", shards=2)) as relay:
         for _ in range(2):

@@ -297,6 +297,9 @@ class FakeCluster(Cluster):
     def topic_settings(self, topic: str) -> dict[str, str]:
         return self.topics[topic][1]
 
+    def replicas(self, topic: str) -> int:
+        return int(self.topics[topic][1].get("replicas", 1))
+
     def broker_settings(self, broker_id: int) -> dict[str, str]:
         return self.broker if broker_id == 1 else {}
 
@@ -357,6 +360,31 @@ def test_a_topic_that_takes_the_largest_message_is_well(monkeypatch: pytest.Monk
     found = findings(FakeCluster(topics, {}), monkeypatch)
     assert (found["marker topic"], found["message size"]) == ("ok", "ok")
     assert (found["kafka transactions"], found["late requests"], found["leadership"]) == ("warn", "warn", "warn")
+
+
+MARKER = {"cleanup.policy": "compact", "min.insync.replicas": "2", "segment.bytes": "16777216", "replicas": "3"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "status", "words"),
+    [
+        ({}, "ok", "3 replica(s), min.insync.replicas = 2"),
+        ({"replicas": "1"}, "fail", "more replicas"),
+        ({"replicas": "2"}, "warn", "default.replication.factor is 3"),
+        ({"min.insync.replicas": "1"}, "warn", "min.insync.replicas=2"),
+        ({"segment.bytes": "1073741824"}, "warn", "segment.bytes=16777216"),
+        ({"cleanup.policy": "delete"}, "fail", "cleanup.policy=compact"),
+    ],
+)
+def test_the_marker_topic_is_as_safe_as_the_cluster_allows(
+    monkeypatch: pytest.MonkeyPatch, changed: dict[str, str], status: str, words: str
+) -> None:
+    topics = {"inorder.orders.marker": (1, {**MARKER, **changed})}
+    cluster = FakeCluster(topics, {**BROKER_DEFAULTS, "default.replication.factor": "3"})
+    monkeypatch.setattr(kafka_checks, "Cluster", lambda _: cluster)
+    (found,) = [check for check in kafka_checks.examine_kafka(Settings.load()) if check.name == "marker topic"]
+    assert found.status == status
+    assert words in f"{found.detail} {found.hint}"
 
 
 def test_sessions_are_looked_at_only_where_members_have_some(monkeypatch: pytest.MonkeyPatch) -> None:

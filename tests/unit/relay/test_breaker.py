@@ -146,3 +146,15 @@ def test_a_read_that_succeeds_does_not_make_up_for_a_write_that_fails() -> None:
             pass
         fail(guard, TransientError("Read only."))
     assert guard.state is BreakerState.open
+
+
+def test_a_failure_counts_once_however_many_places_see_it() -> None:
+    """A lease in the database is checked together with the registration, and each of them is guarded."""
+    guard = guarded(lambda: 0.0)
+    error = UnreachableError("The database is away.")
+    for _ in range(2):
+        with pytest.raises(UnreachableError), guard.count_failures(), guard.count_failures():
+            raise error
+    assert guard.allows(), "two failures, and the third opens it"
+    fail(guard, error)
+    assert not guard.allows()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from inorder.model.errors import ConfigurationError, GuaranteeError
+from inorder.relay import reloading
 from inorder.relay.loop import RelayProgress
 from inorder.relay.reloading import FileWatch, RelayService
 from inorder.relay.service import RelayState
@@ -212,6 +213,16 @@ def test_what_was_counted_before_a_change_is_not_forgotten(workshop: Workshop) -
     assert workshop.service.published == 20
     assert workshop.service.reading().terms == 2
     assert workshop.service.reading().reloads == {"applied": 1, "refused": 0}
+
+
+def test_the_outbox_is_measured_with_the_settings_in_force(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(reloading, "_read_outbox", lambda parts: asked.append(parts.relay.batch_size))
+    workshop.service._outbox._ask()
+    workshop.write(FILE.format(size=200))
+    workshop.look()
+    workshop.service._outbox._ask()
+    assert asked == [100, 200]
 
 
 def test_running_looks_at_the_file_unless_told_not_to(tmp_path: Path) -> None:

@@ -127,6 +127,11 @@ class KafkaLeases:
         member = self._member
         return member.now(shard).state if member else State.STANDBY
 
+    def holds(self, shard: int) -> bool:
+        """Whether this instance leads the shard, or is waited for while it gives it up."""
+        member = self._member
+        return member is not None and member.holds(shard)
+
     def acquire(self, shard: int) -> bool:
         """Whether this instance leads the shard now."""
         member = self._join(shard)
@@ -174,8 +179,12 @@ class KafkaLease:
         return self._leases.acquire(self._shard)
 
     def holds(self) -> bool:
-        """Not after this instance has fenced itself because its own heartbeats do not come back."""
-        return self.state is not State.FENCED
+        """Only while it leads, or its shard waits to be handed over until its loop has stopped.
+
+        Not after this instance has fenced itself because its own heartbeats do not come back, and not after the
+        partition was lost: another instance may work on the shard already.
+        """
+        return self._leases.holds(self._shard)
 
     def release(self) -> None:
         """Gives the shard up. Its partition moves to another when all shards of this instance are given up."""
@@ -212,6 +221,7 @@ class GroupMember:
         self._lock = threading.RLock()
         self._elections = [Election(self._deadline) for _ in range(shards)]
         self._hand_overs = [HandOver() for _ in range(shards)]
+        self._handing_over: frozenset[int] = frozenset()
         self._error: InorderError | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._take_part, name="inorder-leadership", daemon=True)
@@ -234,6 +244,11 @@ class GroupMember:
             leads = self.now(shard).leads
             self._hand_overs[shard].record(leads)
         return leads
+
+    def holds(self, shard: int) -> bool:
+        """Whether the shard's loop may finish what it has in hand."""
+        with self._lock:
+            return self.now(shard).leads or shard in self._handing_over
 
     def stopped(self, shard: int) -> None:
         """The shard's loop has ended: its hand-over need not wait for it."""
@@ -309,11 +324,17 @@ class GroupMember:
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Others get these partitions when this returns, so the loops of their shards should have stopped by then."""
-        self._apply_all(_partitions_of(partitions), Revoked(self._clock()))
-        until = self._clock() + min(self._times.hand_over, self._deadline / 3)
-        for shard in self._ours(_partitions_of(partitions)):
-            if not self._hand_overs[shard].wait(until - self._clock()):
-                log.warning("leadership.hand_over_late", extra={"topic": self._topic, "shard": shard})
+        ours = self._ours(_partitions_of(partitions))
+        with self._lock:
+            self._handing_over = frozenset(shard for shard in ours if self.now(shard).leads)
+            self._apply_all(ours, Revoked(self._clock()))
+        try:
+            until = self._clock() + min(self._times.hand_over, self._deadline / 3)
+            for shard in ours:
+                if not self._hand_overs[shard].wait(until - self._clock()):
+                    log.warning("leadership.hand_over_late", extra={"topic": self._topic, "shard": shard})
+        finally:
+            self._handing_over = frozenset()
 
     def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._apply_all(_partitions_of(partitions), Lost(self._clock()))

@@ -19,6 +19,13 @@ the next batch of that id. That fences an owner that took over in the meantime, 
 no other owner has committed since: each marker names its batch, and the last one must be ours. If it is not, we were
 overtaken, or a batch that we believed aborted was committed; then only `take_over` continues.
 
+**Foreign transactions on the marker's partition.** Once both ids are initialised, no transaction of ours is open. If
+one is open on the partition, another producer wrote to it, and a reader of committed records would stop before it: the
+marker that it finds is not the last one, and rows that later ones name would be published again. So the take-over
+waits: nothing is published, and the error names the offset at which the transaction begins. It is whole because the
+end of the log is read first and the last stable offset afterwards: if that is not below, all that was written before
+is decided. (`kafka/readers.py`: `require_settled`.)
+
 **Clients that are wrong about a broker that was away.** A client that once heard of a missing topic believes that for
 minutes, and it may be mistaken about sequence numbers or about the coordinator. No wait of ours may be that long:
 
@@ -45,7 +52,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from inorder.kafka.admin import ensure_compacted_topic
 from inorder.kafka.errors import describe, error_of, meaning
 from inorder.kafka.fenced_producer import FencedProducer, RefusedRecord
-from inorder.kafka.readers import committed_consumer, read_last_record
+from inorder.kafka.readers import committed_consumer, read_last_record, require_settled
 from inorder.kafka.sender import RowSender, with_ids
 from inorder.kafka.shard_log import Delivered, Delivery, Incomplete
 from inorder.kafka.topic_facts import KnownTopics, TopicLimits
@@ -226,9 +233,20 @@ class KafkaShardLog:
         ensure_compacted_topic(self._properties, self._marker_topic, self._shards)
         packing = {"batch.size": self._limits.batch_size}
         ids = [f"{self._transactional_id}.{letter}" for letter in LETTERS]
-        self._producers = tuple(FencedProducer(self._properties, each, overrides=packing) for each in ids)
-        self._turn = 0
-        return read_last_marker(self._properties, self._marker_topic, self._shard)
+        producers = tuple(FencedProducer(self._properties, each, overrides=packing) for each in ids)
+        self._require_settled()
+        last = read_last_marker(self._properties, self._marker_topic, self._shard)
+        # Not before: without the marker nothing may be published.
+        self._producers, self._turn = producers, 0
+        return last
+
+    def _require_settled(self) -> None:
+        """Raises while a foreign transaction hides the last marker."""
+        try:
+            require_settled(self._properties, self._marker_topic, self._shard)
+        except KafkaException as exception:
+            doing = f"Looking for open transactions in {self._marker_topic}/{self._shard}"
+            raise UnreachableError(f"{doing}: {describe(error_of(exception))}") from exception
 
     def _renew(self) -> None:
         """Initialises new producers for the same owner, if it still is the one that committed last."""
