@@ -13,7 +13,7 @@ from inorder.model.errors import ConfigurationError
 from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Shard, shard_of
 from inorder.relay.leadership.share import MemberRank
-from inorder.relay.stores.ports import LAST_ID, OTHERS_WINDOW, Exceeding, Key, Page, Registration, Scan, Setup
+from inorder.relay.stores.ports import LAST_ID, OTHERS_WINDOW, Exceeding, Key, Origin, Page, Registration, Scan, Setup
 
 _WHOLE = Shard()
 
@@ -27,6 +27,7 @@ class _Table:
         self.marks: dict[int, UUID] = {}
         self.open: dict[str, list[OutboxRow]] = {}
         self.last_id = 0
+        self.server: str | None = None
 
     def remove(self, id: int) -> OutboxRow | None:
         """Takes a row out, and its mark with it."""
@@ -82,6 +83,21 @@ class MemoryOutbox:
             found = [id for id in ids if self._table.remove(id) is not None]
             self._changed.notify_all()
             return len(found)
+
+    def rows_to_purge(self, ids: Sequence[int]) -> list[OutboxRow]:
+        with self._changed:
+            return [self._table.rows[id] for id in ids if id in self._table.rows]
+
+    def origin(self) -> Origin:
+        with self._changed:
+            return Origin(self._table.server, self._table.last_id)
+
+    def go_back(self, last_id: int, *, server: str | None = None) -> None:
+        """Forgets all rows above an id and gives these ids out again, perhaps as another server."""
+        with self._changed:
+            self._table.rows = {id: row for id, row in self._table.rows.items() if id <= last_id}
+            self._table.last_id = last_id
+            self._table.server = server or self._table.server
 
     def mark(self, leader_id: UUID, limit: int, *, above: int = 0) -> list[OutboxRow]:
         with self._changed:

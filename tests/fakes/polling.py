@@ -11,7 +11,7 @@ from tests.fakes.outbox import MemoryOutbox
 
 from inorder.model.errors import FencedError
 from inorder.model.message import OutboxRow
-from inorder.relay.stores.ports import LAST_ID, Key, MissingEvent, PollingState, Scan, Settlement
+from inorder.relay.stores.ports import LAST_ID, Key, MissingEvent, OffsetSetBackError, PollingState, Scan, Settlement
 
 
 def _now() -> datetime:
@@ -73,6 +73,8 @@ class MemoryPollingStore:
         with self._tables.lock:
             if self._tables.offset == settlement.to_offset != settlement.from_offset:
                 return
+            if self._tables.offset < settlement.from_offset:
+                raise OffsetSetBackError(f"The offset is {self._tables.offset}, not {settlement.from_offset}.")
             if self._tables.offset != settlement.from_offset:
                 raise FencedError(f"The offset is {self._tables.offset}, not {settlement.from_offset}.")
             self._tables.offset = settlement.to_offset

@@ -102,27 +102,29 @@ LAST_RECORD_SECONDS = 20.0
 FIRST_LOOK_BACK = 64
 
 
-def read_last_record(consumer: Consumer, topic: str, partition: int) -> Message | None:
+def read_last_record(
+    consumer: Consumer, topic: str, partition: int, seconds: float = LAST_RECORD_SECONDS
+) -> Message | None:
     """Returns the newest committed record; None if there is none.
 
     The consumer must be a `committed_consumer`, and no transaction may be open on the partition (`require_settled`):
     the record would be the newest one before that transaction. Aborted records and
     transaction markers may follow the record, so this looks at the end first and farther back if it finds none there.
     """
-    low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=LAST_RECORD_SECONDS)
+    low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=seconds)
     look_back = FIRST_LOOK_BACK
     while True:
         start = max(low, high - look_back)
-        last = _last_from(consumer, TopicPartition(topic, partition, start))
+        last = _last_from(consumer, TopicPartition(topic, partition, start), seconds)
         if last is not None or start == low:
             return last
         look_back *= 16
 
 
-def _last_from(consumer: Consumer, start: TopicPartition) -> Message | None:
+def _last_from(consumer: Consumer, start: TopicPartition, seconds: float) -> Message | None:
     consumer.assign([start])
     last: Message | None = None
-    deadline = time.monotonic() + LAST_RECORD_SECONDS
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         message = consumer.poll(1.0)
         if message is None:
@@ -135,7 +137,7 @@ def _last_from(consumer: Consumer, start: TopicPartition) -> Message | None:
         elif not error.retriable():
             raise KafkaException(error)
     raise UnreachableError(
-        f"The end of {start.topic}/{start.partition} was not reached within {LAST_RECORD_SECONDS:.0f} s.",
+        f"The end of {start.topic}/{start.partition} was not reached within {seconds:.0f} s.",
         hint="Is the broker that leads this partition up?",
     )
 

@@ -11,16 +11,18 @@ be lost at any moment. What is authoritative:
 
 - **Who owns the shard: the broker.** `init_transactions` with the shard's `transactional.id` fences each earlier owner.
   A lease is a hint who should try (`leadership/lease.py`).
-- **What was published: the last committed marker.** It names every id that was published and is not known to be purged,
-  and commits together with the records themselves.
+- **What was published: the last committed marker.** It names every row that was published and is not known to be
+  purged, by id and content, and commits together with the records themselves.
 - **What is still to be published: the table, less the marker.**
 
 Invariants
 
 1. A row is purged only after the transaction that carried its record is known to be committed.
-2. The last committed marker names every id that was published and may still be in the table. Each new marker therefore
+2. The last committed marker names every row that was published and may still be in the table. Each new marker therefore
    repeats what is not yet known to be purged.
-3. A new owner purges the marker's ids before its first read. So nothing that it reads was published before.
+3. A new owner purges the marker's rows before its first read. So nothing that it reads was published before. It purges
+   no other row that has got an id of the marker: a purge goes by content unless the session has been the same since the
+   rows were read.
 4. Batches are published one after the other, rows within a batch in id order, and reads never let a row overtake one
    that its transaction could have seen (`relay/scan.py`). So records of a key keep their order.
 
@@ -45,20 +47,23 @@ What if …
 |---|---|
 | two instances run with one group     | each `init_transactions` fences the other; the lease keeps that rare          |
 | the marker topic is deleted          | rows published but not purged at that moment are published again              |
-| the database is restored             | rows purged since the backup come back and are published again; new rows that |
-|                                      | get ids which the marker names would be purged unsent: after a restore, give  |
-|                                      | the relay a new group, whose marker topic is empty                            |
+| the database loses its last commits  | rows whose purge was lost come back: those that the last marker names are     |
+|                                      | purged, earlier ones are published again; new rows with ids of the marker are |
+|                                      | published (`marker.py`); rows that were published and are lost are named      |
+| ids are set back, or the table is    | new rows are found by a sweep, and published; what the marker names is        |
+| truncated                            | another row                                                                   |
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
 from inorder.model.message import OutboxRow
 from inorder.relay.marker import Marker
+from inorder.relay.purge_queue import TakeOver, purge_marker, purge_rows
 from inorder.relay.scan import (
     FIRST_ROWS,
     Horizon,
@@ -87,19 +92,24 @@ class DrainClaims:
         self._shards = shards
         self._horizon = Horizon()
         self._sweeps = Sweeps(clock)
+        self._is_idle = False
 
-    def begin(self, marker: Marker) -> int:
+    def begin(self, marker: Marker) -> TakeOver:
         """Purges what earlier owners published; reads continue from the floor they had reached."""
         self._horizon = Horizon(floor=marker.floor, last=marker.floor)
-        return self._store.purge(list(marker.ids()))
+        return purge_marker(self._store, marker)
 
     def claim(self, in_hand: Callable[[], frozenset[int]]) -> Batch:
         """The next rows; `in_hand` is called **before** the scan, so that rows met again are recognized."""
-        scan = next_scan(self._horizon, sweep=self._sweeps.are_due())
+        sweeps = self._sweeps.are_due(is_idle=self._is_idle)
+        scan = next_scan(self._horizon, sweep=sweeps)
         # Walks and sweeps return rows in hand once more; these must not crowd out new rows.
         held = in_hand() if scan.walk else frozenset()
         page = self._store.read(scan, self._limit_of(scan, held))
         fresh = self._fresh(scan, page, held)
+        if sweeps:
+            self._sweeps.end()
+        self._is_idle = not fresh
         self._horizon = after_scan(self._horizon, scan, page, in_hand=held)
         if is_watching(self._horizon):
             self._horizon = observe(self._horizon, self._store.holders())
@@ -110,8 +120,8 @@ class DrainClaims:
         """Rows as they are now, perhaps repaired."""
         return self._store.read(Scan(above=LAST_ID, probes=tuple(ids)), 1).rows
 
-    def purge(self, ids: Sequence[int]) -> None:
-        self._store.purge(ids)
+    def purge(self, ids: Sequence[int], proofs: Mapping[int, int] | None = None, /) -> None:
+        purge_rows(self._store, ids, proofs)
 
     def end(self) -> None:
         """A claim leaves no trace in the table."""

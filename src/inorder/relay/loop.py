@@ -53,9 +53,10 @@ from inorder.relay.events import (
     notify,
 )
 from inorder.relay.leadership.lease import Lease
+from inorder.relay.marker import markable
 from inorder.relay.options import LoopOptions, wait_out
 from inorder.relay.parking import RefusalEffects, Refusals
-from inorder.relay.scan import bytes_of, fitting
+from inorder.relay.scan import IDLE_SWEEP_SECONDS, bytes_of, fitting
 from inorder.relay.stores.ports import ExceededStore
 from inorder.relay.term import Batch, Strategy, Term
 
@@ -147,6 +148,7 @@ class RelayLoop(LeaderLoop[Term]):
         self._shard = shard
         self._empty_reads = 0
         self._is_asleep = False
+        self._was_notified = False
         self._publisher = BatchPublisher(leadership, Refusals(options, self.progress), options)
 
     def _new_term(self) -> Term:
@@ -188,10 +190,17 @@ class RelayLoop(LeaderLoop[Term]):
         self._empty_reads += 1
 
     def _doze(self, term: Term) -> None:
-        """Waits for a notification, and interrupts the wait for what depends on time alone."""
+        """Waits for a notification, and interrupts the wait for what depends on time alone.
+
+        After a notification that led to no row it waits only until the next sweep may look for one.
+        """
         options, pace = self._options, self._options.pace
-        until = options.clock() + pace.asleep
-        while options.clock() < until and not self._strategy.store.wait(term.rest_seconds(pace.poll)):
+        until = options.clock() + (min(IDLE_SWEEP_SECONDS, pace.asleep) if self._was_notified else pace.asleep)
+        self._was_notified = False
+        while options.clock() < until:
+            if self._strategy.store.wait(term.rest_seconds(pace.poll)):
+                self._was_notified = True
+                return
             self._leadership.read_meter()
             if options.stop.is_set() or not self._leadership.leads() or term.something_waits():
                 return
@@ -238,9 +247,8 @@ class BatchPublisher:
             if flawed := next((row for row in rows if row.flaw), None):
                 parts += self._refusals.flawed(term, rows, flawed)
                 continue
-            rows, later = self._limit.cut(rows)
-            rows, last = self._suspects.cut(rows)
-            parts += [part for part in (later, last) if part]
+            rows, later = self._cut(rows)
+            parts += later
             match self._publish(term, replace(batch, rows=rows)):
                 case Delivered():
                     self._limit = self._limit.succeeded(rows)
@@ -261,6 +269,13 @@ class BatchPublisher:
                     if self._gives_up(tries, give_up_at):
                         raise error
         return not parts
+
+    def _cut(self, rows: list[OutboxRow]) -> tuple[list[OutboxRow], list[list[OutboxRow]]]:
+        """The rows to publish now, and those that follow, last part first."""
+        most = markable(rows)
+        now, later = self._limit.cut(rows[:most])
+        now, last = self._suspects.cut(now)
+        return now, [part for part in (rows[most:], later, last) if part]
 
     def _publish(self, term: PublishingTerm, batch: Batch) -> Delivery:
         try:
@@ -284,7 +299,7 @@ class BatchPublisher:
         """The rows that are left when part of a batch arrived; that part is settled."""
         if not delivered:
             return rows
-        term.settle_delivered([row.id for row in rows if row.id in delivered])
+        term.settle_delivered([row for row in rows if row.id in delivered])
         self._progress.published += len(delivered)
         return [row for row in rows if row.id not in delivered]
 
@@ -375,8 +390,8 @@ class PublishingTerm(RefusalEffects, Protocol):
     def publish(self, batch: Batch, /) -> Delivery:
         """Sends the batch with a marker, as `ShardLog.publish`, and settles it."""
 
-    def settle_delivered(self, ids: Sequence[int], /) -> None:
-        """Settles rows that arrived, perhaps although the rest of their batch did not."""
+    def settle_delivered(self, rows: Sequence[OutboxRow], /) -> None:
+        """Settles rows that arrived, although the rest of their batch did not."""
 
     def hold_topic(self, topic: str, retry_at: float, /) -> None:
         """Holds everything of a topic until `retry_at`."""

@@ -13,7 +13,8 @@ What is authoritative:
 
 - **Who publishes: the broker's fence** (`relay/term.py`), as with `drain`. A mark fences no one.
 - **What was published: the last committed marker**, in delivery `exactly-once`. In `at-least-once` there is none, and
-  what is in the table counts as unpublished.
+  what is in the table counts as unpublished. Rows are purged by content, as with `drain`, where the session may have
+  changed since they were marked.
 - **What this term has in hand: the mark.** A leader id is used for one term only. So a row that carries it was claimed
   in this term, and a row that carries another is free.
 
@@ -46,13 +47,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
 from inorder.model.errors import TransientError
 from inorder.model.message import OutboxRow
 from inorder.relay.marker import Marker
+from inorder.relay.purge_queue import TakeOver, purge_marker, purge_rows
 from inorder.relay.scan import Horizon, Sweeps, after_mark, observe
 from inorder.relay.stores.ports import MarkStore
 from inorder.relay.term import Batch
@@ -73,14 +75,19 @@ class MarkPurgeClaims:
         self._mark_limit = mark_limit
         self._horizon = Horizon()
         self._sweeps = Sweeps(clock)
+        self._is_idle = False
 
-    def begin(self, marker: Marker) -> int:
-        return self._store.purge(list(marker.ids()))
+    def begin(self, marker: Marker) -> TakeOver:
+        return purge_marker(self._store, marker)
 
     def claim(self, in_hand: Callable[[], frozenset[int]]) -> Batch:
         """Marks the oldest free rows; rows in hand carry our mark, unless a past leader removed it."""
-        held, above = in_hand(), 0 if self._sweeps.are_due() else self._horizon.floor
+        sweeps = self._sweeps.are_due(is_idle=self._is_idle)
+        held, above = in_hand(), 0 if sweeps else self._horizon.floor
         rows = self._store.mark(self._leader_id, self._mark_limit, above=above)
+        if sweeps:
+            self._sweeps.end()
+        self._is_idle = not rows
         is_full = len(rows) >= self._mark_limit
         self._horizon = after_mark(self._horizon, above, rows, in_hand=held, is_full=is_full)
         if self._horizon.floor < self._horizon.last:
@@ -91,8 +98,8 @@ class MarkPurgeClaims:
         """Claims rows that waited, as they are now."""
         return self._store.mark_again(self._leader_id, ids)
 
-    def purge(self, ids: Sequence[int]) -> None:
-        gone = len(ids) - self._store.purge(ids)
+    def purge(self, ids: Sequence[int], proofs: Mapping[int, int] | None = None, /) -> None:
+        gone = len(ids) - purge_rows(self._store, ids, proofs)
         if gone:
             log.warning("relay.purged_by_others", extra={"rows": gone})
 

@@ -19,7 +19,7 @@ from inorder.database.database import Database, dialect_of, open_database
 from inorder.kafka.admin import partition_owners
 from inorder.kafka.idempotent_producer import IdempotentShardLog
 from inorder.kafka.shard_log import ShardLog
-from inorder.model.errors import ConfigurationError
+from inorder.model.errors import ConfigurationError, InorderError
 from inorder.model.partitioning import Shard
 from inorder.outbox.layouts import layout
 from inorder.relay.breaker import BreakerOptions
@@ -28,12 +28,12 @@ from inorder.relay.events import RelayEvent
 from inorder.relay.leadership.lease import KeptLease, Lease, LeaseTimes, NoLease
 from inorder.relay.leadership.share import Membership, Share, SharedLease
 from inorder.relay.mark_purge import MarkPurgeStrategy
-from inorder.relay.marker import MarkerCodec
+from inorder.relay.marker import Marker, MarkerCodec, spans_text
 from inorder.relay.options import Pace, Policy
 from inorder.relay.polling import PollingOptions
 from inorder.relay.stores.exceeded import ExceededAdmin, SqlExceededStore
 from inorder.relay.stores.kafka_lease import KafkaLeases, leader_topic
-from inorder.relay.stores.kafka_log import KafkaShardLog
+from inorder.relay.stores.kafka_log import KafkaShardLog, marker_topic, read_last_marker
 from inorder.relay.stores.outbox_store import WHOLE, ReplicaReads
 from inorder.relay.stores.polling import PollingExceededStore, SqlPollingStore
 from inorder.relay.stores.ports import MarkStore, OutboxStore, Setup
@@ -47,6 +47,9 @@ from inorder.settings.relay import RelaySettings
 from inorder.settings.servers import Property
 from inorder.topics.routes import RoutedShardLog, RoutedUnfencedLog, Routes
 from inorder.topics.stores.generations import SqlTopicGenerations
+
+LOOK_SECONDS = 2.0
+"""For a marker that an operator asks for; the relay itself waits longer."""
 
 
 class ClaimStore(OutboxStore, MarkStore, Protocol):
@@ -228,6 +231,17 @@ class RelayParts:
                 return [(holder_of(url, self.relay.lease_name(shard)), None) for shard in shards]
             case "none":
                 return [(None, None) for _ in shards]
+
+    def read_phantoms(self) -> str | None:
+        """Ids published whose rows the database has lost, by the last markers; None if they cannot be read now."""
+        if self.relay.delivery == "at-least-once":
+            return ""
+        topic, properties = marker_topic(self.relay.group), self.settings.kafka.properties
+        try:
+            records = [read_last_marker(properties, topic, shard, LOOK_SECONDS) for shard in range(self.relay.shards)]
+            return ";".join(filter(None, (spans_text(Marker.decode(each.value).phantoms) for each in records)))
+        except InorderError:
+            return None
 
     def _lease_times(self) -> LeaseTimes:
         lease = self.relay.lease

@@ -14,8 +14,8 @@ What is authoritative
 - **What is published: offset, missing and exceeded, less the last marker.** Every id up to the offset is delivered,
   recorded in missing, recorded in exceeded, or proven never to be committed. Only the database decides that, by one
   transaction a round (`PollingStore.settle`), which moves the offset by compare-and-set.
-- **What was published and not settled: the last committed marker**, with delivery `exactly-once`. It names the ids that
-  its round has published, and the offset at which the round began.
+- **What was published and not settled: the last committed marker**, with delivery `exactly-once`. It names the rows
+  that its round has published, by id and content, and the offset at which the round began.
 - **Who is master: the broker's fence**, with `exactly-once`. The lease is a hint. With `at-least-once` only the
   compare-and-set stops a past master, and it comes after the sending.
 
@@ -39,7 +39,7 @@ What if …
 | the master …                          | then                                                                         |
 |---|---|
 | dies before the commit is sent        | nothing is visible; the next one reads the same rows                         |
-| dies between commit and settlement    | the next one finds the ids in the marker: it moves the offset over them,     |
+| dies between commit and settlement    | the next one finds the rows in the marker: it moves the offset over them,    |
 |                                       | records what lies between, and takes them out of missing                     |
 | gets no answer to a settlement        | it settles the same again; an offset that has moved proves that it was done  |
 | is paused and wakes up later          | its commit is fenced; its settlement finds another offset and is refused,    |
@@ -62,6 +62,10 @@ What if …
 | an operator sets the offset back      | the marker is ignored, and what is above the offset is sent again            |
 | an operator inserts an id in missing  | it is looked for in the next missing round, and sent                         |
 | the marker topic is deleted           | a round that was published and not settled at that moment is published again |
+| the database loses its last commits   | offset and rows are of one moment; of the rows above the offset those that   |
+|                                       | the marker proves are not sent again, and others with their ids are sent     |
+| ids are set back below the offset     | the ids that were published last are compared with their rows, and those     |
+|                                       | that got other rows are recorded as missing, so sent (`Recent`)              |
 | another tool deletes rows             | delivered ones: nothing; others count as never committed                     |
 """
 
@@ -82,12 +86,14 @@ from inorder.relay.breaker import BreakerOptions, BreakerState, CircuitBreaker
 from inorder.relay.events import BreakerChanged, notify
 from inorder.relay.leadership.lease import Lease
 from inorder.relay.loop import BatchPublisher, LeaderLoop, Leadership, RelayProgress
-from inorder.relay.marker import Marker, ranges
+from inorder.relay.marker import MARKER_BYTES, MOST_ROW_BYTES, Marker, prove, ranges, split
 from inorder.relay.options import LoopOptions, wait_out
 from inorder.relay.parking import Parking, Refusals, Waiting
 from inorder.relay.polling_rules import (
+    Known,
     LargeIdGap,
     Missing,
+    Recent,
     Round,
     Step,
     chunks,
@@ -98,18 +104,20 @@ from inorder.relay.polling_rules import (
     waiting_keys,
     writes,
 )
+from inorder.relay.purge_queue import TakeOver, report_lost
 from inorder.relay.scan import FIRST_ROWS, next_limit
 from inorder.relay.stores.ports import (
     LAST_ID,
     Exceeding,
     Key,
     MissingEvent,
+    OffsetSetBackError,
     OutboxStore,
     PollingStore,
     Scan,
     Settlement,
 )
-from inorder.relay.term import Batch
+from inorder.relay.term import Batch, after_take_over
 
 log = logging.getLogger("inorder.relay")
 
@@ -118,6 +126,10 @@ MOST_PROBES = 20_000
 
 MISSING_PAGE = 10_000
 """Missing events read by one statement."""
+
+
+ROUND_ROWS = MARKER_BYTES // MOST_ROW_BYTES // 2
+"""Late rows, and rows above the offset, of one round: its marker names both, and a record has a bound."""
 
 
 class PollingLoop(LeaderLoop["PollingTerm"]):
@@ -256,6 +268,9 @@ class PollingTerm:
         self._limit = min(options.batch_size, FIRST_ROWS)
         self._missing_round_at = self._tables_read_at = options.clock()
         self._round = Round(0, Step((), 0))
+        self._state = Marker(proofs=())
+        self._recent = Recent()
+        self._looked_back_at = options.clock()
         self._in_flight: Sequence[OutboxRow] = ()
 
     def take_over(self) -> int:
@@ -279,14 +294,26 @@ class PollingTerm:
         with self._breaker.count_failures():
             unseen, is_all = self._missing.unseen(self._options.missing_batch_size)
             rows = self._read(unseen, reads_on=is_all)
+            watched = {*self._recent.newest()}.difference(self._missing.ids)
+            newest, rows = [row for row in rows if row.id in watched], [row for row in rows if row.id not in watched]
+            if self._recent.replaced(newest):
+                self._look_back(self._recent.all())
+                return True
+            if rows:
+                self._require_offset()
             taken = step(self._offset, [row for row in rows if row.id > self._offset])
             late = [row for row in rows if row.id <= self._offset]
+            if len(late) > ROUND_ROWS:
+                taken = Step((), self._offset)
             crossed = self._cross(taken)
             holders = self._tables.primary.holders() if taken.gaps or len(late) < len(unseen) else None
         self._missing.record_read(unseen, [row.id for row in late], holders)
         self._missing.gaps.miss(taken.gaps, holders)
+        self._missing.look_at(row.id for row in late[ROUND_ROWS:])
+        del late[ROUND_ROWS:]
         self._hold_refused(late)
         self._work(Round(self._offset, crossed or taken), [*late, *taken.rows])
+        self._maybe_look_back()
         self._breaker.succeed()
         return (bool(rows) and (taken.large_gap_to is None or crossed is not None)) or not is_all
 
@@ -322,19 +349,25 @@ class PollingTerm:
 
     def publish(self, batch: Batch, /) -> Delivery:
         """Sends rows; the marker names all that this round has published, and the offset at which it began."""
-        ids = sorted([*self._round.delivered, *batch.ids])
-        marker = Marker(ranges(ids), self._round.from_offset)
+        proofs = self._round.delivered | dict(zip(batch.ids, prove(batch.rows), strict=True))
+        ids = sorted(proofs)
+        marker = replace(
+            self._state,
+            published=ranges(ids),
+            proofs=tuple(map(proofs.__getitem__, ids)),
+            floor=self._round.from_offset,
+        )
         self._in_flight = batch.rows
         try:
             delivery = self._shard.publish(batch.rows, self._options.markers.encode(marker))
         finally:
             self._in_flight = ()
         if isinstance(delivery, Delivered):
-            self.settle_delivered(batch.ids)
+            self._round.delivered = proofs
         return delivery
 
-    def settle_delivered(self, ids: Sequence[int], /) -> None:
-        self._round.delivered.update(ids)
+    def settle_delivered(self, rows: Sequence[OutboxRow], /) -> None:
+        self._round.delivered.update(zip([row.id for row in rows], prove(rows), strict=True))
 
     def refuse(self, row: OutboxRow, /) -> int:
         """Counts a refusal; returns the retry count that it leads to."""
@@ -364,16 +397,18 @@ class PollingTerm:
     # The parts of a round.
 
     def _read(self, unseen: Sequence[int], *, reads_on: bool) -> list[OutboxRow]:
-        """Rows in id order: missing ones that are there, and those above the offset.
+        """Rows in id order: missing ones that are there, those above the offset, and the newest published one.
 
+        The latter shows in the same snapshot whether the ids of the others were given out again.
         Where more are unseen, nothing above the last of these is read: it might pass one that was not checked yet.
         """
         gaps = self._missing.gaps.ids()
-        probes = sorted({*unseen, *(gaps if reads_on else gaps[: bisect_right(gaps, unseen[-1])])})
+        wanted = [*gaps, *self._recent.newest()] if reads_on else gaps[: bisect_right(gaps, unseen[-1])]
+        probes = sorted({*unseen, *wanted})
         first, *others = list(chunks(probes, MOST_PROBES)) or [()]
         scan = Scan(self._offset if reads_on else LAST_ID, probes=tuple(first))
         rows = self._tables.reader.read(scan, self._limit).rows
-        self._limit = next_limit(self._limit, rows, self._options.batch_size)
+        self._limit = next_limit(self._limit, rows, min(self._options.batch_size, ROUND_ROWS))
         found = [row for chunk in others for row in self._probe(self._tables.reader, chunk)]
         return sorted([*found, *rows], key=attrgetter("id")) if found else rows
 
@@ -419,6 +454,7 @@ class PollingTerm:
         self._missing.gaps.forget(dead)
         self._missing.apply(found)
         self._offset = found.to_offset
+        self._recent.remember(work.delivered)
 
     def _write(self, found: Settlement) -> None:
         """Settles, and repeats it if the answer is lost."""
@@ -427,7 +463,7 @@ class PollingTerm:
                 with self._breaker.count_failures():
                     self._tables.store.settle(found)
                 return
-            except FencedError:
+            except (FencedError, OffsetSetBackError):
                 raise
             except TransientError as error:
                 if not self._breaker.allows() or not self._tries_again(error):
@@ -448,6 +484,8 @@ class PollingTerm:
         """Sends the first row of everything that is due; if that succeeds, what waited behind it is free."""
         due = [Waiting(each.order, [id for id in each.ids if id in self._missing.ids]) for each in waiting]
         due = [each for each in due if each.ids]
+        self._missing.look_at(id for each in due[ROUND_ROWS:] for id in each.ids)
+        del due[ROUND_ROWS:]
         rows = self._read_again(sorted(each.ids[0] for each in due))
         self._work(Round(self._offset, Step((), self._offset)), rows)
         present = {row.id for row in rows}
@@ -478,13 +516,55 @@ class PollingTerm:
         self._settle(Round(self._offset, Step((), self._offset), exceeded=over, waited=absent), ())
 
     def _recover(self, marker: Marker) -> None:
-        found = recover(self._offset, marker)
+        """Settles what the marker proves to be published."""
+        proofs, origin = marker.rows(), self._tables.primary.origin()
+        known, replaced = None, list[int]()
+        if proofs is not None:
+            ours, replaced = split(self._probe(self._tables.primary, sorted(proofs)), proofs)
+            is_elsewhere = None not in (marker.server, origin.server) and marker.server != origin.server
+            known = Known(frozenset(ours), frozenset(replaced), is_elsewhere)
+        self._state = after_take_over(marker, TakeOver(0, tuple(replaced), origin))
+        found = recover(self._offset, marker, known)
         if found is None:
             if marker.published:
                 log.warning("relay.marker_ignored", extra={"offset": self._offset, "marker_floor": marker.floor})
             return
         self._tables.store.settle(found)
         self._offset = found.to_offset
+        if known is not None and proofs is not None:
+            self._recent.remember(
+                {id: proofs[id] for id in sorted(proofs.keys() - known.replaced) if id <= self._offset}
+            )
+
+    def _maybe_look_back(self) -> None:
+        """Finds once in a while whether the table's sequence, or the offset itself, was set back.
+
+        A database that lost its last commits has ended our sessions, and a new term begins with `_recover`. This is for
+        those who truncate the table or set a sequence back on a running server.
+        """
+        now = self._clock()
+        if now - self._looked_back_at < self._options.look_wait:
+            return
+        self._looked_back_at = now
+        with self._breaker.count_failures():
+            self._require_offset()
+            self._look_back(self._recent.given_again(self._offset, self._tables.primary.origin().last_id))
+
+    def _look_back(self, ids: Sequence[int]) -> None:
+        """Records those of the ids as missing whose rows are not the published ones, so that they are published too."""
+        found = self._recent.unproven(ids, self._probe(self._tables.primary, ids)) if ids else []
+        fresh = [id for id in found if id not in self._missing.ids]
+        if fresh:
+            report_lost(fresh)
+            self._recent.forget(fresh)
+            self._tables.store.settle(Settlement(self._offset, self._offset, missed=[*map(MissingEvent, fresh)]))
+            self._missing.load(self._all_missing())
+
+    def _require_offset(self) -> None:
+        """Nothing is published that the offset cannot record: one that went back makes this term's knowledge void."""
+        offset = self._tables.store.offset()
+        if offset < self._offset:
+            raise OffsetSetBackError(f"The offset is {offset} and not {self._offset}: it was set back, or restored.")
 
     def _parked_keys(self) -> Mapping[Key, Sequence[int]]:
         return waiting_keys(self._tables.store.parked(), self._options.policy) if self._options.keep_order else {}

@@ -15,9 +15,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import islice
 
 from inorder.model.message import OutboxRow
-from inorder.relay.marker import Marker
+from inorder.relay.marker import Marker, split
 from inorder.relay.options import Policy
 from inorder.relay.parking import Order, order_of
 from inorder.relay.stores.ports import Key, MissingEvent, OutboxStore, Scan, Settlement
@@ -67,7 +68,8 @@ class Round:
 
     from_offset: int
     taken: Step
-    delivered: set[int] = field(default_factory=set)
+    delivered: dict[int, int] = field(default_factory=dict)
+    """Ids that were published, with their proofs."""
     refused: set[int] = field(default_factory=set)
     exceeded: dict[int, str] = field(default_factory=dict)
     """Ids whose attempts are used up, with the reason."""
@@ -80,7 +82,7 @@ def settlement(work: Round, missing: Set[int], dead: Collection[int] = ()) -> Se
 
     Every id that the offset passes is delivered, dead, or recorded.
     """
-    gone = work.delivered.union(dead)
+    gone = {*work.delivered, *dead}
     passed = sorted([*(row.id for row in work.taken.rows), *work.taken.gaps])
     missed = [id for id in passed if id not in gone and id not in missing]
     return Settlement(
@@ -99,20 +101,91 @@ def writes(found: Settlement) -> bool:
     return found.to_offset != found.from_offset or any(parts)
 
 
-def recover(offset: int, marker: Marker) -> Settlement | None:
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Of the rows that a marker names: which are in the table as they were published, and which ids have other rows."""
+
+    ours: Set[int]
+    replaced: Set[int] = frozenset()
+    is_elsewhere: bool = False
+    """Whether the database is another server than the marker's, so that its offset may be an older one."""
+
+
+def recover(offset: int, marker: Marker, known: Known | None = None) -> Settlement | None:
     """What an earlier owner published and perhaps did not settle; None if its marker says nothing.
 
-    The marker names all ids of its last round, and its floor is the offset at which this round began. The offset never
-    decreases, so one below the floor was set back by an operator or a backup, and what is above it is sent again.
+    The marker names all rows of its last round, and its floor is the offset at which this round began. The offset never
+    decreases, so one below the floor was set back: by an operator or a backup, and what is above it is sent again; or
+    with the rows, by a database that lost its last commits, and then what the marker proves is not.
 
-    Ids that the round passed and did not publish are recorded as missing, so those it held back are found again.
+    Ids that the round passed and that are not proven to be published are recorded as missing: rows that it held back,
+    rows that got an id of the marker later, and ids that a transaction may still hold. Markers of version 1 prove
+    nothing, and all of their ids count as published.
     """
-    published = set(marker.ids())
-    if not published or offset < marker.floor:
+    published = set(marker.ids()) if known is None else set(known.ours)
+    replaced = frozenset[int]() if known is None else known.replaced
+    went_back = known is not None and (known.is_elsewhere or bool(replaced))
+    if not (published or replaced) or (offset < marker.floor and not went_back):
         return None
-    to_offset = max(offset, max(published))
-    missed = [MissingEvent(id) for id in range(offset + 1, to_offset + 1) if id not in published]
-    return Settlement(offset, to_offset, missed=missed, delivered=sorted(published))
+    to_offset = max([offset, *published])
+    if offset < marker.floor and to_offset - offset > MOST_GAPS:
+        return None
+    passed = (id for id in range(offset + 1, to_offset + 1) if id not in published)
+    missed = sorted({*passed, *(id for id in replaced if id <= to_offset)})
+    return Settlement(offset, to_offset, missed=[MissingEvent(id) for id in missed], delivered=sorted(published))
+
+
+class Recent:
+    """The newest rows that were published, by their proofs: what is known of ids that are given out again.
+
+    A table that keeps its published rows cannot be searched for rows that were not published. So when the sequence of
+    the ids is found below the offset, or another row with the newest id, the ids that are given out again are looked up
+    one by one.
+    """
+
+    def __init__(self) -> None:
+        self._proofs: dict[int, int] = {}
+        self._checked: int | None = None
+
+    def remember(self, proofs: Mapping[int, int]) -> None:
+        """Adds rows that were published."""
+        for id in proofs:
+            self._proofs.pop(id, None)
+        self._proofs.update(proofs)
+        for id in list(islice(self._proofs, max(0, len(self._proofs) - MOST_RECENT))):
+            del self._proofs[id]
+
+    def forget(self, ids: Iterable[int]) -> None:
+        """Drops ids that other rows have now."""
+        for id in ids:
+            self._proofs.pop(id, None)
+
+    def newest(self) -> list[int]:
+        """The largest id, if there is any: a row that has got it since is enough to know that ids were given again."""
+        return [max(self._proofs)] if self._proofs else []
+
+    def all(self) -> list[int]:
+        return sorted(self._proofs)
+
+    def given_again(self, offset: int, last_id: int | None) -> list[int]:
+        """Published ids up to the offset that the sequence, which was set back, has given out since the last call."""
+        if last_id is None or (self._checked is None and last_id >= offset):
+            return []
+        since = self._checked or 0
+        self._checked = last_id if last_id < offset else None
+        return sorted(id for id in self._proofs if since < id <= min(last_id, offset))
+
+    def replaced(self, rows: Sequence[OutboxRow]) -> list[int]:
+        """The ids of these rows that are not the published ones."""
+        return split(rows, self._proofs)[1]
+
+    def unproven(self, ids: Iterable[int], rows: Sequence[OutboxRow]) -> list[int]:
+        """Those of the ids whose rows are not the published ones: they are others, or not visible yet."""
+        ours, _ = split(rows, self._proofs)
+        return sorted(set(ids).difference(ours))
+
+
+MOST_RECENT = 20_000
 
 
 def ordered_by(*, keep_order: bool) -> Callable[[OutboxRow], Order]:

@@ -1,14 +1,35 @@
-"""Purges published rows beside the loop, and knows at any moment what is not purged yet."""
+"""Purges published rows beside the loop, and knows at any moment what is not purged yet.
+
+**By id, or by content.** On the session that was open when the rows were read a purge goes by their ids. A purge that
+fails may have lost its session, and the next session may be on a server that gave out the ids again. So from then on
+everything that was in hand at that moment is purged by its content: a row that only has the id stays, is no longer in
+hand, and is found by the next sweep (`relay/scan.py`).
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Protocol
 
 from inorder.model.errors import InorderError, TransientError, UnreachableError
-from inorder.relay.marker import Range, ranges
+from inorder.relay.marker import (
+    BATCH_BYTES,
+    MARKER_BYTES,
+    MOST_PHANTOMS,
+    Marker,
+    Published,
+    Range,
+    prove,
+    ranges,
+    spans_text,
+    split,
+)
+from inorder.relay.stores.ports import Origin, PurgingStore
 
 log = logging.getLogger("inorder.relay")
 
@@ -23,6 +44,79 @@ MOST_ROWS = 20_000
 """Rows in one purge, unless a single batch has more."""
 
 
+MOST_BYTES = MARKER_BYTES - BATCH_BYTES - 20_000
+"""What rows that are not purged yet may take in the marker; the rest is for the next batch and single fields."""
+
+
+class Purge(Protocol):
+    """Removes published rows."""
+
+    def __call__(self, ids: Sequence[int], proofs: Mapping[int, int] | None = None, /) -> object:
+        """Removes rows by id; with proofs, only those that match."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOver:
+    """What a new owner found of what earlier ones published."""
+
+    purged: int = 0
+    replaced: tuple[int, ...] = ()
+    """Ids of the marker whose rows are others: they are left to be published."""
+    origin: Origin = Origin()  # noqa: RUF009 - it is frozen
+    exceeds: bool = True
+    """Whether the row that used up its attempts, if the marker names one, is still the one with that id."""
+
+
+def purge_marker(store: PurgingStore, marker: Marker) -> TakeOver:
+    """Purges the rows that a marker names, and no others that have their ids; markers of version 1 have only ids."""
+    origin, proofs = store.origin(), marker.rows()
+    exceeds = is_row_of_decision(store, marker)
+    if proofs is None:
+        return TakeOver(store.purge(list(marker.ids())), (), origin, exceeds)
+    purged, replaced = purge_proven(store, list(proofs), proofs)
+    return TakeOver(purged, tuple(replaced), origin, exceeds)
+
+
+def is_row_of_decision(store: PurgingStore, marker: Marker) -> bool:
+    """Whether the row that the marker's decision is about is still the one that has its id, as far as is known."""
+    if marker.exceeding is None or marker.exceeding_proof is None:
+        return True
+    return marker.exceeding_proof in prove(store.rows_to_purge([marker.exceeding.row_id]))
+
+
+def purge_rows(store: PurgingStore, ids: Sequence[int], proofs: Mapping[int, int] | None) -> int:
+    """Purges rows of this term: by their ids, or after the session was lost by their content. Returns how many."""
+    if proofs is None:
+        return store.purge(ids)
+    purged, replaced = purge_proven(store, ids, proofs)
+    if replaced:
+        report_lost(replaced)
+    return purged
+
+
+def report_lost(replaced: Sequence[int], lost: Sequence[Range] = (), server: str | None = None) -> None:
+    """Logs that the database went back in time: ids with other rows, and ids of published rows that are lost."""
+    named = spans_text(lost or ranges(sorted(replaced))[-MOST_PHANTOMS:])
+    log.error("relay.database_went_back", extra={"replaced": len(replaced), "phantoms": named, "server": server})
+
+
+def purge_proven(store: PurgingStore, ids: Sequence[int], proofs: Mapping[int, int]) -> tuple[int, list[int]]:
+    """Purges those rows that match their proof; returns how many, and the ids of those that do not.
+
+    The rows are read and deleted on one session: what was read cannot be replaced before it is deleted.
+    """
+    purged, replaced = 0, list[int]()
+    for start in range(0, len(ids), PROVEN_ROWS):
+        ours, others = split(store.rows_to_purge(ids[start : start + PROVEN_ROWS]), proofs)
+        purged += store.purge(ours)
+        replaced += others
+    return purged, replaced
+
+
+PROVEN_ROWS = 500
+"""Rows whose content is read at once; after a take-over most are gone already."""
+
+
 class PurgeQueue:
     """Ids in hand: read, perhaps published, not yet known to be purged.
 
@@ -31,13 +125,15 @@ class PurgeQueue:
     harmless, forgetting is not.
     """
 
-    def __init__(self, purge: Callable[[Sequence[int]], object], retry_seconds: float) -> None:
+    def __init__(self, purge: Purge, retry_seconds: float) -> None:
         self._purge = purge
         self._retry_seconds = retry_seconds
         self._changed = threading.Condition()
         self._in_hand: set[int] = set()
-        self._published: deque[Sequence[int]] = deque()
+        self._doubtful: set[int] = set()
+        self._published: deque[Published] = deque()
         self._rows = 0
+        self._bytes = 0
         self._is_awaited = False
         self._failure: InorderError | None = None
         self._stopping = False
@@ -64,11 +160,12 @@ class PurgeQueue:
         with self._changed:
             self._in_hand.update(ids)
 
-    def add(self, ids: Sequence[int]) -> None:
-        """Adds ids to be purged; the transaction that carried them is committed."""
+    def add(self, batch: Published) -> None:
+        """Adds rows to be purged; the transaction that carried them is committed."""
         with self._changed:
-            self._published.append(ids)
-            self._rows += len(ids)
+            self._published.append(batch)
+            self._rows += len(batch.ids)
+            self._bytes += batch.bytes
             if len(self._published) == 1 or self._rows >= ENOUGH_ROWS:
                 self._changed.notify_all()
 
@@ -77,10 +174,10 @@ class PurgeQueue:
         with self._changed:
             self._in_hand.difference_update(ids)
 
-    def unpurged(self) -> tuple[Range, ...]:
-        """Ids published and not known to be purged."""
+    def unpurged(self) -> tuple[Published, ...]:
+        """Rows published and not known to be purged."""
         with self._changed:
-            return tuple(span for ids in self._published for span in ranges(sorted(ids)))
+            return tuple(self._published)
 
     def wait_below(self, batches: int, rows: int) -> None:
         """Waits until fewer batches and rows than these wait to be purged; raises what made the purge fail."""
@@ -98,13 +195,13 @@ class PurgeQueue:
                 raise UnreachableError(f"Purging {self._rows} published rows timed out after {PATIENCE_SECONDS:g} s.")
 
     def _is_below(self, batches: int, rows: int) -> bool:
-        return len(self._published) < batches and self._rows < rows
+        return len(self._published) < batches and self._rows < rows and self._bytes < MOST_BYTES
 
     def _purge_published(self) -> None:
         while batches := self._next():
-            ids = [id for batch in batches for id in batch]
+            ids = list(chain.from_iterable(batch.ids for batch in batches))
             try:
-                self._purge(ids)
+                self._purge(ids, self._proofs_of(batches))
             except TransientError as error:
                 log.warning("relay.purge_failed", extra={"rows": len(ids), "error": str(error)})
                 if self._pause():
@@ -113,16 +210,23 @@ class PurgeQueue:
                 self._fail(error)
                 return
             else:
-                self._purged(len(batches), ids)
+                self._purged(batches, ids)
 
-    def _next(self) -> list[Sequence[int]]:
+    def _proofs_of(self, batches: Sequence[Published]) -> dict[int, int] | None:
+        """The proofs of all rows if any was read on a session that may be lost."""
+        with self._changed:
+            if not self._doubtful or all(self._doubtful.isdisjoint(batch.ids) for batch in batches):
+                return None
+        return {id: proof for batch in batches for id, proof in zip(batch.ids, batch.proofs, strict=True)}
+
+    def _next(self) -> list[Published]:
         """The batches to purge now, once there are enough rows; none after `stop`."""
         with self._changed:
             self._changed.wait_for(lambda: bool(self._published) or self._stopping)
             self._changed.wait_for(self._is_due, LINGER_SECONDS)
-            taken, rows = list[Sequence[int]](), 0
+            taken, rows = list[Published](), 0
             for batch in self._published:
-                rows += len(batch)
+                rows += len(batch.ids)
                 if taken and rows > MOST_ROWS:
                     break
                 taken.append(batch)
@@ -131,11 +235,14 @@ class PurgeQueue:
     def _is_due(self) -> bool:
         return self._rows >= ENOUGH_ROWS or self._is_awaited or self._stopping
 
-    def _purged(self, batches: int, ids: Sequence[int]) -> None:
+    def _purged(self, batches: Sequence[Published], ids: Sequence[int]) -> None:
         with self._changed:
-            for _ in range(batches):
-                self._rows -= len(self._published.popleft())
+            for batch in batches:
+                self._published.popleft()
+                self._rows -= len(batch.ids)
+                self._bytes -= batch.bytes
             self._in_hand.difference_update(ids)
+            self._doubtful.difference_update(ids)
             self._changed.notify_all()
 
     def _fail(self, error: InorderError) -> None:
@@ -144,6 +251,7 @@ class PurgeQueue:
             self._changed.notify_all()
 
     def _pause(self) -> bool:
-        """Waits before the next attempt; True if `stop` was called meanwhile."""
+        """Waits before the next attempt, which goes by content; True if `stop` was called meanwhile."""
         with self._changed:
+            self._doubtful.update(self._in_hand, *(batch.ids for batch in self._published))
             return self._changed.wait_for(lambda: self._stopping, self._retry_seconds)

@@ -32,19 +32,21 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 
 from inorder.database.database import Database
 from inorder.kafka.shard_log import ShardLog, require_delivered
 from inorder.model.errors import ConfigurationError
 from inorder.model.partitioning import Shard
-from inorder.relay.marker import Marker, MarkerCodec, insist, ranges
+from inorder.relay.marker import Marker, MarkerCodec, insist, split
 from inorder.relay.parts import RelayParts
-from inorder.relay.polling_rules import recover
+from inorder.relay.polling_rules import Known, recover
+from inorder.relay.purge_queue import is_row_of_decision, purge_marker
 from inorder.relay.stores.polling import SqlPollingStore
-from inorder.relay.stores.ports import ExceededStore, Registration, Registry, Setup
+from inorder.relay.stores.ports import ExceededStore, PurgingStore, Registration, Registry, Setup
 from inorder.settings.relay import RelaySettings
 
 log = logging.getLogger("inorder.relay")
@@ -78,14 +80,17 @@ def _differences(found: Setup, wanted: Setup) -> list[str]:
 
 
 class Resharding:
-    """Changes a registration. `log_of` opens the log of one shard of a set-up; `purge` removes rows by id."""
+    """Changes a registration. `log_of` opens the log of one shard of a set-up.
+
+    `purge` removes the rows that a marker names, and returns whether its decision is about the row that has that id.
+    """
 
     def __init__(
         self,
         registry: Registry,
         exceeded: ExceededStore,
         log_of: Callable[[Setup, int], ShardLog],
-        purge: Callable[[Sequence[int]], int],
+        purge: Callable[[Marker], bool],
         markers_of: Callable[[Setup], MarkerCodec],
     ) -> None:
         self._registry = registry
@@ -120,8 +125,8 @@ class Resharding:
             shard_log.close()
 
     def _carry_out(self, marker: Marker) -> None:
-        self._purge(list(marker.ids()))
-        if marker.exceeding is not None:
+        is_same = self._purge(marker)
+        if marker.exceeding is not None and is_same:
             self._exceeded.exceed(marker.exceeding)
 
 
@@ -137,18 +142,26 @@ def reshard(parts: RelayParts, database: Database, *, restored: bool = False) ->
     if polled is not None and parts.relay.strategy != "polling":
         _refuse_kept_rows(parts.relay, polled)
     with closing(parts.outbox_store(Shard())) as store:
-        purge = store.purge if polled is None else partial(_settle_published, polled)
+        purge = partial(_purge, store) if polled is None else partial(_settle_published, polled, store)
         markers_of = partial(parts.marker_codec, is_restored=restored)
         change = Resharding(registry, exceeded, parts.shard_log, purge, markers_of)
         return change.run(parts.setup, restored=restored, wait=partial(_wait, parts.relay))
 
 
-def _settle_published(store: SqlPollingStore, ids: Sequence[int]) -> int:
+def _purge(store: PurgingStore, marker: Marker) -> bool:
+    return purge_marker(store, marker).exceeds
+
+
+def _settle_published(store: SqlPollingStore, rows: PurgingStore, marker: Marker) -> bool:
     """Settles what a polling relay published; its rows stay."""
-    settlement = recover(store.offset(), Marker(ranges(ids)))
+    proofs, known = marker.rows(), None
+    if proofs is not None:
+        ours, replaced = split(rows.rows_to_purge(list(proofs)), proofs)
+        known = Known(frozenset(ours), frozenset(replaced))
+    settlement = recover(store.offset(), replace(marker, floor=0), known)
     if settlement is not None:
         store.settle(settlement)
-    return len(ids)
+    return is_row_of_decision(rows, marker)
 
 
 def _refuse_kept_rows(relay: RelaySettings, store: SqlPollingStore) -> None:

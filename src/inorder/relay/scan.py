@@ -17,7 +17,8 @@ scan is final. All ids up to there are then below the `floor` and never read aga
 |---|---|
 | more ids missing than one scan may read     | scans walk from the floor until the holders have ended             |
 | the database cannot name holders            | the floor stays at 0 and every scan walks from the head            |
-| ids begin again (truncated, restored)       | a sweep from the head, at take-over and once a minute, sees them   |
+| ids begin again (truncated, set back)       | a sweep from the head sees them: at take-over, once a minute, and  |
+|                                             | about once a second while there is nothing else to read            |
 | a row was read but is not purged yet        | walks and sweeps return it again; the caller drops what it holds   |
 | there are several shards                    | the page names rows of the others by id, so they are not missing   |
 | others have more rows than a walk names     | walks continue until the floor is near enough to name them all     |
@@ -41,6 +42,11 @@ from inorder.relay.stores.ports import LAST_ID, Page, Scan
 
 SWEEP_SECONDS = 60.0
 """Between sweeps, which read the table from its head regardless of what is known about ids."""
+
+IDLE_SWEEP_SECONDS = 1.0
+SWEEP_SHARE = 0.01
+"""While nothing is found above the last id, rows may be waiting below it, because ids were set back. So sweeps follow
+one another sooner: after `IDLE_SWEEP_SECONDS`, unless that were more than `SWEEP_SHARE` of the time."""
 
 MISSING_LIMIT = 20_000
 """Single ids read by one scan; an index look-up each, so this many cost tens of milliseconds."""
@@ -127,14 +133,20 @@ class Sweeps:
         self._clock = clock
         self._seconds = seconds
         self._swept_at = float("-inf")
+        self._took = 0.0
 
-    def are_due(self) -> bool:
-        """Whether a sweep is due; if so, the next one is due an interval later."""
+    def are_due(self, *, is_idle: bool = False) -> bool:
+        """Whether a sweep is due; if so, the next one is due an interval later, which is shorter while we are idle."""
         now = self._clock()
-        if now - self._swept_at < self._seconds:
+        idle = max(IDLE_SWEEP_SECONDS, self._took / SWEEP_SHARE)
+        if now - self._swept_at < (min(idle, self._seconds) if is_idle else self._seconds):
             return False
         self._swept_at = now
         return True
+
+    def end(self) -> None:
+        """Records that the sweep has ended, so how long it took."""
+        self._took = self._clock() - self._swept_at
 
 
 def is_watching(horizon: Horizon) -> bool:

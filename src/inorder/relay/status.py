@@ -33,7 +33,11 @@ class RelayAdmin:
         self._database = database
 
     def status(self) -> dict[str, Any]:
-        """What waits in the outbox, since when, and which instance owns each shard or topic, where that is known."""
+        """What waits in the outbox, since when, and which instance owns each shard or topic, where that is known.
+
+        `phantoms` are ids that were published and whose rows the database lost when it last went back in time; empty
+        if it never did, None where the broker does not answer.
+        """
         relay = self._parts.relay
         fields = {"group": relay.group, "table": relay.table, "strategy": relay.strategy}
         if relay.strategy == "topic-lock":
@@ -48,6 +52,7 @@ class RelayAdmin:
             "owner": holders[0][0],
             "term": holders[0][1],
             "owners": [owner for owner, _ in holders],
+            "phantoms": self._parts.read_phantoms(),
         }
 
     def outbox_state(self) -> dict[str, Any]:

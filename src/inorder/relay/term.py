@@ -11,7 +11,7 @@ that this one assumed is carried over.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -20,10 +20,10 @@ from uuid import UUID
 from inorder.kafka.shard_log import Delivered, Delivery, Incomplete, ShardLog, require_delivered
 from inorder.model.errors import RejectedError, TransientError
 from inorder.model.message import OutboxRow
-from inorder.relay.marker import Marker, ranges
+from inorder.relay.marker import Marker, Published, name_rows, phantoms, prove
 from inorder.relay.options import LoopOptions
 from inorder.relay.parking import Parking, Waiting
-from inorder.relay.purge_queue import PurgeQueue
+from inorder.relay.purge_queue import PurgeQueue, TakeOver, report_lost
 from inorder.relay.stores.ports import ExceededStore, Exceeding, Sleeper
 
 log = logging.getLogger("inorder.relay")
@@ -72,7 +72,7 @@ class Term:
         self._batch_size = batch_size
         self._options = options
         self._parking = Parking()
-        self._floor = 0
+        self._state = Marker(proofs=())
         self._looked_at = float("-inf")
         self._purge_queue = PurgeQueue(claims.purge, options.pace.back_off)
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="inorder-read")
@@ -84,14 +84,15 @@ class Term:
     def take_over(self) -> int:
         """Fences earlier owners and purges what they published; returns how many rows."""
         marker = self._options.markers.decode(self._shard.take_over())
-        purged = self._claims.begin(marker)
-        self._floor = marker.floor
-        if marker.exceeding is not None:
+        found = self._claims.begin(marker)
+        self._state = after_take_over(marker, found)
+        if marker.exceeding is not None and found.exceeds:
             self._carry_out(marker.exceeding)
         self._parking = Parking(self._exceeded.parked())
         self._purge_queue.start()
-        log.info("relay.taken_over", extra={"purged": purged, "floor": marker.floor, "leader_id": str(self.leader_id)})
-        return purged
+        figures = {"purged": found.purged, "floor": marker.floor, "leader_id": str(self.leader_id)}
+        log.info("relay.taken_over", extra=figures)
+        return found.purged
 
     def claim(self) -> Batch:
         """The next batch, read ahead if possible; empty if there is nothing to do."""
@@ -116,26 +117,24 @@ class Term:
             return Incomplete(error)
         if self._ahead is None and batch.is_full:
             self._ahead = self._reader.submit(self._claim)
-        ids = batch.ids
-        marker = Marker((*self._purge_queue.unpurged(), *ranges(ids)), batch.floor)
+        published, state = Published.of(batch.rows), replace(self._state, floor=batch.floor)
         self._in_flight = batch.rows
         try:
-            delivery = self._shard.publish(batch.rows, self._options.markers.encode(marker))
+            delivery = self._shard.publish(batch.rows, self._encode(state, published))
         finally:
             self._in_flight = ()
         if isinstance(delivery, Delivered):
-            self.settle_delivered(ids)
-            self._floor = batch.floor
+            self._settle(published)
+            self._state = state
         return delivery
 
     def in_flight(self) -> Sequence[OutboxRow]:
         """The rows on their way to the broker at the moment; thread-safe."""
         return self._in_flight
 
-    def settle_delivered(self, ids: Sequence[int]) -> None:
-        """Queues rows to be purged that arrived, perhaps although the rest of their batch did not."""
-        self._purge_queue.add(ids)
-        self._parking.forget_attempts(ids)
+    def settle_delivered(self, rows: Sequence[OutboxRow]) -> None:
+        """Queues rows to be purged that arrived, although the rest of their batch did not."""
+        self._settle(Published.of(rows))
 
     def refuse(self, row: OutboxRow) -> int:
         """Counts a refusal; returns how many attempts the row has used up."""
@@ -152,8 +151,8 @@ class Term:
     def exceed(self, row: OutboxRow, exceeding: Exceeding) -> None:
         """Moves a row out of the outbox: the decision is committed under the fence first, then carried out."""
         self._purge_queue.wait_below(MAX_BATCHES, MAX_UNPURGED * self._batch_size)
-        marker = Marker(self._purge_queue.unpurged(), self._floor, exceeding)
-        require_delivered(self._shard.publish((), self._options.markers.encode(marker)))
+        decided = replace(self._state, exceeding=exceeding, exceeding_proof=prove([row])[0])
+        require_delivered(self._shard.publish((), self._encode(decided)))
         self._carry_out(exceeding)
         self._purge_queue.forget([row.id])
         self._parking.exceed(row, parks=exceeding.parks, now=self._options.clock())
@@ -205,8 +204,15 @@ class Term:
     def _carry_out(self, exceeding: Exceeding) -> None:
         """Moves the row, then clears the decision from the marker: an operator may put the row back from now on."""
         self._exceeded.exceed(exceeding)
-        marker = Marker(self._purge_queue.unpurged(), self._floor)
-        require_delivered(self._shard.publish((), self._options.markers.encode(marker)))
+        require_delivered(self._shard.publish((), self._encode(self._state)))
+
+    def _settle(self, published: Published) -> None:
+        self._purge_queue.add(published)
+        self._parking.forget_attempts(published.ids)
+
+    def _encode(self, state: Marker, *batches: Published) -> bytes:
+        """The marker of a transaction: what is not purged yet, what it carries itself, and what is always said."""
+        return self._options.markers.encode(name_rows([*self._purge_queue.unpurged(), *batches], state))
 
     def _claim(self) -> Batch:
         batch = self._claims.claim(self._purge_queue.in_hand)
@@ -216,8 +222,16 @@ class Term:
     def _batches(self, waiting: Waiting) -> Iterator[Batch]:
         place, size = 0, waiting.first_size or self._batch_size
         while place < len(waiting.ids) and not self._parking.waits_again(waiting, place):
-            yield Batch(self.read_again(waiting.ids[place : place + size]), self._floor)
+            yield Batch(self.read_again(waiting.ids[place : place + size]), self._state.floor)
             place, size = place + size, self._batch_size
+
+
+def after_take_over(marker: Marker, found: TakeOver) -> Marker:
+    """What all markers of the new term say; names the rows that the database lost, if it went back in time."""
+    lost = phantoms(marker, found.replaced, found.origin)
+    if lost or found.replaced:
+        report_lost(found.replaced, lost, found.origin.server)
+    return Marker((), marker.floor, proofs=(), server=found.origin.server, phantoms=lost or marker.phantoms)
 
 
 class Claims(Protocol):
@@ -226,8 +240,8 @@ class Claims(Protocol):
     `claim` and `read_again` are never called at the same time; `purge` is called from its own thread.
     """
 
-    def begin(self, marker: Marker) -> int:
-        """Purges what earlier owners published, by their last marker; returns how many rows there were."""
+    def begin(self, marker: Marker) -> TakeOver:
+        """Purges what earlier owners published, by their last marker."""
 
     def claim(self, in_hand: Callable[[], frozenset[int]]) -> Batch:
         """The next rows to publish, none of them in hand; empty if there are none."""
@@ -235,8 +249,8 @@ class Claims(Protocol):
     def read_again(self, ids: Sequence[int]) -> list[OutboxRow]:
         """Rows in hand as they are now, in id order."""
 
-    def purge(self, ids: Sequence[int]) -> None:
-        """Removes rows whose records are committed."""
+    def purge(self, ids: Sequence[int], proofs: Mapping[int, int] | None = None, /) -> None:
+        """Removes rows whose records are committed; with proofs, only those that match."""
 
     def end(self) -> None:
         """Gives up what is claimed and not published, if the database answers."""

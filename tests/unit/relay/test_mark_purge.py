@@ -118,7 +118,7 @@ def test_rows_whose_ids_began_again_are_found_by_the_next_sweep() -> None:
 def test_a_new_owner_purges_what_the_marker_names_before_its_first_mark() -> None:
     outbox = filled(4)
     claims = MarkPurgeClaims(outbox, A, 10)
-    assert claims.begin(Marker(((1, 2),), 0)) == 2
+    assert claims.begin(Marker(((1, 2),), 0)).purged == 2
     assert claims.claim(nothing).ids == [3, 4]
 
 

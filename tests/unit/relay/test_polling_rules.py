@@ -86,7 +86,7 @@ def test_every_id_that_the_offset_passes_is_delivered_dead_or_recorded(
     for id in [*(each.id for each in taken.rows), *recorded]:
         fate = draw()
         if fate < 0.5:
-            work.delivered.add(id)
+            work.delivered[id] = 0
         elif fate < 0.7:
             work.refused.add(id)
     dead = {id for id in [*taken.gaps, *recorded] if id not in work.delivered and draw() < 0.3}

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import pytest
 
 from inorder.model.errors import ConfigurationError, TransientError, UnreachableError
+from inorder.model.message import OutboxRow
 from inorder.relay import purge_queue as module
+from inorder.relay.marker import Published
 from inorder.relay.purge_queue import ENOUGH_ROWS, MOST_ROWS, PurgeQueue
 from tests.conftest import Eventually
 
@@ -19,15 +21,25 @@ class Table:
 
     def __init__(self) -> None:
         self.purges: list[list[int]] = []
+        self.proven: list[Mapping[int, int] | None] = []
         self.open = threading.Event()
         self.open.set()
         self.troubles: list[Exception] = []
 
-    def purge(self, ids: Sequence[int]) -> None:
+    def purge(self, ids: Sequence[int], proofs: Mapping[int, int] | None = None, /) -> None:
         assert self.open.wait(30)
         if self.troubles:
             raise self.troubles.pop()
         self.purges.append(list(ids))
+        self.proven.append(proofs)
+
+
+def batch(*ids: int) -> Published:
+    return Published.of([OutboxRow(id, "t", b"k", b"%d" % id, (), None, None) for id in ids])
+
+
+def unpurged(queue: PurgeQueue) -> list[int]:
+    return [id for each in queue.unpurged() for id in each.ids]
 
 
 @contextmanager
@@ -46,8 +58,8 @@ def test_small_batches_are_purged_together_and_in_order(monkeypatch: pytest.Monk
     table = Table()
     with settling(table) as queue:
         for id in range(10):
-            queue.add([id])
-        assert queue.unpurged() == ((0, 0), *((id, id) for id in range(1, 10)))
+            queue.add(batch(id))
+        assert unpurged(queue) == list(range(10))
     assert table.purges == [list(range(10))], "stopping purges what is left, at once"
 
 
@@ -55,7 +67,7 @@ def test_enough_rows_do_not_wait_for_more(monkeypatch: pytest.MonkeyPatch, event
     monkeypatch.setattr(module, "LINGER_SECONDS", 30.0)
     table = Table()
     with settling(table) as queue:
-        queue.add(range(ENOUGH_ROWS))
+        queue.add(batch(*range(ENOUGH_ROWS)))
         eventually(lambda: table.purges)
         eventually(lambda: queue.unpurged() == ())
 
@@ -65,10 +77,10 @@ def test_an_owner_that_waits_for_room_hurries_the_purge(monkeypatch: pytest.Monk
     table = Table()
     with settling(table) as queue:
         for id in range(4):
-            queue.add([id])
+            queue.add(batch(id))
         queue.wait_below(4, 1000)
         assert table.purges == [[0, 1, 2, 3]]
-        queue.add(range(10, 20))
+        queue.add(batch(*range(10, 20)))
         queue.wait_below(4, 10)
         assert len(table.purges) == 2
 
@@ -77,9 +89,9 @@ def test_a_purge_has_a_bound_that_only_a_single_batch_exceeds(eventually: Eventu
     table = Table()
     table.open.clear()
     with settling(table) as queue:
-        queue.add(range(MOST_ROWS + 5))
-        queue.add(range(MOST_ROWS))
-        queue.add([1])
+        queue.add(batch(*range(MOST_ROWS + 5)))
+        queue.add(batch(*range(MOST_ROWS)))
+        queue.add(batch(1))
         table.open.set()
         eventually(lambda: len(table.purges) == 3)
     assert [len(ids) for ids in table.purges] == [MOST_ROWS + 5, MOST_ROWS, 1]
@@ -91,23 +103,48 @@ def test_what_could_not_be_purged_stays_until_it_is(eventually: Eventually) -> N
     table.open.clear()
     with settling(table) as queue:
         queue.take([1, 2])
-        queue.add([1, 2])
-        assert queue.unpurged() == ((1, 2),)
+        queue.add(batch(1, 2))
+        assert unpurged(queue) == [1, 2]
         table.open.set()
         eventually(lambda: queue.unpurged() == ())
         assert queue.in_hand() == frozenset()
     assert table.purges == [[1, 2]]
+    assert table.proven == [dict(zip([1, 2], batch(1, 2).proofs, strict=True))], "the session may be another one"
+
+
+def test_only_what_was_in_hand_when_a_purge_failed_is_purged_by_content(eventually: Eventually) -> None:
+    table = Table()
+    table.troubles = [TransientError("away")]
+    with settling(table) as queue:
+        queue.take([1, 2])
+        queue.add(batch(1))
+        eventually(lambda: len(table.purges) == 1)
+        queue.add(batch(2))
+        eventually(lambda: len(table.purges) == 2)
+        queue.take([3])
+        queue.add(batch(3))
+        eventually(lambda: len(table.purges) == 3)
+    assert [proofs is not None for proofs in table.proven] == [True, True, False]
+
+
+def test_rows_that_would_make_the_marker_too_large_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_BYTES", 30)
+    table = Table()
+    with settling(table) as queue:
+        queue.add(batch(1, 3, 5, 7))
+        queue.wait_below(100, 100)
+        assert unpurged(queue) == []
 
 
 def test_a_purge_that_only_a_person_can_mend_ends_the_term(eventually: Eventually) -> None:
     table = Table()
     table.troubles = [ConfigurationError("no right to DELETE")]
     with settling(table) as queue:
-        queue.add([1])
+        queue.add(batch(1))
         eventually(lambda: not table.troubles)
         with pytest.raises(ConfigurationError, match="no right"):
             queue.wait_below(1, 1)
-        assert queue.unpurged() == ((1, 1),)
+        assert unpurged(queue) == [1]
 
 
 def test_an_owner_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +152,7 @@ def test_an_owner_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> Non
     table = Table()
     table.open.clear()
     with settling(table) as queue:
-        queue.add([1, 2, 3])
+        queue.add(batch(1, 2, 3))
         with pytest.raises(UnreachableError, match="3 published rows"):
             queue.wait_below(1, 1000)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from uuid import UUID
@@ -19,6 +19,7 @@ from inorder.relay.leadership.lease import NoLease
 from inorder.relay.loop import RelayLoop
 from inorder.relay.mark_purge import MarkPurgeStrategy
 from inorder.relay.options import LoopOptions
+from inorder.relay.purge_queue import TakeOver
 from inorder.relay.stores.ports import Exceeding
 from inorder.relay.term import Batch, Term
 from tests.conftest import Eventually
@@ -156,8 +157,8 @@ class Scripted:
     def __post_init__(self) -> None:
         self.handed = iter([self.ahead])
 
-    def begin(self, _marker: object) -> int:
-        return 0
+    def begin(self, _marker: object) -> TakeOver:
+        return TakeOver()
 
     def claim(self, _in_hand: object) -> Batch:
         return Batch(next(self.handed, []))
@@ -165,7 +166,7 @@ class Scripted:
     def read_again(self, ids: Sequence[int]) -> list[OutboxRow]:
         return [self.rows[id] for id in ids if id in self.rows]
 
-    def purge(self, ids: Sequence[int]) -> None:
+    def purge(self, ids: Sequence[int], _proofs: Mapping[int, int] | None = None, /) -> None:
         self.purged += ids
 
     def end(self) -> None:

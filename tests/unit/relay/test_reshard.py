@@ -17,6 +17,7 @@ from inorder.relay.drain import DrainStrategy
 from inorder.relay.loop import RelayLoop
 from inorder.relay.marker import Marker, MarkerCodec
 from inorder.relay.options import LoopOptions
+from inorder.relay.purge_queue import purge_marker
 from inorder.relay.reshard import Resharding, confirm
 from inorder.relay.stores.ports import Exceeding, Setup
 from inorder.testing.checker import check_delivery
@@ -50,7 +51,10 @@ class World:
         return MemoryShardLog(self.brokers[shard])
 
     def resharding(self) -> Resharding:
-        return Resharding(self.registry, self.exceeded, self.log_of, self.outbox.purge, unsigned)
+        return Resharding(self.registry, self.exceeded, self.log_of, self.purge, unsigned)
+
+    def purge(self, marker: Marker) -> bool:
+        return purge_marker(self.outbox, marker).exceeds
 
     def instance(self, setup: Setup, stop: threading.Event) -> Instance:
         return Instance(self, setup, stop)
@@ -119,10 +123,10 @@ def test_old_instances_that_win_a_shard_back_meanwhile_only_delay_the_change(ins
     world.registry.register(ONE)
     thieves = [world.log_of(ONE, 0) for _ in range(instances)]
 
-    def purge(ids: Sequence[int]) -> int:
+    def purge(marker: Marker) -> bool:
         if thieves:
             thieves.pop().take_over()
-        return world.outbox.purge(ids)
+        return purge_marker(world.outbox, marker).exceeds
 
     change = Resharding(world.registry, world.exceeded, world.log_of, purge, unsigned)
     if succeeds:
@@ -171,11 +175,11 @@ def test_a_change_that_died_is_resumed_and_nobody_works_meanwhile(step: int) -> 
         maybe()
         return world.log_of(setup, shard)
 
-    def purge(gone: Sequence[int]) -> int:
+    def purge(marker: Marker) -> bool:
         maybe()
-        count = world.outbox.purge(gone)
+        found = purge_marker(world.outbox, marker)
         maybe()
-        return count
+        return found.exceeds
 
     change = Resharding(world.registry, world.exceeded, log_of, purge, unsigned)
     with pytest.raises(UnreachableError):

@@ -23,7 +23,7 @@ from inorder.relay.leadership.lease import NoLease
 from inorder.relay.loop import RelayLoop
 from inorder.relay.mark_purge import MarkPurgeStrategy
 from inorder.relay.options import LoopOptions, Pace
-from inorder.relay.stores.ports import Page, Scan
+from inorder.relay.stores.ports import Origin, Page, Scan
 from inorder.testing.checker import Verdict, check_delivery
 from tests.conftest import Eventually
 from tests.fakes.log import IDS, MemoryBroker, MemoryShardLog, MemoryUnfencedLog
@@ -72,6 +72,14 @@ class FaultyOutbox:
         count = self._outbox.purge(ids)
         self._maybe_break()
         return count
+
+    def rows_to_purge(self, ids: Sequence[int]) -> list[OutboxRow]:
+        self._maybe_break()
+        return self._outbox.rows_to_purge(ids)
+
+    def origin(self) -> Origin:
+        self._maybe_break()
+        return self._outbox.origin()
 
     def begin_sleep(self) -> bool:
         return self._chance.random() < 0.5

@@ -52,7 +52,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from inorder.kafka.admin import ensure_compacted_topic
 from inorder.kafka.errors import describe, error_of, meaning
 from inorder.kafka.fenced_producer import FencedProducer, RefusedRecord
-from inorder.kafka.readers import committed_consumer, read_last_record, require_settled
+from inorder.kafka.readers import LAST_RECORD_SECONDS, committed_consumer, read_last_record, require_settled
 from inorder.kafka.sender import RowSender, with_ids
 from inorder.kafka.shard_log import Delivered, Delivery, Incomplete
 from inorder.kafka.topic_facts import KnownTopics, TopicLimits
@@ -282,14 +282,16 @@ def marker_topic(group: str) -> str:
     return f"inorder.{group}.marker"
 
 
-def read_last_marker(properties: Mapping[str, object], topic: str, partition: int) -> MarkerRecord:
+def read_last_marker(
+    properties: Mapping[str, object], topic: str, partition: int, seconds: float = LAST_RECORD_SECONDS
+) -> MarkerRecord:
     """Reads the newest committed record of the partition; an empty marker if there never was one.
 
-    Call it after `init_transactions`, so that no transaction is open on the partition.
+    Call it after `init_transactions`, so that no transaction is open on the partition; or only to look.
     """
     consumer = committed_consumer(properties, f"{topic}.reader")
     try:
-        last = read_last_record(consumer, topic, partition)
+        last = read_last_record(consumer, topic, partition, seconds)
         return MarkerRecord() if last is None else MarkerRecord(last.value(), _header(last, BATCH_NAME))
     except KafkaException as exception:
         found = meaning(error_of(exception), f"Reading the marker in {topic}/{partition}")

@@ -62,7 +62,7 @@ from inorder.relay.stores.outbox_store import (
     shard_page,
     whole_page,
 )
-from inorder.relay.stores.ports import Page, Scan
+from inorder.relay.stores.ports import LAST_ID, Origin, Page, Scan
 
 _STATEMENTS = sql.load("inorder.relay", "sql/mysql/outbox.sql")
 _MARKS = sql.load("inorder.relay", "sql/mysql/marks.sql")
@@ -111,6 +111,20 @@ class MySQLOutboxStore(PollingSleeper):
             return 0
         with self._on(self._purging) as transaction:
             return sum(self._execute(transaction, "purge", ids=some).count for some in _cut(ids))
+
+    def rows_to_purge(self, ids: Sequence[int]) -> list[OutboxRow]:
+        if not ids:
+            return []
+        bound = {"probes": bound_ids(ids), "above": LAST_ID, "limit": 1}
+        with self._on(self._purging) as transaction:
+            return decode_rows(self._layout.decode, self._execute(transaction, "read_with_probes", **bound).rows)
+
+    def origin(self) -> Origin:
+        """MySQL has a `server_uuid`; MariaDB is known by its address and number. AUTO_INCREMENT is the next id."""
+        with self._on(self._purging) as transaction:
+            server = "/".join(row[1] for row in sorted(transaction.execute(_STATEMENTS["server"]).rows))
+            found = transaction.execute(_STATEMENTS["next_id"], self._table_name()).rows
+        return Origin(server, found[0][0] - 1 if found and found[0][0] else None)
 
     def mark(self, leader_id: UUID, limit: int, *, above: int = 0) -> list[OutboxRow]:
         """Finds rows, claims them and reads them back, in one transaction."""

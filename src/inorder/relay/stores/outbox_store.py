@@ -16,7 +16,7 @@ from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Shard
 from inorder.outbox.layouts import Layout
 from inorder.outbox.layouts.rows import Decode, decode_rows
-from inorder.relay.stores.ports import LAST_ID, OTHERS_WINDOW, OutboxStore, Page, Scan
+from inorder.relay.stores.ports import LAST_ID, OTHERS_WINDOW, Origin, OutboxStore, Page, Scan
 
 WHOLE = Shard()
 
@@ -110,6 +110,12 @@ class ReplicaReads:
 
     def purge(self, ids: Sequence[int]) -> int:
         return self._primary.purge(ids)
+
+    def rows_to_purge(self, ids: Sequence[int]) -> list[OutboxRow]:
+        return self._primary.rows_to_purge(ids)
+
+    def origin(self) -> Origin:
+        return self._primary.origin()
 
     def begin_sleep(self) -> bool:
         """Publishers notify on the primary."""

@@ -32,7 +32,7 @@ from inorder.outbox.layouts import layout
 from inorder.outbox.layouts.rows import decode_rows
 from inorder.outbox.stores.table import as_needed
 from inorder.relay.stores.exceeded import Action, ExceededFilter, ExceededRow, exceeded_tables, filter_parameters
-from inorder.relay.stores.ports import Exceeding, Key, MissingEvent, PollingState, Settlement
+from inorder.relay.stores.ports import Exceeding, Key, MissingEvent, OffsetSetBackError, PollingState, Settlement
 
 HINT = (
     "`inorder schema sql --layout trendyol` prints the tables, `inorder schema install --layout trendyol` creates them "
@@ -109,6 +109,11 @@ class SqlPollingStore:
         return True
 
     def _refuse_unless_settled(self, found: int, settlement: Settlement) -> None:
+        if found < settlement.from_offset:
+            raise OffsetSetBackError(
+                f"The offset in {self._tables.sides.offset!r} is {found} and not {settlement.from_offset}: it was set "
+                "back, or restored."
+            )
         if found != settlement.to_offset:
             raise FencedError(
                 f"The offset in {self._tables.sides.offset!r} is {found} and not {settlement.from_offset}: another "

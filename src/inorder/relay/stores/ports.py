@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Final, Protocol
 from uuid import UUID
 
+from inorder.model.errors import TransientError
 from inorder.model.message import OutboxRow
 
 LAST_ID: Final = 2**63 - 1
@@ -64,7 +65,30 @@ class Sleeper(Protocol):
         """Closes all connections; may be called twice."""
 
 
-class OutboxStore(Sleeper, Protocol):
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a database says of itself; a relay that finds another one than before knows that rows may be lost."""
+
+    server: str | None = None
+    """The server and its history: another one after a promotion. None where it has no such name."""
+    last_id: int | None = None
+    """The last id that was given out; None where the table has no sequence that we may read."""
+
+
+class PurgingStore(Protocol):
+    """Removes published rows; one thread calls it, on a connection of its own."""
+
+    def purge(self, ids: Sequence[int]) -> int:
+        """Deletes rows by id and commits; missing ids are no error. Returns how many rows there were."""
+
+    def rows_to_purge(self, ids: Sequence[int]) -> list[OutboxRow]:
+        """Those of these rows that exist, whatever their shard, as the connection that purges sees them."""
+
+    def origin(self) -> Origin:
+        """The database that the connection which purges is connected to."""
+
+
+class OutboxStore(Sleeper, PurgingStore, Protocol):
     """Reads and purges outbox rows.
 
     The relay calls `read`, `holders` and the three sleep methods from one thread and `purge` from another, so a store
@@ -85,11 +109,8 @@ class OutboxStore(Sleeper, Protocol):
         A transaction must be named from before it takes its first id until after its rows are visible or gone.
         """
 
-    def purge(self, ids: Sequence[int]) -> int:
-        """Deletes rows by id and commits; missing ids are no error. Returns how many rows there were."""
 
-
-class MarkStore(Sleeper, Protocol):
+class MarkStore(Sleeper, PurgingStore, Protocol):
     """Claims rows by marking them with the id of a leader.
 
     The relay calls `purge` from one thread and all other methods from another.
@@ -113,9 +134,6 @@ class MarkStore(Sleeper, Protocol):
 
     def reset(self, leader_id: UUID) -> int:
         """Removes this leader's mark from every row that still carries it; returns how many there were."""
-
-    def purge(self, ids: Sequence[int]) -> int:
-        """Deletes rows that are known to be published, regardless of their mark, in one statement; returns how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +257,10 @@ class PollingState:
     """How many rows there are above the offset."""
 
 
+class OffsetSetBackError(TransientError):
+    """The offset is below the one that this term began with: an operator set it, or the database lost commits."""
+
+
 class PollingStore(Protocol):
     """Offset, missing and exceeded events of the trendyol layout; always on the primary database.
 
@@ -264,7 +286,8 @@ class PollingStore(Protocol):
     def settle(self, settlement: Settlement) -> None:
         """Writes it all, in one transaction that holds the row of the offset from its first statement to its end.
 
-        `FencedError` if the offset is neither `from_offset` nor `to_offset`, and nothing is written then. After a lost
+        `FencedError` if the offset is neither `from_offset` nor `to_offset`, and nothing is written then;
+        `OffsetSetBackError` if it is below both: no instance moves it back, so only a new term knows more. After a lost
         answer to the commit the caller settles the same again: an offset that has moved proves that it was done. If the
         offset does not move, repeating it changes nothing, except that retry counts may be one too high.
         """

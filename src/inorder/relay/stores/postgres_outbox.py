@@ -27,6 +27,7 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
+from psycopg.errors import ObjectNotInPrerequisiteState
 
 from inorder.database import sql
 from inorder.database.postgres import PostgresReconnecting, is_pooled
@@ -38,7 +39,7 @@ from inorder.outbox.layouts import Layout
 from inorder.outbox.layouts.rows import decode_rows
 from inorder.outbox.stores.retention import Archive
 from inorder.relay.stores.outbox_store import WHOLE, fragments, others_to, page_of, refuse_unmarkable, whole_page
-from inorder.relay.stores.ports import Page, Scan
+from inorder.relay.stores.ports import LAST_ID, Origin, Page, Scan
 
 _STATEMENTS = sql.load("inorder.relay", "sql/postgres/outbox.sql")
 _MARKS = sql.load("inorder.relay", "sql/postgres/marks.sql")
@@ -139,6 +140,17 @@ class PostgresOutboxStore(PostgresSleeping):
                 return self._archive.move(connection, ids)
             return connection.execute(self._statements["purge"], {"ids": list(ids)}, binary=True).rowcount
 
+    def rows_to_purge(self, ids: Sequence[int]) -> list[OutboxRow]:
+        if not ids:
+            return []
+        bound = {"probes": list(ids), "above": LAST_ID, "limit": 1}
+        with self._purging.use() as connection:
+            return self._decode(self._execute(connection, "read_with_probes", bound))
+
+    def origin(self) -> Origin:
+        """The system identifier with the time line, which a promotion changes; and the sequence of the id."""
+        return Origin(self._ask("server"), self._ask("last_id", table=self._table, id=self._layout.id))
+
     def mark(self, leader_id: UUID, limit: int, *, above: int = 0) -> list[OutboxRow]:
         """One statement that commits by itself."""
         return self._mark("mark", {"leader_id": leader_id, "limit": limit, "above": above})
@@ -160,6 +172,15 @@ class PostgresOutboxStore(PostgresSleeping):
     def close(self) -> None:
         self._reading.close()
         self._purging.close()
+
+    def _ask(self, name: str, **bound: Any) -> Any:
+        """The only value of a statement; None where the server does not know it, or does not tell us."""
+        with self._purging.use() as connection:
+            try:
+                found = connection.execute(self._statements[name], bound).fetchone()
+            except (psycopg.ProgrammingError, psycopg.NotSupportedError, ObjectNotInPrerequisiteState):
+                return None
+        return None if found is None else found[0]
 
     def _read_shard(self, name: str, parameters: dict[str, Any]) -> tuple[list[OutboxRow], list[int], int]:
         """Our rows, the ids of others, and the largest id of the table."""

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from inorder.database import sql
 from inorder.database.sqlite import SQLiteReconnecting
+from inorder.model.errors import InorderError, TransientError
 from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Shard, shard_of
 from inorder.outbox import layouts
@@ -29,7 +30,7 @@ from inorder.relay.stores.outbox_store import (
     shard_page,
     whole_page,
 )
-from inorder.relay.stores.ports import Page, Scan
+from inorder.relay.stores.ports import LAST_ID, Origin, Page, Scan
 
 _STATEMENTS = sql.load("inorder.relay", "sql/sqlite/outbox.sql")
 _MARKS = sql.load("inorder.relay", "sql/sqlite/marks.sql")
@@ -39,6 +40,7 @@ class SQLiteOutboxStore(PollingSleeper):
     """An `OutboxStore` and a `MarkStore` on two connections: one reads and marks, one purges."""
 
     def __init__(self, url: str, table: str, *, layout: str = "native", shard: Shard = WHOLE) -> None:
+        self._table = table
         self._layout = layouts.layout(layout, "sqlite")
         self._shard = shard
         self._fragments = fragments(_STATEMENTS, self._layout, table, shard)
@@ -62,6 +64,22 @@ class SQLiteOutboxStore(PollingSleeper):
             return 0
         with self._purging.use() as connection:
             return self._execute(connection, "purge", ids=bound_ids(ids)).rowcount
+
+    def rows_to_purge(self, ids: Sequence[int]) -> list[OutboxRow]:
+        bound = {"probes": bound_ids(ids), "above": LAST_ID, "limit": 1}
+        with self._purging.use() as connection:
+            return decode_rows(self._layout.decode, self._execute(connection, "read_with_probes", **bound).fetchall())
+
+    def origin(self) -> Origin:
+        """A file has no identity; AUTOINCREMENT keeps the last id in a table that exists once one was given out."""
+        try:
+            with self._purging.use() as connection:
+                found = self._execute(connection, "last_id", name=self._table).fetchone()
+        except InorderError as error:
+            if isinstance(error, TransientError):
+                raise
+            return Origin()
+        return Origin(last_id=None if found is None else found[0])
 
     def mark(self, leader_id: UUID, limit: int, *, above: int = 0) -> list[OutboxRow]:
         """One statement that commits by itself."""
@@ -92,7 +110,7 @@ class SQLiteOutboxStore(PollingSleeper):
             found = self._execute(connection, name, leader_id=str(leader_id), **bound).fetchall()
         return sorted(decode_rows(self._layout.decode, found), key=attrgetter("id"))
 
-    def _execute(self, connection: sqlite3.Connection, name: str, **bound: Any) -> sqlite3.Cursor:
+    def _execute(self, connection: sqlite3.Connection, name: str, /, **bound: Any) -> sqlite3.Cursor:
         statements = _MARKS if name in _MARKS else _STATEMENTS
         return connection.execute(sql.named(statements.render(name, **self._fragments)), bound)
 

@@ -88,3 +88,12 @@ XA RECOVER;
 -- Removes rows whose records are committed.
 DELETE outbox FROM JSON_TABLE(%(ids)s, '$[*]' COLUMNS (listed BIGINT PATH '$')) AS list
 STRAIGHT_JOIN {table} AS outbox FORCE INDEX ({index}) ON outbox.{id} = listed;
+
+-- name: server
+-- What tells servers apart; MariaDB has no server_uuid.
+SHOW VARIABLES WHERE Variable_name IN ('server_uuid', 'server_id', 'hostname', 'port');
+
+-- name: next_id
+-- The id that the next row gets. MySQL 8 would answer from statistics that may be a day old.
+SELECT /*+ SET_VAR(information_schema_stats_expiry = 0) */ auto_increment FROM information_schema.tables
+WHERE table_schema = COALESCE(%(schema)s, DATABASE()) AND table_name = %(name)s;

@@ -59,3 +59,11 @@ WHERE locktype = 'relation' AND relation = %(table)s::regclass AND mode = 'RowEx
 -- name: purge
 -- Removes rows whose records are committed.
 DELETE FROM {table} WHERE {id} = ANY(%(ids)s);
+
+-- name: server
+-- The cluster and its time line: a replica has the same identifier, and gets a time line of its own when it is promoted.
+SELECT system_identifier || '/' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) FROM pg_control_system();
+
+-- name: last_id
+-- The last id that the sequence of the table has given out.
+SELECT pg_sequence_last_value(CAST(pg_get_serial_sequence(%(table)s, %(id)s) AS regclass));

@@ -45,3 +45,7 @@ LEFT JOIN {table} ON {id} = met_id AND kind = 'ours';
 -- name: purge
 -- Removes rows whose records are committed.
 DELETE FROM {table} WHERE {id} IN (SELECT value FROM json_each(%(ids)s));
+
+-- name: last_id
+-- The last id that was given out.
+SELECT seq FROM sqlite_sequence WHERE name = %(name)s;

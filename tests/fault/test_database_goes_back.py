@@ -1,0 +1,277 @@
+"""The database loses its last commits, which were published: a replica is promoted, or an older copy started.
+
+What is written afterwards gets ids of rows that were published. All of it must arrive, once.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy.engine import make_url
+
+import inorder
+from inorder.database.database import open_database
+from inorder.embedded.mariadb import MariaDB
+from inorder.embedded.postgres import Postgres
+from inorder.kafka.admin import ensure_topic
+from inorder.kafka.readers import read_back
+from inorder.model.errors import InorderError
+from inorder.model.message import Message
+from inorder.outbox import Outbox
+from tests.conftest import Eventually
+from tests.operating import install_schema, relay_status
+
+pytestmark = pytest.mark.full
+
+HOST = "127.0.0.1"
+CHUNK = 65_536
+
+
+class Standby(Postgres):
+    """An asynchronous replica of another server."""
+
+    def __init__(self, folder: Path, primary: Postgres) -> None:
+        super().__init__(folder, durable=False)
+        self._primary = primary
+
+    def initialise(self) -> None:
+        place = ["--host", HOST, "--port", str(self._primary.port), "--username", "postgres"]
+        program = str(self._programs / "pg_basebackup")
+        self.run_tool([program, *place, "--pgdata", str(self.data), "--wal-method=stream", "-R", "--checkpoint=fast"])
+
+    def stop_receiving(self, eventually: Eventually) -> None:
+        """From now on it misses what the primary commits."""
+        with psycopg.connect(self._dsn("postgres"), autocommit=True) as connection:
+            connection.execute("ALTER SYSTEM SET primary_conninfo = ''")
+            connection.execute("SELECT pg_reload_conf()")
+            eventually(lambda: connection.execute("SELECT count(*) FROM pg_stat_wal_receiver").fetchone() == (0,))
+
+    def promote(self) -> None:
+        with psycopg.connect(self._dsn("postgres"), autocommit=True) as connection:
+            assert connection.execute("SELECT pg_promote()").fetchone() == (True,)
+
+
+class Address:
+    """An address that clients know, and that is moved from one server to another."""
+
+    def __init__(self, port: int) -> None:
+        self._port: int | None = port
+        self._listener = socket.create_server((HOST, 0))
+        self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def port(self) -> int:
+        return int(self._listener.getsockname()[1])
+
+    def move(self, port: int | None) -> None:
+        """Ends all connections; new ones lead to another server, or nowhere."""
+        with self._lock:
+            self._port = port
+            for each in self._open:
+                _end(each)
+            self._open.clear()
+
+    def close(self) -> None:
+        _end(self._listener)
+        self.move(None)
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                with self._lock:
+                    try:
+                        server = socket.create_connection((HOST, self._port or 1), 5)
+                    except OSError:
+                        _end(client)
+                        continue
+                    server.settimeout(None)
+                    self._open |= {client, server}
+                for source, target in ((client, server), (server, client)):
+                    threading.Thread(target=_copy, args=(source, target), daemon=True).start()
+
+
+def _copy(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while chunk := source.recv(CHUNK):
+            target.sendall(chunk)
+    _end(source, target)
+
+
+def _end(*sockets: socket.socket) -> None:
+    for each in sockets:
+        with suppress(OSError):
+            each.shutdown(socket.SHUT_RDWR)
+        each.close()
+
+
+class Writer:
+    """Writes rows with values of their own, one transaction after the other, and knows which were committed."""
+
+    def __init__(self, url: str, topic: str, layout: str) -> None:
+        self._url, self._topic, self._layout = url, topic, layout
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.committed: list[str] = []
+        self.era = "before"
+
+    def __enter__(self) -> Writer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def of(self, era: str) -> list[str]:
+        return [value for value in list(self.committed) if value.startswith(era)]
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stop.is_set():
+            dsn = make_url(self._url).set(drivername="postgresql").render_as_string()
+            with suppress(InorderError, psycopg.Error, OSError), psycopg.connect(dsn) as connection:
+                while not self._stop.is_set():
+                    values = [f"{self.era} {number + each}" for each in range(3)]
+                    number += 3
+                    for value in values:
+                        self._insert(connection, value)
+                    connection.commit()
+                    self.committed += values
+            self._stop.wait(0.05)
+
+    def _insert(self, connection: psycopg.Connection[Any], value: str) -> None:
+        if self._layout == "goharvest":
+            connection.execute(
+                "INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value, kafka_header_keys,"
+                " kafka_header_values) VALUES (now(), %s, %s, %s, '{}', '{}')",
+                (self._topic, f"k{len(value) % 3}", value),
+            )
+        else:
+            message = Message(self._topic, key=f"k{len(value) % 3}", value=value)
+            Outbox("outbox", layout=self._layout).publish(connection, message)
+
+
+def settings_of(url: str, bootstrap: str, unique: str, strategy: str, layout: str) -> inorder.Settings:
+    return inorder.Settings.load(
+        kafka={"bootstrap.servers": bootstrap},
+        database={"url": url},
+        relay={
+            "group": unique,
+            "strategy": strategy,
+            "layout": layout,
+            "table": "outbox",
+            "leadership": "none",
+            "io_back_off_ms": 100,
+            "polling": {"queue_wait_ms": 10, "missing_wait_ms": 200, "breaker": {"open_seconds": 1}},
+        },
+    )
+
+
+def values_in(settings: inorder.Settings, topic: str) -> list[str]:
+    found = (record.value for record in read_back(settings.kafka.properties, topic))
+    return [value.decode().strip('"') for value in found if value is not None]
+
+
+@contextmanager
+def replicated(folder: Path) -> Iterator[tuple[Postgres, Standby]]:
+    options = {"wal_level": "replica", "max_wal_senders": "5", "hot_standby": "on"}
+    with ExitStack() as stack:
+        primary = stack.enter_context(Postgres(folder / "primary", durable=False, options=options))
+        yield primary, stack.enter_context(Standby(folder / "standby", primary))
+
+
+CASES = [("drain", "native"), ("mark-purge", "goharvest"), ("polling", "trendyol"), ("drain", "goharvest")]
+
+
+@pytest.mark.parametrize("case", CASES, ids=" ".join)
+def test_a_replica_without_the_last_commits_is_promoted_under_load(
+    case: tuple[str, str],
+    tmp_path: Path,
+    kafka_bootstrap: str,
+    unique: str,
+    eventually: Eventually,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    strategy, layout = case
+    with replicated(tmp_path) as (primary, standby), closing(Address(primary.port)) as address:
+        url = make_url(primary.url).set(port=address.port).update_query_dict({"sslmode": "disable"})
+        settings = settings_of(url.render_as_string(), kafka_bootstrap, unique, strategy, layout)
+        install_schema(settings, layout)
+        ensure_topic(settings.kafka.properties, unique, 1)
+        with inorder.Relay(settings), Writer(url.render_as_string(), unique, layout) as writer:
+            eventually(lambda: len(values_in(settings, unique)) > 50)
+            standby.stop_receiving(eventually)
+            writer.era = "lost"
+            eventually(lambda: sum(value.startswith("lost") for value in values_in(settings, unique)) > 100)
+            address.move(None)
+            primary.kill()
+            standby.promote()
+            with psycopg.connect(standby.url.replace("+psycopg", "")) as connection:
+                survived = connection.execute("SELECT count(*) FROM outbox").fetchone()
+            writer.era = "after"
+            address.move(standby.port)
+            eventually(lambda: len(writer.of("after")) > 300)
+            writer.__exit__()
+            wanted = {*writer.of("before"), *writer.of("after")}
+            eventually(lambda: wanted <= set(values_in(settings, unique)), 120)
+        found = Counter(values_in(settings, unique))
+    assert not wanted - found.keys(), "nothing that the database has is lost"
+    assert {found[value] for value in writer.of("after")} == {1}
+    again = {value for value in found if found[value] > 1}
+    assert all(not value.startswith("after") for value in again)
+    assert survived is not None
+    assert strategy == "polling" or len(again) <= survived[0], "only rows whose purge was lost may come twice"
+    assert [each for each in caplog.records if each.message == "relay.database_went_back"]
+
+
+@pytest.mark.parametrize("strategy", ["drain", "mark-purge"])
+def test_an_older_copy_of_mariadb_is_started(
+    strategy: str, tmp_path: Path, kafka_bootstrap: str, unique: str, eventually: Eventually
+) -> None:
+    folder = tmp_path / "mariadb"
+    with ExitStack() as stack:
+        server = stack.enter_context(MariaDB(folder))
+        settings = settings_of(server.create_database(unique), kafka_bootstrap, unique, strategy, "native")
+        install_schema(settings, "native")
+        ensure_topic(settings.kafka.properties, unique, 1)
+
+        def write(values: Sequence[str]) -> None:
+            statement = "INSERT INTO outbox (topic, `key`, `value`) VALUES (%(topic)s, 'k', %(value)s)"
+            url = settings.database.require_url()
+            with closing(open_database(url, "test")) as database, database.transaction() as transaction:
+                for value in values:
+                    transaction.execute(statement, {"topic": unique, "value": value})
+
+        def is_published(count: int) -> bool:
+            status = relay_status(settings)
+            return bool(len(values_in(settings, unique)) >= count and status["waiting"] == 0)
+
+        kept, lost, new = ([f"{era} {number}" for number in range(40)] for era in ("kept", "lost", "new"))
+        with inorder.Relay(settings):
+            write(kept)
+            eventually(lambda: is_published(40))
+        server.stop()
+        shutil.copytree(server.data, tmp_path / "copy")
+        server.start()
+        with inorder.Relay(settings):
+            write(lost)
+            eventually(lambda: is_published(80))
+            server.kill()
+            shutil.rmtree(server.data)
+            shutil.copytree(tmp_path / "copy", server.data)
+            server.start()
+            write(new)
+            eventually(lambda: is_published(120), 120)
+        assert values_in(settings, unique) == [*kept, *lost, *new]
