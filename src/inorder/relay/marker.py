@@ -44,7 +44,7 @@ earlier version, and accepted.
 
 **How large it gets.** Kafka bounds a record (`message.max.bytes`), and a marker that is refused must not be blamed on a
 row. So batches are cut (`markable`) and purges awaited (`PurgeQueue.wait_below`) such that a marker has less than
-`MARKER_BYTES`.
+`MARKER_BYTES`, which is below the default of every limit. The client's setting is not read.
 """
 
 from __future__ import annotations
@@ -224,10 +224,19 @@ def prove(rows: Sequence[OutboxRow]) -> list[int]:
     """
     try:
         return list(map(crc32, map(_VALUE, rows), map(crc32, map(_KEY, rows), _sums_before_keys(rows))))
-    except TypeError:  # a key or a value is null
-        keys = [_NULL if row.key is None else row.key for row in rows]
-        values = [_NULL if row.value is None else row.value for row in rows]
+    except TypeError:  # a key or a value is null, or the driver returned text
+        keys, values = [_bytes_of(row.key) for row in rows], [_bytes_of(row.value) for row in rows]
         return list(map(crc32, values, map(crc32, keys, _sums_before_keys(rows))))
+
+
+def _bytes_of(value: object) -> bytes:
+    match value:
+        case None:
+            return _NULL
+        case bytes() | bytearray() | memoryview():
+            return bytes(value)
+        case _:
+            return str(value).encode(errors="surrogatepass")
 
 
 def _sums_before_keys(rows: Sequence[OutboxRow]) -> Iterator[int]:

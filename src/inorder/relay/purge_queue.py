@@ -113,8 +113,8 @@ def purge_proven(store: PurgingStore, ids: Sequence[int], proofs: Mapping[int, i
     return purged, replaced
 
 
-PROVEN_ROWS = 500
-"""Rows whose content is read at once; after a take-over most are gone already."""
+PROVEN_ROWS = 100
+"""Rows whose content is read at once: they may be large, and at a take-over most of them are gone already."""
 
 
 class PurgeQueue:

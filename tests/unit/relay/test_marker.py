@@ -103,6 +103,11 @@ def test_a_mark_does_not_change_what_a_row_is() -> None:
     assert prove([row(1)]) == prove([row(1)._replace(partition_key=b"p", timestamp_ms=7)])
 
 
+def test_a_row_as_no_layout_returns_it_has_a_proof_all_the_same() -> None:
+    odd: dict[str, Any] = {"key": 7, "value": "text"}
+    assert len({*prove([row(1)._replace(**odd), row(1)])}) == 2
+
+
 def test_a_marker_of_version_1_is_believed() -> None:
     marker = Marker.decode(b'{"outbox": "a", "published": "1-2", "floor": 4}')
     assert (marker.rows(), marker.floor, list(marker.ids())) == (None, 4, [1, 2])
