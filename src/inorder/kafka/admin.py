@@ -280,6 +280,15 @@ def _await(answer: Future[T], doing: str, seconds: float, *, unless: Container[i
     return None
 
 
+def end_offset(client: AdminClient, place: TopicPartition, level: IsolationLevel) -> int:
+    """The end of a partition: of all that was written, or up to the first open transaction."""
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client leaves it untyped
+    future = client.list_offsets({place: latest}, isolation_level=level, request_timeout=SECONDS)[place]
+    found = _await(future, f"Asking for the end of {place.topic}/{place.partition}", SECONDS, unless=())
+    assert found is not None  # noqa: S101 - no error is excepted
+    return int(found.offset)
+
+
 OWNERS_SECONDS = 3.0
 
 

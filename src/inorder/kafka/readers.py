@@ -6,12 +6,22 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import cast
+from typing import Any, cast
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
 
+from inorder.kafka.admin import end_offset
 from inorder.kafka.errors import CLIENT_LOG, error_of, meaning
-from inorder.model.errors import TransientError, UnreachableError
+from inorder.model.errors import RejectedError, TransientError, UnreachableError
 from inorder.model.message import RecordHeaders
 
 NO_PROPERTIES: Mapping[str, object] = MappingProxyType({})
@@ -145,26 +155,31 @@ def _last_from(consumer: Consumer, start: TopicPartition, seconds: float) -> Mes
 SETTLED_SECONDS = 5.0
 
 
-def require_settled(properties: Mapping[str, object], topic: str, partition: int) -> None:
+def require_settled(properties: Mapping[str, Any], topic: str, partition: int) -> None:
     """Raises `TransientError` while a transaction is open on a partition, so that its last record cannot be known.
 
     Readers of committed records stop at the first record of an open transaction (the last stable offset) and report
     the end there, whatever was committed behind it. Whether a record behind it is of a committed or of an aborted
     transaction is written in records that the client does not show, so there is nothing to do but wait.
     """
-    place, group = TopicPartition(topic, partition), f"{topic}.reader"
-    everything = committed_consumer(properties, group, {"isolation.level": "read_uncommitted"})
-    stable = committed_consumer(properties, group)
-    try:
-        _, written = everything.get_watermark_offsets(place, timeout=LAST_RECORD_SECONDS)
-        deadline = time.monotonic() + SETTLED_SECONDS
-        while (settled := stable.get_watermark_offsets(place, timeout=LAST_RECORD_SECONDS)[1]) < written:
+    client, written = AdminClient(dict(properties), logger=CLIENT_LOG), None
+    place = TopicPartition(topic, partition)
+    deadline = time.monotonic() + SETTLED_SECONDS
+    while True:
+        try:
+            if written is None:
+                written = end_offset(client, place, IsolationLevel.READ_UNCOMMITTED)
+            settled = end_offset(client, place, IsolationLevel.READ_COMMITTED)
+        except (TransientError, RejectedError) as error:
+            # A topic that was created a moment ago is not known everywhere yet, and a permission may be on its way.
+            if time.monotonic() > deadline:
+                raise TransientError(error.message, hint=error.hint) from error
+        else:
+            if settled >= written:
+                return
             if time.monotonic() > deadline:
                 raise _open_transaction(place, settled)
-            time.sleep(ASK_AGAIN_SECONDS)
-    finally:
-        everything.close()
-        stable.close()
+        time.sleep(ASK_AGAIN_SECONDS)
 
 
 def _open_transaction(place: TopicPartition, offset: int) -> TransientError:

@@ -234,19 +234,11 @@ class KafkaShardLog:
         packing = {"batch.size": self._limits.batch_size}
         ids = [f"{self._transactional_id}.{letter}" for letter in LETTERS]
         producers = tuple(FencedProducer(self._properties, each, overrides=packing) for each in ids)
-        self._require_settled()
+        require_settled(self._properties, self._marker_topic, self._shard)
         last = read_last_marker(self._properties, self._marker_topic, self._shard)
         # Not before: without the marker nothing may be published.
         self._producers, self._turn = producers, 0
         return last
-
-    def _require_settled(self) -> None:
-        """Raises while a foreign transaction hides the last marker."""
-        try:
-            require_settled(self._properties, self._marker_topic, self._shard)
-        except KafkaException as exception:
-            doing = f"Looking for open transactions in {self._marker_topic}/{self._shard}"
-            raise UnreachableError(f"{doing}: {describe(error_of(exception))}") from exception
 
     def _renew(self) -> None:
         """Initialises new producers for the same owner, if it still is the one that committed last."""
