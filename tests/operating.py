@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from confluent_kafka.admin import AdminClient
+
 from inorder.app import App
 from inorder.journal.service import Lag
+from inorder.kafka.admin import Cluster, ensure_topic
 from inorder.operate.key_trace import KeyTrace
 from inorder.pipeline.dead_letters import RetryResult
 from inorder.pipeline.stores.ports import StoredLetter
@@ -13,6 +16,7 @@ from inorder.relay.stores.exceeded import Action, ExceededRow
 from inorder.relay.stores.ports import Registration, TopicBacklog
 from inorder.settings import Settings
 from inorder.topics.generations import TopicState
+from tests.conftest import Eventually
 
 
 def install_schema(settings: Settings, layout: str) -> list[str]:
@@ -88,3 +92,18 @@ def migrate_topic(settings: Settings, topic: str, **wanted: Any) -> dict[str, in
 def trace_key(settings: Settings, key: str, **wanted: Any) -> KeyTrace:
     with App(settings) as app:
         return app.trace_key(key, **wanted)
+
+
+def recreate(properties: dict[str, Any], topic: str, partitions: int, eventually: Eventually) -> None:
+    """Deletes a topic and creates another one of that name; returns when the broker knows it."""
+    admin, cluster = AdminClient(properties), Cluster(properties)
+    before = cluster.topic_id(topic)
+    for future in admin.delete_topics([topic]).values():
+        future.result(timeout=30)
+
+    def is_another() -> bool:
+        # The controller knows it before the broker does, which would still take records for the former one.
+        ensure_topic(properties, topic, partitions)
+        return cluster.topic_id(topic) not in (None, before)
+
+    eventually(is_another)

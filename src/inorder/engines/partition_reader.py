@@ -40,6 +40,8 @@ _PROPERTIES = {"auto.offset.reset": "error", "queued.max.messages.kbytes": 64 * 
 _PATIENT = {"fetch.wait.max.ms": 500, "enable.partition.eof": False}
 _GONE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION})
 
+_ANEW = " The offset exists again, with another record: add --from-first."
+
 T = TypeVar("T")
 
 
@@ -158,7 +160,7 @@ def _fault(message: Message, error: KafkaError) -> InorderError:
     if error.code() in _GONE:
         gone = GuaranteeError(
             f"{topic}[{partition}] no longer holds offset {message.offset()}, the next to read: {describe(error)}",
-            hint=accept_loss(topic),
+            hint=accept_loss(topic) + _ANEW if error.code() == KafkaError._LOG_TRUNCATION else accept_loss(topic),
         )
         gone.place = topic, partition
         return gone

@@ -75,6 +75,7 @@ def survey(work: SliceWork, source: TopicSource) -> Survey:
     if len(missing) == len(extents):
         raise TransientError(f"{_do_not_exist(missing)}.", hint="The job waits until it exists.")
     held = {topic: found for topic, found in extents.items() if found is not None}
+    ids |= {topic: source.topic_id(topic) for topic in held if ids[topic] is None}  # it was created in between
     pointers: dict[Place, int] = {}
     stopped: dict[Place, GuaranteeError] = {}
     with closing(work.open()) as worker:

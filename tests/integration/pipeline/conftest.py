@@ -7,7 +7,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from psycopg import Connection
@@ -15,9 +14,9 @@ from pyspark.sql import SparkSession
 from sqlalchemy.engine import make_url
 
 from inorder.embedded import spark_jars
-from inorder.engines.partition_reader import KafkaSource
 from inorder.engines.session import spark_session
 from tests.conftest import Eventually
+from tests.operating import recreate
 
 CreateTopic = Callable[..., None]
 
@@ -44,30 +43,9 @@ def create_topic(kafka_bootstrap: str) -> CreateTopic:
 
 
 @pytest.fixture
-def recreate_topic(kafka_bootstrap: str, create_topic: CreateTopic, eventually: Eventually) -> CreateTopic:
+def recreate_topic(kafka_bootstrap: str, eventually: Eventually) -> CreateTopic:
     """Deletes a topic and creates another one of that name, and waits until the broker knows it."""
-    source = KafkaSource({"bootstrap.servers": kafka_bootstrap})
-    admin = AdminClient({"bootstrap.servers": kafka_bootstrap})
-
-    def recreate(name: str, partitions: int) -> None:
-        before = source.topic_id(name)
-        for future in admin.delete_topics([name]).values():
-            future.result(timeout=30)
-
-        def is_created() -> bool:
-            try:
-                create_topic(name, partitions)
-            except KafkaException as error:
-                if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
-                    return False  # it is still being deleted
-                raise
-            return True
-
-        eventually(is_created)
-        # The controller knows it before the broker does, which would still take records for the former one.
-        eventually(lambda: source.topic_id(name) not in (None, before))
-
-    return recreate
+    return lambda name, partitions: recreate({"bootstrap.servers": kafka_bootstrap}, name, partitions, eventually)
 
 
 @pytest.fixture

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from inorder.embedded.kafka import Kafka
 from inorder.engines.partition_reader import KafkaSource
 from inorder.engines.slice_work import PartitionReader, Slice
+from inorder.kafka.admin import ensure_topic
 from inorder.model.errors import GuaranteeError
 from inorder.model.partitioning import Extent, Place
 from tests.conftest import Eventually
@@ -108,7 +111,8 @@ def test_an_offset_that_is_gone_is_loud_and_never_skipped(
         pytest.raises(GuaranteeError, match=rf"{topic}\[0\] no longer holds offset") as caught,
     ):
         read_to_the_ends(reader, eventually, (topic, 1))
-    assert "delete its inorder_pointer rows" in caught.value.hint
+    assert f"`inorder pipeline reset {topic}`" in caught.value.hint
+    assert caught.value.place == (topic, 0)
 
 
 def test_a_topic_that_does_not_exist_has_no_extents_and_asking_does_not_make_it(
@@ -116,3 +120,27 @@ def test_a_topic_that_does_not_exist_has_no_extents_and_asking_does_not_make_it(
 ) -> None:
     assert source.extents(unique) is None
     assert source.partitions(unique) is None
+
+
+def test_a_log_that_was_truncated_below_the_last_record_is_loud_though_the_offset_exists_again(
+    tmp_path: Path, unique: str, eventually: Eventually
+) -> None:
+    """A new leader epoch begins at offset 3; a pointer at 5 whose last record has the former epoch was cut off."""
+    place = (unique, 0)
+    with Kafka(tmp_path / "kafka") as broker:
+        source = KafkaSource({"bootstrap.servers": broker.bootstrap})
+        ensure_topic(source.properties, unique, 1)
+        send(broker.bootstrap, unique, 0, b"a", b"b", b"c")
+        broker.restart()
+        send(broker.bootstrap, unique, 0, b"d", b"e", b"f")
+        with closing(source.open({place: 2}, reports_ends=True)) as reader:
+            last = read_to_the_ends(reader, eventually, place)[-1].leader_epoch
+        assert last is not None
+        with closing(source.open({place: 5}, reports_ends=True, epochs={place: last})) as reader:
+            assert [list(each.offsets) for each in read_to_the_ends(reader, eventually, place)] == [[5]]
+        with (
+            closing(source.open({place: 5}, reports_ends=True, epochs={place: last - 1})) as reader,
+            pytest.raises(GuaranteeError, match="no longer holds offset") as caught,
+        ):
+            read_to_the_ends(reader, eventually, place)
+        assert caught.value.place == place

@@ -27,6 +27,7 @@ from inorder.topics.generations import Target
 from inorder.topics.stores.kafka_copy import ORIGIN, CopyWork, PartitionCopier
 from inorder.topics.stores.kafka_topics import KafkaTopicCluster
 from tests.conftest import Eventually
+from tests.operating import recreate
 
 EndsOf = Callable[[str], tuple[int, ...]]
 AllCopied = Callable[[], list[ReadRecord]]
@@ -230,6 +231,19 @@ def test_an_offset_that_went_back_is_told_and_not_copied_again(
     batch = next(iter(slices_of(properties, source, eventually).values()))
     with closing(copy_of(properties, source).open()) as worker, pytest.raises(GuaranteeError, match="seen committed"):
         worker.apply(batch, expected=batch.next_offset + 1)
+
+
+def test_another_topic_of_the_same_name_is_copied_from_its_first_record(
+    properties: dict[str, object], copying: Copying, source: str, eventually: Eventually
+) -> None:
+    """The group coordinator deletes the offsets of a topic with the topic."""
+    copying.run()
+    recreate(properties, source, 3, eventually)
+    producer = Producer(properties)
+    for number in range(3 * KEYS * ROUNDS):
+        producer.produce(source, "other", str(number), number % 3)
+    assert producer.flush(30) == 0
+    assert copying.run() == 3 * KEYS * ROUNDS
 
 
 @pytest.mark.full

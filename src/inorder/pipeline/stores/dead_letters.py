@@ -75,6 +75,7 @@ def dead_letter_tables(dialect: Dialect) -> list[str]:
     tables = statements_of("inorder.pipeline", dialect, "table.sql")
     return [
         tables["create_pointer"],
+        *tables.starting_with("add_pointer"),
         tables["create_dead_letter"],
         *statements_of("inorder.pipeline", dialect, "dead_letters.sql").starting_with("install"),
     ]

@@ -33,6 +33,7 @@ Failure table:
 | a partition goes from one worker to another| the same; that is how Spark places the tasks of micro-batches       |
 | two copiers at once                        | they fence each other in turn: slower, and nothing twice            |
 | the destination refuses a record           | `RejectedError` with its coordinates; nothing behind it is copied   |
+| the source was deleted and re-created      | Kafka deleted the offsets with it: the new one is copied whole      |
 | the group's offsets went back or expired   | a running engine stops with an error. A new one cannot know: it      |
 |                                            | copies again what it finds no offset for                            |
 """
@@ -113,6 +114,7 @@ class CopyWorker:
         return {number: Pointer(offset) for number, offset in found.items()}
 
     def begin(self, topic: str, topic_id: str | None, firsts: Mapping[int, int]) -> Mapping[int, Pointer]:  # noqa: ARG002
+        """Stores nothing: offsets are committed with their records, and Kafka deletes them with their topic."""
         return self.pointers(topic)
 
     def apply(self, batch: Slice, expected: int) -> SliceOutcome:
