@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 from uuid import UUID
 
-from inorder.model.errors import ConfigurationError
+from inorder.model.errors import ConfigurationError, UnreachableError
 from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Shard, shard_of
 from inorder.relay.leadership.share import MemberRank
@@ -28,6 +28,7 @@ class _Table:
         self.open: dict[str, list[OutboxRow]] = {}
         self.last_id = 0
         self.server: str | None = None
+        self.session = 1
 
     def remove(self, id: int) -> OutboxRow | None:
         """Takes a row out, and its mark with it."""
@@ -78,11 +79,17 @@ class MemoryOutbox:
         with self._changed:
             return frozenset(self._table.open)
 
-    def purge(self, ids: Sequence[int]) -> int:
+    def purge(self, ids: Sequence[int], session: int | None = None) -> int:
         with self._changed:
+            if session not in (None, self._table.session):
+                raise UnreachableError("The connection was replaced in the meantime.")
             found = [id for id in ids if self._table.remove(id) is not None]
             self._changed.notify_all()
             return len(found)
+
+    def session(self) -> int | None:
+        with self._changed:
+            return self._table.session
 
     def rows_to_purge(self, ids: Sequence[int]) -> list[OutboxRow]:
         with self._changed:
@@ -97,7 +104,9 @@ class MemoryOutbox:
         with self._changed:
             self._table.rows = {id: row for id, row in self._table.rows.items() if id <= last_id}
             self._table.last_id = last_id
-            self._table.server = server or self._table.server
+            if server is not None:
+                self._table.server = server
+                self._table.session += 1
 
     def mark(self, leader_id: UUID, limit: int, *, above: int = 0) -> list[OutboxRow]:
         with self._changed:

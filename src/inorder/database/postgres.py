@@ -151,6 +151,9 @@ class PostgresReconnecting(ReconnectingTo[psycopg.Connection[Any]]):
     def _is_open(self, connection: psycopg.Connection[Any]) -> bool:
         return not connection.closed
 
+    def _keeps_session(self, connection: psycopg.Connection[Any]) -> bool:
+        return not is_pooled(connection)
+
     def _our_errors(self) -> AbstractContextManager[None]:
         return postgres_errors()
 

@@ -120,15 +120,18 @@ class ReconnectingTo(ABC, Generic[C]):
         self._followed = 0
 
     @contextmanager
-    def use(self) -> Iterator[C]:
+    def use(self, session: int | None = None) -> Iterator[C]:
         """The connection, for one transaction or statement; raises the driver's errors as inorder's.
 
-        It is closed after an error that says that it is broken, or that its server is not the primary.
+        It is closed after an error that says that it is broken, or that its server is not the primary. With the number
+        of a session, it is used only if it is still that one.
         """
         with self._turn:
             try:
                 with self._our_errors():
                     connection = self.get()
+                    if session not in (None, self._opened):
+                        raise UnreachableError("The connection was replaced in the meantime.")
                     yield connection
                     self._require_primary(connection)
             except UnreachableError as error:
@@ -136,6 +139,11 @@ class ReconnectingTo(ABC, Generic[C]):
                 if isinstance(error, ReadOnlyServerError) and self._follows is not None:
                     self._follows.outdate()
                 raise
+
+    def session(self) -> int | None:
+        """The number of the current session, opened if there is none; None if it may change without our notice."""
+        with self.use() as connection:
+            return self._opened if self._keeps_session(connection) else None
 
     def outdate(self) -> None:
         """Opens another connection at the next use; the current one may be in use by another thread."""
@@ -181,6 +189,10 @@ class ReconnectingTo(ABC, Generic[C]):
         connection, self._connection = self._connection, None
         if connection is not None and self._is_open(connection):
             connection.close()
+
+    def _keeps_session(self, _connection: C) -> bool:
+        """Whether a connection stays with one session of one server; one to a pooler does not."""
+        return True
 
     @abstractmethod
     def _open(self) -> C: ...

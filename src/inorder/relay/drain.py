@@ -91,13 +91,16 @@ class DrainClaims:
         self._limit = min(batch_size, FIRST_ROWS)
         self._shards = shards
         self._horizon = Horizon()
+        self._session: int | None = None
         self._sweeps = Sweeps(clock)
         self._is_idle = False
 
     def begin(self, marker: Marker) -> TakeOver:
         """Purges what earlier owners published; reads continue from the floor they had reached."""
         self._horizon = Horizon(floor=marker.floor, last=marker.floor)
-        return purge_marker(self._store, marker)
+        found = purge_marker(self._store, marker)
+        self._session = self._store.session()
+        return found
 
     def claim(self, in_hand: Callable[[], frozenset[int]]) -> Batch:
         """The next rows; `in_hand` is called **before** the scan, so that rows met again are recognized."""
@@ -120,8 +123,8 @@ class DrainClaims:
         """Rows as they are now, perhaps repaired."""
         return self._store.read(Scan(above=LAST_ID, probes=tuple(ids)), 1).rows
 
-    def purge(self, ids: Sequence[int], proofs: Mapping[int, int] | None = None, /) -> None:
-        purge_rows(self._store, ids, proofs)
+    def purge(self, ids: Sequence[int], proofs: Callable[[], Mapping[int, int]], /) -> None:
+        purge_rows(self._store, self._session, ids, proofs)
 
     def end(self) -> None:
         """A claim leaves no trace in the table."""

@@ -76,9 +76,12 @@ class MarkPurgeClaims:
         self._horizon = Horizon()
         self._sweeps = Sweeps(clock)
         self._is_idle = False
+        self._session: int | None = None
 
     def begin(self, marker: Marker) -> TakeOver:
-        return purge_marker(self._store, marker)
+        found = purge_marker(self._store, marker)
+        self._session = self._store.session()
+        return found
 
     def claim(self, in_hand: Callable[[], frozenset[int]]) -> Batch:
         """Marks the oldest free rows; rows in hand carry our mark, unless a past leader removed it."""
@@ -98,8 +101,8 @@ class MarkPurgeClaims:
         """Claims rows that waited, as they are now."""
         return self._store.mark_again(self._leader_id, ids)
 
-    def purge(self, ids: Sequence[int], proofs: Mapping[int, int] | None = None, /) -> None:
-        gone = len(ids) - purge_rows(self._store, ids, proofs)
+    def purge(self, ids: Sequence[int], proofs: Callable[[], Mapping[int, int]], /) -> None:
+        gone = len(ids) - purge_rows(self._store, self._session, ids, proofs)
         if gone:
             log.warning("relay.purged_by_others", extra={"rows": gone})
 

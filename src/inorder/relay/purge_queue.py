@@ -1,9 +1,10 @@
 """Purges published rows beside the loop, and knows at any moment what is not purged yet.
 
-**By id, or by content.** On the session that was open when the rows were read a purge goes by their ids. A purge that
-fails may have lost its session, and the next session may be on a server that gave out the ids again. So from then on
-everything that was in hand at that moment is purged by its content: a row that only has the id stays, is no longer in
-hand, and is found by the next sweep (`relay/scan.py`).
+**By id, or by content.** On the session with which the term began a purge goes by ids. Another session may be on a
+server that gave out the ids again, whether or not a purge failed in between: the connection may have been replaced
+because a read failed. So once the session is another one, the rest of the term purges by content: a row that only has
+the id stays, is no longer in hand, and is found by the next sweep (`relay/scan.py`). So does a relay behind a pooler or
+with reads from a replica, where a session may change without our notice.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Protocol
 
@@ -51,8 +53,8 @@ MOST_BYTES = MARKER_BYTES - BATCH_BYTES - 20_000
 class Purge(Protocol):
     """Removes published rows."""
 
-    def __call__(self, ids: Sequence[int], proofs: Mapping[int, int] | None = None, /) -> object:
-        """Removes rows by id; with proofs, only those that match."""
+    def __call__(self, ids: Sequence[int], proofs: Callable[[], Mapping[int, int]], /) -> object:
+        """Removes rows by id where that is safe, else those that match their proofs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +86,13 @@ def is_row_of_decision(store: PurgingStore, marker: Marker) -> bool:
     return marker.exceeding_proof in prove(store.rows_to_purge([marker.exceeding.row_id]))
 
 
-def purge_rows(store: PurgingStore, ids: Sequence[int], proofs: Mapping[int, int] | None) -> int:
-    """Purges rows of this term: by their ids, or after the session was lost by their content. Returns how many."""
-    if proofs is None:
-        return store.purge(ids)
-    purged, replaced = purge_proven(store, ids, proofs)
+def purge_rows(
+    store: PurgingStore, session: int | None, ids: Sequence[int], proofs: Callable[[], Mapping[int, int]]
+) -> int:
+    """Purges rows that were read in this term, which began with `session`. Returns how many there were."""
+    if session is not None and store.session() == session:
+        return store.purge(ids, session)
+    purged, replaced = purge_proven(store, ids, proofs())
     if replaced:
         report_lost(replaced)
     return purged
@@ -107,8 +111,9 @@ def purge_proven(store: PurgingStore, ids: Sequence[int], proofs: Mapping[int, i
     """
     purged, replaced = 0, list[int]()
     for start in range(0, len(ids), PROVEN_ROWS):
+        session = store.session()
         ours, others = split(store.rows_to_purge(ids[start : start + PROVEN_ROWS]), proofs)
-        purged += store.purge(ours)
+        purged += store.purge(ours, session)
         replaced += others
     return purged, replaced
 
@@ -130,7 +135,6 @@ class PurgeQueue:
         self._retry_seconds = retry_seconds
         self._changed = threading.Condition()
         self._in_hand: set[int] = set()
-        self._doubtful: set[int] = set()
         self._published: deque[Published] = deque()
         self._rows = 0
         self._bytes = 0
@@ -201,7 +205,7 @@ class PurgeQueue:
         while batches := self._next():
             ids = list(chain.from_iterable(batch.ids for batch in batches))
             try:
-                self._purge(ids, self._proofs_of(batches))
+                self._purge(ids, partial(_proofs_of, batches))
             except TransientError as error:
                 log.warning("relay.purge_failed", extra={"rows": len(ids), "error": str(error)})
                 if self._pause():
@@ -211,13 +215,6 @@ class PurgeQueue:
                 return
             else:
                 self._purged(batches, ids)
-
-    def _proofs_of(self, batches: Sequence[Published]) -> dict[int, int] | None:
-        """The proofs of all rows if any was read on a session that may be lost."""
-        with self._changed:
-            if not self._doubtful or all(self._doubtful.isdisjoint(batch.ids) for batch in batches):
-                return None
-        return {id: proof for batch in batches for id, proof in zip(batch.ids, batch.proofs, strict=True)}
 
     def _next(self) -> list[Published]:
         """The batches to purge now, once there are enough rows; none after `stop`."""
@@ -242,7 +239,6 @@ class PurgeQueue:
                 self._rows -= len(batch.ids)
                 self._bytes -= batch.bytes
             self._in_hand.difference_update(ids)
-            self._doubtful.difference_update(ids)
             self._changed.notify_all()
 
     def _fail(self, error: InorderError) -> None:
@@ -251,7 +247,10 @@ class PurgeQueue:
             self._changed.notify_all()
 
     def _pause(self) -> bool:
-        """Waits before the next attempt, which goes by content; True if `stop` was called meanwhile."""
+        """Waits before the next attempt; True if `stop` was called meanwhile."""
         with self._changed:
-            self._doubtful.update(self._in_hand, *(batch.ids for batch in self._published))
             return self._changed.wait_for(lambda: self._stopping, self._retry_seconds)
+
+
+def _proofs_of(batches: Sequence[Published]) -> dict[int, int]:
+    return {id: proof for batch in batches for id, proof in zip(batch.ids, batch.proofs, strict=True)}

@@ -249,8 +249,8 @@ class Claims(Protocol):
     def read_again(self, ids: Sequence[int]) -> list[OutboxRow]:
         """Rows in hand as they are now, in id order."""
 
-    def purge(self, ids: Sequence[int], proofs: Mapping[int, int] | None = None, /) -> None:
-        """Removes rows whose records are committed; with proofs, only those that match."""
+    def purge(self, ids: Sequence[int], proofs: Callable[[], Mapping[int, int]], /) -> None:
+        """Removes rows whose records are committed: by id where that is safe, else those that match their proofs."""
 
     def end(self) -> None:
         """Gives up what is claimed and not published, if the database answers."""

@@ -10,7 +10,7 @@ from inorder.kafka.shard_log import Delivery, Incomplete
 from inorder.model.errors import RejectedError, TransientError
 from inorder.model.message import OutboxRow
 from inorder.relay.mark_purge import MarkPurgeClaims, MarkPurgeStrategy
-from inorder.relay.marker import Marker
+from inorder.relay.marker import Marker, prove
 from tests.conftest import Eventually
 from tests.fakes.log import MemoryShardLog
 from tests.fakes.outbox import MemoryOutbox
@@ -81,13 +81,18 @@ def commit(outbox: MemoryOutbox, count: int) -> None:
     outbox.end("t")
 
 
+def purge(claims: MarkPurgeClaims) -> None:
+    batch = claims.claim(nothing)
+    claims.purge(batch.ids, lambda: dict(zip(batch.ids, prove(batch.rows), strict=True)))
+
+
 def test_marks_begin_where_nothing_can_appear_any_more() -> None:
     """So a mark does not walk over deleted rows that an old snapshot keeps."""
     outbox = Watched()
     claims = MarkPurgeClaims(outbox, A, 10)
     for _ in range(4):
         commit(outbox, 5)
-        claims.purge(claims.claim(nothing).ids)
+        purge(claims)
     assert outbox.began == [0, 0, 5, 10]
 
 
@@ -108,7 +113,7 @@ def test_rows_whose_ids_began_again_are_found_by_the_next_sweep() -> None:
     claims = MarkPurgeClaims(outbox, A, 10, clock=lambda: now[0])
     for _ in range(3):
         commit(outbox, 5)
-        claims.purge(claims.claim(nothing).ids)
+        purge(claims)
     outbox.put_back(OutboxRow(1, "t", b"k", b"again", (), None, None))
     assert claims.claim(nothing).ids == []
     now[0] = 61.0

@@ -291,13 +291,13 @@ def test_a_purge_that_is_repeated_on_another_server_spares_its_rows(eventually: 
 
         has_failed = False
 
-        def purge(self, ids: Any) -> int:
+        def purge(self, ids: Any, session: int | None = None) -> int:
             if ids and not self.has_failed:
                 self.has_failed = True
                 self.go_back(0, server="b")
                 write(self, "new 1", "new 2")
                 raise UnreachableError("The connection broke.")
-            return super().purge(ids)
+            return super().purge(ids, session)
 
     outbox, broker, stop = Failing(), MemoryBroker(), threading.Event()
     write(outbox, "old 1", "old 2", "old 3")

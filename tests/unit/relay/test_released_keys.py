@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from uuid import UUID
@@ -166,7 +166,7 @@ class Scripted:
     def read_again(self, ids: Sequence[int]) -> list[OutboxRow]:
         return [self.rows[id] for id in ids if id in self.rows]
 
-    def purge(self, ids: Sequence[int], _proofs: Mapping[int, int] | None = None, /) -> None:
+    def purge(self, ids: Sequence[int], _proofs: Callable[[], Mapping[int, int]], /) -> None:
         self.purged += ids
 
     def end(self) -> None:

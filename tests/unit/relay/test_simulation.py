@@ -67,11 +67,15 @@ class FaultyOutbox:
         self._maybe_break()
         return self._outbox.holders()
 
-    def purge(self, ids: Sequence[int]) -> int:
+    def purge(self, ids: Sequence[int], session: int | None = None) -> int:
         self._maybe_break()
-        count = self._outbox.purge(ids)
+        count = self._outbox.purge(ids, session)
         self._maybe_break()
         return count
+
+    def session(self) -> int | None:
+        self._maybe_break()
+        return self._outbox.session()
 
     def rows_to_purge(self, ids: Sequence[int]) -> list[OutboxRow]:
         self._maybe_break()

@@ -105,12 +105,15 @@ class MySQLOutboxStore(PollingSleeper):
         is_known = None in names and not self._any_is_prepared()
         return frozenset(names - {None}) if is_known else None
 
-    def purge(self, ids: Sequence[int]) -> int:
+    def purge(self, ids: Sequence[int], session: int | None = None) -> int:
         """Up to 10,000 rows in one statement, which commits by itself."""
         if not ids:
             return 0
-        with self._on(self._purging) as transaction:
+        with self._on(self._purging, session) as transaction:
             return sum(self._execute(transaction, "purge", ids=some).count for some in _cut(ids))
+
+    def session(self) -> int | None:
+        return self._purging.session()
 
     def rows_to_purge(self, ids: Sequence[int]) -> list[OutboxRow]:
         if not ids:
@@ -177,8 +180,8 @@ class MySQLOutboxStore(PollingSleeper):
         return rows
 
     @contextmanager
-    def _on(self, connecting: MySQLReconnecting) -> Iterator[Transaction]:
-        with connecting.use() as connection, connection.cursor() as cursor:
+    def _on(self, connecting: MySQLReconnecting, session: int | None = None) -> Iterator[Transaction]:
+        with connecting.use(session) as connection, connection.cursor() as cursor:
             yield CursorTransaction(cursor)
 
     def _execute(self, transaction: Transaction, name: str, **bound: Any) -> Result:

@@ -108,8 +108,12 @@ class ReplicaReads:
     def holders(self) -> frozenset[str] | None:
         return self._primary.holders()
 
-    def purge(self, ids: Sequence[int]) -> int:
-        return self._primary.purge(ids)
+    def purge(self, ids: Sequence[int], session: int | None = None) -> int:
+        return self._primary.purge(ids, session)
+
+    def session(self) -> int | None:
+        """None: the replica may be read at another server than the one that purges."""
+        return None
 
     def rows_to_purge(self, ids: Sequence[int]) -> list[OutboxRow]:
         return self._primary.rows_to_purge(ids)

@@ -78,8 +78,17 @@ class Origin:
 class PurgingStore(Protocol):
     """Removes published rows; one thread calls it, on a connection of its own."""
 
-    def purge(self, ids: Sequence[int]) -> int:
-        """Deletes rows by id and commits; missing ids are no error. Returns how many rows there were."""
+    def purge(self, ids: Sequence[int], session: int | None = None) -> int:
+        """Deletes rows by id and commits; missing ids are no error. Returns how many rows there were.
+
+        With a session, raises `UnreachableError` and deletes nothing if the one that purges is another.
+        """
+
+    def session(self) -> int | None:
+        """The number of the session that purges: the same number is the same server, which gave out each id once.
+
+        None where that cannot be known, as behind a pooler. Sessions that read are opened after it and with it.
+        """
 
     def rows_to_purge(self, ids: Sequence[int]) -> list[OutboxRow]:
         """Those of these rows that exist, whatever their shard, as the connection that purges sees them."""

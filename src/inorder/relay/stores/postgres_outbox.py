@@ -131,14 +131,17 @@ class PostgresOutboxStore(PostgresSleeping):
             found = connection.execute(self._statements["holders"], {"table": self._table})
             return frozenset(row[0] for row in found)
 
-    def purge(self, ids: Sequence[int]) -> int:
+    def purge(self, ids: Sequence[int], session: int | None = None) -> int:
         """Deletes or archives in one statement that commits by itself."""
         if not ids:
             return 0
-        with self._purging.use() as connection:
+        with self._purging.use(session) as connection:
             if self._archive is not None:
                 return self._archive.move(connection, ids)
             return connection.execute(self._statements["purge"], {"ids": list(ids)}, binary=True).rowcount
+
+    def session(self) -> int | None:
+        return self._purging.session()
 
     def rows_to_purge(self, ids: Sequence[int]) -> list[OutboxRow]:
         if not ids:

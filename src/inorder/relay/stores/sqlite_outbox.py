@@ -58,12 +58,15 @@ class SQLiteOutboxStore(PollingSleeper):
         """None: ids appear in order."""
         return frozenset()
 
-    def purge(self, ids: Sequence[int]) -> int:
+    def purge(self, ids: Sequence[int], session: int | None = None) -> int:
         """One statement that commits by itself."""
         if not ids:
             return 0
-        with self._purging.use() as connection:
+        with self._purging.use(session) as connection:
             return self._execute(connection, "purge", ids=bound_ids(ids)).rowcount
+
+    def session(self) -> int | None:
+        return self._purging.session()
 
     def rows_to_purge(self, ids: Sequence[int]) -> list[OutboxRow]:
         bound = {"probes": bound_ids(ids), "above": LAST_ID, "limit": 1}
