@@ -85,6 +85,7 @@ class DelayingProxy:
         self._share: dict[Api, float] = {}
         self.waits: list[float] = []
         """How long clients waited before they repeated an EndTxn, in seconds."""
+        self._at_end: tuple[Callable[[], None], threading.Event] | None = None
         self._held: dict[str, Held] = {}
         self._ended: dict[str, float] = {}
         self._sockets: list[socket.socket] = []
@@ -103,6 +104,13 @@ class DelayingProxy:
         """Holds this share of requests back, by the names of `Api`; no others from now on."""
         with self._lock:
             self._share = {Api[name.upper()]: value for name, value in share.items()}
+
+    def at_next_end(self, action: Callable[[], None]) -> threading.Event:
+        """Calls the action right before the broker gets the next EndTxn; returns what is set then."""
+        done = threading.Event()
+        with self._lock:
+            self._at_end = action, done
+        return done
 
     def total(self) -> int:
         """How many requests were held."""
@@ -157,10 +165,20 @@ class DelayingProxy:
                 if request is not None and self._keeps(request, frame, server):
                     _end(client)
                     return  # the broker's side stays open for the request
+                if request is not None and request.api is Api.END_TXN:
+                    self._act_at_end()
                 server.sendall(frame)
                 if request is not None and request.api is Api.ADD_PARTITIONS:
                     self._note_begin(request.id)
         _end(client, server)
+
+    def _act_at_end(self) -> None:
+        with self._lock:
+            wanted, self._at_end = self._at_end, None
+        if wanted is not None:
+            action, done = wanted
+            action()
+            done.set()
 
     def _keeps(self, request: Request, frame: bytes, server: socket.socket) -> bool:
         """Decides whether to hold a request back; at most one of each transactional id is held."""

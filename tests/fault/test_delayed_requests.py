@@ -7,6 +7,7 @@ import random
 import signal
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -34,14 +35,15 @@ FEW = 8
 MANY = 180
 """Of each strategy: together more than 500."""
 WAYS = [
-    Way("drain", leadership="database", shards=4, error_rate=0.03),
-    Way("mark-purge", "goharvest", leadership="database", shards=4, error_rate=0.03),
-    Way("polling", "trendyol", leadership="database", error_rate=0.03, more=POLLING),
+    Way("drain", leadership="database", shards=4, error_rate=0.02),
+    Way("mark-purge", "goharvest", leadership="database", shards=4, error_rate=0.02),
+    Way("polling", "trendyol", leadership="database", error_rate=0.02, more=POLLING),
 ]
 """Every strategy that is exactly-once; topic-lock is not. The errors are those after which transactions are aborted."""
-PAUSES = 30
+PAUSES = 12
 SOCKET_MS = 1_000
-"""How long a client waits for an answer before it asks again, while the broker is paused for longer."""
+"""How long a client waits for an answer; it looks every second whether that has passed."""
+PAUSE_SECONDS = (3.0, 5.0)
 KILLS = 8
 COPIED = 3_000
 KEYS = 10
@@ -79,7 +81,7 @@ def compare(fleet: Fleet, proxy: DelayingProxy) -> None:
     verdict = fleet.verdict()
     fleet.history.append(f"{dict(proxy.counts)}, {fleet.said('relay.producers_renewed')} renewals: {verdict}")
     assert verdict.holds, (verdict, proxy.counts)
-    assert proxy.counts["repeated"], "no client has sent a request again"
+    assert fleet.said("kafka.answer_was_late"), "no client had reason to send a request again"
 
 
 @pytest.mark.timeout(300)
@@ -88,6 +90,7 @@ def test_a_delayed_end_of_a_transaction_does_not_end_the_next_one(new_fleet: New
     """And the client repeats no request sooner than the fenced producer assumes."""
     fleet = new_fleet(Way("drain", leadership="database"), bootstrap=proxy.bootstrap)
     delay(fleet, proxy, FEW, end_txn=0.3)
+    assert proxy.counts["repeated"] >= FEW, "what was held was sent again"
     assert min(proxy.waits) > Backoff.of({}).end_seconds
 
 
@@ -112,20 +115,20 @@ def test_no_delay_of_any_request_loses_or_doubles_a_row(new_fleet: NewFleet, pro
 
 @pytest.mark.fault
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("way", [replace(way, error_rate=0.0) for way in WAYS], ids=str)
 def test_a_paused_broker_under_impatient_clients_loses_and_doubles_nothing(
     new_fleet: NewFleet, broker: ProxiedKafka, proxy: DelayingProxy, way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Clients ask again while the broker is paused; when it continues, it finds both requests."""
-    monkeypatch.setenv("INORDER_KAFKA__SOCKET_TIMEOUT_MS", str(SOCKET_MS))
+    """It is paused before it reads an EndTxn, which the client may repeat meanwhile."""
     fleet, chance = new_fleet(way, bootstrap=proxy.bootstrap), random.Random(1)
+    monkeypatch.setenv("INORDER_KAFKA__SOCKET_TIMEOUT_MS", str(SOCKET_MS))  # for the relay only
     pid = broker.pids[0]
     with fleet.load:
         fleet.start_one()
         for _ in range(PAUSES):
             fleet.wait_for_progress()
-            os.kill(pid, signal.SIGSTOP)
-            threading.Event().wait(chance.uniform(1.2, 2.5) * SOCKET_MS / 1000)
+            assert proxy.at_next_end(partial(os.kill, pid, signal.SIGSTOP)).wait(60)
+            threading.Event().wait(chance.uniform(*PAUSE_SECONDS))
             os.kill(pid, signal.SIGCONT)
         fleet.wait_for_progress()
     compare(fleet, proxy)
