@@ -29,8 +29,7 @@ from inorder.model.message import Message
 from inorder.outbox import Outbox
 from tests.conftest import Eventually
 from tests.operating import install_schema, relay_status
-
-pytestmark = pytest.mark.full
+from tests.selection import few
 
 HOST = "127.0.0.1"
 CHUNK = 65_536
@@ -195,7 +194,7 @@ def replicated(folder: Path) -> Iterator[tuple[Postgres, Standby]]:
 CASES = [("drain", "native"), ("mark-purge", "goharvest"), ("polling", "trendyol"), ("drain", "goharvest")]
 
 
-@pytest.mark.parametrize("case", CASES, ids=" ".join)
+@pytest.mark.parametrize("case", few(CASES, ("drain", "native")), ids=" ".join)
 def test_a_replica_without_the_last_commits_is_promoted_under_load(
     case: tuple[str, str],
     tmp_path: Path,
@@ -236,6 +235,7 @@ def test_a_replica_without_the_last_commits_is_promoted_under_load(
     assert [each for each in caplog.records if each.message == "relay.database_went_back"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("strategy", ["drain", "mark-purge"])
 def test_an_older_copy_of_mariadb_is_started(
     strategy: str, tmp_path: Path, kafka_bootstrap: str, unique: str, eventually: Eventually

@@ -105,14 +105,19 @@ class DrainClaims:
     def claim(self, in_hand: Callable[[], frozenset[int]]) -> Batch:
         """The next rows; `in_hand` is called **before** the scan, so that rows met again are recognized."""
         sweeps = self._sweeps.are_due(is_idle=self._is_idle)
-        scan = next_scan(self._horizon, sweep=sweeps)
+        batch = self._scan(next_scan(self._horizon, sweep=sweeps), in_hand)
+        if sweeps:
+            self._sweeps.end()
+            if not batch.rows:  # it leaves what is above the last id to a scan that reads on, which we may be woken for
+                batch = self._scan(next_scan(self._horizon), in_hand)
+        self._is_idle = not batch.rows
+        return batch
+
+    def _scan(self, scan: Scan, in_hand: Callable[[], frozenset[int]]) -> Batch:
         # Walks and sweeps return rows in hand once more; these must not crowd out new rows.
         held = in_hand() if scan.walk else frozenset()
         page = self._store.read(scan, self._limit_of(scan, held))
         fresh = self._fresh(scan, page, held)
-        if sweeps:
-            self._sweeps.end()
-        self._is_idle = not fresh
         self._horizon = after_scan(self._horizon, scan, page, in_hand=held)
         if is_watching(self._horizon):
             self._horizon = observe(self._horizon, self._store.holders())

@@ -32,10 +32,12 @@ def test_more_shards_give_the_marker_topic_more_partitions(properties: dict[str,
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 3])
-def test_fewer_shards_take_no_partition_away(properties: dict[str, object], unique: str, partitions: int) -> None:
+def test_fewer_shards_take_no_partition_away(
+    properties: dict[str, object], unique: str, partitions: int, eventually: Eventually
+) -> None:
     for wanted in (3, partitions):
         ensure_compacted_topic(properties, unique, wanted)
-    assert Cluster(properties).partitions(unique) == 3
+        eventually(lambda: Cluster(properties).partitions(unique) == 3)
     found = Cluster(properties).topic_settings(unique)
     assert {name: found[name] for name in COMPACTED} == COMPACTED
     assert Cluster(properties).replicas(unique) == 1

@@ -16,6 +16,7 @@ from inorder.engines.slice_work import Pointer, SliceOutcome
 from inorder.model.errors import (
     ConfigurationError,
     InorderError,
+    ReadOnlyServerError,
     RejectedError,
     TransientError,
     UnreachableError,
@@ -322,7 +323,7 @@ def test_a_lock_that_is_held_too_long_is_transient(
         ("53100", TransientError),
         ("55P03", TransientError),
         ("58030", TransientError),
-        ("25006", TransientError),
+        ("25006", ReadOnlyServerError),
         ("22001", RejectedError),
         ("23514", RejectedError),
         ("54000", RejectedError),

@@ -17,7 +17,7 @@ from sqlalchemy.engine import make_url
 
 from inorder.embedded.postgres import Postgres
 from inorder.engines.faults import OnMovedBack
-from inorder.model.errors import MovedBackError, OtherTopicError
+from inorder.model.errors import GuaranteeError, MovedBackError
 from inorder.pipeline.job import TableTarget, UpsertWork
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.stores.table import SqlTableStores
@@ -121,7 +121,8 @@ def test_a_topic_recreated_under_a_running_job_is_noticed_and_other_tables_go_on
     eventually(lambda: values(direct, "b") == {"2"}, SPARK_WAIT)
     assert values(direct, "a") == {"1"}
     tables.stop.set()
-    with pytest.raises(OtherTopicError, match="was deleted and re-created"):
+    # A task may meet the missing offset of the new topic before the driver compares the ids.
+    with pytest.raises(GuaranteeError, match="was deleted and re-created|no longer holds offset"):
         running.result(SPARK_WAIT)
 
 

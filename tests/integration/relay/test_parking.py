@@ -137,6 +137,6 @@ def test_a_row_that_would_forge_a_marker_is_set_aside_and_deletes_nothing(
         bench.publish(inorder.Message(unique, key="k", value="sent"))
         eventually(lambda: bench.count() == 0)
     assert row.topic == marker
-    assert f"topic {marker!r} is reserved" in row.reason
+    assert f"topic: {marker!r} is reserved" in row.reason
     assert by_key(bench, unique) == {b"k": [b"sent"]}
     assert forged not in [record.value for record in read_back(bench.properties, marker)]

@@ -10,8 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.model.message import OutboxRow
-from inorder.relay.scan import HolderWatch, Horizon, after_scan, is_sweep_only, is_watching, next_scan, observe
+from inorder.relay.drain import DrainClaims
+from inorder.relay.scan import (
+    SWEEP_SECONDS,
+    HolderWatch,
+    Horizon,
+    after_scan,
+    is_sweep_only,
+    is_watching,
+    next_scan,
+    observe,
+)
 from inorder.relay.stores.ports import LAST_ID, Page, Scan
+from tests.fakes.outbox import MemoryOutbox
 from tests.selection import examples
 
 
@@ -221,3 +232,16 @@ def test_no_row_is_lost_doubled_or_overtaken_however_commits_cross(shards: int, 
         getattr(table, name)(*arguments)
     table.finish()
     table.check()
+
+
+def test_a_sweep_that_finds_nothing_is_followed_by_a_scan_that_reads_on() -> None:
+    """A sleeping relay reads once when it is notified: that read must not be a sweep, which ignores newer rows."""
+    outbox, now = MemoryOutbox(), [0.0]
+    claims = DrainClaims(outbox, batch_size=10, clock=lambda: now[0])
+    assert [claims.claim(frozenset).ids for _ in range(3)] == [[], [], []]
+    for id in range(1, 4):
+        now[0] += SWEEP_SECONDS
+        outbox.insert("a", "t", b"k", b"v")
+        outbox.end("a")
+        assert claims.claim(frozenset).ids == [id]
+        outbox.purge([id])

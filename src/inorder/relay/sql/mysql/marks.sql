@@ -29,4 +29,4 @@ WHERE outbox.{leader_id} = %(leader_id)s;
 -- Those of some rows that are ours now.
 SELECT {columns} FROM JSON_TABLE(%(ids)s, '$[*]' COLUMNS (listed BIGINT PATH '$')) AS list
 STRAIGHT_JOIN {table} FORCE INDEX ({index}) ON {id} = listed
-WHERE {leader_id} = %(leader_id)s;
+WHERE {leader_id} = %(leader_id)s AND {mine};
