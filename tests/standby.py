@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +13,7 @@ import psycopg
 from inorder.embedded import Postgres
 from inorder.embedded.server import HOST
 from tests.conftest import Eventually
-
-CHUNK = 65_536
+from tests.proxy import Proxy
 
 _OPEN = "SELECT count(*) FROM pg_stat_activity WHERE backend_xid IS NOT NULL"
 CAUGHT_UP = "SELECT count(*) FROM pg_stat_replication WHERE replay_lsn >= pg_current_wal_lsn()"
@@ -25,8 +22,8 @@ CAUGHT_UP = "SELECT count(*) FROM pg_stat_replication WHERE replay_lsn >= pg_cur
 class StandbyPostgres(Postgres):
     """A copy of another server that follows it until it is promoted."""
 
-    def __init__(self, folder: Path, primary: Postgres) -> None:
-        super().__init__(folder, durable=False)
+    def __init__(self, folder: Path, primary: Postgres, port: int | None = None) -> None:
+        super().__init__(folder, port=port, durable=False)
         self._primary = primary
 
     def initialise(self) -> None:
@@ -57,6 +54,12 @@ class Pair:
         self.eventually(lambda: ask(self.primary, _OPEN) == 0)
         self.eventually(lambda: ask(self.primary, CAUGHT_UP) == 1)
 
+    def stop_receiving(self) -> None:
+        """From now on the standby misses what the primary commits."""
+        ask(self.standby, "ALTER SYSTEM SET primary_conninfo = ''")
+        ask(self.standby, "SELECT pg_reload_conf()")
+        self.eventually(lambda: ask(self.standby, "SELECT count(*) FROM pg_stat_wal_receiver") == 0)
+
     def promote(self) -> None:
         assert ask(self.standby, "SELECT pg_promote()")
 
@@ -85,53 +88,18 @@ def ask(server: Postgres, statement: str) -> Any:
     return row[0] if row else None
 
 
-class Address:
+class Address(Proxy):
     """A TCP address that leads to a server, and later to another; connections that exist stay where they are."""
 
     def __init__(self, server: Postgres) -> None:
-        self._port = server.port
-        self._listener = socket.create_server((HOST, 0))
-        self._sockets: list[socket.socket] = []
-        self._threads: list[threading.Thread] = []
-        self._start(self._accept)
+        super().__init__((HOST, server.port))
 
     def url_of(self, database: str) -> str:
-        return f"postgresql+psycopg://postgres@{HOST}:{self._listener.getsockname()[1]}/{database}"
+        return f"postgresql+psycopg://postgres@{self.address}/{database}"
 
-    def move(self, server: Postgres) -> None:
-        self._port = server.port
-
-    def close(self) -> None:
-        for each in [self._listener, *self._sockets]:
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
-        for thread in self._threads:
-            thread.join()
-
-    def _accept(self) -> None:
-        with suppress(OSError):  # closed
-            while True:
-                client, _ = self._listener.accept()
-                try:
-                    server = socket.create_connection((HOST, self._port))
-                except OSError:
-                    client.close()
-                    continue
-                self._sockets += client, server
-                self._start(_pass_on, client, server)
-                self._start(_pass_on, server, client)
-
-    def _start(self, work: Any, *ends: socket.socket) -> None:
-        thread = threading.Thread(target=work, args=ends, name="address")
-        self._threads.append(thread)
-        thread.start()
-
-
-def _pass_on(source: socket.socket, target: socket.socket) -> None:
-    with suppress(OSError):
-        while chunk := source.recv(CHUNK):
-            target.sendall(chunk)
-    for each in (source, target):
-        with suppress(OSError):
-            each.shutdown(socket.SHUT_RDWR)
+    def move(self, server: Postgres, *, ends: bool = False) -> None:
+        """Leads new connections to a server; with `ends`, ends those that exist."""
+        with self._lock:
+            self.target = HOST, server.port
+            if ends:
+                self.end_connections()

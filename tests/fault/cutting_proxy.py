@@ -8,36 +8,31 @@ outside of a transaction block. Clients must connect without encryption.
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from types import TracebackType
-from typing import Self
 
 from sqlalchemy.engine import make_url
 
-HOST = "127.0.0.1"
-CHUNK = 65_536
+from inorder.embedded.server import HOST
+from tests.proxy import CHUNK, Proxy, end
+
 HEAD = 5
 
 
-class CuttingProxy:
+class CuttingProxy(Proxy):
     """Forwards everything, until it is set to cut the connection after a commit."""
 
     def __init__(self, url: str) -> None:
         self._url = make_url(url)
-        self._listener = socket.create_server((HOST, 0))
-        self._lock = threading.Lock()
+        super().__init__((self._url.host or HOST, self._url.port or 5432))
         self._wanted = ""
-        self._connections: set[socket.socket] = set()
-        self._threads = [threading.Thread(target=self._accept, name="proxy")]
         self.cuts = 0
 
     @property
     def url(self) -> str:
         """The URL of the database through this proxy."""
-        port = self._listener.getsockname()[1]
-        plain = self._url.set(host=HOST, port=port).update_query_dict({"sslmode": "disable", "gssencmode": "disable"})
+        off = {"sslmode": "disable", "gssencmode": "disable"}
+        plain = self._url.set(host=HOST, port=self.port).update_query_dict(off)
         return plain.render_as_string(hide_password=False)
 
     def cut_after(self, command: str) -> None:
@@ -49,39 +44,7 @@ class CuttingProxy:
         """Whether there were more cuts than the given number."""
         return self.cuts > before
 
-    def __enter__(self) -> Self:
-        self._threads[0].start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _end(self._listener, *self._connections)
-        for thread in self._threads:
-            thread.join()
-
-    def _accept(self) -> None:
-        with suppress(OSError):  # closed
-            while True:
-                client, _ = self._listener.accept()
-                server = socket.create_connection((self._url.host or HOST, self._url.port or 5432))
-                self._connections |= {client, server}
-                self._start(self._pass_questions, client, server)
-                self._start(self._pass_answers, client, server)
-
-    def _start(self, work: object, client: socket.socket, server: socket.socket) -> None:
-        assert callable(work)
-        thread = threading.Thread(target=work, args=(client, server), name="proxy")
-        self._threads.append(thread)
-        thread.start()
-
-    def _pass_questions(self, client: socket.socket, server: socket.socket) -> None:
-        with suppress(OSError):
-            while chunk := client.recv(CHUNK):
-                server.sendall(chunk)
-        _end(client, server)
-
-    def _pass_answers(self, client: socket.socket, server: socket.socket) -> None:
+    def pass_answers(self, client: socket.socket, server: socket.socket) -> None:
         tag = b""
         with suppress(OSError):
             for message in _messages(server):
@@ -92,7 +55,7 @@ class CuttingProxy:
                         break
                     tag = b""
                 client.sendall(message)
-        _end(client, server)
+        end(client, server)
 
     def _is_wanted(self, tag: bytes) -> bool:
         command, _, count = tag.decode().partition(" ")
@@ -112,10 +75,3 @@ def _messages(server: socket.socket) -> Iterator[bytes]:
         while len(waiting) >= HEAD and len(waiting) > (length := int.from_bytes(waiting[1:HEAD])):
             yield waiting[: length + 1]
             waiting = waiting[length + 1 :]
-
-
-def _end(*ends: socket.socket) -> None:
-    for each in ends:
-        with suppress(OSError):  # already disconnected
-            each.shutdown(socket.SHUT_RDWR)
-        each.close()

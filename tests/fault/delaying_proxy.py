@@ -20,13 +20,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from enum import IntEnum
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from inorder.embedded import Kafka
 from inorder.embedded.server import HOST, free_port
+from tests.proxy import CHUNK, Proxy, end
 
-CHUNK = 65_536
 LENGTH = 4
 LONGEST_SECONDS = 3.0
 """How long a request is held that does not wait for the next transaction."""
@@ -72,33 +71,20 @@ class Held(NamedTuple):
     awaits_begin: bool
 
 
-class DelayingProxy:
+class DelayingProxy(Proxy):
     """Forwards everything, until it is set to hold requests back."""
 
     def __init__(self, seed: int = 1) -> None:
-        self.broker_port = free_port()
+        super().__init__((HOST, free_port()))
         self.counts: Counter[str] = Counter()
         """Requests that were held, by their kind; `repeated` counts every EndTxn that was sent again."""
-        self._listener = socket.create_server((HOST, 0), backlog=64)
         self._chance = random.Random(seed)
-        self._lock = threading.RLock()
         self._share: dict[Api, float] = {}
         self.waits: list[float] = []
         """How long clients waited before they repeated an EndTxn, in seconds."""
         self._at_end: tuple[Callable[[], None], threading.Event] | None = None
         self._held: dict[str, Held] = {}
         self._ended: dict[str, float] = {}
-        self._sockets: list[socket.socket] = []
-        self._threads: list[threading.Thread] = []
-
-    @property
-    def port(self) -> int:
-        return int(self._listener.getsockname()[1])
-
-    @property
-    def bootstrap(self) -> str:
-        """The broker's address through this proxy."""
-        return f"{HOST}:{self.port}"
 
     def hold(self, **share: float) -> None:
         """Holds this share of requests back, by the names of `Api`; no others from now on."""
@@ -122,55 +108,26 @@ class DelayingProxy:
         for id in list(self._held):
             self._release(id)
 
-    def __enter__(self) -> Self:
-        self._start(self._accept)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _end(self._listener)
-        with self._lock:
-            threads, sockets = list(self._threads), list(self._sockets)
-        _end(*sockets)
-        for thread in threads:
-            thread.join()
-
-    def _start(self, work: Callable[..., None], *arguments: object) -> None:
-        thread = threading.Thread(target=work, args=arguments, name="proxy")
-        with self._lock:
-            self._threads.append(thread)
-        thread.start()
-
-    def _accept(self) -> None:
-        with suppress(OSError):  # closed
-            while True:
-                client, _ = self._listener.accept()
-                try:
-                    server = socket.create_connection((HOST, self.broker_port))
-                except OSError:  # the broker is not there yet
-                    client.close()
-                    continue
-                for each in (client, server):
-                    each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                with self._lock:
-                    self._sockets += [client, server]
-                self._start(self._pass_requests, client, server)
-                self._start(_pass_answers, client, server)
-
-    def _pass_requests(self, client: socket.socket, server: socket.socket) -> None:
+    def pass_requests(self, client: socket.socket, server: socket.socket) -> None:
         with suppress(OSError):
             for frame in _frames(client):
                 request = parse(frame)
                 if request is not None and self._keeps(request, frame, server):
-                    _end(client)
+                    end(client)
                     return  # the broker's side stays open for the request
                 if request is not None and request.api is Api.END_TXN:
                     self._act_at_end()
                 server.sendall(frame)
                 if request is not None and request.api is Api.ADD_PARTITIONS:
                     self._note_begin(request.id)
-        _end(client, server)
+        end(client, server)
+
+    def pass_answers(self, client: socket.socket, server: socket.socket) -> None:
+        with suppress(OSError):
+            while chunk := server.recv(CHUNK):
+                with suppress(OSError):  # cut: what the broker answers then goes nowhere
+                    client.sendall(chunk)
+        end(client, server)
 
     def _act_at_end(self) -> None:
         with self._lock:
@@ -232,8 +189,8 @@ class ProxiedKafka(Kafka):
         """A second listener, which sends clients to the proxy; the broker uses the first one for itself."""
         inner = f"PLAINTEXT://{HOST}:{self.port}"
         lines = {
-            "listeners": f"CLIENTS://{HOST}:{self._proxy.broker_port},{inner},CONTROLLER://{HOST}:{controller_port}",
-            "advertised.listeners": f"CLIENTS://{self._proxy.bootstrap},{inner}",
+            "listeners": f"CLIENTS://{HOST}:{self._proxy.target[1]},{inner},CONTROLLER://{HOST}:{controller_port}",
+            "advertised.listeners": f"CLIENTS://{self._proxy.address},{inner}",
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,CLIENTS:PLAINTEXT",
         }
         return "".join(f"{name}={value}\n" for name, value in lines.items())
@@ -264,18 +221,3 @@ def _frames(client: socket.socket) -> Iterator[bytes]:
         while len(waiting) >= LENGTH and len(waiting) >= (end := LENGTH + int.from_bytes(waiting[:LENGTH])):
             yield waiting[:end]
             waiting = waiting[end:]
-
-
-def _pass_answers(client: socket.socket, server: socket.socket) -> None:
-    with suppress(OSError):
-        while chunk := server.recv(CHUNK):
-            with suppress(OSError):  # cut: what the broker answers then goes nowhere
-                client.sendall(chunk)
-    _end(client, server)
-
-
-def _end(*ends: socket.socket) -> None:
-    for each in ends:
-        with suppress(OSError):  # already disconnected
-            each.shutdown(socket.SHUT_RDWR)
-        each.close()

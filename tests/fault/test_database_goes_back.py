@@ -6,11 +6,10 @@ What is written afterwards gets ids of rows that were published. All of it must 
 from __future__ import annotations
 
 import shutil
-import socket
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from sqlalchemy.engine import make_url
 import inorder
 from inorder.database.database import open_database
 from inorder.embedded.mariadb import MariaDB
-from inorder.embedded.postgres import Postgres
 from inorder.kafka.admin import ensure_topic
 from inorder.kafka.readers import read_back
 from inorder.model.errors import InorderError
@@ -30,89 +28,9 @@ from inorder.outbox import Outbox
 from tests.conftest import Eventually
 from tests.operating import install_schema, relay_status
 from tests.selection import few
+from tests.standby import Address, run_pair
 
 HOST = "127.0.0.1"
-CHUNK = 65_536
-
-
-class Standby(Postgres):
-    """An asynchronous replica of another server."""
-
-    def __init__(self, folder: Path, primary: Postgres) -> None:
-        super().__init__(folder, durable=False)
-        self._primary = primary
-
-    def initialise(self) -> None:
-        place = ["--host", HOST, "--port", str(self._primary.port), "--username", "postgres"]
-        program = str(self._programs / "pg_basebackup")
-        self.run_tool([program, *place, "--pgdata", str(self.data), "--wal-method=stream", "-R", "--checkpoint=fast"])
-
-    def stop_receiving(self, eventually: Eventually) -> None:
-        """From now on it misses what the primary commits."""
-        with psycopg.connect(self._dsn("postgres"), autocommit=True) as connection:
-            connection.execute("ALTER SYSTEM SET primary_conninfo = ''")
-            connection.execute("SELECT pg_reload_conf()")
-            eventually(lambda: connection.execute("SELECT count(*) FROM pg_stat_wal_receiver").fetchone() == (0,))
-
-    def promote(self) -> None:
-        with psycopg.connect(self._dsn("postgres"), autocommit=True) as connection:
-            assert connection.execute("SELECT pg_promote()").fetchone() == (True,)
-
-
-class Address:
-    """An address that clients know, and that is moved from one server to another."""
-
-    def __init__(self, port: int) -> None:
-        self._port: int | None = port
-        self._listener = socket.create_server((HOST, 0))
-        self._lock = threading.Lock()
-        self._open: set[socket.socket] = set()
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    @property
-    def port(self) -> int:
-        return int(self._listener.getsockname()[1])
-
-    def move(self, port: int | None) -> None:
-        """Ends all connections; new ones lead to another server, or nowhere."""
-        with self._lock:
-            self._port = port
-            for each in self._open:
-                _end(each)
-            self._open.clear()
-
-    def close(self) -> None:
-        _end(self._listener)
-        self.move(None)
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                with self._lock:
-                    try:
-                        server = socket.create_connection((HOST, self._port or 1), 5)
-                    except OSError:
-                        _end(client)
-                        continue
-                    server.settimeout(None)
-                    self._open |= {client, server}
-                for source, target in ((client, server), (server, client)):
-                    threading.Thread(target=_copy, args=(source, target), daemon=True).start()
-
-
-def _copy(source: socket.socket, target: socket.socket) -> None:
-    with suppress(OSError):
-        while chunk := source.recv(CHUNK):
-            target.sendall(chunk)
-    _end(source, target)
-
-
-def _end(*sockets: socket.socket) -> None:
-    for each in sockets:
-        with suppress(OSError):
-            each.shutdown(socket.SHUT_RDWR)
-        each.close()
 
 
 class Writer:
@@ -183,14 +101,6 @@ def values_in(settings: inorder.Settings, topic: str) -> list[str]:
     return [value.decode().strip('"') for value in found if value is not None]
 
 
-@contextmanager
-def replicated(folder: Path) -> Iterator[tuple[Postgres, Standby]]:
-    options = {"wal_level": "replica", "max_wal_senders": "5", "hot_standby": "on"}
-    with ExitStack() as stack:
-        primary = stack.enter_context(Postgres(folder / "primary", durable=False, options=options))
-        yield primary, stack.enter_context(Standby(folder / "standby", primary))
-
-
 CASES = [("drain", "native"), ("mark-purge", "goharvest"), ("polling", "trendyol"), ("drain", "goharvest")]
 
 
@@ -204,23 +114,23 @@ def test_a_replica_without_the_last_commits_is_promoted_under_load(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     strategy, layout = case
-    with replicated(tmp_path) as (primary, standby), closing(Address(primary.port)) as address:
+    with run_pair(tmp_path, eventually) as pair, Address(pair.primary) as address:
+        primary, standby = pair.primary, pair.standby
         url = make_url(primary.url).set(port=address.port).update_query_dict({"sslmode": "disable"})
         settings = settings_of(url.render_as_string(), kafka_bootstrap, unique, strategy, layout)
         install_schema(settings, layout)
         ensure_topic(settings.kafka.properties, unique, 1)
         with inorder.Relay(settings), Writer(url.render_as_string(), unique, layout) as writer:
             eventually(lambda: len(values_in(settings, unique)) > 50)
-            standby.stop_receiving(eventually)
+            pair.stop_receiving()
             writer.era = "lost"
             eventually(lambda: sum(value.startswith("lost") for value in values_in(settings, unique)) > 100)
-            address.move(None)
             primary.kill()
-            standby.promote()
+            pair.promote()
             with psycopg.connect(standby.url.replace("+psycopg", "")) as connection:
                 survived = connection.execute("SELECT count(*) FROM outbox").fetchone()
             writer.era = "after"
-            address.move(standby.port)
+            address.move(standby, ends=True)
             eventually(lambda: len(writer.of("after")) > 300)
             writer.__exit__()
             wanted = {*writer.of("before"), *writer.of("after")}

@@ -88,7 +88,7 @@ def compare(fleet: Fleet, proxy: DelayingProxy) -> None:
 @pytest.mark.usefixtures("broker")
 def test_a_delayed_end_of_a_transaction_does_not_end_the_next_one(new_fleet: NewFleet, proxy: DelayingProxy) -> None:
     """And the client repeats no request sooner than the fenced producer assumes."""
-    fleet = new_fleet(Way("drain", leadership="database"), bootstrap=proxy.bootstrap)
+    fleet = new_fleet(Way("drain", leadership="database"), bootstrap=proxy.address)
     delay(fleet, proxy, FEW, end_txn=0.3)
     assert proxy.counts["repeated"] >= FEW, "what was held was sent again"
     assert min(proxy.waits) > Backoff.of({}).end_seconds
@@ -101,7 +101,7 @@ def test_a_delayed_end_of_a_transaction_does_not_end_the_next_one(new_fleet: New
 def test_many_delayed_ends_of_transactions_lose_and_double_nothing(
     new_fleet: NewFleet, proxy: DelayingProxy, way: Way
 ) -> None:
-    delay(new_fleet(way, bootstrap=proxy.bootstrap), proxy, MANY, end_txn=0.3)
+    delay(new_fleet(way, bootstrap=proxy.address), proxy, MANY, end_txn=0.3)
 
 
 @pytest.mark.fault
@@ -110,7 +110,7 @@ def test_many_delayed_ends_of_transactions_lose_and_double_nothing(
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_no_delay_of_any_request_loses_or_doubles_a_row(new_fleet: NewFleet, proxy: DelayingProxy, way: Way) -> None:
     share = {"end_txn": 0.1, "produce": 0.05, "add_partitions": 0.05, "init_producer_id": 0.2}
-    delay(new_fleet(way, bootstrap=proxy.bootstrap), proxy, MANY // 3, **share)
+    delay(new_fleet(way, bootstrap=proxy.address), proxy, MANY // 3, **share)
 
 
 @pytest.mark.fault
@@ -120,7 +120,7 @@ def test_a_paused_broker_under_impatient_clients_loses_and_doubles_nothing(
     new_fleet: NewFleet, broker: ProxiedKafka, proxy: DelayingProxy, way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is paused before it reads an EndTxn, which the client may repeat meanwhile."""
-    fleet, chance = new_fleet(way, bootstrap=proxy.bootstrap), random.Random(1)
+    fleet, chance = new_fleet(way, bootstrap=proxy.address), random.Random(1)
     monkeypatch.setenv("INORDER_KAFKA__SOCKET_TIMEOUT_MS", str(SOCKET_MS))  # for the relay only
     pid = broker.pids[0]
     with fleet.load:
@@ -141,7 +141,7 @@ def test_a_relay_that_is_killed_while_a_request_of_it_is_delayed_loses_and_doubl
     new_fleet: NewFleet, proxy: DelayingProxy
 ) -> None:
     """The request arrives at its successor's first transactions."""
-    fleet = new_fleet(Way("drain", leadership="database", shards=2), bootstrap=proxy.bootstrap)
+    fleet = new_fleet(Way("drain", leadership="database", shards=2), bootstrap=proxy.address)
     with fleet.load:
         fleet.start_staggered(2, 1.0)
         fleet.wait_for_progress()
@@ -168,7 +168,7 @@ def test_delayed_requests_of_a_copy_double_no_record_and_set_no_offset_back(
     for key, place in sent:
         producer.produce(unique, str(place), key)
     assert not producer.flush(60)
-    proxied: dict[str, object] = {"bootstrap.servers": proxy.bootstrap}
+    proxied: dict[str, object] = {"bootstrap.servers": proxy.address}
     proxy.hold(end_txn=0.2, txn_offset_commit=0.2)
     InProcess(CopyWork(tuple(proxied.items()), unique, copy), KafkaSource(direct)).run(threading.Event(), once=True)
     proxy.release_all()

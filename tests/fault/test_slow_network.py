@@ -42,7 +42,7 @@ def test_a_backlog_too_large_for_the_time_of_a_transaction_gets_through_in_parts
         return int(row[0]) if row else 0
 
     with SlowProxy() as network, BehindProxy(tmp_path / "kafka", network):
-        properties = {"bootstrap.servers": network.bootstrap}
+        properties = {"bootstrap.servers": network.address}
         ensure_topic(properties, unique, 1)
         settings = inorder.Settings.load(
             kafka={**properties, "transaction.timeout.ms": TRANSACTION_MS},

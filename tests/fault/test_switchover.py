@@ -47,7 +47,7 @@ def test_sessions_that_live_on_at_a_read_only_server_are_left_when_the_address_h
     new_fleet: NewFleet, pair: Pair, unique: str, way: Way
 ) -> None:
     pair.primary.create_database(unique)
-    with closing(Address(pair.primary)) as address:
+    with Address(pair.primary) as address:
         fleet = new_fleet(way, url=address.url_of(unique))
         with fleet.load:
             fleet.start_one()

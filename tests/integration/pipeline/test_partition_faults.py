@@ -26,6 +26,7 @@ from tests.fakes.table_store import message
 from tests.integration.pipeline.conftest import CreateTopic
 from tests.integration.pipeline.engines import ENGINES, SPARK_WAIT, Heard, new_engine
 from tests.selection import few
+from tests.standby import StandbyPostgres
 
 KEYS = 20
 PARTITIONS = 2
@@ -122,21 +123,8 @@ def test_a_topic_recreated_under_a_running_job_is_noticed_and_other_tables_go_on
     assert values(direct, "a") == {"1"}
     tables.stop.set()
     # A task may meet the missing offset of the new topic before the driver compares the ids.
-    with pytest.raises(GuaranteeError, match="was deleted and re-created|no longer holds offset"):
+    with pytest.raises(GuaranteeError, match=r"was deleted and re-created|no longer holds offset"):
         running.result(SPARK_WAIT)
-
-
-class Standby(Postgres):
-    """A replica of another server; it begins as a copy of it."""
-
-    def __init__(self, folder: Path, primary: Postgres, port: int | None = None) -> None:
-        super().__init__(folder, port=port)
-        self._primary = primary
-
-    def initialise(self) -> None:
-        at = ["--host=127.0.0.1", f"--port={self._primary.port}", "--username=postgres"]
-        copy = [f"--pgdata={self.data}", "--write-recovery-conf", "--wal-method=stream", "--checkpoint=fast"]
-        self.run_tool([str(self._programs / "pg_basebackup"), *at, *copy])
 
 
 def connect(url: str) -> Connection[Any]:
@@ -155,7 +143,7 @@ def test_a_promoted_replica_without_the_last_commits_is_replayed_exactly(
     eventually: Eventually,
 ) -> None:
     primary = Postgres(tmp_path / "primary").start()
-    standby = Standby(tmp_path / "standby", primary)
+    standby = StandbyPostgres(tmp_path / "standby", primary)
     promoted = primary
     tables = Tables(spark, kafka_bootstrap, primary.url, unique)
     try:
@@ -177,7 +165,7 @@ def test_a_promoted_replica_without_the_last_commits_is_replayed_exactly(
         with standby.start(), connect(standby.url) as replica:
             replica.execute("SELECT pg_promote()")
             assert values(replica, "a") == {"1"}
-        promoted = Standby(tmp_path / "standby", primary, primary.port)
+        promoted = StandbyPostgres(tmp_path / "standby", primary, primary.port)
         promoted.start()
         tables.produce(tables.topics[0], "3")
         with connect(primary.url) as direct:
