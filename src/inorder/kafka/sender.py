@@ -86,6 +86,9 @@ class RowSender:
         topics = _group(rows, _topic)
         self._topics.require(producer, rows, topics)
         for topic, of_topic in topics.items():
+            if tracker is None and (messages := self._plain_messages(topic, of_topic)) is not None:
+                self._queue(producer, topic, CHOSEN_BY_CLIENT, of_topic, messages)
+                continue
             placed = [(row, self._partition(row)) for row in of_topic]
             for (is_plain, _), run in groupby(placed, key=self._form):
                 if is_plain:
@@ -97,14 +100,37 @@ class RowSender:
         self, producer: Producer, topic: str, run: list[tuple[OutboxRow, int]], tracker: DeliveryTracker | None
     ) -> None:
         for partition, placed in _group(run, _place).items():
-            messages = [_message(row, tracker) for row, _ in placed]
-            queued = producer.produce_batch(topic, messages, partition=partition)
-            if tracker is not None:
-                tracker.queued += [row for (row, _), each in zip(placed, messages, strict=True) if "_error" not in each]
-            if queued != len(messages):
-                answered = zip(placed, messages, strict=True)
-                row, error = next((row, each["_error"]) for (row, _), each in answered if "_error" in each)
-                raise row_error(row, error, self._noun)
+            rows = [row for row, _ in placed]
+            self._queue(producer, topic, partition, rows, [_message(row, tracker) for row in rows], tracker)
+
+    def _plain_messages(self, topic: str, rows: Sequence[OutboxRow]) -> list[dict[str, object]] | None:
+        """The messages of rows that all go into one batch call, the usual case; None if any needs a look of its own."""
+        if topic in self._partitioners or self._together_bytes is not None:
+            return None
+        messages: list[dict[str, object]] = [
+            {"key": key, "value": value}
+            for _, _, key, value, headers, partition, at, _, partition_key in rows
+            if not headers and partition is None and at is None and partition_key is None
+        ]
+        return messages if len(messages) == len(rows) else None
+
+    def _queue(
+        self,
+        producer: Producer,
+        topic: str,
+        partition: int,
+        rows: Sequence[OutboxRow],
+        messages: list[dict[str, object]],
+        tracker: DeliveryTracker | None = None,
+    ) -> None:
+        """One batch call; raises the error of the first row that the client did not take."""
+        queued = producer.produce_batch(topic, messages, partition=partition)
+        answered = list(zip(rows, messages, strict=True)) if tracker is not None or queued != len(messages) else []
+        if tracker is not None:
+            tracker.queued += [row for row, each in answered if "_error" not in each]
+        if queued != len(messages):
+            row, error = next((row, each["_error"]) for row, each in answered if "_error" in each)
+            raise row_error(row, error, self._noun)
 
     def _send_each(
         self, producer: Producer, topic: str, run: Iterable[tuple[OutboxRow, int]], tracker: DeliveryTracker | None

@@ -84,6 +84,9 @@ _ORDERED_BY = 3
 def native_row(row: Sequence[Any]) -> OutboxRow:
     """Columns: id, topic, key, value, headers, partition, timestamp."""
     id, topic, key, value, headers, partition, timestamp = row
+    is_plain = headers is None and partition is None and timestamp is None
+    if is_plain and topic.__class__ is str and topic and not topic_flaw(topic):
+        return _new(OutboxRow, (id, topic, key, value, (), None, None, "", None))
     flaws: list[str] = []
     if topic.__class__ is not str or topic_flaw(topic):
         topic = topic_of(topic, "topic", flaws)
