@@ -243,13 +243,16 @@ class FencedProducer:
         with self._answered_within(self._backoff.end_seconds):
             self.client.abort_transaction(self._timeouts.abort)
 
-    def try_abort(self) -> bool:
-        """Aborts so that readers go on at once; returns False where it failed and a fence or time-out must do it."""
+    def try_abort(self) -> KafkaError | None:
+        """Aborts so that readers go on at once; where that fails a fence or time-out must do it.
+
+        Returns why it failed. Of a client that is lost this is the reason, which `produce` does not give (`_FATAL`).
+        """
         try:
             self.abort()
-        except KafkaException:
-            return False
-        return True
+        except KafkaException as exception:
+            return error_of(exception)
+        return None
 
     @contextmanager
     def _answered_within(self, seconds: float) -> Iterator[None]:

@@ -231,7 +231,8 @@ class PartitionCopier:
     def _give_up(self, batch: Slice, error: KafkaError) -> InorderError:
         """Aborts the transaction unless the client is lost, and says why it failed."""
         if not error.fatal():
-            self._producer.try_abort()
+            reason = self._producer.try_abort()
+            error = reason if reason is not None and error.code() == KafkaError._FATAL else error
         if self._producer.refused:
             return self._refusal(batch)
         found = meaning(error, f"Copying {batch} to {self._destination!r}")
