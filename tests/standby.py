@@ -16,7 +16,7 @@ from tests.conftest import Eventually
 from tests.proxy import Proxy
 
 _OPEN = "SELECT count(*) FROM pg_stat_activity WHERE backend_xid IS NOT NULL"
-CAUGHT_UP = "SELECT count(*) FROM pg_stat_replication WHERE replay_lsn >= pg_current_wal_lsn()"
+CAUGHT_UP = "SELECT count(*) FROM pg_stat_replication WHERE replay_lsn >= pg_current_wal_insert_lsn()"
 
 
 class StandbyPostgres(Postgres):

@@ -87,7 +87,7 @@ class Writer:
         self.ends[id] = numbers[-1]
         events = [Event(number, f"{id}/{self._next()}", frozenset({"tag"})) for number in numbers]
         note = Written(time.monotonic(), events=tuple((event.seq_nr, str(event.payload)) for event in events))
-        self._noted(id, note, lambda: self._journal(id).append(events, headers={"who": id}))
+        self._noted(id, note, lambda: self._journal(id).append(events, headers={"who": id}, allow_gaps=True))
 
     def _delete(self, id: str) -> None:
         # Of two deletes in a row, in one slice, only the one that reaches further is sure to be in the head.

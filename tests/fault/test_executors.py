@@ -25,6 +25,7 @@ KILLS = 10
 """Five per executor: more failures of one task than Spark tolerates, so that its job fails and is restarted."""
 NONE_BEFORE = 0
 """For `make test`: both at once, and none before."""
+_FIRST = f"SELECT count(*)::int FROM messages WHERE id < {PARTITIONS}"
 _WAITING = """
 SELECT count(*)::int FROM pg_stat_activity
 WHERE application_name = 'inorder pipeline' AND datname = current_database() AND wait_event_type = 'Lock'
@@ -35,9 +36,9 @@ WHERE application_name = 'inorder pipeline' AND datname = current_database() AND
 def in_mid_slice(stage: Stage) -> Iterator[None]:
     """During the block a slice of each partition waits in its transaction for a row that the test has locked."""
     with stage.connect() as connection, stage.connect() as looking, connection.transaction():
-        # The first key of each partition.
-        found = connection.execute("SELECT id FROM messages WHERE id < %s FOR UPDATE", (PARTITIONS,)).fetchall()
-        assert len(found) == PARTITIONS
+        # The first key of each partition, as soon as its row is there.
+        stage.eventually(lambda: looking.execute(_FIRST).fetchone() == (PARTITIONS,), WAIT_SECONDS)
+        connection.execute(f"SELECT id FROM messages WHERE id < {PARTITIONS} FOR UPDATE")
         stage.eventually(lambda: looking.execute(_WAITING).fetchone() == (PARTITIONS,), WAIT_SECONDS)
         yield
 
