@@ -12,7 +12,7 @@ from tests.transaction_pooler import TransactionPooler
 SESSIONS = 6
 
 
-@pytest.mark.full
+@pytest.mark.fault
 @pytest.mark.parametrize(
     "way",
     [
