@@ -42,6 +42,10 @@ TAGGED = "tagged"
 TAG = "instance"
 
 
+BATCH = 50
+"""Records that are handed over one by one fail as often as that many in one call."""
+
+
 class FaultyProducer(Producer):
     """A producer that fails at the given rate."""
 
@@ -57,6 +61,12 @@ class FaultyProducer(Producer):
         if reports and self._fails("deliver"):
             _report(reports[random.randrange(len(reports)) :])
         return queued
+
+    def produce(self, topic: str, *args: Any, **options: Any) -> None:
+        """Accepts a record, or none from there on: records with headers are handed over one by one."""
+        if random.randrange(BATCH) == 0 and self._fails("produce"):
+            raise BufferError("injected")
+        super().produce(topic, *args, **options)
 
     def commit_transaction(self, *timeout: float) -> None:
         """Commits, or fails before or after the commit."""
