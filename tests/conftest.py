@@ -5,6 +5,7 @@ A server that cannot start is an error of each test that needs it, never a skip.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import uuid
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import pytest
+import structlog
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]  # it ships no types
 
 from inorder.embedded import Cassandra, Kafka, MariaDB, Postgres, Redis
@@ -74,6 +76,19 @@ def starts_spark(file: str) -> bool:
     """Whether tests of a file start Spark, or run a command that does: they use the fixture or have the marker."""
     text = (ROOT / file).read_text("utf-8")
     return "pytest.mark.spark" in text or "spark: SparkSession" in text
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """Takes back what a command run within the test set: its stream is closed, its level would let more through."""
+    root, ours = logging.getLogger(), logging.getLogger("inorder")
+    handlers, levels = root.handlers[:], (root.level, ours.level)
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(levels[0])
+    ours.setLevel(levels[1])
+    if structlog.is_configured():
+        structlog.reset_defaults()
 
 
 class Eventually(Protocol):

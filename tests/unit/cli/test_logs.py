@@ -5,25 +5,12 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import structlog
 
 from inorder.observe import configure_logs
-
-
-@pytest.fixture(autouse=True)
-def logging_as_before() -> Iterator[None]:
-    """Puts the handlers of the test session back."""
-    root, ours = logging.getLogger(), logging.getLogger("inorder")
-    handlers, levels = root.handlers[:], (root.level, ours.level)
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(levels[0])
-    ours.setLevel(levels[1])
-    structlog.reset_defaults()
 
 
 def lines(stream: io.StringIO) -> list[dict[str, Any]]:
