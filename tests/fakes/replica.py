@@ -18,6 +18,7 @@ from inorder.journal.replication.store_port import (
     Quarantined,
     ReplicaSlice,
     parked_error,
+    write_head_once,
 )
 from inorder.journal.replication.transition import DeleteEvents, DeleteHead, InsertEvents, InsertHead, UpdateHead
 from inorder.journal.segments import journal_segment
@@ -168,7 +169,7 @@ class _Slice:
             meanwhile()
         for change in changes:
             rows = self._store._rows(change.key)
-            for dated in change.statements:
+            for dated in write_head_once(change):
                 self._store.write()
                 if isinstance(dated.statement, DeleteHead):
                     self._store.snapshots.void(change.key, PartitionOffset(self._place[1], dated.offset))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from itertools import chain, repeat
 
@@ -121,6 +122,29 @@ def test_a_replicator_may_die_between_any_two_writes(
         else:
             break
     assert_equal(topic, store)
+
+
+@examples(400)
+@given(
+    st.lists(st.tuples(st.sampled_from(["append", "append", "delete"]), st.just("a"), numbers), max_size=8),
+    st.integers(0, 4),
+    SEGMENTS,
+)
+def test_a_reader_between_any_two_writes_sees_what_the_journal_once_was(
+    chosen: list[tuple[str, str, list[int]]], first: int, segment_size: int
+) -> None:
+    """A slice leaves out what later records of it undo, so a head that it wrote in between would show a mixture."""
+    topic, death = topic_of(chosen), 0
+    once = {Topic(topic.records[:end]).says("a") for end in range(len(topic.records) + 1)}
+    is_done = False
+    while not is_done:
+        store = MemoryReplica()
+        store.dies_at, death = death, death + 1
+        with suppress(KilledError):
+            for batch in topic.chunks(0, [first or 100, 100]):
+                ReplicateWorker(store, segment_size).apply(batch, expected=0)
+            is_done = True
+        assert shows(store, "a") in once
 
 
 @examples(300)

@@ -18,11 +18,20 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import groupby
 from typing import Final, NamedTuple, Protocol
 
-from inorder.journal.replication.transition import Statement
+from inorder.journal.action import KEEP_EXPIRY
+from inorder.journal.replication.transition import (
+    DeleteEvents,
+    DeleteHead,
+    InsertEvents,
+    InsertHead,
+    Statement,
+    UpdateHead,
+)
 from inorder.journal.stores.ports import JournalHead, LogRecord
 from inorder.model.errors import DamagedRecordError
 from inorder.model.journal import Key
@@ -42,6 +51,44 @@ class JournalChange:
     key: Key
     statements: Sequence[OffsetStatement]
     head: JournalHead | None
+
+
+def write_head_once(change: JournalChange) -> list[OffsetStatement]:
+    """The statements for a store without transactions: new events, then the head, then deletes of events.
+
+    A slice leaves out what later records of it undo, so only the last head of a journal is a state that it was in: a
+    reader that found one of those before it would see a mixture. The store must go by the offsets of statements, not by
+    their order, since events are now deleted after newer ones in the same segment were added. What a purge does comes
+    first; it is always the first action of a slice that counts.
+    """
+    statements = change.statements
+    begin = 1 + max((at for at, each in enumerate(statements) if isinstance(each.statement, DeleteHead)), default=-1)
+    rest = statements[begin:]
+    heads = [each for each in rest if isinstance(each.statement, InsertHead | UpdateHead)]
+    if len(heads) <= 1:
+        return list(statements)
+    inserts = [each for each in rest if isinstance(each.statement, InsertEvents)]
+    deletes = [each for each in rest if isinstance(each.statement, DeleteEvents)]
+    merged = reduce(lambda one, other: _merge_heads(one, other, change.head), (each.statement for each in heads))
+    return [*statements[:begin], *inserts, OffsetStatement(heads[-1].offset, merged), *deletes]
+
+
+def _merge_heads(earlier: Statement, later: Statement, last: JournalHead | None) -> Statement:
+    if isinstance(earlier, InsertHead) and last is not None:
+        return replace(earlier, head=last)
+    if not isinstance(earlier, UpdateHead) or not isinstance(later, UpdateHead):
+        raise TypeError(f"A head is inserted before it is updated, not after: {earlier}, {later}.")
+    deletes = later.delete_to is not None or later.clears_delete_to
+    return UpdateHead(
+        later.partition_offset,
+        later.updated,
+        seq_nr=earlier.seq_nr if later.seq_nr is None else later.seq_nr,
+        delete_to=later.delete_to if deletes else earlier.delete_to,
+        clears_delete_to=later.clears_delete_to if deletes else earlier.clears_delete_to,
+        record_id=later.record_id or earlier.record_id,
+        expiry=earlier.expiry if later.expiry == KEEP_EXPIRY else later.expiry,
+        gaps=earlier.gaps if later.gaps is None else later.gaps,
+    )
 
 
 class ReplicaSlice(Protocol):

@@ -2,8 +2,9 @@
 
 Cassandra has no transaction over several rows. The order of writes and the time of each cell take its place:
 
-- **Order**: the events of a journal before its head when they are added, its head first when they are deleted; the
-  partition's offset last, by compare-and-set. A reader that sees the offset moved sees everything else.
+- **Order**: the events of a journal before its head when they are added, its head first when they are deleted; one
+  head per slice, its last (`write_head_once`); the partition's offset last, by compare-and-set. A reader that sees the
+  offset moved sees everything else.
 - **Time**: every cell is written at a time made from the action's offset, never from a clock. The last write wins in
   Cassandra, so the newest action does, whichever replicator writes it and when. A replicator that was paused in the
   middle of an append cannot bring back a journal that was purged meanwhile: its rows are older than the purge's
@@ -52,7 +53,14 @@ from cassandra.util import Duration
 
 from inorder.journal.action import RemoveExpiry, SetExpiry
 from inorder.journal.codec import describe_fault, is_of_record
-from inorder.journal.replication.store_port import HeadMemory, JournalChange, OffsetStatement, Quarantined, ReplicaSlice
+from inorder.journal.replication.store_port import (
+    HeadMemory,
+    JournalChange,
+    OffsetStatement,
+    Quarantined,
+    ReplicaSlice,
+    write_head_once,
+)
 from inorder.journal.replication.transition import (
     DeleteEvents,
     DeleteHead,
@@ -214,7 +222,7 @@ class _Slice:
 
     def _steps(self, change: JournalChange) -> Iterator[list[Write]]:
         begins = any(_begins(dated.statement) for dated in change.statements)
-        for dated in change.statements:
+        for dated in write_head_once(change):
             yield from self._writes(change.key, dated, begins)
 
     def _writes(self, key: Key, dated: OffsetStatement, begins: bool) -> Iterator[list[Write]]:
