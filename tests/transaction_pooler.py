@@ -109,11 +109,15 @@ class TransactionPooler:
 
 
 def _answer(session: socket.socket, client: socket.socket | None) -> bytes:
-    """Passes an answer on, and returns the state of the transaction after it; notifications go nowhere."""
+    """Passes an answer on, and returns the state of the transaction after it; notifications go nowhere.
+
+    It is read to its end even if the client is gone: the session's next client would take the rest for its own answer.
+    """
     while True:
         message = _read(session)
         if client is not None and message[:1] != b"A":
-            client.sendall(message)
+            with suppress(OSError):
+                client.sendall(message)
         if message[:1] == b"Z":
             return message[HEAD:]
 

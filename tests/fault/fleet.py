@@ -118,7 +118,8 @@ class Fleet:
     def stop_all(self) -> None:
         """Stops those that still run."""
         for instance in self.instances:
-            instance.resume()
+            if not instance.has_ended():
+                instance.resume()
             instance.stop()
 
     def start_staggered(self, count: int, seconds: float) -> None:
@@ -163,7 +164,12 @@ class Fleet:
     def wait_for_progress(self, which: str = "true", seconds: float = PROGRESS_SECONDS) -> None:
         """Waits until all rows that are in the outbox now are published; `which` selects some of them."""
         newest = self._ask(f"SELECT coalesce(max(id), 0) FROM {self.settings.relay.table}")
-        self.eventually(lambda: not self.waiting(f"id <= {newest} AND {which}"), seconds)
+        self.eventually(lambda: self._all_run() and not self.waiting(f"id <= {newest} AND {which}"), seconds)
+
+    def _all_run(self) -> bool:
+        for instance in self.instances:
+            instance.check()
+        return True
 
     def verdict(self) -> Verdict:
         """Waits until the outbox is empty, stops all instances, and compares; repeats are errors unless allowed."""

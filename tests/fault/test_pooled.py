@@ -12,14 +12,16 @@ from tests.transaction_pooler import TransactionPooler
 SESSIONS = 6
 
 
-@pytest.mark.fault
+LOCK = "[relay.topic_lock]\nlock_seconds = 5\n"
+
+
 @pytest.mark.parametrize(
     "way",
     [
-        Way("drain", leadership="database"),
-        Way("mark-purge", "goharvest", leadership="database", shards=2),
-        Way("polling", "trendyol", leadership="database"),
-        Way("topic-lock", "deimos", "at-least-once", "none", more="[relay.topic_lock]\nlock_seconds = 5\n"),
+        pytest.param(Way("drain", leadership="database"), marks=pytest.mark.full),
+        pytest.param(Way("mark-purge", "goharvest", leadership="database", shards=2), marks=pytest.mark.full),
+        pytest.param(Way("polling", "trendyol", leadership="database"), marks=pytest.mark.fault),
+        pytest.param(Way("topic-lock", "deimos", "at-least-once", "none", more=LOCK), marks=pytest.mark.fault),
     ],
     ids=str,
 )
