@@ -18,7 +18,7 @@ from inorder.engines import in_process
 from inorder.engines.in_process import InProcess
 from inorder.engines.partition_reader import KafkaSource
 from inorder.kafka.admin import ensure_topic
-from inorder.kafka.fenced_producer import Backoff
+from inorder.kafka.fenced_producer import ClientBackoff
 from inorder.kafka.readers import read_back
 from inorder.testing.checker import check_delivery
 from inorder.topics.stores.kafka_copy import CopyWork
@@ -91,7 +91,7 @@ def test_a_delayed_end_of_a_transaction_does_not_end_the_next_one(new_fleet: New
     fleet = new_fleet(Way("drain", leadership="database"), bootstrap=proxy.address)
     delay(fleet, proxy, FEW, end_txn=0.3)
     assert proxy.counts["repeated"] >= FEW, "what was held was sent again"
-    assert min(proxy.waits) > Backoff.of({}).end_seconds
+    assert min(proxy.waits) > ClientBackoff.of({}).end_seconds
 
 
 @pytest.mark.fault

@@ -186,7 +186,7 @@ class _Writers:
 # Writers that publish as fast as the database lets them, each in a process of its own.
 #
 # One side writes through `Outbox`. The other runs the same INSERT with the part that wakes the relay cut out, through
-# the same driver and with the same encoding. Nobody would then wake the relay, and its rest would be the writers'
+# the same driver and with the same encoding. The relay would then not be woken, and its rest would be the writers'
 # gain; so on both sides one more writer publishes through `Outbox` at a slow pace, keeps the relay at work, and is
 # not counted.
 

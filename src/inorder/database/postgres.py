@@ -116,7 +116,7 @@ def _look_at(connection: PostgresConnection, *, is_primary: bool) -> None:
 def reports_read_only(connection: psycopg.Connection[Any]) -> bool | None:
     """Whether the server said with its last answer that the session is read-only; None if it does not report it.
 
-    Servers report it since PostgreSQL 14; a pooler may report what it was told long ago.
+    Servers report it since PostgreSQL 14; a pooler may report what it heard long ago.
     """
     if is_pooled(connection):
         return None

@@ -3,7 +3,7 @@
 A pointer counts offsets of one incarnation of a topic. A topic that is deleted and re-created has the same name and
 other offsets, so the pointer stores Kafka's id of its topic, and a survey compares it first. Then the next record of
 each pointer must still be there. Every partition gets its pointer at the first survey: a partition that is not read
-before retention removes records from it would otherwise begin behind them, and nobody would know.
+before retention removes records from it would otherwise begin behind them, without a word.
 
 What a survey finds wrong concerns partitions. The others are read; `Survey.stopped` names those that are not.
 """

@@ -5,7 +5,7 @@ without a value, an action of a later version. A journal's record that cannot be
 its coordinates: leaving it out would show a journal with a hole.
 
 **One boundary.** Anyone who may write to the topic chooses these bytes. So whatever decoding a record raises is that
-record's damage, and nobody else's: `action_of` and `events_of` raise `DamagedRecordError` for every error that is not
+record's damage and no other's: `action_of` and `events_of` raise `DamagedRecordError` for every error that is not
 of the machine (`is_of_record`). What would be expensive or overflow is bounded before anything is computed from it:
 nesting, numbers that are not finite, times, durations, the length of a key.
 

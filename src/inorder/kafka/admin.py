@@ -98,8 +98,10 @@ class Cluster:
 
     def replicas(self, topic: str) -> int:
         """How many replicas the partition of a topic with the fewest of them has."""
-        future = self._client.describe_topics(TopicCollection([topic]), request_timeout=SECONDS)[topic]
-        return min(len(partition.replicas) for partition in self._answer(future).partitions)
+        found = self._describe(topic)
+        if found is None:
+            raise ConfigurationError(f"The topic {topic!r} does not exist.")
+        return min(len(partition.replicas) for partition in found.partitions)
 
     def extents(self, topic: str) -> dict[int, Extent] | None:
         """The committed offsets that each partition of a topic holds, or None where it does not exist."""

@@ -136,14 +136,14 @@ class RefusedRecord(NamedTuple):
     record: Message
 
 
-class Backoff(NamedTuple):
+class ClientBackoff(NamedTuple):
     """How long the client waits before it repeats a request."""
 
     first_ms: int
     most_ms: int
 
     @classmethod
-    def of(cls, properties: Mapping[str, object]) -> Backoff:
+    def of(cls, properties: Mapping[str, object]) -> ClientBackoff:
         """The user's, where they are longer than ours."""
         first = max(_number(properties.get("retry.backoff.ms")), SHORTEST_BACKOFF_MS)
         most = max(_number(properties.get("retry.backoff.max.ms")), LONGEST_BACKOFF_MS)
@@ -183,7 +183,7 @@ class FencedProducer:
         self._id = transactional_id
         self._undelivered: list[KafkaError] = []
         self._timeouts = timeouts
-        self._backoff = Backoff.of({**defaults, **properties, **overrides})
+        self._backoff = ClientBackoff.of({**defaults, **properties, **overrides})
         # The callback must not refer to `self`: without a cycle, the client ends as soon as its producer is dropped.
         on_delivery = partial(_note_failure, self.refused, self._undelivered)
         ours = {**REQUIRED, "transactional.id": transactional_id, "on_delivery": on_delivery, **overrides}

@@ -59,7 +59,7 @@ class QueueBounds:
     bytes: int
 
 
-class _Entry(NamedTuple):
+class _Queued(NamedTuple):
     """A pending message with its position in the queue."""
 
     id: int
@@ -76,7 +76,7 @@ class _Pause:
     """A topic that could not be written to, and the messages that wait for it, in order."""
 
     until: float
-    waiting: list[_Entry] = field(default_factory=list)
+    waiting: list[_Queued] = field(default_factory=list)
 
 
 class SendQueue:
@@ -89,13 +89,13 @@ class SendQueue:
         self._bounds = bounds
         self._clock = clock
         self._changed = threading.Condition()
-        self._queue: deque[_Entry] = deque()
+        self._queue: deque[_Queued] = deque()
         self._next_id = 1
         self._unsettled = self._unsettled_bytes = 0
         self._thread: threading.Thread | None = None
         self._end = ""
         # Only the thread touches these while it runs.
-        self._batch: list[_Entry] = []
+        self._batch: list[_Queued] = []
         self._in_doubt: frozenset[int] = frozenset()
         """Those of the batch that may have arrived."""
         self._paused: dict[str, _Pause] = {}
@@ -109,7 +109,7 @@ class SendQueue:
                 self._await_room(size)
                 if self._end:
                     return count
-                self._queue.append(_Entry(self._next_id, message, size))
+                self._queue.append(_Queued(self._next_id, message, size))
                 self._next_id += 1
                 self._unsettled += 1
                 self._unsettled_bytes += size
@@ -180,8 +180,8 @@ class SendQueue:
                 self._changed.wait(self._until_a_topic_resumes())
         return False
 
-    def _from_queue(self) -> list[_Entry]:
-        found: list[_Entry] = []
+    def _from_queue(self) -> list[_Queued]:
+        found: list[_Queued] = []
         size = 0
         while self._queue and len(found) < BATCH_MESSAGES and size < BATCH_BYTES:
             entry = self._queue.popleft()
@@ -238,7 +238,7 @@ class SendQueue:
 
     def _settle(self, arrived: Collection[int], error: RejectedError | TransientError | None) -> None:
         """Notifies each message of the batch; those that are sent again stay in it, or their topic pauses."""
-        done: list[_Entry] = []
+        done: list[_Queued] = []
         for entry in self._batch:
             if entry.id in arrived:
                 entry.pending.arrived()
@@ -249,7 +249,7 @@ class SendQueue:
         if isinstance(error, TopicUnavailableError):
             self._pause_topic(error.topic)
 
-    def _is_kept(self, entry: _Entry, error: RejectedError | TransientError) -> bool:
+    def _is_kept(self, entry: _Queued, error: RejectedError | TransientError) -> bool:
         if isinstance(error, RejectedError) and error.row_id == entry.id:
             entry.pending.refused(error)
             return False
@@ -265,7 +265,7 @@ class SendQueue:
             self._paused[topic] = _Pause(self._clock() + PAUSE_SECONDS, paused)
             self._batch = [entry for entry in self._batch if entry.topic != topic]
 
-    def _release(self, done: Sequence[_Entry]) -> None:
+    def _release(self, done: Sequence[_Queued]) -> None:
         """Removes messages from the batch, and frees their room."""
         released = {entry.id for entry in done}
         self._in_doubt -= released
@@ -273,7 +273,7 @@ class SendQueue:
         with self._changed:
             self._free(done)
 
-    def _free(self, settled: Iterable[_Entry]) -> None:
+    def _free(self, settled: Iterable[_Queued]) -> None:
         for entry in settled:
             self._unsettled -= 1
             self._unsettled_bytes -= entry.size
@@ -293,7 +293,7 @@ class SendQueue:
         self._log.close()
 
 
-def _row(entry: _Entry) -> OutboxRow:
+def _row(entry: _Queued) -> OutboxRow:
     record = entry.pending.record
     return OutboxRow(
         entry.id, record.topic, record.key, record.value, record.headers, record.partition, record.timestamp_ms

@@ -11,7 +11,7 @@ after that no longer carries the decision: the next owner must not move a row ag
 promoted, when a server crashes that does not flush each commit, when a backup or an older copy is restored, or when
 somebody truncates the table or sets a sequence back. Then ids are given out again, and the last marker, which stays for
 ever, names ids of rows that were never sent. So a marker has a **proof** beside each id: 32 bits of topic, headers, key
-and value. Whoever purges by a marker reads the rows that have its ids, purges those that match, and leaves all others
+and value. A purge by a marker reads the rows that have its ids, removes those that match, and leaves all others
 to be published (`split`).
 
 - Why a proof of each row, and not of a range: a replica has some rows of a batch and not others.
@@ -286,7 +286,7 @@ MOST_PHANTOMS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedBatch:
     """The rows of one batch, as the marker names them."""
 
     ids: Sequence[int]
@@ -297,10 +297,10 @@ class Published:
     """What they take in a marker, at most."""
 
     @staticmethod
-    def of(rows: Sequence[OutboxRow]) -> Published:
+    def of(rows: Sequence[OutboxRow]) -> PublishedBatch:
         ids = [row.id for row in rows]
         spans = ranges(ids)
-        return Published(ids, prove(rows), spans, PROOF_TEXT_BYTES * len(ids) + sum(map(_span_bytes, spans)))
+        return PublishedBatch(ids, prove(rows), spans, PROOF_TEXT_BYTES * len(ids) + sum(map(_span_bytes, spans)))
 
 
 PROOF_TEXT_BYTES: Final = 6
@@ -314,7 +314,7 @@ def _span_bytes(span: Range) -> int:
     return digits if span[0] == span[1] else 2 * digits
 
 
-def name_rows(batches: Iterable[Published], marker: Marker) -> Marker:
+def name_rows(batches: Iterable[PublishedBatch], marker: Marker) -> Marker:
     """The marker with the rows of these batches, and their proofs."""
     found = list(batches)
     spans = tuple(span for batch in found for span in batch.spans)

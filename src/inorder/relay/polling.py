@@ -90,8 +90,8 @@ from inorder.relay.marker import MARKER_BYTES, MOST_ROW_BYTES, Marker, prove, ra
 from inorder.relay.options import LoopOptions, wait_out
 from inorder.relay.parking import Parking, Refusals, Waiting
 from inorder.relay.polling_rules import (
-    Known,
     LargeIdGap,
+    MarkedRows,
     Missing,
     Recent,
     Round,
@@ -522,7 +522,7 @@ class PollingTerm:
         if proofs is not None:
             ours, replaced = split(self._probe(self._tables.primary, sorted(proofs)), proofs)
             is_elsewhere = None not in (marker.server, origin.server) and marker.server != origin.server
-            known = Known(frozenset(ours), frozenset(replaced), is_elsewhere)
+            known = MarkedRows(frozenset(ours), frozenset(replaced), is_elsewhere)
         self._state = after_take_over(marker, TakeOver(0, tuple(replaced), origin))
         found = recover(self._offset, marker, known)
         if found is None:

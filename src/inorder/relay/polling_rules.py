@@ -102,7 +102,7 @@ def writes(found: Settlement) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class MarkedRows:
     """Of the rows that a marker names: which are in the table as they were published, and which ids have other rows."""
 
     ours: Set[int]
@@ -111,7 +111,7 @@ class Known:
     """Whether the database is another server than the marker's, so that its offset may be an older one."""
 
 
-def recover(offset: int, marker: Marker, known: Known | None = None) -> Settlement | None:
+def recover(offset: int, marker: Marker, known: MarkedRows | None = None) -> Settlement | None:
     """What an earlier owner published and perhaps did not settle; None if its marker says nothing.
 
     The marker names all rows of its last round, and its floor is the offset at which this round began. The offset never

@@ -24,7 +24,7 @@ from inorder.relay.marker import (
     MARKER_BYTES,
     MOST_PHANTOMS,
     Marker,
-    Published,
+    PublishedBatch,
     Range,
     prove,
     ranges,
@@ -50,7 +50,7 @@ MOST_BYTES = MARKER_BYTES - BATCH_BYTES - 20_000
 """What rows that are not purged yet may take in the marker; the rest is for the next batch and single fields."""
 
 
-class Purge(Protocol):
+class PurgeRows(Protocol):
     """Removes published rows."""
 
     def __call__(self, ids: Sequence[int], proofs: Callable[[], Mapping[int, int]], /) -> object:
@@ -130,12 +130,12 @@ class PurgeQueue:
     harmless, forgetting is not.
     """
 
-    def __init__(self, purge: Purge, retry_seconds: float) -> None:
+    def __init__(self, purge: PurgeRows, retry_seconds: float) -> None:
         self._purge = purge
         self._retry_seconds = retry_seconds
         self._changed = threading.Condition()
         self._in_hand: set[int] = set()
-        self._published: deque[Published] = deque()
+        self._published: deque[PublishedBatch] = deque()
         self._rows = 0
         self._bytes = 0
         self._is_awaited = False
@@ -164,7 +164,7 @@ class PurgeQueue:
         with self._changed:
             self._in_hand.update(ids)
 
-    def add(self, batch: Published) -> None:
+    def add(self, batch: PublishedBatch) -> None:
         """Adds rows to be purged; the transaction that carried them is committed."""
         with self._changed:
             self._published.append(batch)
@@ -178,7 +178,7 @@ class PurgeQueue:
         with self._changed:
             self._in_hand.difference_update(ids)
 
-    def unpurged(self) -> tuple[Published, ...]:
+    def unpurged(self) -> tuple[PublishedBatch, ...]:
         """Rows published and not known to be purged."""
         with self._changed:
             return tuple(self._published)
@@ -216,12 +216,12 @@ class PurgeQueue:
             else:
                 self._purged(batches, ids)
 
-    def _next(self) -> list[Published]:
+    def _next(self) -> list[PublishedBatch]:
         """The batches to purge now, once there are enough rows; none after `stop`."""
         with self._changed:
             self._changed.wait_for(lambda: bool(self._published) or self._stopping)
             self._changed.wait_for(self._is_due, LINGER_SECONDS)
-            taken, rows = list[Published](), 0
+            taken, rows = list[PublishedBatch](), 0
             for batch in self._published:
                 rows += len(batch.ids)
                 if taken and rows > MOST_ROWS:
@@ -232,7 +232,7 @@ class PurgeQueue:
     def _is_due(self) -> bool:
         return self._rows >= ENOUGH_ROWS or self._is_awaited or self._stopping
 
-    def _purged(self, batches: Sequence[Published], ids: Sequence[int]) -> None:
+    def _purged(self, batches: Sequence[PublishedBatch], ids: Sequence[int]) -> None:
         with self._changed:
             for batch in batches:
                 self._published.popleft()
@@ -252,5 +252,5 @@ class PurgeQueue:
             return self._changed.wait_for(lambda: self._stopping, self._retry_seconds)
 
 
-def _proofs_of(batches: Sequence[Published]) -> dict[int, int]:
+def _proofs_of(batches: Sequence[PublishedBatch]) -> dict[int, int]:
     return {id: proof for batch in batches for id, proof in zip(batch.ids, batch.proofs, strict=True)}

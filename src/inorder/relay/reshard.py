@@ -43,7 +43,7 @@ from inorder.model.errors import ConfigurationError
 from inorder.model.partitioning import Shard
 from inorder.relay.marker import Marker, MarkerCodec, insist, split
 from inorder.relay.parts import RelayParts
-from inorder.relay.polling_rules import Known, recover
+from inorder.relay.polling_rules import MarkedRows, recover
 from inorder.relay.purge_queue import is_row_of_decision, purge_marker
 from inorder.relay.stores.polling import SqlPollingStore
 from inorder.relay.stores.ports import ExceededStore, PurgingStore, Registration, Registry, Setup
@@ -157,7 +157,7 @@ def _settle_published(store: SqlPollingStore, rows: PurgingStore, marker: Marker
     proofs, known = marker.rows(), None
     if proofs is not None:
         ours, replaced = split(rows.rows_to_purge(list(proofs)), proofs)
-        known = Known(frozenset(ours), frozenset(replaced))
+        known = MarkedRows(frozenset(ours), frozenset(replaced))
     settlement = recover(store.offset(), replace(marker, floor=0), known)
     if settlement is not None:
         store.settle(settlement)

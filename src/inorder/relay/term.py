@@ -20,7 +20,7 @@ from uuid import UUID
 from inorder.kafka.shard_log import Delivered, Delivery, Incomplete, ShardLog, require_delivered
 from inorder.model.errors import RejectedError, TransientError
 from inorder.model.message import OutboxRow
-from inorder.relay.marker import Marker, Published, name_rows, phantoms, prove
+from inorder.relay.marker import Marker, PublishedBatch, name_rows, phantoms, prove
 from inorder.relay.options import LoopOptions
 from inorder.relay.parking import Parking, Waiting
 from inorder.relay.purge_queue import PurgeQueue, TakeOver, report_lost
@@ -117,7 +117,7 @@ class Term:
             return Incomplete(error)
         if self._ahead is None and batch.is_full:
             self._ahead = self._reader.submit(self._claim)
-        published, state = Published.of(batch.rows), replace(self._state, floor=batch.floor)
+        published, state = PublishedBatch.of(batch.rows), replace(self._state, floor=batch.floor)
         self._in_flight = batch.rows
         try:
             delivery = self._shard.publish(batch.rows, self._encode(state, published))
@@ -134,7 +134,7 @@ class Term:
 
     def settle_delivered(self, rows: Sequence[OutboxRow]) -> None:
         """Queues rows to be purged that arrived, although the rest of their batch did not."""
-        self._settle(Published.of(rows))
+        self._settle(PublishedBatch.of(rows))
 
     def refuse(self, row: OutboxRow) -> int:
         """Counts a refusal; returns how many attempts the row has used up."""
@@ -206,11 +206,11 @@ class Term:
         self._exceeded.exceed(exceeding)
         require_delivered(self._shard.publish((), self._encode(self._state)))
 
-    def _settle(self, published: Published) -> None:
+    def _settle(self, published: PublishedBatch) -> None:
         self._purge_queue.add(published)
         self._parking.forget_attempts(published.ids)
 
-    def _encode(self, state: Marker, *batches: Published) -> bytes:
+    def _encode(self, state: Marker, *batches: PublishedBatch) -> bytes:
         """The marker of a transaction: what is not purged yet, what it carries itself, and what is always said."""
         return self._options.markers.encode(name_rows([*self._purge_queue.unpurged(), *batches], state))
 

@@ -41,7 +41,7 @@ from inorder.settings.servers import (
 )
 from inorder.settings.sources import (
     KeyPath,
-    Origin,
+    SettingOrigin,
     Source,
     SourcedValue,
     key_text,
@@ -51,7 +51,7 @@ from inorder.settings.sources import (
     refusal,
 )
 
-_DEFAULT = Origin("default", "")
+_DEFAULT = SettingOrigin("default", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Settings(Section):
     log: LogSettings = Field(default_factory=LogSettings)
     health: HealthSettings = Field(default_factory=HealthSettings)
 
-    _origins: dict[KeyPath, Origin] = PrivateAttr(default_factory=dict)
+    _origins: dict[KeyPath, SettingOrigin] = PrivateAttr(default_factory=dict)
 
     @classmethod
     def load(cls, path: str | File | None = None, **overrides: Mapping[str, Any]) -> Self:
@@ -88,7 +88,7 @@ class Settings(Section):
         Without `path`, `./inorder.toml` is read if it exists.
         """
         found = [*read_file(cls, path), *read_environment(cls, os.environ)]
-        found += read_entries(cls, overrides, Origin("override", "the overrides"))
+        found += read_entries(cls, overrides, SettingOrigin("override", "the overrides"))
         return cls._from_entries({entry.path: entry for entry in found})
 
     @classmethod

@@ -106,7 +106,7 @@ Source = Literal["default", "file", "env", "override"]
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class SettingOrigin:
     """The source of a value, and the file, variable or override that holds it."""
 
     source: Source
@@ -119,7 +119,7 @@ class SourcedValue:
 
     path: KeyPath
     value: Any
-    origin: Origin
+    origin: SettingOrigin
 
 
 def read_file(model: Model, path: str | File | None) -> Iterator[SourcedValue]:
@@ -128,7 +128,7 @@ def read_file(model: Model, path: str | File | None) -> Iterator[SourcedValue]:
     if path is None and not file.exists():
         return
     place = str(file) if file.is_absolute() or str(file).startswith(".") else f"./{file}"
-    yield from read_entries(model, _parsed(file, place), Origin("file", place))
+    yield from read_entries(model, _parsed(file, place), SettingOrigin("file", place))
 
 
 def _parsed(file: File, place: str) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def read_environment(model: Model, environ: Mapping[str, str]) -> Iterator[Sourc
     """The values of INORDER_SECTION__FIELD variables."""
     for name, text in sorted(environ.items()):
         if name.startswith(PREFIX) and name not in OTHER_VARIABLES:
-            origin = Origin("env", name)
+            origin = SettingOrigin("env", name)
             yield from _from_variable(model, _path_of(model, name), text, origin)
 
 
@@ -158,7 +158,7 @@ def _path_of(model: Model, name: str) -> KeyPath:
     return section, *rest
 
 
-def _from_variable(model: Model, path: KeyPath, text: str, origin: Origin) -> Iterator[SourcedValue]:
+def _from_variable(model: Model, path: KeyPath, text: str, origin: SettingOrigin) -> Iterator[SourcedValue]:
     field = field_at(model, path)
     if field is None:
         yield from read_entries(model, _nested(path, text), origin)
@@ -169,7 +169,7 @@ def _from_variable(model: Model, path: KeyPath, text: str, origin: Origin) -> It
     yield from read_entries(model, _nested(path, _from_json(text, path, origin) if is_table else text), origin)
 
 
-def _from_json(text: str, path: KeyPath, origin: Origin) -> Any:
+def _from_json(text: str, path: KeyPath, origin: SettingOrigin) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
@@ -186,12 +186,14 @@ def _nested(path: KeyPath, value: Any) -> dict[str, Any]:
     return nested
 
 
-def read_entries(model: Model, raw: Mapping[str, Any], origin: Origin) -> Iterator[SourcedValue]:
+def read_entries(model: Model, raw: Mapping[str, Any], origin: SettingOrigin) -> Iterator[SourcedValue]:
     """Every value of a nested mapping with its full key; raises `ConfigurationError` for an unknown key."""
     return _walk(model, model, raw, origin, ())
 
 
-def _walk(root: Model, model: Model, raw: Mapping[str, Any], origin: Origin, prefix: KeyPath) -> Iterator[SourcedValue]:
+def _walk(
+    root: Model, model: Model, raw: Mapping[str, Any], origin: SettingOrigin, prefix: KeyPath
+) -> Iterator[SourcedValue]:
     for name, value in raw.items():
         path = (*prefix, name)
         field = model.model_fields.get(name)
@@ -211,7 +213,7 @@ def _walk(root: Model, model: Model, raw: Mapping[str, Any], origin: Origin, pre
             yield SourcedValue(path, value, origin)
 
 
-def _table(path: KeyPath, value: Any, origin: Origin) -> Mapping[str, Any]:
+def _table(path: KeyPath, value: Any, origin: SettingOrigin) -> Mapping[str, Any]:
     if isinstance(value, Mapping):
         return value
     raise ConfigurationError(
@@ -220,7 +222,7 @@ def _table(path: KeyPath, value: Any, origin: Origin) -> Mapping[str, Any]:
     )
 
 
-def unknown_key(model: Model, path: KeyPath, origin: Origin) -> ConfigurationError:
+def unknown_key(model: Model, path: KeyPath, origin: SettingOrigin) -> ConfigurationError:
     """The error for an unknown key, with the key that was probably meant."""
     if origin.source == "env" and (other := get_close_matches(origin.place, OTHER_VARIABLES, n=1, cutoff=0.85)):
         return ConfigurationError(f"{origin.place} is unknown; did you mean {other[0]}?", hint=_LOOK)

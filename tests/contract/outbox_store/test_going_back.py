@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import uuid4
 
 from inorder.model.partitioning import Shard
-from inorder.relay.marker import Published, prove, split
+from inorder.relay.marker import PublishedBatch, prove, split
 from inorder.relay.purge_queue import purge_proven
 from inorder.relay.stores.ports import Scan
 from tests.contract.outbox_store.making import Place
@@ -40,7 +40,7 @@ def test_only_rows_that_match_their_proof_are_purged(place: Place) -> None:
     place.write("a", "b", "c")
     store = place.store()
     rows = store.read(Scan(above=0), 10).rows
-    published = Published.of(rows)
+    published = PublishedBatch.of(rows)
     proofs = dict(zip(published.ids, published.proofs, strict=True)) | {rows[1].id: 7}
     assert purge_proven(store, published.ids, proofs) == (2, [rows[1].id])
     assert [row.id for row in store.read(Scan(above=0), 10).rows] == [rows[1].id]

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.kafka.fenced_producer import FLUSH_SECONDS, Backoff, FencedProducer, Timeouts
+from inorder.kafka.fenced_producer import FLUSH_SECONDS, ClientBackoff, FencedProducer, Timeouts
 from inorder.kafka.shard_log import Delivered
 from inorder.model.errors import FencedError, UnknownOutcomeError
 from inorder.model.message import OutboxRow
@@ -44,19 +44,19 @@ def wait_for_offsets(producer: FencedProducer) -> None:
 @pytest.mark.parametrize(
     ("properties", "expected"),
     [
-        ({}, Backoff(500, 1_000)),
-        ({"retry.backoff.ms": 100, "retry.backoff.max.ms": 100}, Backoff(500, 1_000)),
-        ({"retry.backoff.ms": "2000"}, Backoff(2_000, 2_000)),
-        ({"retry.backoff.ms": 600, "retry.backoff.max.ms": "5000"}, Backoff(600, 5_000)),
-        ({"retry.backoff.ms": "soon"}, Backoff(500, 1_000)),
+        ({}, ClientBackoff(500, 1_000)),
+        ({"retry.backoff.ms": 100, "retry.backoff.max.ms": 100}, ClientBackoff(500, 1_000)),
+        ({"retry.backoff.ms": "2000"}, ClientBackoff(2_000, 2_000)),
+        ({"retry.backoff.ms": 600, "retry.backoff.max.ms": "5000"}, ClientBackoff(600, 5_000)),
+        ({"retry.backoff.ms": "soon"}, ClientBackoff(500, 1_000)),
     ],
 )
 def test_a_retry_waits_as_long_as_the_user_wants_and_never_too_short(
-    broker: MemoryTransactions, properties: Mapping[str, object], expected: Backoff
+    broker: MemoryTransactions, properties: Mapping[str, object], expected: ClientBackoff
 ) -> None:
     FencedProducer(properties, ID)
     effective = broker.clients[0].properties
-    assert Backoff(effective["retry.backoff.ms"], effective["retry.backoff.max.ms"]) == expected
+    assert ClientBackoff(effective["retry.backoff.ms"], effective["retry.backoff.max.ms"]) == expected
     assert expected.end_seconds < JITTERED * expected.first_ms / 1000
     assert expected.offsets_seconds < 0.5, "that long the client waits before it repeats a TxnOffsetCommit"
 
@@ -139,7 +139,7 @@ def test_the_caller_is_called_while_records_are_not_acknowledged(broker: MemoryT
     producer.commit(look)
     step = Timeouts().look
     assert [round(each, 1) for each in looks] == [step, 2 * step, 3 * step]
-    assert Backoff.of({}).end_seconds > FLUSH_SECONDS
+    assert ClientBackoff.of({}).end_seconds > FLUSH_SECONDS
     assert not producer.is_spent, "the wait for acknowledgements does not count"
 
 

@@ -25,7 +25,7 @@ from inorder.relay.marker import (
     MARKER_BYTES,
     VERSION,
     Marker,
-    Published,
+    PublishedBatch,
     markable,
     name_rows,
     phantoms,
@@ -49,7 +49,7 @@ def row(id: int, value: bytes | None = b"v", key: bytes | None = b"k", topic: st
 
 
 def marker_of(*rows: OutboxRow) -> Marker:
-    return name_rows([Published.of(rows)], Marker())
+    return name_rows([PublishedBatch.of(rows)], Marker())
 
 
 VALUES, KEYS = st.none() | st.binary(max_size=3), st.none() | st.binary(min_size=2, max_size=2)
@@ -184,7 +184,7 @@ def test_a_marker_has_a_bound_however_its_ids_lie(step: int, first: int, count: 
     rows = [row(first + step * number) for number in range(count)]
     part = rows[: markable(rows)]
     assert part
-    batch = Published.of(part)
+    batch = PublishedBatch.of(part)
     assert len(name_rows([batch], Marker()).encode()) <= BATCH_BYTES + 100
     # A new batch is added while the others take less than `MOST_BYTES`.
     most = [batch] * (MOST_BYTES // batch.bytes)

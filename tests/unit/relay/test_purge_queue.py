@@ -11,7 +11,7 @@ import pytest
 from inorder.model.errors import ConfigurationError, TransientError, UnreachableError
 from inorder.model.message import OutboxRow
 from inorder.relay import purge_queue as module
-from inorder.relay.marker import Published
+from inorder.relay.marker import PublishedBatch
 from inorder.relay.purge_queue import ENOUGH_ROWS, MOST_ROWS, PurgeQueue, purge_rows
 from inorder.relay.stores.ports import Scan
 from tests.conftest import Eventually
@@ -36,8 +36,8 @@ class Table:
         self.proofs.append(proofs())
 
 
-def batch(*ids: int) -> Published:
-    return Published.of([OutboxRow(id, "t", b"k", b"%d" % id, (), None, None) for id in ids])
+def batch(*ids: int) -> PublishedBatch:
+    return PublishedBatch.of([OutboxRow(id, "t", b"k", b"%d" % id, (), None, None) for id in ids])
 
 
 def unpurged(queue: PurgeQueue) -> list[int]:
@@ -132,7 +132,7 @@ def test_a_purge_goes_by_id_only_on_the_session_with_which_the_term_began() -> N
         store.insert("a", "t", b"k", b"v")
     store.end("a")
     rows = store.read(Scan(above=0), 10).rows
-    proofs = dict(zip([row.id for row in rows], Published.of(rows).proofs, strict=True))
+    proofs = dict(zip([row.id for row in rows], PublishedBatch.of(rows).proofs, strict=True))
     session = store.session()
     assert purge_rows(store, session, [1], lambda: proofs) == 1
     assert store.read_before == []
@@ -158,7 +158,7 @@ def test_a_session_that_is_lost_between_reading_and_deleting_deletes_nothing() -
     store = Losing()
     store.insert("a", "t", b"k", b"v")
     store.end("a")
-    proofs = dict(zip([1], Published.of(store.read(Scan(above=0), 10).rows).proofs, strict=True))
+    proofs = dict(zip([1], PublishedBatch.of(store.read(Scan(above=0), 10).rows).proofs, strict=True))
     with pytest.raises(UnreachableError):
         purge_rows(store, None, [1], lambda: proofs)
     assert [row.value for row in store.read(Scan(above=0), 10).rows] == [b"other"]

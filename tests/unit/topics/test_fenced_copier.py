@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from inorder.kafka.fenced_producer import Backoff, FencedProducer, Timeouts
+from inorder.kafka.fenced_producer import ClientBackoff, FencedProducer, Timeouts
 from inorder.model.errors import FencedError
 from inorder.model.partitioning import Partitioner
 from inorder.topics.stores.kafka_copy import PartitionCopier
@@ -33,7 +33,7 @@ class LostClient:
 def test_a_copier_that_is_fenced_between_two_records_is_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(self: Any, *_: object, **__: object) -> None:
         self.refused, self.is_spent, self._undelivered, self._id = [], False, [], "id"
-        self._timeouts, self._backoff = Timeouts(), Backoff.of({})
+        self._timeouts, self._backoff = Timeouts(), ClientBackoff.of({})
         self.client = LostClient(KafkaError(KafkaError._FENCED, "another one", fatal=True))
 
     monkeypatch.setattr(FencedProducer, "__init__", nothing)

@@ -33,7 +33,7 @@ WHERE inhparent = to_regclass(%(archive)s)
 ORDER BY child.relname;
 
 -- name: lock_briefly
--- Dropping a partition waits for whoever reads the archive, and everybody else for it: rather give up, and try again later.
+-- Dropping a partition waits for readers of the archive, and all others for it: rather give up, and try again later.
 SET LOCAL lock_timeout = '2s';
 
 -- name: drop_partition
@@ -68,5 +68,5 @@ WHERE {wanted}
 ORDER BY id;
 
 -- name: wake
--- Whoever sleeps on the outbox looks again once this is committed.
+-- Relays that sleep look at the outbox again once this is committed.
 SELECT pg_notify('inorder_' || CAST(CAST(to_regclass(%(table)s) AS oid) AS text), '');
