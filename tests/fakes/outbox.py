@@ -13,6 +13,8 @@ from inorder.model.errors import ConfigurationError, UnreachableError
 from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Shard, shard_of
 from inorder.relay.leadership.share import MemberRank
+from inorder.relay.scan import bytes_of, fitting
+from inorder.relay.stores.outbox_store import Complete, marked_page
 from inorder.relay.stores.ports import LAST_ID, OTHERS_WINDOW, Exceeding, Key, Origin, Page, Registration, Scan, Setup
 
 _WHOLE = Shard()
@@ -91,9 +93,11 @@ class MemoryOutbox:
         with self._changed:
             return self._table.session
 
-    def rows_to_purge(self, ids: Sequence[int]) -> list[OutboxRow]:
+    def rows_to_purge(self, ids: Sequence[int], max_bytes: int = LAST_ID) -> Page:
         with self._changed:
-            return [self._table.rows[id] for id in ids if id in self._table.rows]
+            return marked_page(
+                within([self._table.rows[id] for id in sorted(ids) if id in self._table.rows], max_bytes)
+            )
 
     def origin(self) -> Origin:
         with self._changed:
@@ -108,15 +112,17 @@ class MemoryOutbox:
                 self._table.server = server
                 self._table.session += 1
 
-    def mark(self, leader_id: UUID, limit: int, *, above: int = 0) -> list[OutboxRow]:
+    def mark(self, leader_id: UUID, limit: int, *, above: int = 0, max_bytes: int = LAST_ID) -> Page:
         with self._changed:
             ids = sorted(id for id in self._table.rows if id > above)
             free = (id for id in ids if self._table.marks.get(id) != leader_id)
-            return self._marked(leader_id, [id for id in free if self._is_mine(id)][:limit])
+            rows = self._marked(leader_id, [id for id in free if self._is_mine(id)][:limit])
+            return marked_page(within(rows, max_bytes), limit)
 
-    def mark_again(self, leader_id: UUID, ids: Sequence[int]) -> list[OutboxRow]:
+    def mark_again(self, leader_id: UUID, ids: Sequence[int], max_bytes: int = LAST_ID) -> Page:
         with self._changed:
-            return self._marked(leader_id, sorted(id for id in ids if id in self._table.rows and self._is_mine(id)))
+            found = sorted(id for id in ids if id in self._table.rows and self._is_mine(id))
+            return marked_page(within(self._marked(leader_id, found), max_bytes))
 
     def reset(self, leader_id: UUID) -> int:
         with self._changed:
@@ -152,7 +158,8 @@ class MemoryOutbox:
     def _read_on(self, scan: Scan, limit: int) -> Page:
         above = sorted(id for id in self._table.rows if id > scan.above)[:limit]
         met = sorted({*above, *(id for id in scan.probes if id in self._table.rows)})
-        return Page(self._ours(met), len(above) >= limit, max(met, default=0), list(self._others(met)))
+        page = Page(self._ours(met), len(above) >= limit, max(met, default=0), list(self._others(met)))
+        return _bounded(page, scan)
 
     def _walk(self, scan: Scan, limit: int) -> Page:
         if self._shard.is_whole:
@@ -161,7 +168,8 @@ class MemoryOutbox:
         rows, others_to = self._ours(above)[:limit], min(scan.above + OTHERS_WINDOW, LAST_ID)
         is_full = len(rows) >= limit
         top = rows[-1].id if is_full else max(self._table.rows, default=0)
-        return Page(rows, is_full, top, [id for id in self._others(above) if id <= others_to], others_to)
+        others = [id for id in self._others(above) if id <= others_to]
+        return _bounded(Page(rows, is_full, top, others, others_to), scan)
 
     def _ours(self, ids: Collection[int]) -> list[OutboxRow]:
         return [self._table.rows[id] for id in ids if self._is_mine(id)]
@@ -176,6 +184,21 @@ class MemoryOutbox:
     def _marked(self, leader_id: UUID, ids: list[int]) -> list[OutboxRow]:
         self._table.marks.update(dict.fromkeys(ids, leader_id))
         return [self._table.rows[id] for id in ids]
+
+
+def within(rows: list[OutboxRow], max_bytes: int, held: frozenset[int] = frozenset()) -> Complete:
+    """The first rows that have so many bytes together; those in hand without their content."""
+    found = [OutboxRow(row.id, "", None, None, (), None, None) if row.id in held else row for row in rows]
+    fresh = [row for row in found if row.id not in held]
+    rest = [row.id for row in fresh[fitting(map(bytes_of, fresh), max_bytes) :]]
+    return Complete([row for row in found if not rest or row.id < rest[0]], rest)
+
+
+def _bounded(page: Page, scan: Scan) -> Page:
+    found = within(page.rows, scan.max_bytes, scan.held)
+    if not found.rest:
+        return replace(page, rows=found.rows)
+    return replace(page, rows=found.rows, rest=found.rest, is_full=True, top=found.rest[0] - 1)
 
 
 class MemoryExceeded:

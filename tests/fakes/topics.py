@@ -9,9 +9,12 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from uuid import UUID
 
+from tests.fakes.outbox import within
+
 from inorder.model.errors import FencedError
 from inorder.model.message import OutboxRow
-from inorder.relay.stores.ports import Exceeding, Key, TopicBacklog
+from inorder.relay.stores.outbox_store import marked_page
+from inorder.relay.stores.ports import LAST_ID, Exceeding, Key, Page, TopicBacklog
 
 
 @dataclass
@@ -97,11 +100,12 @@ class MemoryTopicStore:
             self._write(row, locked_by=str(worker), locked_at=self._tables.moment(), error=False)
             return True
 
-    def read(self, topic: str, limit: int) -> list[OutboxRow]:
+    def read(self, topic: str, limit: int, max_bytes: int = LAST_ID) -> Page:
         with self._tables.changed:
             parked = self._tables.parked()
             found = (row for _, row in sorted(self._tables.rows.items()) if row.topic == topic)
-            return [row for row in found if row.key is None or (topic, row.key) not in parked][:limit]
+            rows = [row for row in found if row.key is None or (topic, row.key) not in parked][:limit]
+            return marked_page(within(rows, max_bytes), limit)
 
     def stamp(self, topic: str, worker: UUID, session: UUID, ids: Sequence[int]) -> int:
         with self._tables.changed:

@@ -34,6 +34,6 @@ def test_rows_that_a_paused_leader_was_about_to_read_are_free_for_the_next_one(
         paused.get().pgconn.send_query(_MARK.encode())  # and its result is not read
         eventually(lambda: connection.execute(_IS_STUCK, [unique]).fetchone() == (1,))
         successor = PostgresOutboxStore(postgres_url, "outbox")
-        assert len(successor.mark(uuid4(), ROWS)) == ROWS
+        assert len(successor.mark(uuid4(), ROWS).rows) == ROWS
         successor.close()
         paused.close()

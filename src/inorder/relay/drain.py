@@ -58,13 +58,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from inorder.model.message import OutboxRow
 from inorder.relay.marker import Marker
 from inorder.relay.purge_queue import TakeOver, purge_marker, purge_rows
 from inorder.relay.scan import (
+    BATCH_BYTES,
     FIRST_ROWS,
     Horizon,
     Sweeps,
@@ -85,9 +86,18 @@ MOST_SWEPT_IN_HAND = 50_000
 class DrainClaims:
     """The claims of one term: reads rows in the order in which they may be published, and removes them by id."""
 
-    def __init__(self, store: OutboxStore, *, batch_size: int, clock: Callable[[], float], shards: int = 1) -> None:
+    def __init__(
+        self,
+        store: OutboxStore,
+        *,
+        batch_size: int,
+        clock: Callable[[], float],
+        shards: int = 1,
+        batch_bytes: int = BATCH_BYTES,
+    ) -> None:
         self._store = store
         self._batch_size = batch_size
+        self._batch_bytes = batch_bytes
         self._limit = min(batch_size, FIRST_ROWS)
         self._shards = shards
         self._horizon = Horizon()
@@ -114,19 +124,20 @@ class DrainClaims:
         return batch
 
     def _scan(self, scan: Scan, in_hand: Callable[[], frozenset[int]]) -> Batch:
-        # Walks and sweeps return rows in hand once more; these must not crowd out new rows.
+        # Walks and sweeps meet rows in hand once more; these must not crowd out new rows.
         held = in_hand() if scan.walk else frozenset()
+        scan = replace(scan, held=held, max_bytes=self._batch_bytes)
         page = self._store.read(scan, self._limit_of(scan, held))
         fresh = self._fresh(scan, page, held)
         self._horizon = after_scan(self._horizon, scan, page, in_hand=held)
         if is_watching(self._horizon):
             self._horizon = observe(self._horizon, self._store.holders())
-        self._limit = next_limit(self._limit, page.rows, self._batch_size)
+        self._limit = next_limit(self._limit, fresh, self._batch_size, self._batch_bytes)
         return Batch(fresh, self._horizon.floor, is_full=page.is_full, others_move=bool(page.others) and not scan.walk)
 
-    def read_again(self, ids: Sequence[int]) -> list[OutboxRow]:
+    def read_again(self, ids: Sequence[int]) -> Page:
         """Rows as they are now, perhaps repaired."""
-        return self._store.read(Scan(above=LAST_ID, probes=tuple(ids)), 1).rows
+        return self._store.read(Scan(above=LAST_ID, probes=tuple(ids), max_bytes=self._batch_bytes), 1)
 
     def purge(self, ids: Sequence[int], proofs: Callable[[], Mapping[int, int]], /) -> None:
         purge_rows(self._store, self._session, ids, proofs)
@@ -156,6 +167,13 @@ class DrainStrategy:
     batch_size: int
     shards: int = 1
     clock: Callable[[], float] = time.monotonic
+    batch_bytes: int = BATCH_BYTES
 
     def claims(self, _leader_id: UUID, /) -> DrainClaims:
-        return DrainClaims(self.store, batch_size=self.batch_size, clock=self.clock, shards=self.shards)
+        return DrainClaims(
+            self.store,
+            batch_size=self.batch_size,
+            clock=self.clock,
+            shards=self.shards,
+            batch_bytes=self.batch_bytes,
+        )

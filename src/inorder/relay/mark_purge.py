@@ -40,6 +40,8 @@ What if …
 | the reset fails                            | nothing: a mark of a past term is no claim                              |
 | two leaders mark at once                   | they take rows from each other until the fence stops one; a row that is |
 |                                            | in hand and comes back with the next mark is not taken twice            |
+| rows are too large to be read together     | all are marked; those that fit are published first, and the others are  |
+|                                            | read by their ids before the next mark                                  |
 | a row set aside is put back                | it carries no mark, and its key waits: its shard claims it by its id    |
 """
 
@@ -48,15 +50,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from inorder.model.errors import TransientError
-from inorder.model.message import OutboxRow
 from inorder.relay.marker import Marker
 from inorder.relay.purge_queue import TakeOver, purge_marker, purge_rows
-from inorder.relay.scan import Horizon, Sweeps, after_mark, observe
-from inorder.relay.stores.ports import MarkStore
+from inorder.relay.scan import BATCH_BYTES, Horizon, Sweeps, after_mark, next_limit, observe
+from inorder.relay.stores.ports import MarkStore, Page
 from inorder.relay.term import Batch
 
 log = logging.getLogger("inorder.relay")
@@ -68,11 +69,19 @@ class MarkPurgeClaims:
     """The claims of one term, under one leader id."""
 
     def __init__(
-        self, store: MarkStore, leader_id: UUID, mark_limit: int, clock: Callable[[], float] = time.monotonic
+        self,
+        store: MarkStore,
+        leader_id: UUID,
+        mark_limit: int,
+        clock: Callable[[], float] = time.monotonic,
+        batch_bytes: int = BATCH_BYTES,
     ) -> None:
         self._store = store
         self._leader_id = leader_id
-        self._mark_limit = mark_limit
+        self._mark_limit = self._limit = mark_limit
+        self._batch_bytes = batch_bytes
+        self._rest: Sequence[int] = ()
+        """Marked and not read yet, because they were too large to be read with others."""
         self._horizon = Horizon()
         self._sweeps = Sweeps(clock)
         self._is_idle = False
@@ -85,21 +94,33 @@ class MarkPurgeClaims:
 
     def claim(self, in_hand: Callable[[], frozenset[int]]) -> Batch:
         """Marks the oldest free rows; rows in hand carry our mark, unless a past leader removed it."""
+        held = in_hand()
+        page = self._read_rest() if self._rest else self._mark(held)
+        self._limit = next_limit(self._limit, page.rows, self._mark_limit, self._batch_bytes)
+        return Batch([row for row in page.rows if row.id not in held], is_full=page.is_full)
+
+    def _mark(self, held: frozenset[int]) -> Page:
         sweeps = self._sweeps.are_due(is_idle=self._is_idle)
-        held, above = in_hand(), 0 if sweeps else self._horizon.floor
-        rows = self._store.mark(self._leader_id, self._mark_limit, above=above)
+        above = 0 if sweeps else self._horizon.floor
+        page = self._store.mark(self._leader_id, self._limit, above=above, max_bytes=self._batch_bytes)
         if sweeps:
             self._sweeps.end()
-        self._is_idle = not rows
-        is_full = len(rows) >= self._mark_limit
-        self._horizon = after_mark(self._horizon, above, rows, in_hand=held, is_full=is_full)
+        self._rest, self._is_idle = page.rest, not page.rows
+        self._horizon = after_mark(self._horizon, above, page, in_hand=held)
         if self._horizon.floor < self._horizon.last:
             self._horizon = observe(self._horizon, self._store.holders())
-        return Batch([row for row in rows if row.id not in held], is_full=is_full)
+        return page
 
-    def read_again(self, ids: Sequence[int]) -> list[OutboxRow]:
+    def _read_rest(self) -> Page:
+        """The next of the rows that a mark has claimed; only then is there another mark."""
+        some, later = self._rest[: self._limit], self._rest[self._limit :]
+        page = self._store.mark_again(self._leader_id, some, self._batch_bytes)
+        self._rest = [*page.rest, *later]
+        return replace(page, is_full=True)
+
+    def read_again(self, ids: Sequence[int]) -> Page:
         """Claims rows that waited, as they are now."""
-        return self._store.mark_again(self._leader_id, ids)
+        return self._store.mark_again(self._leader_id, ids, self._batch_bytes)
 
     def purge(self, ids: Sequence[int], proofs: Callable[[], Mapping[int, int]], /) -> None:
         gone = len(ids) - purge_rows(self._store, self._session, ids, proofs)
@@ -121,7 +142,9 @@ class MarkPurgeStrategy:
     store: MarkStore
     batch_size: int
     in_flight_limit: int = IN_FLIGHT_LIMIT
+    batch_bytes: int = BATCH_BYTES
 
     def claims(self, leader_id: UUID, /) -> MarkPurgeClaims:
         """One batch is marked while another is sent, so each has half of `in_flight_limit`."""
-        return MarkPurgeClaims(self.store, leader_id, max(1, min(self.batch_size, self.in_flight_limit // 2)))
+        limit = max(1, min(self.batch_size, self.in_flight_limit // 2))
+        return MarkPurgeClaims(self.store, leader_id, limit, batch_bytes=self.batch_bytes)

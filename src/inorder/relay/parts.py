@@ -260,9 +260,9 @@ class RelayParts:
         relay = self.relay
         match relay.strategy:
             case "drain":
-                return DrainStrategy(store, relay.batch_size, relay.shards)
+                return DrainStrategy(store, relay.batch_size, relay.shards, batch_bytes=relay.batch_bytes)
             case "mark-purge":
-                return MarkPurgeStrategy(store, relay.batch_size, relay.in_flight_limit)
+                return MarkPurgeStrategy(store, relay.batch_size, relay.in_flight_limit, relay.batch_bytes)
             case "topic-lock" | "polling":
                 raise ConfigurationError(f"relay.strategy = {relay.strategy!r} has no shards.")
 
@@ -291,6 +291,7 @@ class RelayParts:
         polling = self.relay.polling
         return PollingOptions(
             batch_size=self.relay.batch_size,
+            batch_bytes=self.relay.batch_bytes,
             missing_batch_size=polling.missing_batch_size,
             keep_order=polling.keep_order,
             queue_wait=polling.queue_wait_ms / 1000,
@@ -312,6 +313,7 @@ class RelayParts:
         return TopicLockOptions(
             stop=stop,
             batch_size=relay.batch_size,
+            batch_bytes=relay.batch_bytes,
             delete_group_size=lock.delete_group_size,
             lock_seconds=lock.lock_seconds,
             max_attempts=relay.max_attempts,

@@ -72,7 +72,7 @@ What if …
 from __future__ import annotations
 
 import logging
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -105,7 +105,7 @@ from inorder.relay.polling_rules import (
     writes,
 )
 from inorder.relay.purge_queue import TakeOver, report_lost
-from inorder.relay.scan import FIRST_ROWS, next_limit
+from inorder.relay.scan import BATCH_BYTES, FIRST_ROWS, bytes_of, next_limit
 from inorder.relay.stores.ports import (
     LAST_ID,
     Exceeding,
@@ -293,7 +293,8 @@ class PollingTerm:
         self._breaker = self._outbox_breaker
         with self._breaker.count_failures():
             unseen, is_all = self._missing.unseen(self._options.missing_batch_size)
-            rows = self._read(unseen, reads_on=is_all)
+            rows, unread = self._read(unseen, reads_on=is_all)
+            unseen = unseen[: bisect_left(unseen, unread)]
             watched = {*self._recent.newest()}.difference(self._missing.ids)
             newest, rows = [row for row in rows if row.id in watched], [row for row in rows if row.id not in watched]
             if self._recent.replaced(newest):
@@ -315,7 +316,7 @@ class PollingTerm:
         self._work(Round(self._offset, crossed or taken), [*late, *taken.rows])
         self._maybe_look_back()
         self._breaker.succeed()
-        return (bool(rows) and (taken.large_gap_to is None or crossed is not None)) or not is_all
+        return (bool(rows) and (taken.large_gap_to is None or crossed is not None)) or not is_all or unread <= LAST_ID
 
     def run_missing_round(self) -> None:
         """What is due to be tried again, and what operators or time have changed."""
@@ -388,29 +389,37 @@ class PollingTerm:
     def block(self, rows: Sequence[OutboxRow], _error: RejectedError, seconds: float, /) -> list[OutboxRow]:
         """Everything waits; then the rows are read again, in case an operator repaired them."""
         self._options.stop.wait(seconds)
-        return self._read_again([row.id for row in rows])
-
-    def _read_again(self, ids: Sequence[int]) -> list[OutboxRow]:
         with self._breaker.count_failures():
-            return self._probe(self._tables.reader, ids)
+            found = self._probe(self._tables.reader, [row.id for row in rows])
+            return sorted((row for part in found for row in part), key=attrgetter("id"))
 
     # The parts of a round.
 
-    def _read(self, unseen: Sequence[int], *, reads_on: bool) -> list[OutboxRow]:
+    def _read(self, unseen: Sequence[int], *, reads_on: bool) -> tuple[list[OutboxRow], int]:
         """Rows in id order: missing ones that are there, those above the offset, and the newest published one.
 
         The latter shows in the same snapshot whether the ids of the others were given out again.
         Where more are unseen, nothing above the last of these is read: it might pass one that was not checked yet.
+        For the same reason nothing is returned from the first row on that has too many bytes; its id is returned too,
+        or a number above all ids.
         """
         gaps = self._missing.gaps.ids()
         wanted = [*gaps, *self._recent.newest()] if reads_on else gaps[: bisect_right(gaps, unseen[-1])]
         probes = sorted({*unseen, *wanted})
         first, *others = list(chunks(probes, MOST_PROBES)) or [()]
-        scan = Scan(self._offset if reads_on else LAST_ID, probes=tuple(first))
-        rows = self._tables.reader.read(scan, self._limit).rows
-        self._limit = next_limit(self._limit, rows, min(self._options.batch_size, ROUND_ROWS))
-        found = [row for chunk in others for row in self._probe(self._tables.reader, chunk)]
-        return sorted([*found, *rows], key=attrgetter("id")) if found else rows
+        most = self._options.batch_bytes
+        above = self._offset if reads_on else LAST_ID
+        page = self._tables.reader.read(Scan(above, probes=tuple(first), max_bytes=most), self._limit)
+        self._limit = next_limit(self._limit, page.rows, min(self._options.batch_size, ROUND_ROWS), most)
+        rows, unread = page.rows, min(page.rest, default=LAST_ID + 1)
+        for chunk in others:
+            left = max(0, most - sum(map(bytes_of, rows)))
+            page = self._tables.reader.read(Scan(LAST_ID, probes=tuple(chunk), max_bytes=left), 1)
+            unread = min([unread, *page.rest])
+            rows = [*rows, *page.rows]
+        if others:
+            rows = sorted((row for row in rows if row.id < unread), key=attrgetter("id"))
+        return rows, unread
 
     def _cross(self, taken: Step) -> Step | None:
         if taken.large_gap_to is None:
@@ -441,7 +450,7 @@ class PollingTerm:
         with self._breaker.count_failures():
             gaps.observe(self._tables.primary.holders())
             ended = gaps.ended()
-            present = {row.id for row in self._probe(self._tables.primary, ended)}
+            present = {row.id for rows in self._probe(self._tables.primary, ended) for row in rows}
         dead = [id for id in ended if id not in present]
         if dead:
             log.debug("relay.never_committed", extra={"ids": len(dead), "first": dead[0], "last": dead[-1]})
@@ -486,7 +495,12 @@ class PollingTerm:
         due = [each for each in due if each.ids]
         self._missing.look_at(id for each in due[ROUND_ROWS:] for id in each.ids)
         del due[ROUND_ROWS:]
-        rows = self._read_again(sorted(each.ids[0] for each in due))
+        with self._breaker.count_failures():
+            scan = Scan(LAST_ID, probes=tuple(sorted(each.ids[0] for each in due)), max_bytes=self._options.batch_bytes)
+            page = self._tables.reader.read(scan, 1)
+        rows, unread = page.rows, {*page.rest}
+        self._missing.look_at(id for each in due if each.ids[0] in unread for id in each.ids)
+        due = [each for each in due if each.ids[0] not in unread]
         self._work(Round(self._offset, Step((), self._offset)), rows)
         present = {row.id for row in rows}
         for each in due:
@@ -506,7 +520,7 @@ class PollingTerm:
         if not (due := self._missing.out_of_patience()):
             return
         with self._breaker.count_failures():
-            present = {row.id for row in self._probe(self._tables.primary, due)}
+            present = {row.id for rows in self._probe(self._tables.primary, due) for row in rows}
         absent = [id for id in due if id not in present]
         limit = self._options.missing_max_retries
         over = {id: _NEVER_CAME for id in absent if self._missing.retries(id) >= limit}
@@ -518,9 +532,12 @@ class PollingTerm:
     def _recover(self, marker: Marker) -> None:
         """Settles what the marker proves to be published."""
         proofs, origin = marker.rows(), self._tables.primary.origin()
-        known, replaced = None, list[int]()
+        known, ours, replaced = None, list[int](), list[int]()
         if proofs is not None:
-            ours, replaced = split(self._probe(self._tables.primary, sorted(proofs)), proofs)
+            for rows in self._probe(self._tables.primary, sorted(proofs)):
+                proven, others = split(rows, proofs)
+                ours += proven
+                replaced += others
             is_elsewhere = None not in (marker.server, origin.server) and marker.server != origin.server
             known = MarkedRows(frozenset(ours), frozenset(replaced), is_elsewhere)
         self._state = after_take_over(marker, TakeOver(0, tuple(replaced), origin))
@@ -552,7 +569,9 @@ class PollingTerm:
 
     def _look_back(self, ids: Sequence[int]) -> None:
         """Records those of the ids as missing whose rows are not the published ones, so that they are published too."""
-        found = self._recent.unproven(ids, self._probe(self._tables.primary, ids)) if ids else []
+        found = ids
+        for rows in self._probe(self._tables.primary, ids):
+            found = self._recent.unproven(found, rows)
         fresh = [id for id in found if id not in self._missing.ids]
         if fresh:
             report_lost(fresh)
@@ -575,10 +594,13 @@ class PollingTerm:
             yield from page
             above = page[-1].id
 
-    def _probe(self, store: OutboxStore, ids: Sequence[int]) -> list[OutboxRow]:
-        """Those of the ascending ids that are there, in id order."""
-        parts = [store.read(Scan(LAST_ID, probes=tuple(chunk)), 1).rows for chunk in chunks(ids, MOST_PROBES)]
-        return [row for part in reversed(parts) for row in part]
+    def _probe(self, store: OutboxStore, ids: Sequence[int]) -> Iterator[list[OutboxRow]]:
+        """Those of the ids that are there, in parts of which each may be in memory."""
+        for left in chunks(ids, MOST_PROBES):
+            while left:
+                page = store.read(Scan(LAST_ID, probes=tuple(left), max_bytes=self._options.batch_bytes), 1)
+                yield page.rows
+                left = page.rest
 
 
 _NEVER_CAME = "No transaction committed this row, and the database does not report which ones are open."
@@ -601,6 +623,7 @@ class PollingOptions(LoopOptions):
     """How a polling relay works; all times in seconds."""
 
     batch_size: int = 5000
+    batch_bytes: int = BATCH_BYTES
     missing_batch_size: int = 500
     keep_order: bool = True
     queue_wait: float = 0.1

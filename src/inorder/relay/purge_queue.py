@@ -19,6 +19,7 @@ from itertools import chain
 from typing import Protocol
 
 from inorder.model.errors import InorderError, TransientError, UnreachableError
+from inorder.model.message import OutboxRow
 from inorder.relay.marker import (
     BATCH_BYTES,
     MARKER_BYTES,
@@ -83,7 +84,7 @@ def is_row_of_decision(store: PurgingStore, marker: Marker) -> bool:
     """Whether the row that the marker's decision is about is still the one that has its id, as far as is known."""
     if marker.exceeding is None or marker.exceeding_proof is None:
         return True
-    return marker.exceeding_proof in prove(store.rows_to_purge([marker.exceeding.row_id]))
+    return marker.exceeding_proof in prove(store.rows_to_purge([marker.exceeding.row_id]).rows)
 
 
 def purge_rows(
@@ -109,17 +110,25 @@ def purge_proven(store: PurgingStore, ids: Sequence[int], proofs: Mapping[int, i
 
     The rows are read and deleted on one session: what was read cannot be replaced before it is deleted.
     """
-    purged, replaced = 0, list[int]()
-    for start in range(0, len(ids), PROVEN_ROWS):
+    purged, replaced, left = 0, list[int](), deque(ids)
+    while left:
         session = store.session()
-        ours, others = split(store.rows_to_purge(ids[start : start + PROVEN_ROWS]), proofs)
+        ours, others = split(read_some(store, left), proofs)
         purged += store.purge(ours, session)
         replaced += others
     return purged, replaced
 
 
-PROVEN_ROWS = 100
-"""Rows whose content is read at once: they may be large, and at a take-over most of them are gone already."""
+def read_some(store: PurgingStore, left: deque[int]) -> list[OutboxRow]:
+    """Reads the first of some rows, as many as may be in memory at once, and takes their ids off."""
+    page = store.rows_to_purge([left.popleft() for _ in range(min(len(left), PROVEN_ROWS))], PROVEN_BYTES)
+    left.extendleft(reversed(page.rest))
+    return page.rows
+
+
+PROVEN_ROWS = 1000
+PROVEN_BYTES = 8 * 1024 * 1024
+"""Rows whose content is read at once, beside those that are on their way."""
 
 
 class PurgeQueue:

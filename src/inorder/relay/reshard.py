@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -44,7 +45,7 @@ from inorder.model.partitioning import Shard
 from inorder.relay.marker import Marker, MarkerCodec, insist, split
 from inorder.relay.parts import RelayParts
 from inorder.relay.polling_rules import MarkedRows, recover
-from inorder.relay.purge_queue import is_row_of_decision, purge_marker
+from inorder.relay.purge_queue import is_row_of_decision, purge_marker, read_some
 from inorder.relay.stores.polling import SqlPollingStore
 from inorder.relay.stores.ports import ExceededStore, PurgingStore, Registration, Registry, Setup
 from inorder.settings.relay import RelaySettings
@@ -156,7 +157,11 @@ def _settle_published(store: SqlPollingStore, rows: PurgingStore, marker: Marker
     """Settles what a polling relay published; its rows stay."""
     proofs, known = marker.rows(), None
     if proofs is not None:
-        ours, replaced = split(rows.rows_to_purge(list(proofs)), proofs)
+        ours, replaced, left = list[int](), list[int](), deque(proofs)
+        while left:
+            proven, others = split(read_some(rows, left), proofs)
+            ours += proven
+            replaced += others
         known = MarkedRows(frozenset(ours), frozenset(replaced))
     settlement = recover(store.offset(), replace(marker, floor=0), known)
     if settlement is not None:

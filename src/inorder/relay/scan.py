@@ -19,7 +19,9 @@ scan is final. All ids up to there are then below the `floor` and never read aga
 | the database cannot name holders            | the floor stays at 0 and every scan walks from the head            |
 | ids begin again (truncated, set back)       | a sweep from the head sees them: at take-over, once a minute, and  |
 |                                             | about once a second while there is nothing else to read            |
-| a row was read but is not purged yet        | walks and sweeps return it again; the caller drops what it holds   |
+| a row was read but is not purged yet        | walks and sweeps name it again, without its content; the caller    |
+|                                             | drops what it holds                                                |
+| rows are too large to be read together      | the page ends before the first that does not fit, as a full one    |
 | there are several shards                    | the page names rows of the others by id, so they are not missing   |
 | others have more rows than a walk names     | walks continue until the floor is near enough to name them all     |
 
@@ -99,12 +101,11 @@ def after_scan(
     return replace(horizon, floor=floor, last=last, missing=missing, settled=0)
 
 
-def after_mark(horizon: Horizon, above: int, rows: list[OutboxRow], *, in_hand: Set[int], is_full: bool) -> Horizon:
+def after_mark(horizon: Horizon, above: int, page: Page, *, in_hand: Set[int]) -> Horizon:
     """The horizon after marking rows above an id; only its floor is used.
 
-    Rows marked before are not among `rows`, so missing ids are unknown: scans are walks from the floor.
+    Rows marked before are not on the page, so missing ids are unknown: scans are walks from the floor.
     """
-    page = Page(rows, is_full, rows[-1].id if rows else 0)
     return after_scan(horizon, Scan(above, walk=True), page, in_hand=in_hand, missing_limit=-1)
 
 
@@ -168,15 +169,17 @@ def _missing(horizon: Horizon, floor: int, last: int, page: Page, missing_limit:
 
 
 FIRST_ROWS = 500
-BATCH_BYTES = 32 * 1024 * 1024
+BATCH_BYTES = 64 * 1024 * 1024
 GROWTH = 4
+ROOM = 4
+"""How many times as large as the average a row may be and still be read with the others, in one statement."""
 
 
 def next_limit(limit: int, rows: Sequence[OutboxRow], batch_size: int, batch_bytes: int = BATCH_BYTES) -> int:
-    """How many rows to read after a read of `rows`: grows step by step, and keeps a batch of large rows in memory."""
+    """How many rows to read after a read of `rows`: grows step by step, and leaves room for larger rows."""
     if not rows:
         return limit
-    fits = batch_bytes * len(rows) // max(sum(map(bytes_of, rows)), 1)
+    fits = batch_bytes * len(rows) // max(ROOM * sum(map(bytes_of, rows)), 1)
     return max(1, min(batch_size, limit * GROWTH, fits))
 
 

@@ -11,6 +11,7 @@ that this one assumed is carried over.
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ from inorder.relay.marker import Marker, PublishedBatch, name_rows, phantoms, pr
 from inorder.relay.options import LoopOptions
 from inorder.relay.parking import Parking, Waiting
 from inorder.relay.purge_queue import PurgeQueue, TakeOver, report_lost
-from inorder.relay.stores.ports import ExceededStore, Exceeding, Sleeper
+from inorder.relay.stores.ports import ExceededStore, Exceeding, Page, Sleeper
 
 log = logging.getLogger("inorder.relay")
 
@@ -160,7 +161,11 @@ class Term:
     def block(self, rows: Sequence[OutboxRow], _error: RejectedError, seconds: float) -> list[OutboxRow]:
         """Everything waits; then the rows are read again, in case an operator repaired or deleted them."""
         self._options.stop.wait(seconds)
-        return self.read_again([row.id for row in rows])
+        ids, found = [row.id for row in rows], list[OutboxRow]()
+        while ids:
+            page = self._read_again(ids)
+            found, ids = [*found, *page.rows], list(page.rest)
+        return found
 
     def due(self) -> Iterator[Batch]:
         """Batches of what waited and may be tried now, read again from the table.
@@ -184,15 +189,16 @@ class Term:
         """Whether something is held that only time or an operator releases."""
         return self._parking.holds()
 
-    def read_again(self, ids: Sequence[int]) -> list[OutboxRow]:
+    def _read_again(self, ids: Sequence[int]) -> Page:
         """Rows in hand as they are now, perhaps repaired; those that are gone are forgotten."""
         if self._ahead is not None:
             wait([self._ahead])  # the store's reading connection serves one thread at a time
             self._read_meanwhile.update(ids)
-        rows = self._claims.read_again(ids)
-        self._purge_queue.take([row.id for row in rows])
-        self._purge_queue.forget(set(ids) - {row.id for row in rows})
-        return rows
+        page = self._claims.read_again(ids)
+        read = [row.id for row in page.rows]
+        self._purge_queue.take(read)
+        self._purge_queue.forget(set(ids).difference(read, page.rest))
+        return page
 
     def close(self) -> None:
         """Ends the term: sends nothing more, purges what is known to be published, if the database answers."""
@@ -222,8 +228,10 @@ class Term:
     def _batches(self, waiting: Waiting) -> Iterator[Batch]:
         place, size = 0, waiting.first_size or self._batch_size
         while place < len(waiting.ids) and not self._parking.waits_again(waiting, place):
-            yield Batch(self.read_again(waiting.ids[place : place + size]), self._state.floor)
-            place, size = place + size, self._batch_size
+            page = self._read_again(waiting.ids[place : place + size])
+            yield Batch(page.rows, self._state.floor)
+            place = bisect_left(waiting.ids, page.rest[0]) if page.rest else place + size
+            size = self._batch_size
 
 
 def after_take_over(marker: Marker, found: TakeOver) -> Marker:
@@ -246,8 +254,8 @@ class Claims(Protocol):
     def claim(self, in_hand: Callable[[], frozenset[int]]) -> Batch:
         """The next rows to publish, none of them in hand; empty if there are none."""
 
-    def read_again(self, ids: Sequence[int]) -> list[OutboxRow]:
-        """Rows in hand as they are now, in id order."""
+    def read_again(self, ids: Sequence[int]) -> Page:
+        """Rows in hand as they are now; the page has as many as may be read at once."""
 
     def purge(self, ids: Sequence[int], proofs: Callable[[], Mapping[int, int]], /) -> None:
         """Removes rows whose records are committed: by id where that is safe, else those that match their proofs."""

@@ -179,10 +179,10 @@ class TopicWorker:
     def _send_all(self, lock: TopicLock) -> None:
         until = self._clock() + TURN_SECONDS
         while True:
-            rows = self._store.read(lock.topic, self._options.batch_size)
-            if rows and not self._send(lock, rows):
+            page = self._store.read(lock.topic, self._options.batch_size, self._options.batch_bytes)
+            if page.rows and not self._send(lock, page.rows):
                 return
-            if len(rows) < self._options.batch_size or self._stop.is_set() or self._clock() > until:
+            if not page.is_full or self._stop.is_set() or self._clock() > until:
                 return
 
     def _send(self, lock: TopicLock, rows: list[OutboxRow]) -> bool:

@@ -41,6 +41,7 @@ from inorder.model.message import OutboxRow
 from inorder.relay.events import BatchProduced, SendCounts
 from inorder.relay.options import StrategyOptions, wait_out
 from inorder.relay.parking import Order, Refusals, order_of
+from inorder.relay.scan import BATCH_BYTES
 from inorder.relay.stores.ports import ExceededStore, Exceeding, TopicBacklog, TopicStore
 
 log = logging.getLogger("inorder.relay")
@@ -59,6 +60,7 @@ class TopicLockOptions(StrategyOptions):
     """How workers work; `pace.queue` bounds the wait for the broker, `pace.back_off` follows a failure."""
 
     batch_size: int = 1000
+    batch_bytes: int = BATCH_BYTES
     delete_group_size: int = 1000
     lock_seconds: float = 60.0
     compact_topics: Topics = frozenset()

@@ -410,6 +410,16 @@ class RelaySettings(Section):
             f"`polling` the default is {POLLING_BATCH}, with `mark-purge` it is `in_flight_limit`."
         ),
     )
+    batch_bytes: Whole = Field(
+        default=64 * 1024 * 1024,
+        ge=65_536,
+        le=2**31 - 1,
+        description=(
+            "The most bytes of rows that are read at once, with every strategy; a row that is larger is read alone. A "
+            "shard holds two such batches, and driver and client a copy of each, so its memory stays below about five "
+            "times this whatever the rows are. With `topic-lock` it holds for each worker."
+        ),
+    )
     max_attempts: Whole = Field(
         default=5,
         ge=1,

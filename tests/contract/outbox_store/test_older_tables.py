@@ -46,7 +46,7 @@ def test_an_older_native_table_can_be_marked_after_the_install(connection: Conne
     connection.execute("INSERT INTO outbox (topic, value) VALUES ('t', 'x')")
     install(connection, install_statements("native", "postgresql", "outbox"))
     store = PostgresOutboxStore(postgres_url, "outbox")
-    assert [row.value for row in store.mark(uuid4(), 10)] == [b"x"]
+    assert [row.value for row in store.mark(uuid4(), 10).rows] == [b"x"]
     store.close()
 
 

@@ -19,11 +19,11 @@ ONE, TWO = uuid4(), uuid4()
 
 
 def values(store: TopicStore, topic: str = "t", limit: int = 100) -> list[bytes | None]:
-    return [row.value for row in store.read(topic, limit)]
+    return [row.value for row in store.read(topic, limit).rows]
 
 
 def ids(store: TopicStore, topic: str = "t") -> list[int]:
-    return [row.id for row in store.read(topic, 100)]
+    return [row.id for row in store.read(topic, 100).rows]
 
 
 def test_topics_are_those_that_have_messages(place: Place) -> None:
@@ -49,8 +49,22 @@ def test_the_oldest_messages_of_one_topic_are_read_in_id_order(place: Place) -> 
 @pytest.mark.parametrize(("key", "value"), [(b"\x00\xff", b"\xfe"), (None, b"v"), (b"k", None), (b"", b"")])
 def test_a_message_comes_back_as_it_was_written(place: Place, key: bytes | None, value: bytes | None) -> None:
     place.insert("t", key, value)
-    [row] = place.store().read("t", 10)
+    [row] = place.store().read("t", 10).rows
     assert (row.topic, row.key, row.value, row.headers, row.partition, row.flaw) == ("t", key, value, (), None, "")
+
+
+def test_a_read_ends_before_the_message_that_would_be_too_much(place: Place) -> None:
+    for number in range(4):
+        place.insert("t", b"k", b"%d" % number * 5000)
+        place.insert("u", b"k", b"other")
+    store = place.store()
+    page = store.read("t", 9, 12_500)
+    assert [row.value for row in page.rows] == [b"0" * 5000, b"1" * 5000]
+    assert (list(page.rest), page.is_full) == (ids(store)[2:], True)
+    assert [row.value for row in store.read("t", 9, 1).rows] == [b"0" * 5000]
+    page = store.read("t", 9)
+    assert (len(page.rows), list(page.rest), page.is_full) == (4, [], False)
+    assert store.read("t", 4).is_full
 
 
 def test_a_batch_is_deleted_by_its_session(place: Place) -> None:

@@ -31,8 +31,8 @@ def long_place(postgres_url: str) -> Iterator[SqlPlace]:
 def test_statements_use_the_index(long_place: SqlPlace, name: str) -> None:
     store = long_place.store()
     assert len(store.topics()) == 3
-    assert len(store.read("t1", 1000)) == 1000
-    parameters = {"topic": "t1", "limit": 1000, "outbox": "kafka_messages"}
+    assert len(store.read("t1", 1000).rows) == 1000
+    parameters = {"topic": "t1", "limit": 1000, "most": 60_000, "outbox": "kafka_messages"}
     rows = long_place.database.execute(f"EXPLAIN {store._statements[name]}", parameters).rows
     plan = "\n".join(line for (line,) in rows)
     assert INDEX in plan

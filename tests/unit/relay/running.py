@@ -16,6 +16,7 @@ from inorder.relay.leadership.lease import Lease, NoLease
 from inorder.relay.loop import RelayLoop
 from inorder.relay.mark_purge import MarkPurgeStrategy
 from inorder.relay.options import LoopOptions
+from inorder.relay.scan import BATCH_BYTES
 from tests.fakes.log import MemoryBroker, MemoryShardLog
 from tests.fakes.outbox import MemoryExceeded, MemoryOutbox
 from tests.unit.relay.test_simulation import HASTE
@@ -55,12 +56,13 @@ def running(
     lease: Lease | None = None,
     batch_size: int = 50,
     in_flight_limit: int = 1000,
+    batch_bytes: int = BATCH_BYTES,
     **options: Any,
 ) -> Iterator[RelayLoop]:
     chosen = (
-        DrainStrategy(world.outbox, batch_size)
+        DrainStrategy(world.outbox, batch_size, batch_bytes=batch_bytes)
         if strategy == "drain"
-        else MarkPurgeStrategy(world.outbox, batch_size, in_flight_limit)
+        else MarkPurgeStrategy(world.outbox, batch_size, in_flight_limit, batch_bytes)
     )
     pace = replace(HASTE, blocked=0.002, topic=0.002, meter=0.002)
     options = {"stop": world.stop, "max_attempts": 3, "pace": pace, "on_event": world.events.append, **options}

@@ -11,6 +11,7 @@ from inorder.model.errors import RejectedError, TransientError
 from inorder.model.message import OutboxRow
 from inorder.relay.mark_purge import MarkPurgeClaims, MarkPurgeStrategy
 from inorder.relay.marker import Marker, prove
+from inorder.relay.stores.ports import LAST_ID, Page
 from tests.conftest import Eventually
 from tests.fakes.log import MemoryShardLog
 from tests.fakes.outbox import MemoryOutbox
@@ -70,9 +71,9 @@ class Watched(MemoryOutbox):
         super().__init__()
         self.began: list[int] = []
 
-    def mark(self, leader_id: UUID, limit: int, *, above: int = 0) -> list[OutboxRow]:
+    def mark(self, leader_id: UUID, limit: int, *, above: int = 0, max_bytes: int = LAST_ID) -> Page:
         self.began.append(above)
-        return super().mark(leader_id, limit, above=above)
+        return super().mark(leader_id, limit, above=above, max_bytes=max_bytes)
 
 
 def commit(outbox: MemoryOutbox, count: int) -> None:

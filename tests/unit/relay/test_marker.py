@@ -67,7 +67,7 @@ def test_a_take_over_purges_what_was_published_and_leaves_every_other_row(
         outbox.put_back(each)
     marker = Marker.decode(marker_of(*published).encode())
     taken = purge_marker(outbox, marker)
-    left = {each.id: each for each in outbox.rows_to_purge(range(10))}
+    left = {each.id: each for each in outbox.rows_to_purge(range(10)).rows}
     assert left == {each.id: each for each in found if each not in published}
     assert taken.purged == len(found) - len(left)
     named = {each.id for each in published}

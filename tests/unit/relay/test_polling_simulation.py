@@ -153,6 +153,16 @@ def test_each_row_is_published_once_and_in_order_whatever_fails(seed: int, loops
     assert verdict.holds, verdict
 
 
+@pytest.mark.parametrize("seed", few(range(6), 0, 1))
+@pytest.mark.parametrize("loops", [1, 2])
+def test_rows_too_large_for_one_batch_are_delivered_once_and_in_order(
+    loops: int, seed: int, eventually: Eventually
+) -> None:
+    """Keys and values have three to five bytes, so that every page ends after one to three rows."""
+    verdict = simulate(Setting(FaultyLog, loops, replace(OPTIONS, batch_bytes=9)), seed, eventually)
+    assert verdict.holds, verdict
+
+
 @pytest.mark.parametrize("seed", few(range(8), 0, 1))
 @pytest.mark.parametrize("loops", [1, 3])
 def test_without_transactions_rows_may_repeat_and_none_is_lost_or_overtaken(

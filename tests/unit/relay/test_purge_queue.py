@@ -13,7 +13,7 @@ from inorder.model.message import OutboxRow
 from inorder.relay import purge_queue as module
 from inorder.relay.marker import PublishedBatch
 from inorder.relay.purge_queue import ENOUGH_ROWS, MOST_ROWS, PurgeQueue, purge_rows
-from inorder.relay.stores.ports import Scan
+from inorder.relay.stores.ports import LAST_ID, Page, Scan
 from tests.conftest import Eventually
 from tests.fakes.outbox import MemoryOutbox
 
@@ -121,9 +121,9 @@ class Purging(MemoryOutbox):
         super().__init__()
         self.read_before: list[list[int]] = []
 
-    def rows_to_purge(self, ids: Sequence[int]) -> list[OutboxRow]:
+    def rows_to_purge(self, ids: Sequence[int], max_bytes: int = LAST_ID) -> Page:
         self.read_before.append(list(ids))
-        return super().rows_to_purge(ids)
+        return super().rows_to_purge(ids, max_bytes)
 
 
 def test_a_purge_goes_by_id_only_on_the_session_with_which_the_term_began() -> None:
@@ -148,8 +148,8 @@ def test_a_purge_goes_by_id_only_on_the_session_with_which_the_term_began() -> N
 
 def test_a_session_that_is_lost_between_reading_and_deleting_deletes_nothing() -> None:
     class Losing(MemoryOutbox):
-        def rows_to_purge(self, ids: Sequence[int]) -> list[OutboxRow]:
-            rows = super().rows_to_purge(ids)
+        def rows_to_purge(self, ids: Sequence[int], max_bytes: int = LAST_ID) -> Page:
+            rows = super().rows_to_purge(ids, max_bytes)
             self.go_back(0, server="another")
             self.insert("b", "t", b"k", b"other")
             self.end("b")

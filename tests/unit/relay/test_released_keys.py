@@ -20,7 +20,7 @@ from inorder.relay.loop import RelayLoop
 from inorder.relay.mark_purge import MarkPurgeStrategy
 from inorder.relay.options import LoopOptions
 from inorder.relay.purge_queue import TakeOver
-from inorder.relay.stores.ports import Exceeding
+from inorder.relay.stores.ports import Exceeding, Page
 from inorder.relay.term import Batch, Term
 from tests.conftest import Eventually
 from tests.fakes.log import MemoryBroker, MemoryShardLog
@@ -163,8 +163,8 @@ class Scripted:
     def claim(self, _in_hand: object) -> Batch:
         return Batch(next(self.handed, []))
 
-    def read_again(self, ids: Sequence[int]) -> list[OutboxRow]:
-        return [self.rows[id] for id in ids if id in self.rows]
+    def read_again(self, ids: Sequence[int]) -> Page:
+        return Page([self.rows[id] for id in ids if id in self.rows])
 
     def purge(self, ids: Sequence[int], _proofs: Callable[[], Mapping[int, int]], /) -> None:
         self.purged += ids

@@ -23,7 +23,8 @@ from inorder.relay.leadership.lease import NoLease
 from inorder.relay.loop import RelayLoop
 from inorder.relay.mark_purge import MarkPurgeStrategy
 from inorder.relay.options import LoopOptions, Pace
-from inorder.relay.stores.ports import Origin, Page, Scan
+from inorder.relay.scan import BATCH_BYTES
+from inorder.relay.stores.ports import LAST_ID, Origin, Page, Scan
 from inorder.testing.checker import Verdict, check_delivery
 from tests.conftest import Eventually
 from tests.fakes.log import IDS, MemoryBroker, MemoryShardLog, MemoryUnfencedLog
@@ -47,17 +48,17 @@ class FaultyOutbox:
         self._maybe_break()
         return page
 
-    def mark(self, leader_id: UUID, limit: int, *, above: int = 0) -> list[OutboxRow]:
+    def mark(self, leader_id: UUID, limit: int, *, above: int = 0, max_bytes: int = LAST_ID) -> Page:
         self._maybe_break()
-        rows = self._outbox.mark(leader_id, limit, above=above)
+        page = self._outbox.mark(leader_id, limit, above=above, max_bytes=max_bytes)
         self._maybe_break()
-        return rows
+        return page
 
-    def mark_again(self, leader_id: UUID, ids: Sequence[int]) -> list[OutboxRow]:
+    def mark_again(self, leader_id: UUID, ids: Sequence[int], max_bytes: int = LAST_ID) -> Page:
         self._maybe_break()
-        rows = self._outbox.mark_again(leader_id, ids)
+        page = self._outbox.mark_again(leader_id, ids, max_bytes)
         self._maybe_break()
-        return rows
+        return page
 
     def reset(self, leader_id: UUID) -> int:
         self._maybe_break()
@@ -77,9 +78,9 @@ class FaultyOutbox:
         self._maybe_break()
         return self._outbox.session()
 
-    def rows_to_purge(self, ids: Sequence[int]) -> list[OutboxRow]:
+    def rows_to_purge(self, ids: Sequence[int], max_bytes: int = LAST_ID) -> Page:
         self._maybe_break()
-        return self._outbox.rows_to_purge(ids)
+        return self._outbox.rows_to_purge(ids, max_bytes)
 
     def origin(self) -> Origin:
         self._maybe_break()
@@ -193,11 +194,12 @@ class Setting:
     strategy: str = "drain"
     loops: int = 1
     shards: int = 1
+    batch_bytes: int = BATCH_BYTES
 
     def strategy_on(self, store: FaultyOutbox) -> DrainStrategy | MarkPurgeStrategy:
         if self.strategy == "drain":
-            return DrainStrategy(store, batch_size=7, shards=self.shards)
-        return MarkPurgeStrategy(store, batch_size=7)
+            return DrainStrategy(store, batch_size=7, shards=self.shards, batch_bytes=self.batch_bytes)
+        return MarkPurgeStrategy(store, batch_size=7, batch_bytes=self.batch_bytes)
 
     def run(self, outbox: MemoryOutbox, broker: MemoryBroker, index: int, seed: int, stop: threading.Event) -> None:
         chance = random.Random(seed)
@@ -269,6 +271,17 @@ def test_each_row_is_published_once_and_in_order_whatever_fails(
 @pytest.mark.parametrize("strategy", ["drain", "mark-purge"])
 def test_shards_divide_the_rows_without_losing_or_sharing_one(strategy: str, seed: int, eventually: Eventually) -> None:
     verdict = simulate(Setting(FaultyLog, strategy, loops=1, shards=3), seed, eventually)
+    assert verdict.holds, verdict
+
+
+@pytest.mark.parametrize("seed", few(range(6), 0, 1))
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("strategy", ["drain", "mark-purge"])
+def test_rows_too_large_for_one_batch_are_published_once_and_in_order(
+    strategy: str, seed: int, shards: int, eventually: Eventually
+) -> None:
+    """Keys and values have three to five bytes, so that every page ends after one to three rows."""
+    verdict = simulate(Setting(FaultyLog, strategy, shards=shards, batch_bytes=9), seed, eventually)
     assert verdict.holds, verdict
 
 

@@ -19,6 +19,7 @@ from inorder.model.errors import (
     UnreachableError,
 )
 from inorder.model.message import OutboxRow
+from inorder.relay.stores.ports import LAST_ID, Page
 from inorder.relay.topic_lock import TopicRelay, TopicWorker
 from tests.conftest import Eventually
 from tests.fakes.log import MemoryUnfencedLog, failed
@@ -36,9 +37,9 @@ class Counting(MemoryTopicStore):
         self.calls: list[str] = []
         self.failing: dict[str, list[Exception]] = {}
 
-    def read(self, topic: str, limit: int) -> list[OutboxRow]:
+    def read(self, topic: str, limit: int, max_bytes: int = LAST_ID) -> Page:
         self._called("read")
-        return super().read(topic, limit)
+        return super().read(topic, limit, max_bytes)
 
     def stamp(self, topic: str, worker: UUID, session: UUID, ids: Sequence[int]) -> int:
         self._called("stamp")

@@ -17,8 +17,7 @@ from uuid import UUID
 import pytest
 
 from inorder.model.errors import UnreachableError
-from inorder.model.message import OutboxRow
-from inorder.relay.stores.ports import TopicBacklog
+from inorder.relay.stores.ports import LAST_ID, Page, TopicBacklog
 from inorder.relay.topic_lock import IdlePause, TopicWorker
 from inorder.relay.topic_lock_batch import TopicLockOptions
 from inorder.testing.checker import Verdict, check_delivery
@@ -57,8 +56,8 @@ class FaultyTopicStore:
     def lock(self, topic: str, worker: UUID) -> bool:
         return self._broken(lambda: self._store.lock(topic, worker))
 
-    def read(self, topic: str, limit: int) -> list[OutboxRow]:
-        return self._broken(lambda: self._store.read(topic, limit))
+    def read(self, topic: str, limit: int, max_bytes: int = LAST_ID) -> Page:
+        return self._broken(lambda: self._store.read(topic, limit, max_bytes))
 
     def stamp(self, topic: str, worker: UUID, session: UUID, ids: Sequence[int]) -> int:
         return self._broken(lambda: self._store.stamp(topic, worker, session, ids))

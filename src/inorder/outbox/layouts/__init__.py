@@ -6,6 +6,7 @@ A file has the statements that create the table (`install…`) and fragments for
 |---|---|
 | `id`         | the column whose order is the order of publishing                                               |
 | `columns`    | what a store selects and the layout's `decode` reads, the id first                              |
+| `size`       | the bytes of all columns that may be large, from their stored lengths where the database can    |
 | `topic`      | the topic as text, never null: part of what determines the shard of a row                       |
 | `key`        | the key as bytes, null if the row has none: the other part                                      |
 | `leader_id`  | the column that `mark-purge` marks; layouts without this fragment cannot be marked              |
@@ -64,6 +65,7 @@ class Layout:
     dialect: Family
     id: str
     columns: str
+    size: str
     topic: str
     key: str
     value: str
@@ -87,6 +89,7 @@ def layout(name: str, dialect: str) -> Layout:
         dialect=family(dialect),
         id=named["id"],
         columns=named["columns"],
+        size=named["size"],
         topic=named["topic"],
         key=named["key"],
         value=_VALUES[name],

@@ -21,7 +21,7 @@ UPDATE {locks} SET locked_by = NULL, locked_at = {now}, error = TRUE, retries = 
 WHERE topic = %(topic)s AND locked_by = %(worker)s;
 
 -- name: read
--- The oldest messages, less those of parked keys.
+-- The oldest messages, less those of parked keys; large ones without their content, as in outbox.sql.
 SELECT {columns} FROM {table}
 WHERE topic = %(topic)s
   AND ({key} IS NULL OR {key} NOT IN (

@@ -33,14 +33,14 @@ and `innodb_trx` are from their documentation.
   which in an outbox it always is; and a DELETE that walks waits for the rows of every open transaction (seen with 100
   rows). So lists are joined by the index of the id, whose name is looked up once.
 - **Speed.** PyMySQL is written in Python: about 200,000 rows/s of 100 bytes in pages of 10,000, on two busy cores. Its
-  unbuffered cursor and a shorter table of converters were no faster there.
+  unbuffered cursor and a shorter table of converters were no faster there. Where holders are unknown every scan walks
+  from the head; it reads the ids of rows in hand, and not their values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
@@ -48,15 +48,21 @@ from inorder.database import sql
 from inorder.database.database import CursorTransaction, Result, Transaction
 from inorder.database.mysql import MySQLDatabase, MySQLReconnecting
 from inorder.model.errors import ConfigurationError
-from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Shard
 from inorder.outbox import layouts
-from inorder.outbox.layouts.rows import decode_rows
 from inorder.relay.stores.outbox_store import (
+    NONE_HELD,
     WHOLE,
+    ById,
+    Complete,
     PollingSleeper,
     bound_ids,
+    complete,
+    decode_sorted,
+    divide,
     fragments,
+    marked_page,
+    most_a_row,
     others_to,
     refuse_unmarkable,
     shard_page,
@@ -89,11 +95,14 @@ class MySQLOutboxStore(PollingSleeper):
         self._marking = MySQLDatabase(url, "inorder relay (mark)")
 
     def read(self, scan: Scan, limit: int) -> Page:
-        bound = {"above": scan.above, "limit": limit, "probes": bound_ids(scan.probes), "others_to": others_to(scan)}
+        bound: dict[str, Any] = {"above": scan.above, "limit": limit, "probes": bound_ids(scan.probes)}
+        bound |= {"others_to": others_to(scan), "most": most_a_row(scan, limit)}
         with self._on(self._reading) as transaction:
             found = self._execute(transaction, self._scan_name(scan), **bound).rows
-        page = whole_page if self._shard.is_whole else shard_page
-        return page(found, scan, limit, self._layout.decode)
+            if self._shard.is_whole:
+                return whole_page(self._complete(transaction, found, scan.max_bytes, scan.held), scan, limit)
+            ours, others, top = divide(found)
+            return shard_page(self._complete(transaction, ours, scan.max_bytes, scan.held), others, top, scan, limit)
 
     def holders(self) -> frozenset[str] | None:
         """Metadata locks of writers to the table; None if the server keeps no list, or does not show it to us."""
@@ -115,12 +124,12 @@ class MySQLOutboxStore(PollingSleeper):
     def session(self) -> int | None:
         return self._purging.session()
 
-    def rows_to_purge(self, ids: Sequence[int]) -> list[OutboxRow]:
+    def rows_to_purge(self, ids: Sequence[int], max_bytes: int = LAST_ID) -> Page:
         if not ids:
-            return []
-        bound = {"probes": bound_ids(ids), "above": LAST_ID, "limit": 1}
+            return Page([])
         with self._on(self._purging) as transaction:
-            return decode_rows(self._layout.decode, self._execute(transaction, "read_with_probes", **bound).rows)
+            found = self._by_id(transaction, ids, max_bytes // len(ids))
+            return marked_page(self._complete(transaction, found, max_bytes))
 
     def origin(self) -> Origin:
         """MySQL has a `server_uuid`; MariaDB is known by its address and number. AUTO_INCREMENT is the next id."""
@@ -129,17 +138,17 @@ class MySQLOutboxStore(PollingSleeper):
             found = transaction.execute(_STATEMENTS["next_id"], self._table_name()).rows
         return Origin(server, found[0][0] - 1 if found and found[0][0] else None)
 
-    def mark(self, leader_id: UUID, limit: int, *, above: int = 0) -> list[OutboxRow]:
+    def mark(self, leader_id: UUID, limit: int, *, above: int = 0, max_bytes: int = LAST_ID) -> Page:
         """Finds rows, claims them and reads them back, in one transaction."""
         with self._marks() as transaction:
             bound = {"leader_id": str(leader_id), "limit": limit, "above": above}
             found = self._execute(transaction, "find_unmarked", **bound).rows
-            return self._claim(transaction, leader_id, [row[0] for row in found])
+            return self._claim(transaction, leader_id, [row[0] for row in found], limit, max_bytes)
 
-    def mark_again(self, leader_id: UUID, ids: Sequence[int]) -> list[OutboxRow]:
+    def mark_again(self, leader_id: UUID, ids: Sequence[int], max_bytes: int = LAST_ID) -> Page:
         """Claims rows by id and reads them back, in one transaction."""
         with self._marks() as transaction:
-            return self._claim(transaction, leader_id, sorted(ids))
+            return self._claim(transaction, leader_id, sorted(ids), max_bytes=max_bytes)
 
     def reset(self, leader_id: UUID) -> int:
         """Finds marked rows, which reads the whole table, and removes the mark, in one transaction."""
@@ -170,14 +179,43 @@ class MySQLOutboxStore(PollingSleeper):
         refuse_unmarkable(self._layout)
         return self._marking.transaction()
 
-    def _claim(self, transaction: Transaction, leader_id: UUID, ids: Sequence[int]) -> list[OutboxRow]:
-        rows: list[OutboxRow] = []
+    def _claim(
+        self,
+        transaction: Transaction,
+        leader_id: UUID,
+        ids: Sequence[int],
+        limit: int = LAST_ID,
+        max_bytes: int = LAST_ID,
+    ) -> Page:
+        found: list[Sequence[Any]] = []
         for some in _cut(ids):
-            bound = {"leader_id": str(leader_id), "ids": some}
+            bound = {"leader_id": str(leader_id), "ids": some, "most": max_bytes // max(1, len(ids))}
             self._execute(transaction, "mark", **bound)
-            rows += decode_rows(self._layout.decode, self._execute(transaction, "read_marked", **bound).rows)
-        rows.sort(key=attrgetter("id"))
-        return rows
+            found += self._execute(transaction, "read_marked", **bound).rows
+        return marked_page(self._complete(transaction, found, max_bytes), limit)
+
+    def _complete(
+        self,
+        transaction: Transaction,
+        found: Sequence[Sequence[Any]],
+        max_bytes: int,
+        held: frozenset[int] = NONE_HELD,
+    ) -> Complete:
+        decode = self._layout.decode
+        by_id = ById(
+            rows=lambda ids, most: decode_sorted(decode, self._by_id(transaction, ids, most)),
+            sizes=lambda ids: self._sizes(transaction, ids),
+        )
+        return complete(decode_sorted(decode, found), max_bytes, by_id, held)
+
+    def _by_id(self, transaction: Transaction, ids: Sequence[int], most: int) -> Sequence[Sequence[Any]]:
+        bound = {"probes": bound_ids(ids), "above": LAST_ID, "limit": 1, "most": most}
+        return self._execute(transaction, "read_with_probes", **bound).rows if ids else []
+
+    def _sizes(self, transaction: Transaction, ids: Sequence[int]) -> dict[int, int]:
+        """The server reads values that are stored out of line to know their length, but does not send them."""
+        found = self._execute(transaction, "sizes", probes=bound_ids(ids)).rows if ids else []
+        return {id: int(size) for id, size in found}
 
     @contextmanager
     def _on(self, connecting: MySQLReconnecting, session: int | None = None) -> Iterator[Transaction]:

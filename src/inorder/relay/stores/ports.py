@@ -32,6 +32,10 @@ class Scan:
     probes: tuple[int, ...] = ()
     walk: bool = False
     """Whether to walk over rows that were read before: those of other shards must not crowd out ours then."""
+    held: frozenset[int] = frozenset()
+    """Rows that the caller of a walk has in hand: they are returned without their content."""
+    max_bytes: int = LAST_ID
+    """The most bytes of rows to return; one row even if it is larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,11 @@ class Page:
     others: Sequence[int] = ()
     others_to: int = LAST_ID
     """Up to which id `others` names all of them."""
+    rest: Sequence[int] = ()
+    """Rows that were found behind these and not read, because all together have more bytes than wanted.
+
+    Then the page is full. `top` is below the first of them, except after a mark, which has claimed them all.
+    """
 
 
 class Sleeper(Protocol):
@@ -90,7 +99,7 @@ class PurgingStore(Protocol):
         None where that cannot be known, as behind a pooler. Sessions that read are opened after it and with it.
         """
 
-    def rows_to_purge(self, ids: Sequence[int]) -> list[OutboxRow]:
+    def rows_to_purge(self, ids: Sequence[int], max_bytes: int = LAST_ID) -> Page:
         """Those of these rows that exist, whatever their shard, as the connection that purges sees them."""
 
     def origin(self) -> Origin:
@@ -125,15 +134,16 @@ class MarkStore(Sleeper, PurgingStore, Protocol):
     The relay calls `purge` from one thread and all other methods from another.
     """
 
-    def mark(self, leader_id: UUID, limit: int, *, above: int = 0) -> list[OutboxRow]:
-        """Claims the oldest rows above an id that this leader has not marked, atomically; returns them in id order.
+    def mark(self, leader_id: UUID, limit: int, *, above: int = 0, max_bytes: int = LAST_ID) -> Page:
+        """Claims the oldest rows above an id that this leader has not marked, atomically.
 
-        Rows that an earlier leader marked are claimed too. When the answer to the commit is lost it raises
-        `TransientError`; the rows may be marked then, and only a new leader id finds them again.
+        Rows that an earlier leader marked are claimed too. The page is full if there were `limit` of them, and `top` is
+        the last one that was claimed; those of `rest` are read by `mark_again`. When the answer to the commit is lost
+        it raises `TransientError`; the rows may be marked then, and only a new leader id finds them again.
         """
 
-    def mark_again(self, leader_id: UUID, ids: Sequence[int]) -> list[OutboxRow]:
-        """Claims those of the rows that are of our shard, regardless of their mark, atomically, and returns them by id.
+    def mark_again(self, leader_id: UUID, ids: Sequence[int], max_bytes: int = LAST_ID) -> Page:
+        """Claims those of the rows that are of our shard, regardless of their mark, atomically.
 
         For rows that waited and may have been changed meanwhile: a row that was set aside comes back without a mark.
         """
@@ -184,7 +194,7 @@ class TopicStore(Protocol):
         Inserts the lock row if there is none.
         """
 
-    def read(self, topic: str, limit: int) -> list[OutboxRow]:
+    def read(self, topic: str, limit: int, max_bytes: int = LAST_ID) -> Page:
         """The oldest messages of the topic by id, in one snapshot; those of parked keys are left out."""
 
     def stamp(self, topic: str, worker: UUID, session: UUID, ids: Sequence[int]) -> int:

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
@@ -32,13 +31,26 @@ from psycopg.errors import ObjectNotInPrerequisiteState
 from inorder.database import sql
 from inorder.database.postgres import PostgresReconnecting, is_pooled
 from inorder.model.errors import ConfigurationError
-from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Shard
 from inorder.outbox import layouts
 from inorder.outbox.layouts import Layout
-from inorder.outbox.layouts.rows import decode_rows
 from inorder.outbox.stores.retention import Archive
-from inorder.relay.stores.outbox_store import WHOLE, fragments, others_to, page_of, refuse_unmarkable, whole_page
+from inorder.relay.stores.outbox_store import (
+    NONE_HELD,
+    PARTS,
+    WHOLE,
+    ById,
+    Complete,
+    complete,
+    decode_sorted,
+    fragments,
+    marked_page,
+    most_a_row,
+    others_to,
+    refuse_unmarkable,
+    shard_page,
+    whole_page,
+)
 from inorder.relay.stores.ports import LAST_ID, Origin, Page, Scan
 
 _STATEMENTS = sql.load("inorder.relay", "sql/postgres/outbox.sql")
@@ -117,13 +129,14 @@ class PostgresOutboxStore(PostgresSleeping):
         self._archive = Archive(table) if archive else None
 
     def read(self, scan: Scan, limit: int) -> Page:
-        parameters = {"above": scan.above, "limit": limit, "probes": list(scan.probes), "others_to": others_to(scan)}
-        if not self._shard.is_whole:
-            found = self._read_shard("walk_shard" if scan.walk else "read_shard", parameters)
-            return page_of(*found, scan, limit)
+        bound: dict[str, Any] = {"above": scan.above, "limit": limit, "probes": list(scan.probes)}
+        bound |= {"others_to": others_to(scan), "most": most_a_row(scan, limit)}
         with self._reading.use() as connection:
-            rows = self._execute(connection, "read_with_probes" if scan.probes else "read", parameters)
-            return whole_page(rows, scan, limit, self._layout.decode)
+            if self._shard.is_whole:
+                found = self._execute(connection, "read_with_probes" if scan.probes else "read", bound)
+                return whole_page(self._complete(connection, found, scan.max_bytes, scan.held), scan, limit)
+            ours, others, top = self._read_shard(connection, "walk_shard" if scan.walk else "read_shard", bound)
+            return shard_page(self._complete(connection, ours, scan.max_bytes, scan.held), others, top, scan, limit)
 
     def holders(self) -> frozenset[str]:
         """Virtual transaction ids that hold the lock which every INSERT takes before it takes an id."""
@@ -143,24 +156,26 @@ class PostgresOutboxStore(PostgresSleeping):
     def session(self) -> int | None:
         return self._purging.session()
 
-    def rows_to_purge(self, ids: Sequence[int]) -> list[OutboxRow]:
+    def rows_to_purge(self, ids: Sequence[int], max_bytes: int = LAST_ID) -> Page:
         if not ids:
-            return []
-        bound = {"probes": list(ids), "above": LAST_ID, "limit": 1}
+            return Page([])
         with self._purging.use() as connection:
-            return self._decode(self._execute(connection, "read_with_probes", bound))
+            found = self._by_id(connection, ids, max_bytes // len(ids))
+            return marked_page(self._complete(connection, found, max_bytes))
 
     def origin(self) -> Origin:
         """The system identifier with the time line, which a promotion changes; and the sequence of the id."""
         return Origin(self._ask("server"), self._ask("last_id", table=self._table, id=self._layout.id))
 
-    def mark(self, leader_id: UUID, limit: int, *, above: int = 0) -> list[OutboxRow]:
+    def mark(self, leader_id: UUID, limit: int, *, above: int = 0, max_bytes: int = LAST_ID) -> Page:
         """One statement that commits by itself."""
-        return self._mark("mark", {"leader_id": leader_id, "limit": limit, "above": above})
+        return self._mark("mark", {"leader_id": leader_id, "above": above}, limit, max_bytes)
 
-    def mark_again(self, leader_id: UUID, ids: Sequence[int]) -> list[OutboxRow]:
+    def mark_again(self, leader_id: UUID, ids: Sequence[int], max_bytes: int = LAST_ID) -> Page:
         """One statement that commits by itself."""
-        return self._mark("mark_again", {"leader_id": leader_id, "ids": list(ids)}) if ids else []
+        if not ids:
+            return Page([])
+        return self._mark("mark_again", {"leader_id": leader_id, "ids": list(ids)}, len(ids) + 1, max_bytes)
 
     def reset(self, leader_id: UUID) -> int:
         """Reads the whole table, because no index knows marks."""
@@ -185,29 +200,42 @@ class PostgresOutboxStore(PostgresSleeping):
                 return None
         return None if found is None else found[0]
 
-    def _read_shard(self, name: str, parameters: dict[str, Any]) -> tuple[list[OutboxRow], list[int], int]:
+    def _read_shard(
+        self, connection: Connection, name: str, bound: dict[str, Any]
+    ) -> tuple[list[Sequence[Any]], list[int], int]:
         """Our rows, the ids of others, and the largest id of the table."""
         ours: list[Sequence[Any]] = []
         others, top = list[int](), 0
-        with self._reading.use() as connection:
-            for found in self._execute(connection, name, parameters):
-                if found[0] is None:
-                    ours.append(found[2:])
-                else:
-                    others, top = sorted(found[0]), found[1] or 0
-        return self._decode(ours), others, top
+        for found in self._execute(connection, name, bound):
+            if found[0] is None:
+                ours.append(found[2:])
+            else:
+                others, top = sorted(found[0]), found[1] or 0
+        return ours, others, top
 
-    def _mark(self, name: str, parameters: dict[str, Any]) -> list[OutboxRow]:
+    def _mark(self, name: str, bound: dict[str, Any], limit: int, max_bytes: int) -> Page:
         refuse_unmarkable(self._layout)
         with self._reading.use() as connection:
-            return self._decode(self._execute(connection, name, parameters))
+            found = self._execute(connection, name, bound | {"limit": limit, "most": max_bytes // limit})
+            return marked_page(self._complete(connection, found, max_bytes), limit)
+
+    def _complete(
+        self, connection: Connection, found: Sequence[Sequence[Any]], max_bytes: int, held: frozenset[int] = NONE_HELD
+    ) -> Complete:
+        decode = self._layout.decode
+        by_id = ById(
+            rows=lambda ids, most: decode_sorted(decode, self._by_id(connection, ids, most)),
+            sizes=lambda ids: {row[0]: row[1] for row in self._execute(connection, "sizes", {"probes": list(ids)})},
+        )
+        return complete(decode_sorted(decode, found), max_bytes, by_id, held)
+
+    def _by_id(self, connection: Connection, ids: Sequence[int], most: int) -> Sequence[Sequence[Any]]:
+        bound = {"probes": list(ids), "above": LAST_ID, "limit": 1, "most": most}
+        return self._execute(connection, "read_with_probes", bound) if ids else []
 
     def _execute(self, connection: Connection, name: str, parameters: dict[str, Any]) -> Sequence[Sequence[Any]]:
         # All at once: a cursor that is iterated over runs a line of Python for each row.
         return connection.execute(self._statements[name], parameters, binary=True).fetchall()
-
-    def _decode(self, found: Sequence[Sequence[Any]]) -> list[OutboxRow]:
-        return sorted(decode_rows(self._layout.decode, found), key=attrgetter("id"))
 
     def _prepare_purging(self, connection: Connection) -> None:
         if not is_pooled(connection):
@@ -237,7 +265,7 @@ def render_statements(table: str, layout: Layout, shard: Shard) -> dict[str, str
     """The statements of a store, with the fragments of its layout and its shard put in."""
     named = {**_STATEMENTS, **(_MARKS if layout.leader_id is not None else {})}
     parts = fragments(_STATEMENTS, layout, table, shard)
-    return {name: statement.format(**parts) for name, statement in named.items() if name != "mine"}
+    return {name: statement.format(**parts) for name, statement in named.items() if name not in PARTS}
 
 
 class PublisherListener:

@@ -9,22 +9,27 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
 from inorder.database import sql
 from inorder.database.sqlite import SQLiteReconnecting
 from inorder.model.errors import InorderError, TransientError
-from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Shard, shard_of
 from inorder.outbox import layouts
-from inorder.outbox.layouts.rows import decode_rows
 from inorder.relay.stores.outbox_store import (
+    NONE_HELD,
     WHOLE,
+    ById,
+    Complete,
     PollingSleeper,
     bound_ids,
+    complete,
+    decode_sorted,
+    divide,
     fragments,
+    marked_page,
+    most_a_row,
     others_to,
     refuse_unmarkable,
     shard_page,
@@ -48,11 +53,14 @@ class SQLiteOutboxStore(PollingSleeper):
         self._purging = SQLiteReconnecting(url, "inorder relay (purge)", on_open=_define_shard)
 
     def read(self, scan: Scan, limit: int) -> Page:
-        bound = {"above": scan.above, "limit": limit, "probes": bound_ids(scan.probes), "others_to": others_to(scan)}
+        bound: dict[str, Any] = {"above": scan.above, "limit": limit, "probes": bound_ids(scan.probes)}
+        bound |= {"others_to": others_to(scan), "most": most_a_row(scan, limit)}
         with self._reading.use() as connection:
             found = self._execute(connection, self._scan_name(scan), **bound).fetchall()
-        page = whole_page if self._shard.is_whole else shard_page
-        return page(found, scan, limit, self._layout.decode)
+            if self._shard.is_whole:
+                return whole_page(self._complete(connection, found, scan.max_bytes, scan.held), scan, limit)
+            ours, others, top = divide(found)
+            return shard_page(self._complete(connection, ours, scan.max_bytes, scan.held), others, top, scan, limit)
 
     def holders(self) -> frozenset[str]:
         """None: ids appear in order."""
@@ -68,10 +76,12 @@ class SQLiteOutboxStore(PollingSleeper):
     def session(self) -> int | None:
         return self._purging.session()
 
-    def rows_to_purge(self, ids: Sequence[int]) -> list[OutboxRow]:
-        bound = {"probes": bound_ids(ids), "above": LAST_ID, "limit": 1}
+    def rows_to_purge(self, ids: Sequence[int], max_bytes: int = LAST_ID) -> Page:
+        if not ids:
+            return Page([])
         with self._purging.use() as connection:
-            return decode_rows(self._layout.decode, self._execute(connection, "read_with_probes", **bound).fetchall())
+            found = self._by_id(connection, ids, max_bytes // len(ids))
+            return marked_page(self._complete(connection, found, max_bytes))
 
     def origin(self) -> Origin:
         """A file has no identity; AUTOINCREMENT keeps the last id in a table that exists once one was given out."""
@@ -84,13 +94,13 @@ class SQLiteOutboxStore(PollingSleeper):
             return Origin()
         return Origin(last_id=None if found is None else found[0])
 
-    def mark(self, leader_id: UUID, limit: int, *, above: int = 0) -> list[OutboxRow]:
+    def mark(self, leader_id: UUID, limit: int, *, above: int = 0, max_bytes: int = LAST_ID) -> Page:
         """One statement that commits by itself."""
-        return self._mark("mark", leader_id, limit=limit, above=above)
+        return self._mark("mark", leader_id, limit, max_bytes, above=above)
 
-    def mark_again(self, leader_id: UUID, ids: Sequence[int]) -> list[OutboxRow]:
+    def mark_again(self, leader_id: UUID, ids: Sequence[int], max_bytes: int = LAST_ID) -> Page:
         """One statement that commits by itself."""
-        return self._mark("mark_again", leader_id, ids=bound_ids(ids))
+        return self._mark("mark_again", leader_id, len(ids) + 1, max_bytes, ids=bound_ids(ids))
 
     def reset(self, leader_id: UUID) -> int:
         """Reads the whole table, which is small where SQLite is used."""
@@ -107,11 +117,30 @@ class SQLiteOutboxStore(PollingSleeper):
             return "read_with_probes" if scan.probes else "read"
         return "walk_shard" if scan.walk else "read_shard"
 
-    def _mark(self, name: str, leader_id: UUID, **bound: Any) -> list[OutboxRow]:
+    def _mark(self, name: str, leader_id: UUID, limit: int, max_bytes: int, **bound: Any) -> Page:
         refuse_unmarkable(self._layout)
+        bound |= {"leader_id": str(leader_id), "limit": limit, "most": max_bytes // limit}
         with self._reading.use() as connection:
-            found = self._execute(connection, name, leader_id=str(leader_id), **bound).fetchall()
-        return sorted(decode_rows(self._layout.decode, found), key=attrgetter("id"))
+            found = self._execute(connection, name, **bound).fetchall()
+            return marked_page(self._complete(connection, found, max_bytes), limit)
+
+    def _complete(
+        self,
+        connection: sqlite3.Connection,
+        found: Sequence[Sequence[Any]],
+        max_bytes: int,
+        held: frozenset[int] = NONE_HELD,
+    ) -> Complete:
+        decode = self._layout.decode
+        by_id = ById(
+            rows=lambda ids, most: decode_sorted(decode, self._by_id(connection, ids, most)),
+            sizes=lambda ids: dict(self._execute(connection, "sizes", probes=bound_ids(ids)).fetchall()),
+        )
+        return complete(decode_sorted(decode, found), max_bytes, by_id, held)
+
+    def _by_id(self, connection: sqlite3.Connection, ids: Sequence[int], most: int) -> list[Any]:
+        bound = {"probes": bound_ids(ids), "above": LAST_ID, "limit": 1, "most": most}
+        return self._execute(connection, "read_with_probes", **bound).fetchall()
 
     def _execute(self, connection: sqlite3.Connection, name: str, /, **bound: Any) -> sqlite3.Cursor:
         statements = _MARKS if name in _MARKS else _STATEMENTS

@@ -13,10 +13,10 @@ from inorder.database.sql import quoted_table
 from inorder.model.errors import FencedError
 from inorder.model.message import OutboxRow
 from inorder.outbox.layouts import layout, lock_table
-from inorder.outbox.layouts.rows import decode_rows
 from inorder.outbox.stores.table import as_needed
 from inorder.relay.stores.exceeded import exceeded_tables
-from inorder.relay.stores.ports import TopicBacklog
+from inorder.relay.stores.outbox_store import ById, columns_unless_large, complete, decode_sorted, marked_page
+from inorder.relay.stores.ports import LAST_ID, Page, TopicBacklog
 
 LAYOUT = "deimos"
 HINT = "`inorder schema sql --layout deimos` prints both tables, `inorder schema install --layout deimos` creates them."
@@ -51,10 +51,11 @@ class SqlTopicStore:
             self._has_row.add(topic)
         return self._execute(self._database, "lock", topic=topic, worker=str(worker)).count == 1
 
-    def read(self, topic: str, limit: int) -> list[OutboxRow]:
-        """One statement, so one snapshot."""
-        found = self._execute(self._database, "read", topic=topic, limit=limit)
-        return decode_rows(self._decode, found.rows)
+    def read(self, topic: str, limit: int, max_bytes: int = LAST_ID) -> Page:
+        """One statement, so one snapshot; large messages are read by id afterwards."""
+        found = self._execute(self._database, "read", topic=topic, limit=limit, most=max_bytes // limit).rows
+        by_id = ById(self._read_by_id, self._sizes)
+        return marked_page(complete(decode_sorted(self._decode, found), max_bytes, by_id), limit)
 
     def stamp(self, topic: str, worker: UUID, session: UUID, ids: Sequence[int]) -> int:
         """Lock and messages in one transaction."""
@@ -90,6 +91,14 @@ class SqlTopicStore:
     def close(self) -> None:
         self._database.close()
 
+    def _read_by_id(self, ids: Sequence[int], most: int) -> list[OutboxRow]:
+        found = self._execute(self._database, "read_by_id", ids=self._list(ids), most=most)
+        return decode_sorted(self._decode, found.rows)
+
+    def _sizes(self, ids: Sequence[int]) -> dict[int, int]:
+        found = self._execute(self._database, "sizes", ids=self._list(ids))
+        return {id: int(size) for id, size in found.rows}
+
     def _under_lock(self, name: str, topic: str, worker: UUID, session: UUID, ids: Sequence[int]) -> int:
         """Runs a statement on messages and renews the lock; raises, with nothing changed, if the lock is not ours."""
         lock = {"topic": topic, "worker": str(worker)}
@@ -116,12 +125,13 @@ _NO_LOCK = (None, None, None, False, 0)
 
 def _render(database: Database, table: str) -> Mapping[str, str]:
     dialect = database.dialect
-    statements = statements_of("inorder.relay", dialect, "topics.sql")
+    statements, found = statements_of("inorder.relay", dialect, "topics.sql"), layout(LAYOUT, dialect)
     identifiers = {
         "table": quoted_table(dialect, table),
         "locks": quoted_table(dialect, lock_table(table)),
         "key": quoted_table(dialect, "key"),
-        "columns": layout(LAYOUT, dialect).columns,
+        "columns": columns_unless_large(statements_of("inorder.relay", dialect, "outbox.sql"), found),
+        "size": found.size,
         "now": statements["now"],
         "stale": statements["stale"],
     }

@@ -28,6 +28,11 @@ seq;
 -- What `decode` takes. A payload may be JSON, text or binary: the driver gives text or bytes, and `decode` takes both.
 seq, aggregatetype, aggregateid, payload, id;
 
+-- name: size
+-- The bytes of the columns that may be large.
+(COALESCE(LENGTH(`aggregatetype`), 0) + COALESCE(LENGTH(`aggregateid`), 0) + COALESCE(LENGTH(`payload`), 0) +
+COALESCE(LENGTH(`id`), 0));
+
 -- name: topic
 -- For the shard; null or empty types have a flaw and no topic.
 COALESCE(CONCAT('outbox.event.', NULLIF(CONVERT(aggregatetype USING utf8mb4), '')), '');

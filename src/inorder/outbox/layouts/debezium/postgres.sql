@@ -34,6 +34,12 @@ CASE
 END,
 CAST(id AS text);
 
+-- name: size
+-- The bytes of the columns that may be large.
+(CAST(COALESCE(octet_length(CAST("aggregatetype" AS text)), 0) AS bigint) +
+COALESCE(octet_length(CAST("aggregateid" AS text)), 0) + COALESCE(octet_length(CAST("payload" AS text)), 0) +
+COALESCE(octet_length(CAST("id" AS text)), 0));
+
 -- name: topic
 -- For the shard; null or empty types have a flaw and no topic.
 COALESCE('outbox.event.' || NULLIF(CAST(aggregatetype AS text), ''), '');

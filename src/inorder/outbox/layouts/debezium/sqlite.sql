@@ -21,6 +21,11 @@ seq;
 -- What `decode` takes; as bytes, because the driver raises for text that is not UTF-8.
 seq, CAST(aggregatetype AS BLOB), CAST(aggregateid AS BLOB), CAST(payload AS BLOB), CAST(id AS BLOB);
 
+-- name: size
+-- The bytes of the columns that may be large.
+(COALESCE(LENGTH(CAST("aggregatetype" AS BLOB)), 0) + COALESCE(LENGTH(CAST("aggregateid" AS BLOB)), 0) +
+COALESCE(LENGTH(CAST("payload" AS BLOB)), 0) + COALESCE(LENGTH(CAST("id" AS BLOB)), 0));
+
 -- name: topic
 -- For the shard; null or empty types have a flaw and no topic.
 COALESCE('outbox.event.' || NULLIF(CAST(aggregatetype AS TEXT), ''), '');

@@ -41,6 +41,11 @@ id;
 -- What `decode` takes.
 id, topic, `key`, message, partition_key;
 
+-- name: size
+-- The bytes of the columns that may be large.
+(COALESCE(LENGTH(`topic`), 0) + COALESCE(LENGTH(`key`), 0) + COALESCE(LENGTH(`message`), 0) +
+COALESCE(LENGTH(`partition_key`), 0));
+
 -- name: topic
 -- For the shard.
 COALESCE(topic, '');

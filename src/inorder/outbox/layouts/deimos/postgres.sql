@@ -61,6 +61,11 @@ id;
 -- What `decode` takes.
 id, topic, key, message, partition_key;
 
+-- name: size
+-- The bytes of the columns that may be large.
+(CAST(COALESCE(octet_length("topic"), 0) AS bigint) + COALESCE(octet_length("key"), 0) +
+COALESCE(octet_length("message"), 0) + COALESCE(octet_length("partition_key"), 0));
+
 -- name: topic
 -- For the shard.
 COALESCE(topic, '');

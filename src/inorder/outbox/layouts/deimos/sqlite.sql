@@ -51,6 +51,11 @@ id;
 -- What `decode` takes; texts as bytes, because the driver raises for text that is not UTF-8.
 id, CAST(topic AS BLOB), "key", message, CAST(partition_key AS BLOB);
 
+-- name: size
+-- The bytes of the columns that may be large.
+(COALESCE(LENGTH(CAST("topic" AS BLOB)), 0) + COALESCE(LENGTH(CAST("key" AS BLOB)), 0) +
+COALESCE(LENGTH(CAST("message" AS BLOB)), 0) + COALESCE(LENGTH(CAST("partition_key" AS BLOB)), 0));
+
 -- name: topic
 -- For the shard.
 COALESCE(topic, '');

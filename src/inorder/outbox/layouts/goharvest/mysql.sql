@@ -21,6 +21,11 @@ id;
 -- What `decode` takes.
 id, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values;
 
+-- name: size
+-- The bytes of the columns that may be large.
+(COALESCE(LENGTH(`kafka_topic`), 0) + COALESCE(LENGTH(`kafka_key`), 0) + COALESCE(LENGTH(`kafka_value`), 0) +
+COALESCE(LENGTH(`kafka_header_keys`), 0) + COALESCE(LENGTH(`kafka_header_values`), 0));
+
 -- name: topic
 -- For the shard.
 COALESCE(kafka_topic, '');

@@ -22,6 +22,12 @@ id;
 -- What `decode` takes.
 id, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values;
 
+-- name: size
+-- The bytes of the columns that may be large.
+(CAST(COALESCE(octet_length("kafka_topic"), 0) AS bigint) + COALESCE(octet_length("kafka_key"), 0) +
+COALESCE(octet_length("kafka_value"), 0) + COALESCE(octet_length(CAST("kafka_header_keys" AS text)), 0) +
+COALESCE(octet_length(CAST("kafka_header_values" AS text)), 0));
+
 -- name: topic
 -- For the shard.
 COALESCE(kafka_topic, '');

@@ -23,6 +23,12 @@ id;
 id, CAST(kafka_topic AS BLOB), CAST(kafka_key AS BLOB), CAST(kafka_value AS BLOB),
 CAST(kafka_header_keys AS BLOB), CAST(kafka_header_values AS BLOB);
 
+-- name: size
+-- The bytes of the columns that may be large.
+(COALESCE(LENGTH(CAST("kafka_topic" AS BLOB)), 0) + COALESCE(LENGTH(CAST("kafka_key" AS BLOB)), 0) +
+COALESCE(LENGTH(CAST("kafka_value" AS BLOB)), 0) + COALESCE(LENGTH(CAST("kafka_header_keys" AS BLOB)), 0) +
+COALESCE(LENGTH(CAST("kafka_header_values" AS BLOB)), 0));
+
 -- name: topic
 -- For the shard.
 COALESCE(kafka_topic, '');

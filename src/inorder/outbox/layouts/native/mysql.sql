@@ -27,6 +27,11 @@ id;
 -- What `decode` takes.
 id, topic, `key`, `value`, headers, `partition`, `timestamp`;
 
+-- name: size
+-- The bytes of the columns that may be large.
+(COALESCE(LENGTH(`topic`), 0) + COALESCE(LENGTH(`key`), 0) + COALESCE(LENGTH(`value`), 0) +
+COALESCE(LENGTH(`headers`), 0));
+
 -- name: topic
 -- For the shard.
 COALESCE(topic, '');

@@ -39,6 +39,11 @@ id;
 -- What `decode` takes.
 id, topic, "key", "value", headers, "partition", "timestamp";
 
+-- name: size
+-- The bytes of the columns that may be large.
+(CAST(COALESCE(octet_length("topic"), 0) AS bigint) + COALESCE(octet_length("key"), 0) +
+COALESCE(octet_length("value"), 0) + COALESCE(octet_length("headers"), 0));
+
 -- name: topic
 -- For the shard.
 COALESCE(topic, '');

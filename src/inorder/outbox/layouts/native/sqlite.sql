@@ -26,6 +26,11 @@ id;
 id, CAST(topic AS BLOB), CAST("key" AS BLOB), CAST("value" AS BLOB), CAST(headers AS BLOB),
 CAST("partition" AS INTEGER), CAST("timestamp" AS INTEGER);
 
+-- name: size
+-- The bytes of the columns that may be large.
+(COALESCE(LENGTH(CAST("topic" AS BLOB)), 0) + COALESCE(LENGTH(CAST("key" AS BLOB)), 0) +
+COALESCE(LENGTH(CAST("value" AS BLOB)), 0) + COALESCE(LENGTH(CAST("headers" AS BLOB)), 0));
+
 -- name: topic
 -- For the shard.
 COALESCE(topic, '');

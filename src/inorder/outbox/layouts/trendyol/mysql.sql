@@ -55,6 +55,11 @@ id;
 -- What `decode` takes.
 id, topic, `key`, `value`, header;
 
+-- name: size
+-- The bytes of the columns that may be large.
+(COALESCE(LENGTH(`topic`), 0) + COALESCE(LENGTH(`key`), 0) + COALESCE(LENGTH(`value`), 0) +
+COALESCE(LENGTH(`header`), 0));
+
 -- name: topic
 -- For the shard.
 COALESCE(topic, '');

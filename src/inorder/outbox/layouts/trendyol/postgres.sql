@@ -54,6 +54,11 @@ id;
 -- What `decode` takes.
 id, topic, "key", "value", header;
 
+-- name: size
+-- The bytes of the columns that may be large.
+(CAST(COALESCE(octet_length("topic"), 0) AS bigint) + COALESCE(octet_length("key"), 0) +
+COALESCE(octet_length("value"), 0) + COALESCE(octet_length("header"), 0));
+
 -- name: topic
 -- For the shard.
 COALESCE(topic, '');

@@ -50,6 +50,11 @@ id;
 -- What `decode` takes; as bytes, because the driver raises for text that is not UTF-8.
 id, CAST(topic AS BLOB), CAST("key" AS BLOB), CAST("value" AS BLOB), CAST(header AS BLOB);
 
+-- name: size
+-- The bytes of the columns that may be large.
+(COALESCE(LENGTH(CAST("topic" AS BLOB)), 0) + COALESCE(LENGTH(CAST("key" AS BLOB)), 0) +
+COALESCE(LENGTH(CAST("value" AS BLOB)), 0) + COALESCE(LENGTH(CAST("header" AS BLOB)), 0));
+
 -- name: topic
 -- For the shard.
 COALESCE(topic, '');

@@ -3,6 +3,17 @@
 -- {index} is the index that begins with {id}. Lists of ids are bound as one JSON text and joined to the table by that index, in
 -- this order and by no other plan. With `IN (…)` the optimiser would walk over the whole table as soon as the list is a good
 -- part of it, and a DELETE or UPDATE that walks waits for the rows of every open transaction on its way.
+--
+-- A row of more than %(most)s bytes comes without its content and with its id negated: `stores/outbox_store.py`. Each column
+-- asks for itself, because a derived table with LIMIT would be written to disk. The id may be unsigned.
+
+-- name: id_unless_large
+-- The first of {columns}.
+CASE WHEN {size} > %(most)s THEN -CAST({column} AS SIGNED) ELSE CAST({column} AS SIGNED) END;
+
+-- name: unless_large
+-- All others.
+CASE WHEN {size} > %(most)s THEN NULL ELSE {column} END;
 
 -- name: index
 -- The index that begins with the id.
@@ -23,6 +34,11 @@ STRAIGHT_JOIN {table} FORCE INDEX ({index}) ON {id} = listed
 UNION ALL
 (SELECT {columns} FROM {table} FORCE INDEX ({index})
  WHERE {id} > %(above)s ORDER BY {id} LIMIT %(limit)s);
+
+-- name: sizes
+-- The sizes of some rows.
+SELECT {id}, {size} FROM JSON_TABLE(%(probes)s, '$[*]' COLUMNS (listed BIGINT PATH '$')) AS list
+STRAIGHT_JOIN {table} FORCE INDEX ({index}) ON {id} = listed;
 
 -- name: read_shard
 -- Rows of any shard above an id; of those that are not ours only the ids.

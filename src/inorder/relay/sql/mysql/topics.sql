@@ -17,6 +17,16 @@ SELECT DISTINCT topic FROM {table};
 -- Only a row that is there already is no error; INSERT IGNORE would hide others.
 INSERT INTO {locks} (topic) VALUES (%(topic)s) ON DUPLICATE KEY UPDATE topic = VALUES(topic);
 
+-- name: read_by_id
+-- Some messages.
+SELECT {columns} FROM JSON_TABLE(%(ids)s, '$[*]' COLUMNS (listed BIGINT PATH '$')) AS list
+STRAIGHT_JOIN {table} FORCE INDEX (PRIMARY) ON id = listed;
+
+-- name: sizes
+-- The sizes of some messages.
+SELECT id, {size} FROM JSON_TABLE(%(ids)s, '$[*]' COLUMNS (listed BIGINT PATH '$')) AS list
+STRAIGHT_JOIN {table} FORCE INDEX (PRIMARY) ON id = listed;
+
 -- name: stamp
 -- The batch, by id.
 UPDATE JSON_TABLE(%(ids)s, '$[*]' COLUMNS (listed BIGINT PATH '$')) AS list

@@ -21,17 +21,28 @@ SELECT topic FROM found WHERE topic IS NOT NULL;
 INSERT INTO {locks} (topic) VALUES (%(topic)s) ON CONFLICT (topic) DO NOTHING;
 
 -- name: read
--- The oldest messages, less those of parked keys; parked keys are read once a statement.
+-- The oldest messages, less those of parked keys; parked keys are read once a statement. Large messages come without their
+-- content, as in outbox.sql.
 --
 -- BETWEEN, and the topic in ORDER BY, leave the index (topic, id) as the only one in order. With `=` the planner may walk the
 -- primary key instead, past all that waits for another topic that rests.
-SELECT {columns} FROM {table}
-WHERE topic BETWEEN %(topic)s AND %(topic)s
-  AND ({key} IS NULL OR {key} <> ALL (ARRAY(
-    SELECT {key} FROM inorder_exceeded
-    WHERE outbox = %(outbox)s AND topic = %(topic)s AND parks AND {key} IS NOT NULL
-  )))
-ORDER BY topic, id LIMIT %(limit)s;
+SELECT {columns} FROM (
+  SELECT *, {size} > %(most)s AS is_large FROM {table}
+  WHERE topic BETWEEN %(topic)s AND %(topic)s
+    AND ({key} IS NULL OR {key} <> ALL (ARRAY(
+      SELECT {key} FROM inorder_exceeded
+      WHERE outbox = %(outbox)s AND topic = %(topic)s AND parks AND {key} IS NOT NULL
+    )))
+  ORDER BY topic, id LIMIT %(limit)s
+) AS met;
+
+-- name: read_by_id
+-- Some messages.
+SELECT {columns} FROM (SELECT *, {size} > %(most)s AS is_large FROM {table} WHERE id = ANY(%(ids)s)) AS met;
+
+-- name: sizes
+-- The sizes of some messages.
+SELECT id, {size} FROM {table} WHERE id = ANY(%(ids)s);
 
 -- name: stamp_held
 -- The batch, by id, if the lock is ours. One statement, so that a worker which is paused never holds the lock row itself:

@@ -1,4 +1,14 @@
 -- An outbox table on SQLite 3.35 and later, as the relay sees it. Lists of ids are bound as one JSON text.
+--
+-- A row of more than %(most)s bytes comes without its content and with its id negated: `stores/outbox_store.py`.
+
+-- name: id_unless_large
+-- The first of {columns}.
+CASE WHEN {size} > %(most)s THEN -{column} ELSE {column} END;
+
+-- name: unless_large
+-- All others.
+CASE WHEN {size} > %(most)s THEN NULL ELSE {column} END;
 
 -- name: read
 -- Rows above an id, oldest first.
@@ -9,6 +19,10 @@ SELECT {columns} FROM {table} WHERE {id} > %(above)s ORDER BY {id} LIMIT %(limit
 SELECT {columns} FROM {table} WHERE {id} IN (SELECT value FROM json_each(%(probes)s))
 UNION ALL
 SELECT * FROM (SELECT {columns} FROM {table} WHERE {id} > %(above)s ORDER BY {id} LIMIT %(limit)s);
+
+-- name: sizes
+-- The sizes of some rows.
+SELECT {id}, {size} FROM {table} WHERE {id} IN (SELECT value FROM json_each(%(probes)s));
 
 -- name: read_shard
 -- Rows of any shard above an id, and single ids that were missing so far; of those that are not ours only the ids.

@@ -22,6 +22,14 @@ SELECT topic FROM found WHERE topic IS NOT NULL;
 -- Only a row that is there already is no error.
 INSERT INTO {locks} (topic) VALUES (%(topic)s) ON CONFLICT (topic) DO NOTHING;
 
+-- name: read_by_id
+-- Some messages.
+SELECT {columns} FROM {table} WHERE id IN (SELECT value FROM json_each(%(ids)s));
+
+-- name: sizes
+-- The sizes of some messages.
+SELECT id, {size} FROM {table} WHERE id IN (SELECT value FROM json_each(%(ids)s));
+
 -- name: stamp
 -- The batch, by id.
 UPDATE {table} SET session_id = %(session)s, updated_at = {now}
