@@ -115,6 +115,9 @@ class _Transaction:
     def lock_pointer(self) -> Pointer:
         return self.contents.pointers.setdefault(self._place, Pointer())
 
+    def partitions(self) -> int:
+        return sum(topic == self._place[0] for topic, _ in self.contents.pointers)
+
     @contextmanager
     def savepoint(self) -> Iterator[None]:
         before = self.contents.copy()
@@ -160,7 +163,7 @@ class _Transaction:
     def _written(self, row: FoldedRow, version: Version) -> WriteCounts:
         newest = self.version(row.key)
         if newest is not None and newest >= version:
-            return WriteCounts(stale=row.records)
+            return WriteCounts(stale=row.records, stale_keys=(row.key,))
         before = self.contents.rows.get(row.key)
         if row.values is None:
             self.contents.rows.pop(row.key, None)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
-from inorder.engines.slice_work import SliceOutcome, add_measures
+from inorder.engines.slice_work import STALE_KEYS, SliceOutcome, add_measures
 from inorder.model.errors import GuaranteeError
 from inorder.model.partitioning import Place
 
@@ -73,7 +73,8 @@ class LoggingListener:
         if logger.isEnabledFor(logging.DEBUG):
             logger.debug("pipeline.slice_applied", extra=place | {name: getattr(outcome, name) for name in FIGURES})
         if outcome.rejected or outcome.stale:
-            fields = place | {"rejected": outcome.rejected, "stale": outcome.stale}
+            keys = list(outcome.stale_keys)
+            fields = place | {"rejected": outcome.rejected, "stale": outcome.stale, "stale_keys": keys}
             logger.warning("pipeline.records_not_applied", extra=fields)
         self._listener.applied(outcome)
 
@@ -87,7 +88,8 @@ class LoggingListener:
 def add_outcomes(earlier: SliceOutcome, later: SliceOutcome) -> SliceOutcome:
     """Two outcomes of one partition as one."""
     sums = {name: getattr(earlier, name) + getattr(later, name) for name in FIGURES}
-    return replace(later, **sums, measures=add_measures(earlier.measures, later.measures))
+    stale_keys = tuple(dict.fromkeys((*earlier.stale_keys, *later.stale_keys)))[:STALE_KEYS]
+    return replace(later, **sums, stale_keys=stale_keys, measures=add_measures(earlier.measures, later.measures))
 
 
 @dataclass

@@ -116,7 +116,7 @@ _ARROW_SCHEMA: Final = pa.schema(
         ("partition", pa.int32()),
         *((name, pa.int64()) for name in ("next_offset", "read", "applied", "identical", "stale")),
         *((name, pa.int64()) for name in ("ignored", "rejected", "replayed")),
-        *((name, pa.string()) for name in ("measures", "error", "message", "hint")),
+        *((name, pa.string()) for name in ("stale_keys", "measures", "error", "message", "hint")),
     ]
 )
 _SPARK_TYPES: Final = {pa.string(): "string", pa.int32(): "int", pa.int64(): "bigint"}
@@ -139,7 +139,7 @@ def outcome_of(row: Row) -> SliceOutcome | InorderError:
     fields: dict[str, Any] = row.asDict()
     error, message, hint = fields.pop("error"), fields.pop("message"), fields.pop("hint")
     if error is None:
-        return SliceOutcome(**fields | {"measures": orjson.loads(fields["measures"])})
+        return SliceOutcome(**fields | {name: orjson.loads(fields[name]) for name in ("stale_keys", "measures")})
     kind: type[InorderError] = getattr(errors, error)
     found = kind(message, hint=hint)
     if isinstance(found, GuaranteeError) and fields["topic"]:
@@ -157,5 +157,5 @@ def split_results(rows: Iterable[Row]) -> tuple[list[SliceOutcome], list[Inorder
 
 
 def _row(outcome: SliceOutcome, error: dict[str, str | None]) -> pa.RecordBatch:
-    measures = {"measures": orjson.dumps(outcome.measures).decode()}
-    return pa.RecordBatch.from_pylist([asdict(outcome) | measures | error], schema=_ARROW_SCHEMA)
+    texts = {name: orjson.dumps(getattr(outcome, name)).decode() for name in ("stale_keys", "measures")}
+    return pa.RecordBatch.from_pylist([asdict(outcome) | texts | error], schema=_ARROW_SCHEMA)

@@ -21,6 +21,9 @@ from inorder.model.partitioning import Extent, Place
 PORTION_BYTES: Final = 2 * 1024 * 1024
 """The size of one transaction. More would not be faster, and the decoded values are held in memory."""
 
+STALE_KEYS: Final = 20
+"""How many keys of stale records an outcome names: after a replay there may be as many as rows."""
+
 NO_EPOCHS: Final[Mapping[Place, int]] = {}
 
 Measures: TypeAlias = Mapping[str, int]
@@ -72,6 +75,8 @@ class SliceOutcome:
     ignored: int = 0
     rejected: int = 0
     replayed: int = 0
+    stale_keys: Sequence[str] = field(default=(), compare=False)
+    """Which rows the stale records would have written; the first `STALE_KEYS` of them."""
     measures: Measures = field(default_factory=dict, compare=False)
     """What else the work measured; few names, however large the slice."""
 

@@ -24,6 +24,12 @@ from inorder.kafka.fenced_producer import DEFAULTS
 from inorder.model.errors import ConfigurationError, InorderError, UnreachableError
 from inorder.outbox.layouts import layout, statements
 from inorder.outbox.stores.table import require_outbox_table
+from inorder.pipeline.decoding import NO_RECORD_KEY
+from inorder.pipeline.job import table_mappings
+from inorder.pipeline.mapping import TableMapping
+from inorder.pipeline.status import partition_progress
+from inorder.pipeline.stores.dead_letters import SqlDeadLetters
+from inorder.pipeline.stores.ports import LetterFilter
 from inorder.relay.reshard import refuse_other
 from inorder.relay.stores import kafka_lease
 from inorder.relay.stores.kafka_log import marker_topic
@@ -148,6 +154,7 @@ def examine_database(settings: Settings) -> list[Check]:
         found.extend(_checks(url, settings))
         if all(check.status != "fail" for check in found):
             found.extend(examine_polling(settings))
+            found.extend(examine_order(settings))
     except UnreachableError as error:
         found.append(unreachable("database", f"{url}: {error.message}", _START))
     except InorderError as error:
@@ -355,6 +362,40 @@ def _replica(settings: Settings) -> str:
     with closing(open_database(settings.database.reading_url(), "inorder doctor", is_primary=False)) as database:
         require_outbox_table(database, relay.table, relay.layout)
     return f"{relay.table} is read there"
+
+
+# Records of the job `upsert` that nothing orders.
+
+
+def examine_order(settings: Settings) -> Iterator[Check]:
+    """A warning for each table that met records without a Kafka key, or one key in several partitions."""
+    with closing(open_database(settings.database.require_url(), "inorder doctor")) as database:
+        for mapping in table_mappings(settings):
+            if not (rows := partition_progress(database, mapping.pipeline)):
+                continue
+            wanted = LetterFilter(pipeline=mapping.pipeline, code=NO_RECORD_KEY)
+            keyless = SqlDeadLetters(database).counts(wanted).get(NO_RECORD_KEY, 0)
+            yield from order_checks(mapping, sum(row.stale for row in rows), keyless)
+
+
+def order_checks(mapping: TableMapping, stale: int, keyless: int) -> Iterator[Check]:
+    """By how many records were stale, and how many were rejected for lack of a key."""
+    name = "order of records"
+    if keyless:
+        hint = (
+            "Their producer must send the key of the row as the Kafka key. `inorder dead-letters list --code"
+            f' {NO_RECORD_KEY}` shows them; `keyless = "apply"` is for topics that are partitioned by other means.'
+        )
+        yield warn(name, f"{mapping.topic}: {keyless} records without a Kafka key were set aside", hint)
+    if stale:
+        hint = (
+            "The log names their keys (pipeline.records_not_applied). Unless pointers were lost and the topic was"
+            " replayed, a producer sends records of one key to several partitions; `inorder key follow KEY"
+            " --all-partitions` shows them."
+        )
+        yield warn(name, f"{mapping.topic}: {stale} records were stale and left out of {mapping.table}", hint)
+    if not keyless and not stale:
+        yield ok(name, f"{mapping.topic}: every record was newer than its row")
 
 
 # Checks of an outbox table that are the same in every database; `doctor_databases` reads the table.

@@ -35,8 +35,9 @@ from inorder.operate.key_trace import (
 )
 from inorder.outbox import layouts
 from inorder.pipeline.dead_letters_admin import DeadLetterAdmin
+from inorder.pipeline.decoding import NO_RECORD_KEY, Decoder, RowUpdate
 from inorder.pipeline.mapping import KeyReader, Refused, TableMapping, encode_key
-from inorder.pipeline.stores.ports import RowKey
+from inorder.pipeline.stores.ports import RowKey, StoredLetter
 from inorder.relay.parts import RelayParts
 from inorder.relay.status import RelayAdmin
 from inorder.topics.stores.generations import SqlPointers, SqlTopicGenerations
@@ -45,6 +46,8 @@ T = TypeVar("T")
 
 NEWEST = 10
 """Records of a topic that are shown; the others are counted."""
+MOST_KEYLESS = 1_000
+"""Dead letters without a Kafka key that are searched: only their values say which row they are of."""
 SILENT_SECONDS = 30.0
 
 
@@ -201,8 +204,16 @@ class _Tracing:
                 applied = stored.pointers.of_topic(hop.topic).get(mapping.pipeline, {})
                 due[hop.topic, hop.partition] = applied.get(hop.partition, 0)
             rejected = stored.letters.read(MOST, pipeline=mapping.pipeline, key=self._bytes)
+            rejected += self._without_key(stored, mapping, key)
             letters = tuple(Letter(letter.id, letter.code, letter.detail) for letter in rejected)
-            yield replace(table_row(stored.database, mapping, key), due=due, letters=letters)
+            found = replace(table_row(stored.database, mapping, key), due=due, letters=letters)
+            yield replace(found, is_unordered=_is_unordered(found.version, due, stored.pointers, mapping))
+
+    def _without_key(self, stored: DatabaseHops, mapping: TableMapping, key: RowKey) -> list[StoredLetter]:
+        """Rejected records of the row that have no Kafka key, among the first `MOST_KEYLESS`."""
+        found = stored.letters.read(MOST_KEYLESS, pipeline=mapping.pipeline, code=NO_RECORD_KEY)
+        decoded = [(letter, Decoder(mapping).decode(None, letter.value)) for letter in found]
+        return [letter for letter, one in decoded if isinstance(one, RowUpdate) and one.key == key][:MOST]
 
     def _journals(self, topics: list[tuple[TopicHop, _Carrier]]) -> Iterator[JournalHop]:
         hops = [hop for hop, carrier in topics if carrier.is_journal]
@@ -221,6 +232,17 @@ class _Tracing:
                 yield replace(found, seq_nr=head.seq_nr, delete_to=head.delete_to, offset=at)
             elif hop.records:
                 yield found
+
+
+def _is_unordered(
+    version: tuple[int, int] | None, due: Mapping[tuple[str, int], int], pointers: SqlPointers, mapping: TableMapping
+) -> bool:
+    """Whether no partition that was looked at has reached the row's offset, in the generation of the row."""
+    if version is None:
+        return False
+    generations = {(topic, number): one.generation for topic, number, one in pointers.of_pipeline(mapping.pipeline)}
+    reached = [offset for place, offset in due.items() if generations.get(place) == version[0]]
+    return bool(reached) and all(offset <= version[1] for offset in reached)
 
 
 def _is_mark(record: LogRecord, window: Window) -> bool:

@@ -32,6 +32,7 @@ def findings(trace: KeyTrace) -> list[KeyFinding]:
         found += _of_outbox(trace.outbox)
     for topic in trace.topics:
         found += _of_topic(topic)
+    found += _in_several_partitions(trace.topics)
     for table in trace.tables:
         found += _of_table(table, trace.topics)
     for journal in trace.journals:
@@ -66,6 +67,19 @@ def _of_outbox(hop: OutboxHop) -> Iterator[KeyFinding]:
         yield KeyFinding("outbox", f"{_counted(hop.rows, 'row')} in {hop.table!r}{since}.", "inorder relay status")
 
 
+def _in_several_partitions(topics: Sequence[TopicHop]) -> Iterator[KeyFinding]:
+    """Seen only where all partitions were read."""
+    for topic in dict.fromkeys(hop.topic for hop in topics):
+        numbers = [str(hop.partition) for hop in topics if hop.topic == topic and hop.records]
+        if len(numbers) > 1:
+            yield KeyFinding(
+                "topic",
+                f"{topic!r} has records of the key in partitions {', '.join(numbers)}: offsets of two partitions do"
+                " not compare, so readers cannot order them. Some producer chooses another partition.",
+                "inorder pipeline status",
+            )
+
+
 def _of_topic(hop: TopicHop) -> Iterator[KeyFinding]:
     if hop.undecided:
         yield KeyFinding(
@@ -77,6 +91,13 @@ def _of_topic(hop: TopicHop) -> Iterator[KeyFinding]:
 
 
 def _of_table(hop: TableHop, topics: tuple[TopicHop, ...]) -> Iterator[KeyFinding]:
+    if hop.is_unordered and hop.version is not None:
+        yield KeyFinding(
+            "table",
+            f"The row in {hop.table!r} is of offset {hop.version[1]}, which the partition of the key has not reached:"
+            " a record of another partition wrote it, so its records have no order.",
+            "inorder key follow KEY --all-partitions",
+        )
     for letter in hop.letters:
         yield KeyFinding(
             "dead letters",
@@ -212,6 +233,8 @@ class TableHop:
     due: Mapping[tuple[str, int], int] = field(default_factory=dict)
     """For each partition of each Kafka topic of the key, the offset that is applied next."""
     letters: tuple[Letter, ...] = ()
+    is_unordered: bool = False
+    """Whether the version is of an offset that the partition of the key has not reached."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, overload
 
 from inorder.model.errors import ConfigurationError, ValidationError
@@ -135,7 +135,9 @@ class Refusal(Protocol):
 
 
 Checks: TypeAlias = Mapping[str, Callable[[bytes | None, bytes | None], Refusal | None]]
-"""By topic, the check of key and value of each record; a topic without one accepts everything."""
+"""By topic, the check of key and value of each record; a topic without one accepts everything.
+
+A check with a method `derive_key(value)` also gives records without a key the one that it returns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +171,10 @@ def encode_checked(field: str, message: object, rules: Rules) -> Record:
     if not isinstance(message, Message):
         raise ValidationError(field, f"a {type(message).__name__} is not a Message.", hint=_MESSAGE_HINT)
     record = encode(message, rules.limits)
-    if (check := rules.checks.get(record.topic)) and (refusal := check(record.key, record.value)):
+    check = rules.checks.get(record.topic)
+    if record.key is None and (derive_key := getattr(check, "derive_key", None)):
+        record = replace(record, key=derive_key(record.value))
+    if check and (refusal := check(record.key, record.value)):
         raise ValidationError("value", f"{refusal.detail} ({refusal.code})", hint=_hint(record), rule=refusal.code)
     return record
 

@@ -2,6 +2,9 @@
 
 A check is a pure function of a record's bytes, built once for a topic. So the two ends cannot disagree about a message:
 the error of the one and the dead letter of the other have the same code and the same detail.
+
+A message without a key, for a topic that feeds a table, gets the key of its row here (`TableCheck.derive_key`): the
+Kafka key decides the partition, and only one partition has an order.
 """
 
 from __future__ import annotations
@@ -16,22 +19,39 @@ from inorder.outbox.publisher import MessagePublisher
 from inorder.outbox.request import OnDelivery
 from inorder.pipeline.decoding import Decoder, Rejected, schema_check
 from inorder.pipeline.job import schema_text, table_mappings
-from inorder.pipeline.mapping import TableMapping, shorten
+from inorder.pipeline.mapping import KeyReader, Refused, TableMapping, encode_key, shorten
 from inorder.settings import Settings
 
 RecordCheck: TypeAlias = Callable[[bytes | None, bytes | None], Rejected | None]
 """Why a record of this key and value would be rejected; None if it is valid."""
 
 
-def table_check(mapping: TableMapping) -> RecordCheck:
-    """The check of a topic that feeds a table."""
-    decode = Decoder(mapping).decode
+class TableCheck:
+    """The check of a topic that feeds a table; it also gives a record without a key the key of its row."""
 
-    def check(key: bytes | None, value: bytes | None) -> Rejected | None:
-        decoded = decode(key, value)
+    def __init__(self, mapping: TableMapping, *, refuses: bool = True) -> None:
+        """Without `refuses` it only derives keys."""
+        self._decode = Decoder(mapping).decode
+        self._keys = KeyReader(mapping)
+        self._derives = mapping.keyless == "reject"
+        self._refuses = refuses
+
+    def __call__(self, key: bytes | None, value: bytes | None) -> Rejected | None:
+        decoded = self._decode(key, value) if self._refuses else None
         return decoded if isinstance(decoded, Rejected) else None
 
-    return check
+    def derive_key(self, value: bytes | None) -> bytes | None:
+        """The key that decides the partition of a record, from its value; None where the value has no valid one.
+
+        Without a key the records of a row are spread over the partitions, and the pipeline cannot order them.
+        """
+        if value is None or not self._derives:
+            return None
+        try:
+            document = orjson.loads(value)
+            return encode_key(self._keys.from_document(None, document)) if type(document) is dict else None
+        except (orjson.JSONDecodeError, Refused):
+            return None
 
 
 def document_check(schema: str) -> RecordCheck:
@@ -54,8 +74,12 @@ class Publisher(MessagePublisher):
     """A `MessagePublisher` that refuses what the pipeline of a topic would reject (`publisher.checks_messages`)."""
 
     def __init__(self, settings: Settings, *, on_delivery: OnDelivery | None = None) -> None:
-        checks = message_checks(settings) if settings.publisher.checks_messages else {}
+        checks = message_checks(settings) if settings.publisher.checks_messages else _only_keys(settings)
         super().__init__(settings, checks, on_delivery=on_delivery)
+
+
+def _only_keys(settings: Settings) -> Checks:
+    return {mapping.topic: TableCheck(mapping, refuses=False) for mapping in table_mappings(settings)}
 
 
 def message_checks(settings: Settings) -> Checks:
@@ -67,4 +91,4 @@ def message_checks(settings: Settings) -> Checks:
     checks: dict[str, RecordCheck] = {
         topic: document_check(schema) for topic in settings.topics if (schema := schema_text(settings, topic))
     }
-    return {**checks, **{mapping.topic: table_check(mapping) for mapping in table_mappings(settings)}}
+    return {**checks, **{mapping.topic: TableCheck(mapping) for mapping in table_mappings(settings)}}

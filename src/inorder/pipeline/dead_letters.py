@@ -67,6 +67,8 @@ Failure table:
 | database still refuses it                  | the others of the transaction are not affected              |
 | Kafka is away                              | an error where the topic must be searched; what was         |
 |                                            | committed before is done, the rest is as before             |
+| the record has no Kafka key, and its topic | rejected, until `keyless = "apply"`: versions of two         |
+| several partitions                         | partitions do not say which record is newer                 |
 | the pointers were lost, the topic replayed | the record is valid now and is applied at its own offset; a |
 |                                            | retry of its letter then finds nothing to do                |
 """
@@ -79,7 +81,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 
 from inorder.engines.slice_work import PartitionReader, Slice, TopicSource, settle_commit
 from inorder.model.errors import GuaranteeError, InorderError, RejectedError, TransientError
@@ -198,11 +200,15 @@ class Retrier:
 
     def _decode(self, letter: StoredLetter) -> _Valid | RetryResult:
         batch = Slice(letter.topic, letter.partition, [letter.offset], [letter.key], [letter.value], [None])
-        decoded = decode_from(letter.offset, self.mapping, batch)
+        decoded = decode_from(letter.offset, self.mapping, batch, partial(self._needs_key, letter.topic))
         if not decoded.letters:
             return _Valid(letter, decoded.rows[0] if decoded.rows else None)
         [rejected] = decoded.letters
         return RetryResult(letter.pipeline, letter.id, Fate.REJECTED, f"{rejected.detail} ({rejected.code})")
+
+    def _needs_key(self, topic: str) -> bool:
+        """As for the slice that rejected it: a retry cannot order what the pipeline cannot order."""
+        return self.mapping.keyless == "reject" and len(self.store.pointers(topic)) > 1
 
     def _retry(self, valid: Sequence[_Valid]) -> list[RetryResult]:
         newer = self._newer_records(valid)

@@ -4,6 +4,9 @@
 says that a null empties its column. Fields that the mapping does not name are ignored. A record without a value deletes
 its row. Publishers run the same code before they send (`checks.py`).
 
+**A record without a key** is refused where the caller says that records need one (`NeedsKey`): in a topic of several
+partitions nothing decides which of them it is in, so it has no order among the other records of its row.
+
 **Records of one key** (`fold`). A row is folded in offset order, and the result is what the records would have left one
 by one. In mode `insert` that is the first of them. In mode `update` nothing follows a delete, because a row that is
 gone is not created again.
@@ -21,7 +24,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache
 from itertools import chain
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 
@@ -41,6 +44,7 @@ from inorder.pipeline.mapping import (
 from inorder.pipeline.stores.ports import NULL, Assigned, DeadLetter, FoldedRow, RowKey
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+NO_RECORD_KEY: Final = "no-record-key"
 _BLOCK = 1000
 """How many records are read together: few enough for the processor's cache."""
 
@@ -74,6 +78,12 @@ Decision: TypeAlias = RowUpdate | RowDelete | Rejected | Ignored
 Values: TypeAlias = tuple[Assigned, ...]
 Change: TypeAlias = tuple[RowKey, int, Values | None]
 """A key, an offset, and the values of an update; None deletes."""
+NeedsKey: TypeAlias = Callable[[], bool]
+"""Whether a record without a key is refused; called only where there is one."""
+
+
+def needs_no_key() -> bool:
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,29 +96,33 @@ class Decoded:
     """The number of records of the new part."""
 
 
-def decode_from(from_offset: int, mapping: TableMapping, batch: Slice) -> Decoded:
+def decode_from(from_offset: int, mapping: TableMapping, batch: Slice, needs_key: NeedsKey = needs_no_key) -> Decoded:
     """Decodes the part of a slice that is new into rows and dead letters."""
     first = bisect_left(batch.offsets, from_offset)
     letters: list[DeadLetter] = []
-    rows = fold(chain.from_iterable(_blocks(mapping, batch, first, letters)), mapping.mode)
+    rows = fold(chain.from_iterable(_blocks(mapping, batch, first, letters, needs_key)), mapping.mode)
     return Decoded(rows, letters, len(batch) - first)
 
 
-def _blocks(mapping: TableMapping, batch: Slice, first: int, letters: list[DeadLetter]) -> Iterator[Iterable[Change]]:
+def _blocks(
+    mapping: TableMapping, batch: Slice, first: int, letters: list[DeadLetter], needs_key: NeedsKey
+) -> Iterator[Iterable[Change]]:
     """The changes, block by block, so that a record that is not plain slows down only its own block."""
     reader = _plain_reader(mapping)
     for start in range(first, len(batch), _BLOCK):
         block = slice(start, start + _BLOCK)
         offsets, keys, values = batch.offsets[block], batch.keys[block], batch.values[block]
-        changes = reader.changes(offsets, keys, values)
-        yield _decode_each(mapping, batch, range(start, start + len(offsets)), letters) if changes is None else changes
+        changes = reader.changes(offsets, keys, values, needs_key)
+        if changes is None:
+            changes = _decode_each(Decoder(mapping, needs_key), batch, range(start, start + len(offsets)), letters)
+        yield changes
 
 
 def decode_changes(
-    keys: set[RowKey], from_offset: int, mapping: TableMapping, batch: Slice
+    keys: set[RowKey], from_offset: int, mapping: TableMapping, batch: Slice, needs_key: NeedsKey = needs_no_key
 ) -> Iterator[tuple[int, Change]]:
     """The changes of some keys one by one, each with its index in the slice."""
-    decode = Decoder(mapping).decode
+    decode = Decoder(mapping, needs_key).decode
     for index in range(bisect_left(batch.offsets, from_offset), len(batch)):
         decoded = decode(batch.keys[index], batch.values[index])
         if isinstance(decoded, RowUpdate | RowDelete) and decoded.key in keys:
@@ -121,8 +135,8 @@ def dead_letter(batch: Slice, index: int, code: str, detail: str) -> DeadLetter:
     return DeadLetter(batch.offsets[index], code, detail, batch.keys[index], batch.values[index], timestamp)
 
 
-def _decode_each(mapping: TableMapping, batch: Slice, places: range, letters: list[DeadLetter]) -> Iterator[Change]:
-    decode = Decoder(mapping).decode
+def _decode_each(decoder: Decoder, batch: Slice, places: range, letters: list[DeadLetter]) -> Iterator[Change]:
+    decode = decoder.decode
     offsets, keys, values = batch.offsets, batch.keys, batch.values
     for index in places:
         decoded = decode(keys[index], values[index])
@@ -177,7 +191,8 @@ def _overlay(older: Values, newer: Values) -> Values:
 class Decoder:
     """Decodes records by one mapping."""
 
-    def __init__(self, mapping: TableMapping) -> None:
+    def __init__(self, mapping: TableMapping, needs_key: NeedsKey = needs_no_key) -> None:
+        self._needs_key = needs_key
         self._why = f"mode {mapping.mode!r}, deletes {mapping.deletes!r}"
         self._can_delete = mapping.can_delete
         self._limit = mapping.max_value_bytes
@@ -219,6 +234,12 @@ class Decoder:
 
     def _update(self, record_key: bytes | None, document: dict[str, Any]) -> Decision:
         key = self._keys.from_document(record_key, document)
+        if record_key is None and self._needs_key():
+            return Rejected(
+                NO_RECORD_KEY,
+                f"The record of row {shorten(key)} has no Kafka key, and its topic has several partitions: nothing"
+                " decides which one it is in, so it cannot be ordered.",
+            )
         values: list[Assigned] = []
         for name, convert in self._fields:
             value = document.get(name)
@@ -251,14 +272,18 @@ class _PlainReader:
         self._gives_up = bool(mapping.schema) or mapping.nulls == "write"
 
     def changes(
-        self, offsets: Sequence[int], keys: Sequence[bytes | None], values: Sequence[bytes | None]
+        self,
+        offsets: Sequence[int],
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        needs_key: NeedsKey,
     ) -> Iterable[Change] | None:
         """The changes of all records; None where one of them is not plain."""
         if self._gives_up:
             return None
         try:
             documents = self._documents(values)
-            identities = self._identities(documents, keys)
+            identities = self._identities(documents, keys, needs_key)
             columns = [self._column(documents, name, kind) for name, kind in self._fields]
         except (_NotPlain, Refused):
             return None
@@ -278,13 +303,17 @@ class _PlainReader:
             raise _NotPlain
         return documents
 
-    def _identities(self, documents: list[dict[str, Any]], keys: Sequence[bytes | None]) -> list[RowKey]:
+    def _identities(
+        self, documents: list[dict[str, Any]], keys: Sequence[bytes | None], needs_key: NeedsKey
+    ) -> list[RowKey]:
         columns = [self._column(documents, name, kind) for name, kind in self._keys]
         if any(None in column for column in columns):
             raise _NotPlain
         identities: list[Any] = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
         encoded = _encode_keys(identities)
-        if max(map(len, encoded)) > KEY_BYTES_LIMIT or (encoded != keys and any(map(_differ, encoded, keys))):
+        if max(map(len, encoded)) > KEY_BYTES_LIMIT:
+            raise _NotPlain
+        if encoded != keys and (any(map(_differ, encoded, keys)) or (None in keys and needs_key())):
             raise _NotPlain
         return identities
 

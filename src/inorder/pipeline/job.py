@@ -140,6 +140,7 @@ def _mapping(settings: Settings, target: UpsertSettings) -> TableMapping:
         schema=schema_text(settings, target.topic),
         deletes=target.deletes,
         nulls=target.nulls,
+        keyless=target.keyless,
         max_attempts=target.max_attempts,
     )
 

@@ -2,7 +2,9 @@
 
 **Keys.** A key of one column is its text, `7` or `anna`; a key of several columns is a JSON array of them in order,
 `[7,"anna"]`, without blanks. All records of a key must be in one partition, and the record key decides the partition.
-So a record whose key differs from the key in its document is refused.
+So a record whose key differs from the key in its document is refused, and so is a record without a key in a topic of
+several partitions (`keyless`). What cannot be seen in a record is a producer that sends one key to several partitions,
+by `partition` or by another hash: its records are found stale, and the log names their keys.
 
 **Field types.** Each type has one rule, `convert`: it returns the value to store, or raises `Refused`. Values for which
 JSON has no type are stored as text in one canonical form, so that equal values have equal texts. `is_plain` is a short
@@ -28,6 +30,7 @@ from inorder.pipeline.stores.ports import RowKey, Value
 MODES: Final = ("upsert", "insert", "update")
 DELETES: Final = ("tombstone", "reject")
 NULLS: Final = ("ignore", "write")
+KEYLESS: Final = ("reject", "apply")
 
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
 
@@ -60,6 +63,8 @@ class TableMapping:
     """What a record without a value does: delete its row (`tombstone`), or be rejected."""
     nulls: str = "ignore"
     """What a null field does: nothing, or set the column to null."""
+    keyless: str = "reject"
+    """What a record without a key does in a topic of several partitions; where there is one, it is applied."""
     max_attempts: int = 3
     """How often a row that the database refuses is tried before its records become dead letters."""
 
@@ -67,6 +72,7 @@ class TableMapping:
         _check_known("mode", self.mode, MODES)
         _check_known("value of deletes", self.deletes, DELETES)
         _check_known("value of nulls", self.nulls, NULLS)
+        _check_known("value of keyless", self.keyless, KEYLESS)
         self._check_columns()
         for name, kind in self.key_columns:
             _check_known(f"type of key {name!r}", kind, KEY_TYPES)

@@ -13,8 +13,10 @@ the last pointer, the figures in a `SliceOutcome` after a lost COMMIT, every clo
 continues there.
 
 **What the topic must provide.** All records of a key are in one partition. Offsets of two partitions cannot be
-compared, so no reader can order a key that is in both. Offsets rise but have holes (transaction markers, aborted
-records, compaction): a missing number is no gap.
+compared, so no reader can order a key that is in both. A record whose Kafka key is not the key of its row is therefore
+refused, and so is one without a Kafka key if the topic has several partitions: it becomes a dead letter. The pointer
+rows say how many there are, since every partition gets its row before its first record is read. Offsets rise but have
+holes (transaction markers, aborted records, compaction): a missing number is no gap.
 
 The transaction:
 
@@ -98,6 +100,8 @@ Failure table:
 | disk full, deadlock, lock timeout,        | `TransientError`: everything is rolled back and tried again  |
 | server shutting down, connection lost     | later, nothing is buried                                     |
 | a late record of a deleted key            | its version is below the tombstone's: stale                  |
+| a producer sends one key to two           | the record with the lower offset is stale; the log names the |
+| partitions                                | row, a gauge counts the records                              |
 | half a million invalid records in a row   | they are buried in bulk; a row each is all that they cost    |
 """
 
@@ -107,10 +111,13 @@ import logging
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import islice
 from operator import attrgetter
 from typing import assert_never
 
 from inorder.engines.slice_work import (
+    STALE_KEYS,
     Apply,
     MovedBack,
     Skip,
@@ -124,8 +131,8 @@ from inorder.engines.slice_work import (
     settle_commit,
 )
 from inorder.model.errors import MovedBackError, RejectedError
-from inorder.pipeline.decoding import Decoded, dead_letter, decode_changes, decode_from
-from inorder.pipeline.mapping import TableMapping
+from inorder.pipeline.decoding import Decoded, NeedsKey, dead_letter, decode_changes, decode_from, needs_no_key
+from inorder.pipeline.mapping import TableMapping, encode_key
 from inorder.pipeline.stores.ports import (
     DeadLetter,
     FoldedRow,
@@ -144,6 +151,7 @@ _FEW = 64
 """A write of so few rows is not halved further where the store writes them one by one as quickly."""
 _FLOOD = 100
 """If more rows than this are refused, the cause is common to all of them; another attempt would only take time."""
+_SHOWN_KEY = 80
 _LOGGED = 20
 """How many refused records of one slice are logged one by one."""
 
@@ -182,6 +190,12 @@ class _SliceWriter:
     expected: int
     isolates: bool = False
 
+    def needs_key(self, transaction: SliceTransaction) -> NeedsKey:
+        """Whether the topic has several partitions, looked up once and only for a slice that asks."""
+        if self.mapping.keyless == "apply":
+            return needs_no_key
+        return cache(lambda: self.batch.partition > 0 or transaction.partitions() > 1)
+
     def write(self, transaction: SliceTransaction, _lost: SliceOutcome | None) -> SliceOutcome:
         pointer = transaction.lock_pointer()
         check_topic(self.batch, pointer.topic_id)
@@ -194,8 +208,9 @@ class _SliceWriter:
             case Skip():
                 return nothing
             case Apply(from_offset):
-                decoded = decode_from(from_offset, self.mapping, batch)
-                counters = self._write(transaction, decoded, from_offset, pointer.generation)
+                needs_key = self.needs_key(transaction)
+                decoded = decode_from(from_offset, self.mapping, batch, needs_key)
+                counters = self._write(transaction, decoded, from_offset, pointer.generation, needs_key)
                 transaction.move_pointer(batch.next_offset, counters, batch.leader_epoch)
                 return replace(
                     nothing,
@@ -206,17 +221,23 @@ class _SliceWriter:
                     ignored=counters.ignored,
                     rejected=counters.rejected,
                     replayed=len(batch) - decoded.records,
+                    stale_keys=shown_keys(counters.written.stale_keys),
                 )
             case _:
                 assert_never(decision)
 
     def _write(
-        self, transaction: SliceTransaction, decoded: Decoded, from_offset: int, generation: int
+        self,
+        transaction: SliceTransaction,
+        decoded: Decoded,
+        from_offset: int,
+        generation: int,
+        needs_key: NeedsKey,
     ) -> SliceCounters:
         """Writes rows and dead letters; records in neither were ignored."""
         written, letters = WriteCounts(), decoded.letters
         if self.isolates:
-            isolation = _Isolation(transaction, self.mapping, self.batch, from_offset, generation)
+            isolation = _Isolation(transaction, self.mapping, self.batch, from_offset, generation, needs_key)
             isolation.write(decoded.rows)
             written, letters = isolation.written, sorted([*letters, *isolation.letters], key=attrgetter("offset"))
         elif decoded.rows:
@@ -225,6 +246,15 @@ class _SliceWriter:
             transaction.bury(letters)
         counted = written.applied + written.identical + written.stale + len(letters)
         return SliceCounters(written, decoded.records - counted, len(letters))
+
+
+def shown_keys(keys: Sequence[RowKey]) -> tuple[str, ...]:
+    """The first few different keys, as records carry them."""
+    return tuple(shorten_key(key) for key in islice(dict.fromkeys(keys), STALE_KEYS))
+
+
+def shorten_key(key: RowKey) -> str:
+    return encode_key(key).decode()[:_SHOWN_KEY]
 
 
 def _pointer_moved_back(mapping: TableMapping, batch: Slice, found: int, expected: int) -> MovedBackError:
@@ -258,6 +288,7 @@ class _Isolation:
     batch: Slice
     from_offset: int
     generation: int
+    needs_key: NeedsKey = needs_no_key
     written: WriteCounts = field(default_factory=WriteCounts)
     letters: list[DeadLetter] = field(default_factory=list)
     _refused: list[tuple[FoldedRow, str]] = field(default_factory=list)
@@ -304,7 +335,9 @@ class _Isolation:
 
     def _split(self, keys: set[RowKey]) -> None:
         """Writes every record of these keys by itself, including those that the fold left out."""
-        for index, (key, offset, values) in decode_changes(keys, self.from_offset, self.mapping, self.batch):
+        for index, (key, offset, values) in decode_changes(
+            keys, self.from_offset, self.mapping, self.batch, self.needs_key
+        ):
             if (reason := self._try([FoldedRow(key, values, offset, 1)])) is not None:
                 self._bury(index, reason)
 

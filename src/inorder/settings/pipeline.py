@@ -12,6 +12,7 @@ Engine = Literal["micro-batch", "resident"]
 Mode = Literal["upsert", "insert", "update"]
 Deletes = Literal["tombstone", "reject"]
 Nulls = Literal["ignore", "write"]
+Keyless = Literal["reject", "apply"]
 OnMovedBack = Literal["stop", "replay"]
 # The same as in inorder.pipeline.mapping; a test compares them.
 KeyType = Literal["bigint", "integer", "text", "uuid"]
@@ -88,6 +89,15 @@ class UpsertSettings(Section):
             "What a message without a value does. `tombstone`: it deletes the row that its key names, and a row in "
             "`inorder_tombstone` keeps older messages from inserting it again. `reject`: it goes to the dead letters, "
             "as it always does in mode `insert`."
+        ),
+    )
+    keyless: Keyless = Field(
+        default="reject",
+        description=(
+            "What a message without a Kafka key does in a topic of several partitions, where nothing decides which of "
+            "them it is in and its row would keep whatever was applied last. `reject`: it goes to the dead letters, "
+            "and publishers take the key from the message. `apply`: it is applied, because the producer sends all "
+            "messages of a row to one partition by other means. In a topic of one partition it is always applied."
         ),
     )
     max_value_bytes: Whole = Field(

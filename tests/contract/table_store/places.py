@@ -13,7 +13,8 @@ from inorder.pipeline.stores.ports import TableStore
 from inorder.pipeline.stores.table import SqlTableStores
 from tests.fakes.table_store import MemoryTableStore, StoredRow
 
-MAPPING = TableMapping("demo", "upsert", "messages")
+MAPPING = TableMapping("demo", "upsert", "messages", keyless="apply")
+"""Slices of these tests have no record keys."""
 Rows = dict[object, tuple[object, ...]]
 Letter = tuple[int, str, bytes | None, bytes | None, datetime | None]
 

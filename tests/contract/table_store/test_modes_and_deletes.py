@@ -34,7 +34,7 @@ def test_a_late_message_cannot_revive_a_deleted_row(database: Place) -> None:
     apply_slice(store, MAPPING, slice_of((5, message(1, data="a"))))
     apply_slice(store, MAPPING, keyed((6, b"1", None)))
     late = apply_slice(store, MAPPING, slice_of((3, message(1, data="late")), (4, message(2, data="x")), partition=1))
-    assert (late.stale, late.applied) == (1, 1)
+    assert (late.stale, late.stale_keys, late.applied) == (1, ("1",), 1)
     assert database.rows() == {2: (None, "x", 4)}
 
 
@@ -62,7 +62,8 @@ def test_a_newer_message_makes_the_row_again_with_nothing_of_what_it_was(databas
 def test_an_older_delete_does_not_take_a_newer_row(database: Place) -> None:
     store = database.open()
     apply_slice(store, MAPPING, slice_of((10, message(1, data="new"))))
-    assert apply_slice(store, MAPPING, keyed((5, b"1", None), partition=1)).stale == 1
+    late = apply_slice(store, MAPPING, keyed((5, b"1", None), partition=1))
+    assert (late.stale, late.stale_keys) == (1, ("1",))
     assert database.rows() == {1: (None, "new", 10)}
     assert database.tombstones() == {}
 

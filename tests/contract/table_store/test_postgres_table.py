@@ -77,6 +77,9 @@ class EndedBefore:
         self._reached("savepoint")
         return self._inner.savepoint()
 
+    def partitions(self) -> int:
+        return self._inner.partitions()
+
     def upsert(self, rows: Sequence[FoldedRow], generation: int) -> WriteCounts:
         self._reached("upsert")
         return self._inner.upsert(rows, generation)

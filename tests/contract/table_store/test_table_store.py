@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -77,7 +78,7 @@ def test_an_older_record_never_overwrites_a_newer_one_even_without_its_pointer(d
     apply_slice(database.open(), MAPPING, slice_of((10, message(1, data="new"))))
     stale = slice_of((5, message(1, data="old")), (6, message(2, data="other")), partition=1)
     outcome = apply_slice(database.open(), MAPPING, stale)
-    assert (outcome.applied, outcome.stale) == (1, 1)
+    assert (outcome.applied, outcome.stale, outcome.stale_keys) == (1, 1, ("1",))
     assert database.rows() == {1: (None, "new", 10), 2: (None, "other", 6)}
 
 
@@ -145,3 +146,15 @@ def test_each_partition_and_topic_has_its_own_pointer(database: Place) -> None:
     apply_slice(store, MAPPING, slice_of((8, message(2, data="b")), partition=3))
     assert store.pointers("upsert") == {1: Pointer(5), 3: Pointer(9)}
     assert store.pointers("another") == {}
+
+
+def test_records_without_a_key_are_set_aside_once_the_topic_has_several_pointers(database: Place) -> None:
+    store, mapping = database.open(), replace(MAPPING, keyless="reject")
+    store.begin("another", None, {0: 0, 1: 0})
+    store.begin("upsert", None, {0: 0})
+    assert apply_slice(store, mapping, slice_of((0, message(1, data="a")))).applied == 1
+    store.begin("upsert", None, {0: 0, 1: 0})
+    outcome = apply_slice(store, mapping, slice_of((1, message(1, data="b"))))
+    assert (outcome.applied, outcome.rejected) == (0, 1)
+    assert [(offset, code, key) for offset, code, key, *_ in database.letters()] == [(1, "no-record-key", None)]
+    assert database.rows() == {1: (None, "a", 0)}

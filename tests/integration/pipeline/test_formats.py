@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 import sqlalchemy as sa
 from confluent_kafka import Producer, TopicPartition
@@ -24,6 +25,14 @@ from tests.operating import install_schema
 PARTITIONS = 2
 PHYSICAL = "SELECT id, ctid::text, xmin::text, updated_at, data FROM messages ORDER BY id"
 SMALL = [(number % PARTITIONS, message(number % 6, data=f"{number}")) for number in range(24)]
+
+
+def _key_in(value: bytes) -> str | None:
+    """The Kafka key of a message of the tests; other values have none."""
+    try:
+        return str(orjson.loads(value)["id"])
+    except (orjson.JSONDecodeError, TypeError, KeyError):
+        return None
 
 
 class Shop:
@@ -46,7 +55,7 @@ class Shop:
     def produce(self, records: list[tuple[int, bytes]]) -> None:
         producer = Producer({"bootstrap.servers": self.bootstrap})
         for partition, value in records:
-            producer.produce(self.topic, value, None, partition)
+            producer.produce(self.topic, value, _key_in(value), partition)
         assert producer.flush(30) == 0
 
     def records(self) -> DataFrame:

@@ -29,10 +29,12 @@ from inorder.operate.doctor import (
     needed_rights,
     of_error,
     ok,
+    order_checks,
     unreachable,
     warn,
 )
 from inorder.outbox.layouts import LAYOUTS, install_statements
+from inorder.pipeline.mapping import TableMapping
 from inorder.relay.stores.ports import Setup
 from inorder.relay.stores.registry import SqlRegistry
 from inorder.settings import Settings
@@ -398,3 +400,17 @@ def test_redis_is_looked_at_only_where_the_lease_lives_there() -> None:
     [check] = examine_redis(Settings.load(redis={"url": url}, relay={"leadership": "redis"}))
     assert (check.name, check.status, check.unreachable) == ("leadership", "fail", True)
     assert "geheim" not in check.detail + check.hint
+
+
+@pytest.mark.parametrize(
+    ("stale", "keyless", "found"),
+    [
+        (0, 0, [("ok", "every record was newer than its row")]),
+        (19, 0, [("warn", "19 records were stale")]),
+        (2, 40, [("warn", "40 records without a Kafka key"), ("warn", "2 records were stale")]),
+    ],
+)
+def test_records_that_nothing_orders_are_a_warning(stale: int, keyless: int, found: list[tuple[str, str]]) -> None:
+    checks = list(order_checks(TableMapping("p", "orders", "orders"), stale, keyless))
+    assert [check.status for check in checks] == [status for status, _ in found]
+    assert all(words in check.detail for check, (_, words) in zip(checks, found, strict=True))

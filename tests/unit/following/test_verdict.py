@@ -158,3 +158,14 @@ def test_a_table_does_not_mind_records_of_topics_that_it_does_not_read() -> None
 def test_a_key_that_is_only_a_row_or_a_journal_is_somewhere() -> None:
     for followed in (KeyTrace("42", tables=(TABLE,)), KeyTrace("42", journals=(JOURNAL,))):
         assert summary(followed, findings(followed)).startswith("'42' has arrived")
+
+
+def test_a_key_in_two_partitions_has_no_order() -> None:
+    other = replace(TOPIC, partition=3)
+    [found] = findings(replace(ARRIVED, topics=(TOPIC, other, ACTIONS)))
+    assert (found.hop, "'orders' has records of the key in partitions 1, 3" in found.sentence) == ("topic", True)
+
+
+def test_a_row_of_an_offset_that_its_partition_has_not_reached_came_from_another_one() -> None:
+    [found] = findings(replace(ARRIVED, tables=(replace(TABLE, version=(0, 11), is_unordered=True),)))
+    assert (found.hop, "is of offset 11" in found.sentence) == ("table", True)

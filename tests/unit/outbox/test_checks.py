@@ -136,3 +136,32 @@ def test_a_schema_is_looked_for_beside_the_settings_file_that_names_it(
     monkeypatch.setenv("INORDER_TOPICS__ORDERS__JSON_SCHEMA", "here.json")
     assert inorder.Settings.load(config).schema_file("orders") == Path("here.json")
     assert inorder.Settings.load(config).schema_file("another") is None
+
+
+SEATS = {"topic": "seats", "table": "seats", "key": ["flight", "seat"], "key_type": ["bigint", "text"]}
+
+
+@pytest.mark.parametrize(
+    ("table", "value", "key"),
+    [
+        ({"topic": "t", "table": "t"}, {"id": 7, "data": "a"}, b"7"),
+        ({"topic": "t", "table": "t"}, {"id": 7}, b"7"),
+        ({"topic": "t", "table": "t", "keyless": "apply"}, {"id": 7, "data": "a"}, None),
+        (SEATS, {"flight": 7, "seat": "12A", "data": "a"}, b'[7,"12A"]'),
+    ],
+)
+def test_a_message_without_a_key_gets_that_of_its_row(
+    config: Path, connection: sqlite3.Connection, table: dict[str, Any], value: dict[str, Any], key: bytes | None
+) -> None:
+    settings = inorder.Settings.load(config, pipeline={"tables": [table]})
+    outbox = inorder.Outbox("outbox", checks=inorder.message_checks(settings))
+    outbox.publish(connection, inorder.Message(table["topic"], value=value))
+    [(found,)] = connection.execute("SELECT key FROM outbox").fetchall()
+    assert found == key
+
+
+def test_a_message_without_a_key_that_names_no_row_is_refused(config: Path) -> None:
+    with publisher(config) as found:
+        for value in ({"data": "a"}, None):
+            with pytest.raises(inorder.ValidationError, match=r"missing-key|null-value"):
+                found.publish(inorder.Message("upsert", value=value))

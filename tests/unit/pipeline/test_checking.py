@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.engines.slice_work import Slice
-from inorder.pipeline.checks import document_check, table_check
+from inorder.pipeline.checks import TableCheck, document_check
 from inorder.pipeline.decoding import Rejected
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.slice import apply_slice
@@ -46,12 +46,12 @@ def test_what_a_publisher_refuses_is_what_the_consumer_buries_with_the_same_word
     store = MemoryTableStore()
     apply_slice(store, mapping, Slice("upsert", 0, [0], [key], [value], [None]))
     buried = [(letter.code, letter.detail) for letter in store.contents.letters.values()]
-    refusal = table_check(mapping)(key, value)
+    refusal = TableCheck(mapping)(key, value)
     assert buried == ([] if refusal is None else [(refusal.code, refusal.detail)])
 
 
 def test_a_message_against_its_schema_is_refused_by_both() -> None:
-    refusal = table_check(STRICT)(b"1", b'{"id": 1, "data": "long"}')
+    refusal = TableCheck(STRICT)(b"1", b'{"id": 1, "data": "long"}')
     assert refusal is not None
     assert refusal.code == "schema-mismatch"
     assert "'data' breaks the rule 'maxLength'" in refusal.detail

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import pytest
@@ -287,3 +288,19 @@ def test_whatever_happens_no_row_ever_falls_behind_the_newest_valid_record_of_it
             seen = str(values[1] or "")
             assert seen >= newest.get(row, ""), (row, values, newest)
             newest[row] = seen
+
+
+def test_a_letter_without_a_key_is_retried_once_its_topic_may_have_such_records() -> None:
+    history = History()
+    history.store.begin("upsert", None, {0: 0, 1: 0})
+    history.lived((3, None, message(7, n=BAD)))
+    assert history.rows == {}
+    [rejected] = history.retry()
+    assert (rejected.fate, "no-record-key" in rejected.detail) == (Fate.REJECTED, True)
+    assert fates(history.retry(mapping=replace(RELAXED, keyless="apply"))) == {"upsert:0:3": Fate.APPLIED}
+    assert history.rows == {7: (BAD, None, 3)}
+
+
+def test_a_letter_without_a_key_of_a_topic_with_one_partition_is_retried_as_ever() -> None:
+    history = History().lived((3, None, message(7, n=BAD)))
+    assert fates(history.retry()) == {"upsert:0:3": Fate.APPLIED}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import orjson
 import pytest
@@ -188,3 +189,44 @@ def test_a_value_that_went_and_came_back_within_a_slice_moves_the_version() -> N
     store.contents.pointers.clear()
     assert apply_slice(store, MAPPING, slice_of((0, message(1, data="a")), (1, message(1, data="b")))).stale == 2
     assert store.contents.rows[1].values == (None, "a")
+
+
+@pytest.mark.parametrize(
+    ("others", "partition", "keyless"), [((), 0, "reject"), ((1,), 0, "apply"), ((0,), 1, "apply")]
+)
+def test_records_without_a_key_are_applied_on_one_partition_or_by_choice(
+    others: tuple[int, ...], partition: int, keyless: str
+) -> None:
+    store, mapping = MemoryTableStore(), replace(MAPPING, keyless=keyless)
+    store.begin("upsert", None, dict.fromkeys((partition, *others), 0))
+    outcome = apply_slice(store, mapping, slice_of((0, message(1, data="a")), partition=partition))
+    assert (outcome.applied, outcome.rejected) == (1, 0)
+
+
+@pytest.mark.parametrize("plain", [True, False])
+@pytest.mark.parametrize("refuses", [True, False], ids=["isolated", "at once"])
+def test_only_the_records_without_a_key_are_set_aside_on_several_partitions(plain: bool, refuses: bool) -> None:
+    store = MemoryTableStore(refuses=lambda row: refuses and row.values[1] == "bad")
+    store.begin("upsert", None, {0: 0, 1: 0})
+    values = [message(1, data="a"), message(1, data="b"), message(2, data="bad" if refuses else "c")]
+    values += [] if plain else [b"garbage"]
+    keys: list[bytes | None] = [b"1", None, b"2", b"3"][: len(values)]
+    batch = Slice("upsert", 0, list(range(len(values))), keys, values, [None] * len(values))
+    apply_slice(store, MAPPING, batch)
+    assert store.contents.rows[1].values == (None, "a")
+    letters = {offset: letter.code for (_, _, offset), letter in store.contents.letters.items()}
+    assert letters == (
+        {1: "no-record-key"} | ({2: "refused-by-database"} if refuses else {}) | ({} if plain else {3: "not-json"})
+    )
+
+
+def test_a_stale_record_is_named_with_its_row() -> None:
+    store = MemoryTableStore()
+    store.begin("upsert", None, {0: 0, 1: 0})
+    apply_slice(store, MAPPING, Slice("upsert", 0, [5], [b"7"], [message(7, data="a")], [None]))
+    outcome = apply_slice(
+        store,
+        MAPPING,
+        Slice("upsert", 1, [3, 4], [b"7", b"7"], [message(7, data="b"), message(7, data="c")], [None] * 2),
+    )
+    assert (outcome.stale, outcome.stale_keys) == (2, ("7",))

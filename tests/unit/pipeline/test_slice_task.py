@@ -46,13 +46,15 @@ def work_of(stores: OneStore) -> UpsertWork:
     return UpsertWork((TableTarget(MAPPING, stores),))
 
 
-def records(*rows: tuple[int, bytes | None], topic: str = "upsert", partition: int = 2) -> pa.RecordBatch:
+def records(
+    *rows: tuple[int, bytes | None], topic: str = "upsert", key: bytes | None = b"1", partition: int = 2
+) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(
         {
             "topic": pa.array([topic] * len(rows), pa.string()),
             "partition": pa.array([partition] * len(rows), pa.int32()),
             "offset": pa.array([offset for offset, _ in rows], pa.int64()),
-            "key": pa.array([None] * len(rows), pa.binary()),
+            "key": pa.array([key] * len(rows), pa.binary()),
             "value": pa.array([value for _, value in rows], pa.binary()),
             "timestamp": pa.array([7_000_001] * len(rows), pa.timestamp("us", tz="UTC")),
         }
@@ -80,7 +82,7 @@ def test_each_arrow_batch_is_a_slice_with_its_own_outcome() -> None:
 
 
 def test_an_arrow_batch_keeps_bytes_nulls_and_microseconds() -> None:
-    assert slice_of(records((3, b"\x00"), (5, None))) == Slice(
+    assert slice_of(records((3, b"\x00"), (5, None), key=None)) == Slice(
         "upsert", 2, [3, 5], [None, None], [b"\x00", None], [7_000_001, 7_000_001]
     )
     assert slice_of(records((3, b"a"), (5, b"b"))).values == [b"a", b"b"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -69,8 +69,16 @@ class WriteCounts:
     stale: int = 0
     """The row or its tombstone has a newer version and was not touched; 0 unless pointers were lost or keys moved."""
 
+    stale_keys: tuple[RowKey, ...] = field(default=(), compare=False)
+    """The rows of the stale records, one after the other."""
+
     def __add__(self, other: WriteCounts) -> WriteCounts:
-        return WriteCounts(self.applied + other.applied, self.identical + other.identical, self.stale + other.stale)
+        return WriteCounts(
+            self.applied + other.applied,
+            self.identical + other.identical,
+            self.stale + other.stale,
+            self.stale_keys + other.stale_keys,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +93,9 @@ class SliceCounters:
 class SliceTransaction(Protocol):
     """One open transaction on one partition; its methods are called in the order given here.
 
-    `savepoint`, the two `upsert` methods and `version` may be called many times, the others once. Every method may
-    block on the database, and raises `TransientError` when the environment fails and `RejectedError` when the database
-    refuses the data.
+    `partitions`, `savepoint`, the two `upsert` methods and `version` may be called many times, the others once. Every
+    method may block on the database, and raises `TransientError` when the environment fails and `RejectedError` when
+    the database refuses the data.
     """
 
     def lock_pointer(self) -> Pointer:
@@ -96,6 +104,9 @@ class SliceTransaction(Protocol):
         Waits for any other holder, and reads what that holder committed. A new row starts at offset 0. Its leader epoch
         is not read.
         """
+
+    def partitions(self) -> int:
+        """How many partitions of the topic have a pointer: all of them, once an engine has surveyed the topic."""
 
     def savepoint(self) -> AbstractContextManager[None]:
         """A block that is rolled back alone if an exception leaves it.

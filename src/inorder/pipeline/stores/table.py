@@ -134,6 +134,9 @@ class _Transaction:
         self._writer.has_tombstones = bool(has_tombstones)
         return Pointer(next_offset, self._generation, topic_id, end)
 
+    def partitions(self) -> int:
+        return int(self._execute("count_pointers").rows[0][0])
+
     @contextmanager
     def savepoint(self) -> Iterator[None]:
         self._save()
@@ -276,7 +279,7 @@ class TableWriter(ABC):
         found = self.tombstones(keys)
         older = {key for key, row in zip(keys, rows, strict=True) if found.get(key, _NEVER) >= (generation, row.offset)}
         newer = [row for key, row in zip(keys, rows, strict=True) if key not in older]
-        return newer, WriteCounts(stale=_records(row for key, row in zip(keys, rows, strict=True) if key in older))
+        return newer, _stale([row for key, row in zip(keys, rows, strict=True) if key in older])
 
     def _put_and_count(self, shape: Shape, rows: Sequence[FoldedRow], generation: int) -> WriteCounts:
         keys = self._put(shape, rows, generation)
@@ -319,7 +322,7 @@ class TableWriter(ABC):
             )
         stale = [row for row in rows if versions.get(row.key, _NEVER) >= (generation, row.offset)]
         older = [row for row in rows if row.key in versions and versions[row.key] < (generation, row.offset)]
-        return WriteCounts(stale=_records(stale), identical=0 if self.mapping.mode == "insert" else _records(older))
+        return _stale(stale) + WriteCounts(identical=0 if self.mapping.mode == "insert" else _records(older))
 
     def _delete(self, rows: Sequence[FoldedRow], generation: int) -> WriteCounts:
         removed = self.remove(rows, generation)
@@ -331,8 +334,7 @@ class TableWriter(ABC):
         return WriteCounts(
             applied=_records(changed),
             identical=_records(gone) - _records(changed),
-            stale=_records(row for row in rows if row.key in left),
-        )
+        ) + _stale([row for row in rows if row.key in left])
 
 
 def columns_of(rows: Sequence[FoldedRow]) -> list[Sequence[Any]]:
@@ -364,6 +366,10 @@ def letters_in_portions(letters: Sequence[DeadLetter], limit: int) -> Iterator[S
 
 def _records(rows: Iterable[FoldedRow]) -> int:
     return sum([row.records for row in rows])
+
+
+def _stale(rows: Sequence[FoldedRow]) -> WriteCounts:
+    return WriteCounts(stale=_records(rows), stale_keys=tuple(row.key for row in rows))
 
 
 def shapes(rows: Iterable[FoldedRow], nulls: str) -> Iterable[tuple[Shape, list[FoldedRow]]]:
