@@ -25,6 +25,7 @@ from inorder.engines.job_status import JobService, Lag
 from inorder.engines.partition_reader import KafkaSource
 from inorder.engines.progress import NULL_LISTENER, Listener
 from inorder.engines.running import SparkEngine
+from inorder.engines.survey import Backlog, look_behind
 from inorder.journal.audit.findings import AuditFinding
 from inorder.journal.audit.job import Audit
 from inorder.journal.expire import Expired
@@ -34,7 +35,7 @@ from inorder.journal.stores.kafka_notices import announcers
 from inorder.journal.stores.opening import JournalReplicas, JournalStore, StoredRows
 from inorder.kafka.admin import Cluster
 from inorder.model.errors import ConfigurationError
-from inorder.model.partitioning import Partitioner
+from inorder.model.partitioning import Partitioner, Place
 from inorder.operate import doctor, status
 from inorder.operate.key_lookup import DatabaseHops, KeyLookup
 from inorder.operate.key_trace import KeyTrace
@@ -44,7 +45,7 @@ from inorder.pipeline.dead_letters_admin import DeadLetterAdmin
 from inorder.pipeline.job import GenerationGate, UpsertWork, run_upsert, table_mappings, upsert_work
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.reset import PipelineReset, PointerReset
-from inorder.pipeline.status import pipeline_status
+from inorder.pipeline.status import pipeline_backlog, pipeline_lag, pipeline_status
 from inorder.pipeline.stores.dead_letters import SqlDeadLetters
 from inorder.relay import reshard
 from inorder.relay.on_spark import run_relay
@@ -159,6 +160,23 @@ class App:
         source = KafkaSource(dict(self.settings.kafka.properties))
         return pipeline_status(self.table_mappings(), self.database, source)
 
+    def pipeline_backlog(self) -> Backlog:
+        """What is not applied, for the metrics of the job `upsert`."""
+        source = KafkaSource(dict(self.settings.kafka.properties))
+        return pipeline_backlog(self.table_mappings(), self.database, source)
+
+    def pipeline_lag(self) -> dict[Place, int]:
+        """How many offsets of each partition wait for the job `upsert`."""
+        return pipeline_lag(self.table_mappings(), self.database, KafkaSource(dict(self.settings.kafka.properties)))
+
+    def journal_backlog(self) -> Backlog:
+        """The same for the job `replicate`."""
+        rows = self.journal_admin.lag()
+        waiting = {(row.topic, row.partition): row.behind for row in rows}
+        pointers = {(row.topic, row.partition): -1 if row.replicated is None else row.replicated for row in rows}
+        source = KafkaSource(dict(self.settings.kafka.properties))
+        return look_behind(source, waiting, {place: offset + 1 for place, offset in pointers.items()})
+
     def reset_pipeline(self, topic: str, *, from_first: bool = False, dry_run: bool = False) -> list[PointerReset]:
         """Accepts what has become of a topic of the job `upsert`; returns the pointers that changed."""
         source = KafkaSource(dict(self.settings.kafka.properties))
@@ -234,7 +252,7 @@ class App:
         """The relay of these settings, which `load` reads again when the file changes."""
         return RelayService(self.settings, file, load)
 
-    def job_service(self, job: str, lag: Callable[[], Lag]) -> JobService:
+    def job_service(self, job: str, lag: Callable[[], Lag | Backlog]) -> JobService:
         """Health and metrics of a job, where `health.listen` is set."""
         return JobService(self.settings.health.address, job, lag)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 import pytest
@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from inorder.engines.slice_work import SliceOutcome
 from inorder.kafka.admin import ensure_topic
-from inorder.model.errors import GuaranteeError
+from inorder.model.errors import GuaranteeError, InorderError
 from inorder.model.partitioning import Place
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.stores.table import SqlTableStores
@@ -96,6 +96,9 @@ class StopWatch:
 
     def stopped(self, place: Place, error: GuaranteeError) -> None:
         """Nothing."""
+
+    def restarted(self, places: Collection[Place], error: InorderError) -> None:
+        """Not kept."""
 
 
 @LONG

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from inorder.app import App
-    from inorder.engines.job_status import JobService
+    from inorder.engines.job_status import JobService, Lag
+    from inorder.engines.survey import Backlog
     from inorder.journal.audit.findings import AuditFinding
     from inorder.journal.expire import Expired
     from inorder.model.partitioning import Place
@@ -111,8 +112,8 @@ def run(
         _relay(app, once, as_json)
         return
     progress = RunTotals()
-    run_job, topics, behind = _migration(app, topic or "", to) if job is Job.migrate else _parts(job, app)
-    service = app.job_service(job.value, behind)
+    run_job, topics, behind, backlog = _migration(app, topic or "", to) if job is Job.migrate else _parts(job, app)
+    service = app.job_service(job.value, backlog)
     say(f"The job {job.value} reads {topics} with the engine {app.settings.pipeline.engine}.")
     listener = CompositeListener(progress, service.listener)
     display = show_progress(progress, lambda: sum(behind().values()))
@@ -206,26 +207,24 @@ def _require_options(job: Job, given: dict[str, object]) -> None:
         raise typer.BadParameter("the job migrate needs --topic NAME, as publishers call it")
 
 
-Parts = tuple[Callable[..., dict[str, Any]], str, Callable[[], dict["Place", int]]]
-"""What runs a job, what it reads, and how many records of each partition wait for it."""
+Waiting = Callable[[], dict["Place", int]]
+Parts = tuple[Callable[..., dict[str, Any]], str, Waiting, Callable[[], "Lag | Backlog"]]
+"""What runs a job, what it reads, how many records of each partition wait for it, and what else its metrics show."""
 
 
 def _migration(app: App, topic: str, to: str | None) -> Parts:
     reads = f"later generations of topic {topic}"
-    return partial(app.run_migrate, topic, to=to), reads, lambda: app.migration(topic, to).behind()
+    behind = lambda: app.migration(topic, to).behind()  # noqa: E731
+    return partial(app.run_migrate, topic, to=to), reads, behind, behind
 
 
 def _parts(job: Job, app: App) -> Parts:
     if job is Job.replicate:
         topics = "all topics that begin with " + " or ".join(app.settings.journal.topic_prefixes)
         lag = lambda: {(row.topic, row.partition): row.behind for row in app.journal_admin.lag()}  # noqa: E731
-        return app.run_replicate, topics, lag
+        return app.run_replicate, topics, lag, app.journal_backlog
     topics = ", ".join(f"topic {topic}" for topic in app.upsert_work.topics)
-    return app.run_upsert, topics, lambda: _waiting(app.pipeline_status()["partitions"])
-
-
-def _waiting(partitions: list[dict[str, Any]]) -> dict[Place, int]:
-    return {(each["topic"], each["partition"]): each["behind"] for each in partitions if each["behind"] is not None}
+    return app.run_upsert, topics, app.pipeline_lag, app.pipeline_backlog
 
 
 # The progress of a running job in one line on stderr: records, rate and lag; in the log where stderr is no terminal.

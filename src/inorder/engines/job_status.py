@@ -16,6 +16,22 @@ The metrics are read from memory at each scrape:
 | `inorder_pipeline_lag_records{topic,partition}`          | offsets between a partition's end and what is applied |
 | `inorder_pipeline_lag_age_seconds`                       | how old these are; it grows while Kafka or the store is |
 |                                                          | away |
+| `inorder_pipeline_undecided_offsets{topic,partition}`    | offsets between the last stable and the written end of a |
+|                                                          | partition: open transactions, and what waits for them |
+| `inorder_pipeline_oldest_record_age_seconds{topic,partition}` | how old the oldest record is that is not applied |
+| `inorder_pipeline_restarts_total{topic,partition}`       | restarts of what reads a partition; without labels where |
+|                                                          | the run itself could not begin |
+| `inorder_pipeline_slice_seconds{topic}`                  | how long a slice took, from locking its pointer to the |
+|                                                          | commit |
+| `inorder_pipeline_slice_records{topic}`                  | records of a slice |
+| `inorder_pipeline_refused_records_total{topic,code}`     | records that became dead letters, by the reason |
+| `inorder_pipeline_dead_letters{pipeline,code}`           | dead letters that are there now |
+| `inorder_pipeline_stale_records{topic,partition}`        | records older than their rows, since the pointer was |
+|                                                          | created: one key is in several partitions, or pointers |
+|                                                          | were lost |
+
+Health fails where nothing of a partition is applied while what reads it fails again and again (`Restarts`): the log has
+the cause, and nothing else would show it. One restart is no sign of anything.
 
 They carry the label `job` too. The job `replicate` has these besides; `type` is `append`, `delete`, `purge` or
 `mark`:
@@ -50,7 +66,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from types import TracebackType
@@ -62,13 +78,40 @@ from prometheus_client.registry import Collector
 from inorder.engines.measures import BOUNDS, COUNT_BOUNDS, Histogram, absorb, read_histograms, under
 from inorder.engines.progress import FIGURES
 from inorder.engines.slice_work import Measures, SliceOutcome
-from inorder.model.errors import GuaranteeError
+from inorder.engines.survey import Backlog
+from inorder.model.errors import GuaranteeError, InorderError
 from inorder.model.partitioning import Place
 from inorder.observe.endpoint import Endpoint, PeriodicReader
 from inorder.observe.metrics import MetricsRegistry
 
 Lag = Mapping[Place, int]
 Clock = Callable[[], float]
+
+ENDLESS_RESTARTS: Final = 5
+ENDLESS_SECONDS: Final = 30.0
+"""So many restarts over so long a time, without a slice, are no passing failure; pauses in between are 5 s at most."""
+QUIET_SECONDS: Final = 120.0
+"""After so long without a restart the partition counts as running, whether it has had a record or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restarts:
+    """Restarts of what reads a partition, one soon after the other, with no slice in between."""
+
+    count: int
+    first: float
+    last: float
+    error: str
+
+    @staticmethod
+    def after(before: Restarts | None, now: float, error: str) -> Restarts:
+        if before is None or now - before.last > QUIET_SECONDS:
+            return Restarts(1, now, now, error)
+        return Restarts(before.count + 1, before.first, now, error)
+
+    def are_endless(self, now: float) -> bool:
+        lasted, quiet = self.last - self.first, now - self.last
+        return self.count >= ENDLESS_RESTARTS and lasted >= ENDLESS_SECONDS and quiet <= QUIET_SECONDS
 
 
 class JobFigures:
@@ -84,6 +127,8 @@ class JobFigures:
         self._measures: dict[str, dict[str, int]] = {}
         self._last: float | None = None
         self._stopped: dict[Place, str] = {}
+        self._restarts: Counter[Place] = Counter()
+        self._restarting: dict[Place, Restarts] = {}
 
     def applied(self, outcome: SliceOutcome) -> None:
         """Adds an outcome."""
@@ -93,6 +138,7 @@ class JobFigures:
             self._offsets[outcome.topic, outcome.partition] = outcome.next_offset
             if outcome.measures:
                 absorb(self._measures.setdefault(outcome.topic, {}), outcome.measures)
+            self._restarting.pop((outcome.topic, outcome.partition), None)
             self._last = self._clock()
 
     def spent(self, phases: Mapping[str, float]) -> None:
@@ -105,16 +151,31 @@ class JobFigures:
         with self._lock:
             self._stopped[place] = error.message
 
+    def restarted(self, places: Collection[Place], error: InorderError) -> None:
+        """Counts restarts, and how many of them there were since a slice was applied."""
+        with self._lock:
+            self._restarts.update(places or [_NO_PLACE])
+            now = self._clock()
+            for place in places:
+                self._restarting[place] = Restarts.after(self._restarting.get(place), now, error.message)
+
     @property
     def trouble(self) -> str:
-        """Which partitions are stopped and why, in a sentence; empty where none is."""
+        """Which partitions are stopped, or restart for ever, and why, in a sentence; empty where none is."""
         with self._lock:
-            found = dict(self._stopped)
+            now = self._clock()
+            stopped = {place: f"is stopped: {message}" for place, message in self._stopped.items()}
+            endless = {
+                place: f"was restarted {one.count} times and nothing of it was applied: {one.error}"
+                for place, one in self._restarting.items()
+                if one.are_endless(now)
+            }
+        found, fate = (stopped, "stopped") if stopped else (endless, "restarted again and again")
         if not found:
             return ""
-        (topic, number), message = next(iter(found.items()))
-        more = f" And {len(found) - 1} more partitions are stopped." if len(found) > 1 else ""
-        return f"{topic}[{number}] is stopped: {message}{more}"
+        (topic, number), sentence = next(iter(found.items()))
+        more = f" And {len(found) - 1} more partitions are {fate}." if len(found) > 1 else ""
+        return f"{topic}[{number}] {sentence}{more}"
 
     def reading(self, *, is_running: bool, lag: LagReading | None) -> PipelineReading:
         """All of it, as it is now."""
@@ -127,6 +188,7 @@ class JobFigures:
                 phases=dict(self._phases),
                 last_slice_age=None if self._last is None else self._clock() - self._last,
                 lag=lag,
+                restarts=dict(self._restarts),
                 measures={topic: dict(found) for topic, found in self._measures.items()},
             )
 
@@ -134,8 +196,8 @@ class JobFigures:
 class JobService:
     """Serves a job's health and metrics for as long as the block lasts; without an address it does nothing."""
 
-    def __init__(self, address: tuple[str, int] | None, job: str, lag: Callable[[], Lag]) -> None:
-        """`lag` reads how many offsets wait in each partition; it may block and raise `InorderError`."""
+    def __init__(self, address: tuple[str, int] | None, job: str, lag: Callable[[], Lag | Backlog]) -> None:
+        """`lag` reads what waits in each partition; it may block and raise `InorderError`."""
         self.hindrance = ""
         """Why the job cannot work, where the job itself sets it."""
         self.listener = JobFigures(job)
@@ -154,8 +216,11 @@ class JobService:
 
     def reading(self) -> PipelineReading:
         """How the job is, from memory."""
-        last = self._lag.last
-        return self.listener.reading(is_running=self._is_running, lag=None if last is None else LagReading(*last))
+        if (last := self._lag.last) is None:
+            return self.listener.reading(is_running=self._is_running, lag=None)
+        age, found = last
+        lag = LagReading(age, found if isinstance(found, Backlog) else Backlog(found))
+        return self.listener.reading(is_running=self._is_running, lag=lag)
 
     def trouble(self) -> str:
         """Why the job does not work, in a sentence; empty while it works."""
@@ -201,6 +266,8 @@ _MICROS: Final = 1_000_000
 
 Labelled: TypeAlias = Iterable[tuple[tuple[str, ...], float]]
 """Values with their labels."""
+Histograms: TypeAlias = Mapping[tuple[str, ...], Mapping[str, Histogram]]
+"""By the first labels, then by a word that may be the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +275,7 @@ class LagReading:
     """What waits in each partition, and how long ago that was read."""
 
     age_seconds: float
-    records: Mapping[Place, int]
+    backlog: Backlog
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +289,7 @@ class PipelineReading:
     phases: Mapping[str, float] = field(default_factory=dict)
     last_slice_age: float | None = None
     lag: LagReading | None = None
+    restarts: Mapping[Place, int] = field(default_factory=dict)
     measures: Mapping[str, Measures] = field(default_factory=dict)
 
 
@@ -243,7 +311,12 @@ class PipelineCollector(Collector):
         reading = self._read()
         yield from _of_the_job(reading)
         if reading.measures:
-            yield from _of_the_replicator(reading.measures)
+            yield from _of_slices(reading.job, reading.measures)
+        # A job measures the same for all its topics, so journals are recognised by what is measured of them.
+        if journals := {
+            topic: found for topic, found in reading.measures.items() if not _COUNTS.keys().isdisjoint(found)
+        }:
+            yield from _of_the_replicator(journals)
 
 
 def _of_the_job(reading: PipelineReading) -> Iterator[Metric]:
@@ -263,10 +336,48 @@ def _of_the_job(reading: PipelineReading) -> Iterator[Metric]:
     if reading.last_slice_age is not None:
         age = [((job,), reading.last_slice_age)]
         yield _gauge("pipeline_last_slice_age_seconds", "Since a slice was applied.", ("job",), age)
+    restarts = (((job, topic, _number(number)), count) for (topic, number), count in reading.restarts.items())
+    yield _counter("pipeline_restarts", "Restarts of what reads a partition.", places, restarts)
     if reading.lag is not None:
-        waiting = (((job, topic, str(number)), behind) for (topic, number), behind in reading.lag.records.items())
-        yield _gauge("pipeline_lag_records", "Offsets that wait.", places, waiting)
+        yield from _of_the_backlog(job, reading.lag.backlog)
         yield _gauge("pipeline_lag_age_seconds", "How old that is.", ("job",), [((job,), reading.lag.age_seconds)])
+
+
+_NO_PLACE: Final[Place] = ("", -1)
+"""Of a run that could not begin."""
+
+
+def _number(partition: int) -> str:
+    return "" if partition < 0 else str(partition)
+
+
+def _of_the_backlog(job: str, found: Backlog) -> Iterator[Metric]:
+    meanings: tuple[tuple[str, str, Mapping[Place, float]], ...] = (
+        ("lag_records", "Offsets that wait.", found.records),
+        ("undecided_offsets", "Offsets of open transactions, and behind them.", found.undecided),
+        ("oldest_record_age_seconds", "Age of the oldest record that is not applied.", found.oldest_seconds),
+        ("stale_records", "Records that were older than their rows.", found.stale),
+    )
+    for name, meaning, by_place in meanings:
+        values = (((job, topic, str(number)), value) for (topic, number), value in by_place.items())
+        yield _gauge(f"pipeline_{name}", meaning, ("job", "topic", "partition"), values)
+    letters = (((job, *about), number) for about, number in found.dead_letters.items())
+    yield _gauge("pipeline_dead_letters", "Dead letters that are there now.", ("job", "pipeline", "code"), letters)
+
+
+def _of_slices(job: str, measures: Mapping[str, Measures]) -> Iterator[Metric]:
+    """What every job measures of its slices, and of the records that it refused."""
+    refused = (
+        ((job, topic, code), number) for topic, found in measures.items() for code, number in under(found, "refused")
+    )
+    yield _counter("pipeline_refused_records", "Records that became dead letters.", ("job", "topic", "code"), refused)
+    labels = ("job", "topic")
+    times: Histograms = {(job, topic): read_histograms(found, "slice") for topic, found in measures.items()}
+    yield _histogram("pipeline_slice_seconds", "How long a slice took.", labels, times, BOUNDS, _MICROS)
+    sizes: Histograms = {
+        (job, topic): read_histograms(found, "slice_records", COUNT_BOUNDS) for topic, found in measures.items()
+    }
+    yield _histogram("pipeline_slice_records", "Records of a slice.", labels, sizes, COUNT_BOUNDS, 1)
 
 
 def _of_the_replicator(measures: Mapping[str, Measures]) -> Iterator[Metric]:
@@ -277,9 +388,11 @@ def _of_the_replicator(measures: Mapping[str, Measures]) -> Iterator[Metric]:
         words = (((topic, word), number) for topic, found in measures.items() for word, number in under(found, name))
         yield _counter(f"replicator_{ours}", meaning, ("topic", label), words)
     for name, (ours, labels, meaning) in _TIMES.items():
-        times = {topic: read_histograms(found, name) for topic, found in measures.items()}
+        times: Histograms = {(topic,): read_histograms(found, name) for topic, found in measures.items()}
         yield _histogram(f"{ours}_seconds", meaning, labels, times, BOUNDS, _MICROS)
-    sizes = {topic: read_histograms(found, "round_records", COUNT_BOUNDS) for topic, found in measures.items()}
+    sizes: Histograms = {
+        (topic,): read_histograms(found, "round_records", COUNT_BOUNDS) for topic, found in measures.items()
+    }
     yield _histogram("replicator_round_records", "Records of a slice.", ("topic",), sizes, COUNT_BOUNDS, 1)
 
 
@@ -287,15 +400,15 @@ def _histogram(
     name: str,
     meaning: str,
     labels: Sequence[str],
-    found: Mapping[str, Mapping[str, Histogram]],
+    found: Histograms,
     bounds: Sequence[float],
     unit: int,
 ) -> Metric:
     family = HistogramMetricFamily(f"inorder_{name}", meaning, labels=labels)
     names = [*(str(float(bound)) for bound in bounds), "+Inf"]
-    for topic, by_word in found.items():
+    for about, by_word in found.items():
         for word, spread in by_word.items():
-            values = (topic, word)[: len(labels)]
+            values = (*about, word)[: len(labels)]
             buckets = list(zip(names, map(float, accumulate(spread.counts)), strict=True))
             family.add_metric(values, buckets, spread.total / unit)
     return family

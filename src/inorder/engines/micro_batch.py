@@ -147,6 +147,7 @@ class MicroBatch:
                 pause = backoff.after(progress=attempt.has_applied)
                 fields = {"pipeline": self._work.name, "pause_seconds": pause, "error": str(error)}
                 logger.warning("pipeline.restart", extra=fields)
+                listener.restarted([place for place in attempt.places if place not in faults.stopped], error)
                 stop.wait(pause)
         raise_gravest([*faults.stopped.values()])
 
@@ -155,6 +156,7 @@ class MicroBatch:
         found = self._where_to_start(attempt)
         if not found.places:
             return False
+        attempt.places = found.places
         with checkpoint_folder() as folder, spark_errors():
             query = self._query(found, attempt, folder, once).start()
             try:
@@ -248,6 +250,8 @@ class _Attempt:
         self._over = threading.Event()
         self.failure: Exception | None = None
         self.has_applied = False
+        self.places: list[Place] = []
+        """What it reads, once it has begun."""
 
     def on_batch(self, batch: DataFrame, _batch_id: int) -> None:
         """Applies a micro-batch. It never raises: an error through Py4J would lose its type."""

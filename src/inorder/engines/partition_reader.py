@@ -9,7 +9,9 @@ No record is skipped silently: where the broker no longer holds the next offset,
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast, overload
 
@@ -38,6 +40,9 @@ GROUP = "inorder.pipeline"
 _PROPERTIES = {"auto.offset.reset": "error", "queued.max.messages.kbytes": 64 * 1024}
 # The broker answers as soon as there is a record; only an idle partition, and the event of its end, waits so long.
 _PATIENT = {"fetch.wait.max.ms": 500, "enable.partition.eof": False}
+# Only the first record of each partition is wanted, however much there is.
+_FRUGAL = {"fetch.message.max.bytes": 16 * 1024, "queued.max.messages.kbytes": 1024}
+_FIRST_SECONDS = 5.0
 _GONE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION})
 
 _ANEW = " The offset exists again, with another record: add --from-first."
@@ -59,6 +64,18 @@ class KafkaSource:
 
     def topic_id(self, topic: str) -> str | None:
         return Cluster(self.properties).topic_id(topic)
+
+    def written_ends(self, topic: str) -> Mapping[int, int]:
+        cluster = Cluster(self.properties)
+        return cluster.written_ends(topic, cluster.partitions(topic) or 0)
+
+    def first_times(self, starts: Mapping[Place, int], *, committed: bool = True) -> Mapping[Place, int]:
+        level = {} if committed else {"isolation.level": "read_uncommitted"}
+        consumer = committed_consumer(self.properties, GROUP, _PROPERTIES | _FRUGAL | level) if starts else None
+        if consumer is None:
+            return {}
+        with closing(consumer):
+            return _first_times(consumer, starts)
 
     def open(
         self,
@@ -109,6 +126,26 @@ class KafkaPartitionReader:
             headers=[_headers(message) for message in messages] if self._has_headers else (),
             leader_epoch=messages[-1].leader_epoch(),
         )
+
+
+def _first_times(consumer: Consumer, starts: Mapping[Place, int]) -> dict[Place, int]:
+    """Reads until each partition has answered with a record or its end, for a few seconds at most."""
+    deadline, open_places, found = time.monotonic() + _FIRST_SECONDS, set(starts), dict[Place, int]()
+    try:
+        consumer.assign([TopicPartition(*place, start) for place, start in starts.items()])
+        while open_places and (left := deadline - time.monotonic()) > 0:
+            for message in consumer.consume(1, left):
+                place, error = _place(message), message.error()
+                if place not in open_places:
+                    continue
+                kind, milliseconds = message.timestamp() if error is None else (TIMESTAMP_NOT_AVAILABLE, 0)
+                if kind != TIMESTAMP_NOT_AVAILABLE:
+                    found[place] = milliseconds
+                open_places.discard(place)
+                consumer.pause([TopicPartition(*place)])
+    except KafkaException as exception:
+        raise meaning(error_of(exception), f"Reading {_names(starts)}") from exception
+    return found
 
 
 class _Timestamps(Sequence["int | None"]):

@@ -6,12 +6,12 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from inorder.engines.slice_work import STALE_KEYS, SliceOutcome, add_measures
-from inorder.model.errors import GuaranteeError
+from inorder.model.errors import GuaranteeError, InorderError
 from inorder.model.partitioning import Place
 
 logger = logging.getLogger("inorder.pipeline")
@@ -31,6 +31,9 @@ class Listener(Protocol):
     def stopped(self, place: Place, error: GuaranteeError) -> None:
         """Nothing of a partition is applied any more; the others go on."""
 
+    def restarted(self, places: Collection[Place], error: InorderError) -> None:
+        """What reads these partitions failed, and is started again; none where the run itself could not begin."""
+
 
 class _NullListener:
     def applied(self, outcome: SliceOutcome) -> None: ...
@@ -38,6 +41,8 @@ class _NullListener:
     def spent(self, phases: Mapping[str, float]) -> None: ...
 
     def stopped(self, place: Place, error: GuaranteeError) -> None: ...
+
+    def restarted(self, places: Collection[Place], error: InorderError) -> None: ...
 
 
 NULL_LISTENER: Final[Listener] = _NullListener()
@@ -61,6 +66,10 @@ class CompositeListener:
         for listener in self._listeners:
             listener.stopped(place, error)
 
+    def restarted(self, places: Collection[Place], error: InorderError) -> None:
+        for listener in self._listeners:
+            listener.restarted(places, error)
+
 
 class LoggingListener:
     """Logs every outcome, as a warning where records were not applied, and forwards it. Each engine has one."""
@@ -83,6 +92,9 @@ class LoggingListener:
 
     def stopped(self, place: Place, error: GuaranteeError) -> None:
         self._listener.stopped(place, error)
+
+    def restarted(self, places: Collection[Place], error: InorderError) -> None:
+        self._listener.restarted(places, error)
 
 
 def add_outcomes(earlier: SliceOutcome, later: SliceOutcome) -> SliceOutcome:
@@ -112,6 +124,9 @@ class RunTotals:
             self._phases.update(phases)
 
     def stopped(self, place: Place, error: GuaranteeError) -> None:
+        """Not summed up."""
+
+    def restarted(self, places: Collection[Place], error: InorderError) -> None:
         """Not summed up."""
 
     def totals(self) -> dict[str, int]:

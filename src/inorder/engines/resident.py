@@ -117,6 +117,7 @@ class Resident:
                 pause = backoff.after(progress=False)
                 fields = {"pipeline": self._work.name, "pause_seconds": pause, "error": str(error)}
                 logger.warning("pipeline.restart", extra=fields)
+                listener.restarted((), error)
                 stop.wait(pause)
             else:
                 backoff = Backoff()

@@ -73,6 +73,9 @@ class TaskPlan(Protocol):
     def describe(self, index: int) -> str:
         """What the task works on, for logs."""
 
+    def places(self, index: int) -> Collection[Place]:
+        """The partitions that the task reads."""
+
 
 class ResidentTasks:
     """The tasks of one plan on the driver's side; `faults` is updated while they work."""
@@ -145,6 +148,9 @@ class ResidentTasks:
             if not self._stopping.is_set():
                 fields = {"task": self._plan.describe(index), "pause_seconds": pause, "error": str(error)}
                 logger.warning("pipeline.task_restart", extra=fields)
+                self._listener.restarted(
+                    [place for place in self._plan.places(index) if place not in self._faults.stopped], error
+                )
             self._stopping.wait(pause)
 
     def _run_task(self, index: int) -> InorderError | None:
@@ -216,6 +222,9 @@ class SliceTaskPlan:
 
     def describe(self, index: int) -> str:
         return ", ".join(f"{topic}[{number}]" for topic, number in self.shares[index])
+
+    def places(self, index: int) -> Collection[Place]:
+        return self.shares[index]
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +304,9 @@ class _Reporter:
     def stopped(self, place: Place, error: GuaranteeError) -> None:
         """The task ends with the error, and the driver decides."""
 
+    def restarted(self, places: Collection[Place], error: InorderError) -> None:
+        """The driver restarts tasks."""
+
     def close(self) -> None:
         """Sends what is not reported yet."""
         if self._outcomes:
@@ -327,6 +339,9 @@ class ServiceTaskPlan:
 
     def describe(self, index: int) -> str:
         return f"{self.name} {index}"
+
+    def places(self, index: int) -> Collection[Place]:  # noqa: ARG002 - no partitions
+        return ()
 
 
 def service_task(service: ServiceTask, index: int, address: DriverAddress) -> Task:

@@ -7,13 +7,15 @@ the work and reports outcomes; it knows nothing about tables.
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from inorder.engines.measures import MeasureTally
 from inorder.model.errors import GuaranteeError, OtherTopicError, TransientError, UnknownOutcomeError
 from inorder.model.message import RecordHeaders
 from inorder.model.partitioning import Extent, Place
@@ -260,12 +262,17 @@ def check_order(batch: Slice) -> None:
 
 
 def apply_at(worker: SliceWorker, batch: Slice, expected: int) -> SliceOutcome:
-    """Applies a slice; a violated guarantee says which partition it concerns, so that the others go on."""
+    """Applies and measures a slice; a violated guarantee says which partition it concerns, so that the others go on."""
+    began = time.monotonic()
     try:
-        return worker.apply(batch, expected)
+        outcome = worker.apply(batch, expected)
     except GuaranteeError as error:
         error.place = batch.topic, batch.partition
         raise
+    tally = MeasureTally()
+    tally.took("slice", round((time.monotonic() - began) * 1_000_000))
+    tally.had("slice_records", len(batch))
+    return replace(outcome, measures=add_measures(outcome.measures, tally.take()))
 
 
 # A COMMIT whose answer is lost.

@@ -6,14 +6,20 @@ each pointer must still be there. Every partition gets its pointer at the first 
 before retention removes records from it would otherwise begin behind them, without a word.
 
 What a survey finds wrong concerns partitions. The others are read; `Survey.stopped` names those that are not.
+
+**A lag of 0 is not always an end.** Readers of committed records see a partition up to its last stable offset, the
+first record of the oldest open transaction. A producer that hangs in a transaction therefore hides all that is written
+behind it. So a backlog also has the offsets between the stable and the written end, and how old the oldest record is
+that is not applied, be it committed or not.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from inorder.engines.slice_work import Pointer, SliceWork, SliceWorker, TopicSource, other_topic
 from inorder.model.errors import GuaranteeError, TransientError
@@ -175,6 +181,67 @@ def _do_not_exist(topics: tuple[str, ...]) -> str:
 
 
 # How far a pipeline is behind its topics.
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What is not applied yet, by partition; and what of the records that were read is in no table."""
+
+    records: Mapping[Place, int]
+    """Offsets between the pointer and the last stable offset; 0 where no record is left in between."""
+    undecided: Mapping[Place, int] = field(default_factory=dict)
+    """Offsets between the last stable and the written end: open transactions, and what waits behind them."""
+    oldest_seconds: Mapping[Place, float] = field(default_factory=dict)
+    """How old the oldest record is that is not applied, by its own time; partitions without one are left out."""
+    stale: Mapping[Place, int] = field(default_factory=dict)
+    """Records that were older than their rows, since the pointer was created."""
+    dead_letters: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """By pipeline and code."""
+
+
+class BacklogSource(TopicSource, Protocol):
+    """A cluster that also shows what readers of committed records do not see."""
+
+    def written_ends(self, topic: str) -> Mapping[int, int]:
+        """The end of each partition with the records of open transactions; raises `UnreachableError`."""
+
+    def first_times(self, starts: Mapping[Place, int], *, committed: bool = True) -> Mapping[Place, int]:
+        """The times, in milliseconds since 1970, of the first record at or behind each offset.
+
+        Partitions without such a record, or that do not answer soon, are left out. Without `committed` a record of an
+        open transaction counts.
+        """
+
+
+def backlog(
+    source: BacklogSource,
+    topics: Iterable[str],
+    pointers: Mapping[Place, int],
+    *,
+    clock: Callable[[], float] = time.time,
+) -> Backlog:
+    """What is not applied of some topics; those that do not exist are left out. Raises `UnreachableError`."""
+    return look_behind(source, behind(source, topics, pointers), pointers, clock=clock)
+
+
+def look_behind(
+    source: BacklogSource,
+    waiting: Mapping[Place, int],
+    pointers: Mapping[Place, int],
+    *,
+    clock: Callable[[], float] = time.time,
+) -> Backlog:
+    """Adds what a lag does not show."""
+    topics = sorted({topic for topic, _ in waiting})
+    # Written ends first: what is committed in between counts as committed.
+    written = {(topic, number): end for topic in topics for number, end in source.written_ends(topic).items()}
+    held = {(topic, number): one for topic in topics for number, one in (source.extents(topic) or {}).items()}
+    undecided = {place: max(0, end - held[place].end) for place, end in written.items() if place in held}
+    late = {place: max(held[place].first, pointers.get(place, 0)) for place in held if waiting.get(place)}
+    hung = {place: held[place].end for place, offsets in undecided.items() if offsets and not waiting.get(place)}
+    times = {**source.first_times(late), **source.first_times(hung, committed=False)}
+    now = clock()
+    return Backlog(dict(waiting), undecided, {place: max(0.0, now - ms / 1000) for place, ms in times.items()})
 
 
 def behind(source: TopicSource, topics: Iterable[str], pointers: Mapping[Place, int]) -> dict[Place, int]:

@@ -109,6 +109,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -222,6 +223,7 @@ class _SliceWriter:
                     rejected=counters.rejected,
                     replayed=len(batch) - decoded.records,
                     stale_keys=shown_keys(counters.written.stale_keys),
+                    measures={f"refused/{code}": number for code, number in counters.codes.items()},
                 )
             case _:
                 assert_never(decision)
@@ -245,7 +247,7 @@ class _SliceWriter:
         if letters:
             transaction.bury(letters)
         counted = written.applied + written.identical + written.stale + len(letters)
-        return SliceCounters(written, decoded.records - counted, len(letters))
+        return SliceCounters(written, decoded.records - counted, len(letters), Counter(each.code for each in letters))
 
 
 def shown_keys(keys: Sequence[RowKey]) -> tuple[str, ...]:

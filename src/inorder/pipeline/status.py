@@ -10,19 +10,44 @@ from typing import Any
 from inorder.database import sql
 from inorder.database.database import Database, statements_of, written_at
 from inorder.engines.slice_work import TopicSource
-from inorder.engines.survey import behind
+from inorder.engines.survey import Backlog, BacklogSource, backlog, behind
 from inorder.model.partitioning import Place
 from inorder.pipeline.mapping import TableMapping
+from inorder.pipeline.stores.dead_letters import SqlDeadLetters
+from inorder.pipeline.stores.ports import LetterFilter
 
 _SUMS = ("applied", "identical", "stale", "ignored", "rejected")
 
 
-def pipeline_status(mappings: Sequence[TableMapping], database: Database, source: TopicSource) -> dict[str, Any]:
+def pipeline_status(mappings: Sequence[TableMapping], database: Database, source: BacklogSource) -> dict[str, Any]:
     """What became of the records, how many offsets wait, and how long ago the last slice was applied."""
+    pipelines, rows = _progress(mappings, database)
+    return status_fields(pipelines, rows, backlog(source, tuple(pipelines), pointers_of(rows)), datetime.now(UTC))
+
+
+def pipeline_backlog(mappings: Sequence[TableMapping], database: Database, source: BacklogSource) -> Backlog:
+    """What is not applied, what was stale, and the dead letters: for the metrics of the job."""
+    pipelines, rows = _progress(mappings, database)
+    found = backlog(source, tuple(pipelines), pointers_of(rows))
+    letters = {
+        (name, code): number
+        for name in sorted({row.pipeline for row in rows})
+        for code, number in SqlDeadLetters(database).counts(LetterFilter(pipeline=name)).items()
+    }
+    return replace(found, stale={(row.topic, row.partition): row.stale for row in rows}, dead_letters=letters)
+
+
+def pipeline_lag(mappings: Sequence[TableMapping], database: Database, source: TopicSource) -> dict[Place, int]:
+    """How many offsets of each partition wait."""
+    pipelines, rows = _progress(mappings, database)
+    return behind(source, tuple(pipelines), pointers_of(rows))
+
+
+def _progress(mappings: Sequence[TableMapping], database: Database) -> tuple[dict[str, str], list[PartitionProgress]]:
+    """The pipeline of each Kafka topic, and the pointers."""
     rows = [row for mapping in mappings for row in partition_progress(database, mapping.pipeline)]
     # The generations of a topic are topics of their own, which only the pointers name.
-    pipelines = {mapping.topic: mapping.pipeline for mapping in mappings} | {row.topic: row.pipeline for row in rows}
-    return status_fields(pipelines, rows, behind(source, tuple(pipelines), pointers_of(rows)), datetime.now(UTC))
+    return {mapping.topic: mapping.pipeline for mapping in mappings} | {row.topic: row.pipeline for row in rows}, rows
 
 
 def pointers_of(rows: Sequence[PartitionProgress]) -> dict[Place, int]:
@@ -33,23 +58,32 @@ def pointers_of(rows: Sequence[PartitionProgress]) -> dict[Place, int]:
 def status_fields(
     pipelines: Mapping[str, str],
     rows: Sequence[PartitionProgress],
-    waiting: Mapping[Place, int],
+    found: Backlog,
     now: datetime,
 ) -> dict[str, Any]:
     """The status as JSON has it; partitions without a pointer have not been begun."""
-    begun = {(row.topic, row.partition): row for row in rows}
+    begun, waiting = {(row.topic, row.partition): row for row in rows}, found.records
     partitions = []
     for topic, number in sorted({*begun, *waiting}):
         row = begun.get((topic, number)) or PartitionProgress(pipelines[topic], topic, number, 0, 0, 0, 0, 0, 0, None)
         fields = asdict(row)
         updated_at = fields.pop("updated_at")
         age = None if updated_at is None else round((now - updated_at).total_seconds(), 3)
-        partitions.append({**fields, "behind": waiting.get((topic, number)), "last_slice_seconds": age})
+        place, oldest = (topic, number), found.oldest_seconds.get((topic, number))
+        shown = {
+            "behind": waiting.get(place),
+            "undecided": found.undecided.get(place),
+            "oldest_seconds": None if oldest is None else round(oldest, 3),
+            "last_slice_seconds": age,
+        }
+        partitions.append({**fields, **shown})
     ages = [one["last_slice_seconds"] for one in partitions if one["last_slice_seconds"] is not None]
     return {
         "pipelines": sorted(set(pipelines.values())),
         **{name: sum(one[name] for one in partitions) for name in _SUMS},
         "behind": sum(waiting.values()),
+        "undecided": sum(found.undecided.values()),
+        "oldest_seconds": round(max(found.oldest_seconds.values()), 3) if found.oldest_seconds else None,
         "last_slice_seconds": min(ages, default=None),
         "partitions": partitions,
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -19,7 +19,7 @@ from inorder.engines.partition_reader import KafkaSource
 from inorder.engines.progress import NULL_LISTENER, CompositeListener, Listener, RunTotals
 from inorder.engines.running import SparkEngine, follow
 from inorder.engines.slice_work import SliceOutcome, SliceWork
-from inorder.model.errors import ConfigurationError, GuaranteeError, TransientError
+from inorder.model.errors import ConfigurationError, GuaranteeError, InorderError, TransientError
 from inorder.model.message import RESERVED, is_reserved
 from inorder.model.partitioning import Partitioner, Place
 from inorder.topics.gate import BoundedWork, is_drained, may_apply
@@ -162,6 +162,9 @@ class _Copied:
 
     def stopped(self, place: Place, error: GuaranteeError) -> None:
         """The copy ends with it."""
+
+    def restarted(self, places: Collection[Place], error: InorderError) -> None:
+        """Not counted."""
 
 
 def sources_of(state: TopicState, destination: str) -> Sequence[Generation]:

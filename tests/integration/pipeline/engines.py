@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
@@ -13,7 +13,7 @@ from inorder.engines.partition_reader import KafkaSource
 from inorder.engines.resident import Resident
 from inorder.engines.running import Engine
 from inorder.engines.slice_work import SliceOutcome, SliceWork
-from inorder.model.errors import GuaranteeError
+from inorder.model.errors import GuaranteeError, InorderError
 from inorder.model.partitioning import Place
 from inorder.pipeline.job import TableTarget, UpsertWork
 from inorder.pipeline.mapping import TableMapping
@@ -41,6 +41,9 @@ class Heard:
 
     def stopped(self, place: Place, error: GuaranteeError) -> None:
         self.errors[place] = error
+
+    def restarted(self, places: Collection[Place], error: InorderError) -> None:
+        """Not kept."""
 
     def sum(self, figure: str) -> int:
         """The number of records so far."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -19,7 +19,7 @@ from inorder.engines.progress import CompositeListener, RunTotals
 from inorder.engines.slice_work import Slice, SliceOutcome, portions
 from inorder.kafka.admin import ensure_topic
 from inorder.kafka.readers import ReadRecord, read_back
-from inorder.model.errors import ConfigurationError, GuaranteeError, RejectedError
+from inorder.model.errors import ConfigurationError, GuaranteeError, InorderError, RejectedError
 from inorder.model.partitioning import Partitioner, Place, partition_of
 from inorder.testing.checker import check_delivery, check_placement
 from inorder.topics.gate import BoundedWork
@@ -137,6 +137,9 @@ class _StopsAfter:
 
     def stopped(self, place: Place, error: GuaranteeError) -> None:
         pass
+
+    def restarted(self, places: Collection[Place], error: InorderError) -> None:
+        """Not kept."""
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from inorder.engines.job_status import JobMetrics, LagReading, PipelineReading
 from inorder.engines.measures import BOUNDS, MeasureTally
 from inorder.engines.slice_work import Measures
+from inorder.engines.survey import Backlog
 
 
 def measures() -> Measures:
@@ -23,6 +24,9 @@ def measures() -> Measures:
     tally.took("store/carry_out", 4_000)
     tally.add_labels("version", {"1.2.0": 2})
     tally.add("expiry/day")
+    tally.took("slice", 250_000)
+    tally.had("slice_records", 7)
+    tally.add("refused/no-record-key", 4)
     return tally.take()
 
 
@@ -33,7 +37,17 @@ FULL = PipelineReading(
     offsets={("journal", 3): 17},
     phases={"read": 1.5},
     last_slice_age=0.5,
-    lag=LagReading(4.0, {("journal", 3): 8}),
+    lag=LagReading(
+        4.0,
+        Backlog(
+            {("journal", 3): 8},
+            undecided={("journal", 3): 5},
+            oldest_seconds={("journal", 3): 2.5},
+            stale={("journal", 3): 19},
+            dead_letters={("upsert:messages", "not-json"): 6},
+        ),
+    ),
+    restarts={("journal", 3): 2, ("", -1): 1},
     measures={"journal": measures()},
 )
 
@@ -59,6 +73,15 @@ def samples(reading: PipelineReading) -> dict[frozenset[str], float]:
         (("inorder_pipeline_last_slice_age_seconds", "replicate"), 0.5),
         (("inorder_pipeline_lag_records", "replicate", "journal", "3"), 8),
         (("inorder_pipeline_lag_age_seconds", "replicate"), 4),
+        (("inorder_pipeline_undecided_offsets", "replicate", "journal", "3"), 5),
+        (("inorder_pipeline_oldest_record_age_seconds", "replicate", "journal", "3"), 2.5),
+        (("inorder_pipeline_stale_records", "replicate", "journal", "3"), 19),
+        (("inorder_pipeline_dead_letters", "replicate", "upsert:messages", "not-json"), 6),
+        (("inorder_pipeline_restarts_total", "replicate", "journal", "3"), 2),
+        (("inorder_pipeline_restarts_total", "replicate", ""), 1),
+        (("inorder_pipeline_slice_seconds_sum", "replicate", "journal"), 0.25),
+        (("inorder_pipeline_slice_records_sum", "replicate", "journal"), 7),
+        (("inorder_pipeline_refused_records_total", "replicate", "journal", "no-record-key"), 4),
         (("inorder_replicator_records_total", "journal"), 2),
         (("inorder_replicator_bytes_total", "journal"), 90),
         (("inorder_replicator_events_total", "journal"), 10),
@@ -98,3 +121,12 @@ def test_buckets_are_sums_as_prometheus_wants_them() -> None:
 
 def test_the_process_is_measured_too() -> None:
     assert b"process_start_time_seconds" in JobMetrics(lambda: FULL).text()
+
+
+def test_slices_of_a_table_are_no_journals() -> None:
+    tally = MeasureTally()
+    tally.took("slice", 1_000)
+    found = samples(PipelineReading("upsert", measures={"orders": tally.take()}))
+    names = {name for labels in found for name in labels}
+    assert "inorder_pipeline_slice_seconds_count" in names
+    assert not [name for name in names if name.startswith("inorder_replicator")]

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from inorder.engines.faults import PartitionFaults
+from inorder.engines.job_status import JobFigures
 from inorder.engines.micro_batch import MicroBatch, _Attempt, starting_offsets, which_partitions
 from inorder.engines.progress import NULL_LISTENER
 from inorder.engines.session import classify_spark_error, error_rank, raise_gravest
@@ -64,6 +65,7 @@ class Scripted(MicroBatch):
         assert not stop.is_set()
         self.starts += 1
         attempt.has_applied = self._applies
+        attempt.places = [("upsert", 0), ("upsert", 1)]
         end = self._ends.pop(0)
         if end is not None:
             raise end
@@ -75,6 +77,12 @@ def test_failures_of_the_environment_are_waited_out_with_longer_and_longer_pause
     engine.run(stop)
     assert engine.starts == 9
     assert stop.pauses == [0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0, 5.0]
+
+
+def test_each_restart_is_reported_with_the_partitions_that_were_read() -> None:
+    figures = JobFigures("upsert")
+    Scripted(*[UnreachableError("gone")] * 3, None).run(PatientStop(), listener=figures)
+    assert figures.reading(is_running=True, lag=None).restarts == {("upsert", 0): 3, ("upsert", 1): 3}
 
 
 def test_progress_makes_the_pauses_short_again() -> None:

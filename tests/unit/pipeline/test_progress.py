@@ -10,7 +10,7 @@ import pytest
 
 from inorder.engines.progress import NULL_LISTENER, CompositeListener, LoggingListener, RunTotals, add_outcomes
 from inorder.engines.slice_work import NO_EPOCHS, PartitionReader, Reading, SliceOutcome
-from inorder.engines.survey import behind
+from inorder.engines.survey import backlog, behind
 from inorder.model.partitioning import Extent, Place
 from tests.fakes.table_store import slice_of
 
@@ -74,6 +74,9 @@ class EndingSource:
     held: dict[str, dict[int, Extent]]
     left: set[Place] = field(default_factory=set)
     starts: dict[Place, int | None] = field(default_factory=dict)
+    hidden: dict[Place, int] = field(default_factory=dict)
+    """Offsets of open transactions."""
+    asked: list[tuple[dict[Place, int], bool]] = field(default_factory=list)
 
     def extents(self, topic: str) -> Mapping[int, Extent] | None:
         return self.held.get(topic)
@@ -102,6 +105,13 @@ class EndingSource:
         slices = [slice_of((7, b"{}"), topic=topic, partition=number) for topic, number in sorted(self.left)]
         return Reading(slices, frozenset(self.starts))
 
+    def written_ends(self, topic: str) -> Mapping[int, int]:
+        return {number: extent.end + self.hidden.get((topic, number), 0) for number, extent in self.held[topic].items()}
+
+    def first_times(self, starts: Mapping[Place, int], *, committed: bool = True) -> Mapping[Place, int]:
+        self.asked.append((dict(starts), committed))
+        return {place: 1_000 * start for place, start in starts.items()}
+
     def close(self) -> None:
         """Nothing is open."""
 
@@ -120,3 +130,14 @@ def test_marks_of_transactions_are_no_records_that_wait() -> None:
     source = EndingSource({"a": {0: Extent(0, 10), 1: Extent(0, 10)}}, left={("a", 1)})
     assert behind(source, ("a",), {("a", 0): 9, ("a", 1): 7}) == {("a", 0): 0, ("a", 1): 3}
     assert source.starts == {("a", 0): 9, ("a", 1): 7}
+
+
+def test_a_backlog_shows_the_oldest_record_and_what_hides_behind_an_open_transaction() -> None:
+    held = {0: Extent(0, 5_000), 1: Extent(2_000, 9_000), 2: Extent(0, 70), 3: Extent(0, 30)}
+    source = EndingSource({"a": held}, hidden={("a", 1): 3, ("a", 2): 5})
+    found = backlog(source, ("a",), {("a", 0): 1_000, ("a", 2): 70, ("a", 3): 30}, clock=lambda: 2_500.0)
+    assert found.records == {("a", 0): 4_000, ("a", 1): 7_000, ("a", 2): 0, ("a", 3): 0}
+    assert found.undecided == {("a", 0): 0, ("a", 1): 3, ("a", 2): 5, ("a", 3): 0}
+    # Committed records are looked for from the pointer on, or from the first that is left; others from the stable end.
+    assert source.asked == [({("a", 0): 1_000, ("a", 1): 2_000}, True), ({("a", 2): 70}, False)]
+    assert found.oldest_seconds == {("a", 0): 1_500.0, ("a", 1): 500.0, ("a", 2): 2_430.0}

@@ -9,9 +9,17 @@ from http.client import HTTPConnection
 
 import pytest
 
-from inorder.engines.job_status import JobFigures, JobService, Lag
+from inorder.engines.job_status import (
+    ENDLESS_RESTARTS,
+    ENDLESS_SECONDS,
+    QUIET_SECONDS,
+    JobFigures,
+    JobService,
+    Lag,
+    Restarts,
+)
 from inorder.engines.slice_work import SliceOutcome
-from inorder.model.errors import UnreachableError
+from inorder.model.errors import TransientError, UnreachableError
 from inorder.observe.endpoint import PeriodicReader
 from tests.conftest import Eventually
 
@@ -133,3 +141,51 @@ def test_a_watch_forgets_a_failure_when_it_is_answered(
     watch = watching(Question(UnreachableError("Away."), 4))
     eventually(lambda: watch.last is not None and watch.failure == "")
     watch.stop()
+
+
+PAUSE = ENDLESS_SECONDS / (ENDLESS_RESTARTS - 1)
+
+
+@pytest.mark.parametrize(
+    ("moments", "now", "endless"),
+    [
+        ([PAUSE * number for number in range(ENDLESS_RESTARTS)], ENDLESS_SECONDS, True),
+        ([PAUSE * number for number in range(ENDLESS_RESTARTS - 1)], ENDLESS_SECONDS, False),
+        ([0.1 * number for number in range(ENDLESS_RESTARTS)], ENDLESS_SECONDS, False),
+        ([PAUSE * number for number in range(ENDLESS_RESTARTS)], ENDLESS_SECONDS + QUIET_SECONDS + 1, False),
+        ([(QUIET_SECONDS + 1) * number for number in range(9)], (QUIET_SECONDS + 1) * 8, False),
+    ],
+    ids=["again and again", "too few", "a burst", "long ago", "now and then"],
+)
+def test_only_restarts_again_and_again_are_endless(moments: list[float], now: float, endless: bool) -> None:
+    found: Restarts | None = None
+    for moment in moments:
+        found = Restarts.after(found, moment, "Why.")
+    assert found is not None
+    assert found.are_endless(now) is endless
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_partition_that_restarts_for_ever_is_not_well_until_a_slice_is_applied() -> None:
+    clock = Clock()
+    figures = JobFigures("upsert", clock)
+    for _ in range(2 * ENDLESS_RESTARTS):
+        figures.restarted([("a", 0), ("b", 1)], TransientError("A trigger fails."))
+        figures.applied(SliceOutcome("b", 1, next_offset=3, read=1))
+        clock.now += PAUSE
+    assert figures.trouble == "a[0] was restarted 10 times and nothing of it was applied: A trigger fails."
+    assert figures.reading(is_running=True, lag=None).restarts == {("a", 0): 10, ("b", 1): 10}
+    figures.applied(outcome("a", 9, applied=4))
+    assert figures.trouble == ""
+
+
+def test_a_run_that_cannot_begin_is_counted_and_no_partition_is_blamed() -> None:
+    figures = JobFigures("upsert", Clock())
+    figures.restarted((), TransientError("Topic 'a' does not exist yet."))
+    assert (figures.reading(is_running=True, lag=None).restarts, figures.trouble) == ({("", -1): 1}, "")

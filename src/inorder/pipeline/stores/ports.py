@@ -88,6 +88,8 @@ class SliceCounters:
     written: WriteCounts = WriteCounts()
     ignored: int = 0
     rejected: int = 0
+    codes: Mapping[str, int] = field(default_factory=dict, compare=False)
+    """Of the rejected records; they are not stored with the pointer, as the dead letters have them."""
 
 
 class SliceTransaction(Protocol):

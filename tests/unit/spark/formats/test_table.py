@@ -42,7 +42,7 @@ def store() -> MemoryTableStore:
 
 @pytest.fixture
 def worker(store: MemoryTableStore) -> Iterator[SliceWorker]:
-    work = UpsertWork((TableTarget(TableMapping("test", "upsert", "messages"), lambda: store),))
+    work = UpsertWork((TableTarget(TableMapping("test", "upsert", "messages", keyless="apply"), lambda: store),))
     opened = work.open()
     yield opened
     opened.close()
