@@ -11,8 +11,8 @@ module that knows all products.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import replace
 from datetime import date, datetime
 from functools import cached_property, partial
@@ -22,6 +22,7 @@ from typing import Any, Self, TypeVar
 
 from inorder.database.database import Closable, Database, dialect_of
 from inorder.engines.job_status import JobService, Lag
+from inorder.engines.mirror import PointerMirror, mirrored
 from inorder.engines.partition_reader import KafkaSource
 from inorder.engines.progress import NULL_LISTENER, Listener
 from inorder.engines.running import SparkEngine
@@ -33,7 +34,7 @@ from inorder.journal.jobs import ExpireJob, replicate_work, run_replicate
 from inorder.journal.service import JournalAdmin, Journals, journal_store, journal_topics
 from inorder.journal.stores.kafka_notices import announcers
 from inorder.journal.stores.opening import JournalReplicas, JournalStore, StoredRows
-from inorder.kafka.admin import Cluster
+from inorder.kafka.admin import Cluster, commit_group_offsets
 from inorder.model.errors import ConfigurationError
 from inorder.model.partitioning import Partitioner, Place
 from inorder.operate import doctor, status
@@ -45,7 +46,13 @@ from inorder.pipeline.dead_letters_admin import DeadLetterAdmin
 from inorder.pipeline.job import GenerationGate, UpsertWork, run_upsert, table_mappings, upsert_work
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.reset import PipelineReset, PointerReset
-from inorder.pipeline.status import pipeline_backlog, pipeline_lag, pipeline_status
+from inorder.pipeline.status import (
+    partition_progress,
+    pipeline_backlog,
+    pipeline_lag,
+    pipeline_status,
+    pointers_of,
+)
 from inorder.pipeline.stores.dead_letters import SqlDeadLetters
 from inorder.relay import reshard
 from inorder.relay.on_spark import run_relay
@@ -264,7 +271,8 @@ class App:
         """The job `upsert`."""
         with closing(self.relay.open_database("inorder pipeline (generations)")) as database:
             gate = GenerationGate(SqlTopicGenerations(database), SqlPointers(database))
-            return run_upsert(self.upsert_work, self.spark_engine, gate, once=once, stop=stop, listener=listener)
+            with self.mirror(self.upsert_pointers):
+                return run_upsert(self.upsert_work, self.spark_engine, gate, once=once, stop=stop, listener=listener)
 
     def run_replicate(self, *, once: bool, stop: threading.Event, listener: Listener = NULL_LISTENER) -> dict[str, Any]:
         """The job `replicate`."""
@@ -272,7 +280,30 @@ class App:
             store.install()
             announced = announcers(self.settings.kafka.properties, self.settings.journal, store)
         work = replace(replicate_work(self.settings), announcers=announced)
-        return run_replicate(work, self.spark_engine, self.journal_topics, once=once, stop=stop, listener=listener)
+        with self.mirror(self.journal_pointers):
+            return run_replicate(work, self.spark_engine, self.journal_topics, once=once, stop=stop, listener=listener)
+
+    def mirror(self, read: Callable[[], Mapping[Place, int]]) -> AbstractContextManager[object]:
+        """Copies pointers into the consumer group of `pipeline.mirror_group` while the block lasts, if that is set."""
+        group, properties = self.settings.pipeline.mirror_group, dict(self.settings.kafka.properties)
+        if group is None:
+            return nullcontext()
+
+        def offsets() -> dict[Place, int]:
+            pointers = read()
+            return mirrored(KafkaSource(properties), sorted({topic for topic, _ in pointers}), pointers)
+
+        return PointerMirror(offsets, partial(commit_group_offsets, properties, group))
+
+    def upsert_pointers(self) -> dict[Place, int]:
+        """The pointers of the job `upsert`."""
+        rows = [row for each in self.table_mappings() for row in partition_progress(self.database, each.pipeline)]
+        return pointers_of(rows)
+
+    def journal_pointers(self) -> dict[Place, int]:
+        """The pointers of the job `replicate`."""
+        rows = self.journal_admin.lag()
+        return {(row.topic, row.partition): row.replicated + 1 for row in rows if row.replicated is not None}
 
     def run_expire(
         self,

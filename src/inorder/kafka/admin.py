@@ -1,4 +1,4 @@
-"""The admin client: looking at a cluster and its topics, and creating topics."""
+"""The admin client: looking at a cluster and its topics, creating topics, and committing offsets of a group."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs do not re-export all of them
     AclOperation,
     AdminClient,
@@ -21,7 +28,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs d
 
 from inorder.kafka.errors import CLIENT_LOG, AuthWatch, error_of, meaning
 from inorder.model.errors import ConfigurationError, InorderError, UnreachableError
-from inorder.model.partitioning import Extent
+from inorder.model.partitioning import Extent, Place
 
 SECONDS = 5.0
 
@@ -199,6 +206,19 @@ def _unreachable(servers: str, detail: str) -> UnreachableError:
         f"Kafka at {servers} cannot be reached: {detail}.",
         hint='Start it, or correct kafka."bootstrap.servers"; `inorder up` starts one here.',
     )
+
+
+def commit_group_offsets(properties: Mapping[str, Any], group: str, offsets: Mapping[Place, int]) -> None:
+    """Commits offsets of a group that has no members; raises `TransientError` where the broker refuses some of them."""
+    client = AdminClient(dict(properties), logger=CLIENT_LOG)
+    places = [TopicPartition(*place, offset) for place, offset in offsets.items()]
+    asked = ConsumerGroupTopicPartitions(group, places)
+    answers = client.alter_consumer_group_offsets([asked], request_timeout=SECONDS)
+    doing = f"Committing offsets of group {group!r}"
+    answered = _await(answers[group], doing, SECONDS, unless=())
+    for place in answered.topic_partitions if answered is not None else ():
+        if place.error is not None:
+            raise meaning(place.error, f"{doing} in {place.topic}[{place.partition}]")
 
 
 # Creating topics. Each is looked up first: creating one needs the permission CREATE even where it exists, and adding

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from inorder.settings.section import ColumnName, Section, TableName, TopicName, Whole
+from inorder.settings.section import ColumnName, GroupName, Section, TableName, TopicName, Whole
 
 Engine = Literal["micro-batch", "resident"]
 Mode = Literal["upsert", "insert", "update"]
@@ -153,6 +153,15 @@ class PipelineSettings(Section):
             "back, to a replica that lacks the last commits or to a backup. `stop`: nothing of that partition is "
             "applied any more, and the others go on. `replay`: it continues from the pointer that it finds; rows and "
             "pointer went back together, so the table ends the same. For databases whose failover may lose commits."
+        ),
+    )
+    mirror_group: GroupName | None = Field(
+        default=None,
+        description=(
+            "A consumer group whose committed offsets follow the pointers of the jobs `upsert` and `replicate`, so "
+            "that kafka-consumer-groups, Kafbat, Burrow or KEDA show their lag. A copy, some seconds old: inorder "
+            "never reads it. Name a group that nobody else uses, and one for each job. The user of `[kafka]` needs "
+            "READ on the group and on the topics. Without it nothing is committed."
         ),
     )
     upsert: UpsertSettings = Field(default_factory=UpsertSettings, description="The job `upsert`.")

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from psycopg import Connection
 from pyspark.sql import SparkSession
 
@@ -19,6 +20,7 @@ from inorder.app import App
 from inorder.engines.in_process import InProcess
 from inorder.engines.job_status import JobFigures
 from inorder.engines.partition_reader import KafkaSource
+from inorder.kafka.admin import Cluster
 from inorder.pipeline.job import upsert_work as work_of
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.stores.table import SqlTableStores
@@ -112,3 +114,34 @@ def test_a_partition_that_restarts_for_ever_is_not_well_and_recovers(
     reading = figures.reading(is_running=True, lag=None)
     assert reading.restarts[unique, 1] >= 5
     assert reading.measures[unique]["slice_records#sum"] == 1
+
+
+def lag_of_group(bootstrap: str, group: str, topic: str, partitions: int) -> dict[int, int]:
+    """As kafka-consumer-groups computes it: written ends less committed offsets."""
+    asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, number) for number in range(partitions)])
+    client = AdminClient({"bootstrap.servers": bootstrap})
+    found = client.list_consumer_group_offsets([asked])[group].result(30)
+    ends = Cluster({"bootstrap.servers": bootstrap}).written_ends(topic, partitions)
+    return {place.partition: ends[place.partition] - place.offset for place in found.topic_partitions}
+
+
+def test_the_lag_of_the_mirror_group_is_that_of_the_pointers_and_markers_are_no_lag(
+    settings: inorder.Settings, kafka_bootstrap: str, unique: str, create_topic: Callable[..., None]
+) -> None:
+    create_topic(unique, 2)
+    install_schema(settings, "table")
+    producer = Producer({"bootstrap.servers": kafka_bootstrap, "transactional.id": unique})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(unique, message(1, data="a"), "1", 0)
+    producer.commit_transaction(30)
+    InProcess(work_of(settings), KafkaSource({"bootstrap.servers": kafka_bootstrap})).run(threading.Event(), once=True)
+    pipeline = settings.pipeline.model_copy(update={"mirror_group": f"{unique}-lag"})
+    mirroring = settings.model_copy(update={"pipeline": pipeline})
+    with App(mirroring) as app, app.mirror(app.upsert_pointers):
+        """One copy at the end is enough."""
+    assert lag_of_group(kafka_bootstrap, f"{unique}-lag", unique, 2) == {0: 0, 1: 0}
+    produce(kafka_bootstrap, unique, 1, message(2, data="b"), message(2, data="c"), key="2")
+    with App(mirroring) as app, app.mirror(app.upsert_pointers):
+        """The same again."""
+    assert lag_of_group(kafka_bootstrap, f"{unique}-lag", unique, 2) == {0: 0, 1: 2}
