@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -364,6 +364,27 @@ def _piece(batch: Slice, part: slice) -> Slice:
         batch.headers[part],
         batch.topic_id,
         batch.leader_epoch if part.stop is None else None,
+    )
+
+
+def halves(batch: Slice) -> tuple[Slice, Slice]:
+    """The slice in two, of which the first ends before the second begins."""
+    middle = len(batch) // 2
+    return _piece(batch, slice(0, middle)), _piece(batch, slice(middle, None))
+
+
+def without(batch: Slice, offsets: Collection[int]) -> Slice:
+    """The slice without some of its records; a hole in the offsets is nothing special."""
+    if not offsets:
+        return batch
+    kept = [index for index, offset in enumerate(batch.offsets) if offset not in offsets]
+    return replace(
+        batch,
+        offsets=[batch.offsets[index] for index in kept],
+        keys=[batch.keys[index] for index in kept],
+        values=[batch.values[index] for index in kept],
+        timestamps=[batch.timestamps[index] for index in kept],
+        headers=[batch.headers[index] for index in kept] if batch.headers else (),
     )
 
 

@@ -2,7 +2,8 @@
 
 **One record** (`Decoder`). An absent field is not touched; nor is one that is null or an empty text, unless the mapping
 says that a null empties its column. Fields that the mapping does not name are ignored. A record without a value deletes
-its row. Publishers run the same code before they send (`checks.py`).
+its row. Publishers run the same code before they send (`checks.py`). Any error that decoding raises is that record's
+own: it becomes its dead letter, so no record ends the job, not even by a flaw of ours or of a library.
 
 **A record without a key** is refused where the caller says that records need one (`NeedsKey`): in a topic of several
 partitions nothing decides which of them it is in, so it has no order among the other records of its row.
@@ -29,7 +30,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import orjson
 
 from inorder.engines.slice_work import Slice
-from inorder.model.errors import ConfigurationError
+from inorder.model.errors import ConfigurationError, last_line
 from inorder.pipeline.mapping import (
     FIELD_TYPES,
     KEY_BYTES_LIMIT,
@@ -47,6 +48,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NO_RECORD_KEY: Final = "no-record-key"
 _BLOCK = 1000
 """How many records are read together: few enough for the processor's cache."""
+
+UNEXPECTED = "unexpected-error"
+"""The code of a record at which our own code, or that of a library, fails."""
 
 
 class RowUpdate(NamedTuple):
@@ -130,9 +134,18 @@ def decode_changes(
 
 
 def dead_letter(batch: Slice, index: int, code: str, detail: str) -> DeadLetter:
-    micros = batch.timestamps[index]
-    timestamp = None if micros is None else _EPOCH + timedelta(microseconds=micros)
-    return DeadLetter(batch.offsets[index], code, detail, batch.keys[index], batch.values[index], timestamp)
+    """The letter of a record; nothing in it keeps it from being stored."""
+    storable = detail.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
+    moment = _moment(batch.timestamps[index])
+    return DeadLetter(batch.offsets[index], code, storable, batch.keys[index], batch.values[index], moment)
+
+
+def _moment(micros: int | None) -> datetime | None:
+    """A record's timestamp; None for one before the year 1 or after 9999, which producers may send."""
+    try:
+        return None if micros is None else _EPOCH + timedelta(microseconds=micros)
+    except OverflowError:
+        return None
 
 
 def _decode_each(decoder: Decoder, batch: Slice, places: range, letters: list[DeadLetter]) -> Iterator[Change]:
@@ -203,7 +216,7 @@ class Decoder:
         self._nothing = (None,) * len(mapping.fields)
 
     def decode(self, key: bytes | None, value: bytes | None) -> Decision:
-        """What the record changes; never raises."""
+        """What the record changes; raises nothing but `MemoryError`, which is not the record's fault."""
         try:
             if value is None:
                 return self._delete(key)
@@ -215,6 +228,10 @@ class Decoder:
             return Rejected("not-json", f"{error}; it begins with {shorten(value)}.")
         except Refused as refused:
             return Rejected(refused.code, refused.detail)
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the boundary of one record
+            return Rejected(UNEXPECTED, f"Decoding it failed: {last_line(error)}")
 
     def _delete(self, key: bytes | None) -> Decision:
         if not self._can_delete:
@@ -285,7 +302,7 @@ class _PlainReader:
             documents = self._documents(values)
             identities = self._identities(documents, keys, needs_key)
             columns = [self._column(documents, name, kind) for name, kind in self._fields]
-        except (_NotPlain, Refused):
+        except Exception:  # noqa: BLE001 - `Decoder` decides, and says what is wrong with which record
             return None
         changes = zip(identities, offsets, zip(*columns, strict=True), strict=True)
         if all(None in column for column in columns) and (nothing := self._nothing) in zip(*columns, strict=True):

@@ -249,7 +249,10 @@ class FieldType:
 
 def shorten(value: object) -> str:
     """A value for a log line or the detail of a dead letter."""
-    text = repr(value[:_SHOWN]) if isinstance(value, bytes | str) else repr(value)
+    try:
+        text = repr(value[:_SHOWN]) if isinstance(value, bytes | str) else repr(value)
+    except RecursionError:  # JSON may be nested more deeply than Python shows
+        return f"a JSON {json_type(value)} that is nested too deeply to be shown"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 

@@ -66,6 +66,11 @@ the environment by the error code. The first attempt is rolled back; the second 
 write, so a record that would be refused alone may pass together with a later one that corrects it. After pointers are
 lost, a replay in other chunks may then decide otherwise.
 
+**Records at which our own code fails.** Decoding has a boundary around each record (`decoding.py`). Any other error
+that is none of ours, such as a driver that cannot encode a value, rolls the slice back. Then parts of it are tried and
+rolled back until the records that fail alone are known (`_find_poison`); these become dead letters, and the rest is
+applied in one transaction. Where no record fails alone, the slice is applied in two halves.
+
 Failure table:
 
 | what happens                              | what follows                                                 |
@@ -103,6 +108,8 @@ Failure table:
 | a producer sends one key to two           | the record with the lower offset is stale; the log names the |
 | partitions                                | row, a gauge counts the records                              |
 | half a million invalid records in a row   | they are buried in bulk; a row each is all that they cost    |
+| an error that nothing here expects, while | the slice is halved until the record is known; it alone is   |
+| a record is decoded, folded or encoded    | buried, with the last line of the traceback                  |
 """
 
 from __future__ import annotations
@@ -110,13 +117,14 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import islice
 from operator import attrgetter
 from typing import assert_never
 
+from inorder.engines.progress import add_outcomes
 from inorder.engines.slice_work import (
     STALE_KEYS,
     Apply,
@@ -127,12 +135,22 @@ from inorder.engines.slice_work import (
     before_end,
     check_order,
     check_topic,
+    halves,
     later_outcome,
     plan,
     settle_commit,
+    without,
 )
-from inorder.model.errors import MovedBackError, RejectedError
-from inorder.pipeline.decoding import Decoded, NeedsKey, dead_letter, decode_changes, decode_from, needs_no_key
+from inorder.model.errors import InorderError, MovedBackError, RejectedError, last_line
+from inorder.pipeline.decoding import (
+    UNEXPECTED,
+    Decoded,
+    NeedsKey,
+    dead_letter,
+    decode_changes,
+    decode_from,
+    needs_no_key,
+)
 from inorder.pipeline.mapping import TableMapping, encode_key
 from inorder.pipeline.stores.ports import (
     DeadLetter,
@@ -155,6 +173,8 @@ _FLOOD = 100
 _SHOWN_KEY = 80
 _LOGGED = 20
 """How many refused records of one slice are logged one by one."""
+_NOT_THE_RECORDS = (InorderError, MemoryError)
+"""Errors that say themselves what failed, or that a record is not to blame for."""
 
 
 def apply_slice(store: TableStore, mapping: TableMapping, batch: Slice, expected: int = 0) -> SliceOutcome:
@@ -168,7 +188,59 @@ def apply_slice(store: TableStore, mapping: TableMapping, batch: Slice, expected
         return _commit(store, _SliceWriter(mapping, batch, expected))
     except RejectedError:
         # The first attempt is rolled back. Savepoints cost time, so only a slice that needs them has them.
+        return _apply_isolated(store, mapping, batch, expected)
+    except _NOT_THE_RECORDS:
+        raise
+    except Exception:  # noqa: BLE001 - the boundary of a slice
+        return _apply_without_poison(store, mapping, batch, expected)
+
+
+def _apply_isolated(store: TableStore, mapping: TableMapping, batch: Slice, expected: int) -> SliceOutcome:
+    try:
         return _commit(store, _SliceWriter(mapping, batch, expected, isolates=True))
+    except _NOT_THE_RECORDS:
+        raise
+    except Exception:  # noqa: BLE001 - the boundary of a slice
+        return _apply_without_poison(store, mapping, batch, expected)
+
+
+def _apply_without_poison(store: TableStore, mapping: TableMapping, batch: Slice, expected: int) -> SliceOutcome:
+    """Applies a slice after an error that nothing expects; records that fail by themselves are buried."""
+    poison = _find_poison(store, mapping, batch, expected)
+    try:
+        return _commit(store, _SliceWriter(mapping, batch, expected, isolates=True, poison=poison))
+    except _NOT_THE_RECORDS:
+        raise
+    except Exception:
+        if len(batch) == 1:
+            raise
+        store.close()
+    first, second = halves(batch)
+    before = apply_slice(store, mapping, first, expected)
+    return add_outcomes(before, apply_slice(store, mapping, second, max(expected, before.next_offset)))
+
+
+def _find_poison(store: TableStore, mapping: TableMapping, batch: Slice, expected: int) -> dict[int, str]:
+    """The offsets of records that fail by themselves, with the reason: tries parts of the slice, and commits none."""
+    # The error may have left the connection in any state.
+    store.close()
+    try:
+        with store.slice_transaction(batch.topic, batch.partition) as transaction:
+            _SliceWriter(mapping, batch, expected, isolates=True, is_trial=True).write(transaction, None)
+            raise _TrialOver
+    except _TrialOver:
+        return {}
+    except _NOT_THE_RECORDS:
+        raise
+    except Exception as error:  # noqa: BLE001 - the boundary of one record
+        if len(batch) == 1:
+            return {batch.offsets[0]: f"Applying it failed: {last_line(error)}"}
+    first, second = halves(batch)
+    return _find_poison(store, mapping, first, expected) | _find_poison(store, mapping, second, expected)
+
+
+class _TrialOver(Exception):  # noqa: N818 - rolls a trial back
+    """A part of a slice can be applied."""
 
 
 def _commit(store: TableStore, writer: _SliceWriter) -> SliceOutcome:
@@ -190,6 +262,9 @@ class _SliceWriter:
     batch: Slice
     expected: int
     isolates: bool = False
+    poison: Mapping[int, str] = field(default_factory=dict)
+    """Offsets of records that are buried without being decoded, with the reason."""
+    is_trial: bool = False
 
     def needs_key(self, transaction: SliceTransaction) -> NeedsKey:
         """Whether the topic has several partitions, looked up once and only for a slice that asks."""
@@ -209,9 +284,10 @@ class _SliceWriter:
             case Skip():
                 return nothing
             case Apply(from_offset):
-                needs_key = self.needs_key(transaction)
-                decoded = decode_from(from_offset, self.mapping, batch, needs_key)
-                counters = self._write(transaction, decoded, from_offset, pointer.generation, needs_key)
+                needs_key, clean = self.needs_key(transaction), without(batch, self.poison)
+                decoded = decode_from(from_offset, self.mapping, clean, needs_key)
+                decoded = self._bury_poison(decoded, batch, from_offset)
+                counters = self._write(transaction, clean, decoded, from_offset, pointer.generation, needs_key)
                 transaction.move_pointer(batch.next_offset, counters, batch.leader_epoch)
                 return replace(
                     nothing,
@@ -228,9 +304,18 @@ class _SliceWriter:
             case _:
                 assert_never(decision)
 
+    def _bury_poison(self, decoded: Decoded, batch: Slice, from_offset: int) -> Decoded:
+        found = [
+            dead_letter(batch, bisect_left(batch.offsets, offset), UNEXPECTED, reason)
+            for offset, reason in self.poison.items()
+            if from_offset <= offset < batch.next_offset
+        ]
+        return Decoded(decoded.rows, [*decoded.letters, *found], decoded.records + len(found))
+
     def _write(
         self,
         transaction: SliceTransaction,
+        batch: Slice,
         decoded: Decoded,
         from_offset: int,
         generation: int,
@@ -239,15 +324,29 @@ class _SliceWriter:
         """Writes rows and dead letters; records in neither were ignored."""
         written, letters = WriteCounts(), decoded.letters
         if self.isolates:
-            isolation = _Isolation(transaction, self.mapping, self.batch, from_offset, generation, needs_key)
+            isolation = _Isolation(transaction, self.mapping, batch, from_offset, generation, needs_key)
             isolation.write(decoded.rows)
             written, letters = isolation.written, sorted([*letters, *isolation.letters], key=attrgetter("offset"))
         elif decoded.rows:
             written = transaction.upsert(decoded.rows, generation)
         if letters:
             transaction.bury(letters)
+            self._log([letter for letter in letters if letter.code in (REFUSED, UNEXPECTED)])
         counted = written.applied + written.identical + written.stale + len(letters)
         return SliceCounters(written, decoded.records - counted, len(letters), Counter(each.code for each in letters))
+
+    def _log(self, letters: Sequence[DeadLetter]) -> None:
+        # A flood must not fill the log as well; the dead letters hold all of them.
+        for letter in letters[: 0 if self.is_trial else _LOGGED]:
+            fields = {
+                "pipeline": self.mapping.pipeline,
+                "topic": self.batch.topic,
+                "partition": self.batch.partition,
+                "offset": letter.offset,
+                "code": letter.code,
+                "reason": letter.detail,
+            }
+            logger.warning("pipeline.record_refused", extra=fields)
 
 
 def shown_keys(keys: Sequence[RowKey]) -> tuple[str, ...]:
@@ -345,16 +444,6 @@ class _Isolation:
 
     def _bury(self, index: int, reason: str) -> None:
         self.letters.append(dead_letter(self.batch, index, REFUSED, reason))
-        # A flood must not fill the log as well; the dead letters hold all of them.
-        if len(self.letters) <= _LOGGED:
-            fields = {
-                "pipeline": self.mapping.pipeline,
-                "topic": self.batch.topic,
-                "partition": self.batch.partition,
-                "offset": self.batch.offsets[index],
-                "reason": reason,
-            }
-            logger.warning("pipeline.record_refused", extra=fields)
 
     def _try(self, rows: Sequence[FoldedRow]) -> str | None:
         """Writes the rows; returns None, or the reason if they are refused."""

@@ -220,6 +220,27 @@ def test_many_dead_letters_are_buried_once_and_a_replay_buries_no_more(sql: Sql)
     assert sql.letters()[7][:4] == (7, "not-json", None, b"garbage 7")
 
 
+_ANY = replace(MAPPING, fields=(("enabled", "boolean"), ("data", "text"), ("tree", "json"), ("at", "timestamp")))
+_MICROS = (2**63 - 1, 253_402_300_800_000_000, 253_402_300_799_999_999, 0, -62_135_596_800_000_000, -(2**63))
+"""Times of records at both ends of what Kafka, and of what a date can hold."""
+
+
+def test_records_that_no_code_expects_are_dead_letters_and_the_rest_is_applied(sql: Sql) -> None:
+    poison = [b'{"id":1,"tree":%s%s}' % (b"[" * levels, b"]" * levels) for levels in (300, 940, 1_000, 1_020, 2_000)]
+    poison += [
+        b'{"id":1,"data":%s1%s}' % (b'{"a":' * 1_000, b"}" * 1_000),
+        b'{"id":1,"at":"0001-01-01T00:00:00+14:00"}',
+    ]
+    poison += [b"\xff", b'{"id":1,"data":"\\ud800"}', b'{"id":1,"tree":{"\\u0000":1}}', b'{"id":1e400}']
+    good = [message(key, data="ok") for key in range(10, 211)]
+    batch = slice_of(*enumerate([*poison, *good]))
+    times = [_MICROS[index % len(_MICROS)] for index in range(len(batch))]
+    outcome = apply_slice(sql.open(_ANY), _ANY, replace(batch, timestamps=times))
+    assert (outcome.applied, outcome.rejected) == (len(good), len(poison))
+    assert [letter[0] for letter in sql.letters()] == list(range(len(poison)))
+    assert [letter[3] for letter in sql.letters()] == poison
+
+
 def test_dead_letters_that_are_large_together_are_buried_too(sql: Sql) -> None:
     store = sql.open()
     letters = [DeadLetter(offset, "too-large", "it is", None, b"\0'\\" * 1_000_000, None) for offset in range(8)]
