@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from inorder.engines.slice_work import SliceOutcome
 from inorder.kafka.admin import ensure_topic
-from inorder.model.errors import GuaranteeError, InorderError
+from inorder.model.errors import GuaranteeError, InorderError, MassRefusalError
 from inorder.model.partitioning import Place
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.stores.table import SqlTableStores
@@ -99,6 +99,9 @@ class StopWatch:
 
     def restarted(self, places: Collection[Place], error: InorderError) -> None:
         """Not kept."""
+
+    def waits(self, place: Place, error: MassRefusalError) -> None:
+        raise AssertionError(f"{place} waits: {error}")
 
 
 @LONG

@@ -255,10 +255,13 @@ def classify(error: pymysql.MySQLError) -> InorderError:
     text = str(error.args[-1]).strip().rstrip(".") if error.args else ""
     family = FAMILIES.get(number, ConfigurationError)
     meaning = f"{_MEANINGS[number]}: " if number in _MEANINGS else ""
-    return family(
+    found = family(
         f"MySQL: {meaning}{text or 'the connection is closed'} [error {number}].",
         hint=_HINTS.get(family, ""),
     )
+    if isinstance(found, RejectedError):
+        found.state = str(number)
+    return found
 
 
 def _number(error: pymysql.MySQLError) -> int:

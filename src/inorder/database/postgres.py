@@ -281,7 +281,10 @@ def classify(error: psycopg.Error) -> InorderError:
         diagnosis = f"the connection attempt timed out: {diagnosis}"
     detail = f" ({error.diag.message_detail})" if error.diag.message_detail else ""
     state = f" [SQLSTATE {error.sqlstate}]" if error.sqlstate else ""
-    return family(f"PostgreSQL: {diagnosis}{detail}{state}.", hint=_HINTS.get(family, ""))
+    found = family(f"PostgreSQL: {diagnosis}{detail}{state}.", hint=_HINTS.get(family, ""))
+    if isinstance(found, RejectedError):
+        found.state = error.sqlstate or ""
+    return found
 
 
 def _family(error: psycopg.Error) -> type[InorderError]:

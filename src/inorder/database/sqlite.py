@@ -171,7 +171,10 @@ def classify(error: sqlite3.Error) -> InorderError:
     name = f" [{error.sqlite_errorname}]" if code is not None else ""
     meaning = _MEANINGS.get(code & 0xFF) if code is not None else None
     text = f"{meaning}: {error}" if meaning else str(error)
-    return family(f"SQLite: {text.rstrip('.')}{name}.", hint=_HINTS.get(family, ""))
+    found = family(f"SQLite: {text.rstrip('.')}{name}.", hint=_HINTS.get(family, ""))
+    if isinstance(found, RejectedError):
+        found.state = error.sqlite_errorname
+    return found
 
 
 @contextmanager

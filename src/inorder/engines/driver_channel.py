@@ -54,6 +54,8 @@ class TaskReport:
     phases: Mapping[str, float]
     totals: Mapping[str, int] = field(default_factory=dict)
     """What a service task has counted since it began."""
+    waits: Sequence[tuple[str, int, str, str]] = ()
+    """Partitions that wait: topic, number, and the message and hint of the error."""
 
 
 OnReport = Callable[[int, TaskReport], None]
@@ -96,7 +98,8 @@ class DriverConnection:
         """Sends what was done; if the driver is gone, `check` returns False from then on."""
         try:
             outcomes = [asdict(one) for one in report.outcomes]
-            self._send({"outcomes": outcomes, "phases": dict(report.phases), "totals": dict(report.totals)})
+            fields = {"phases": dict(report.phases), "totals": dict(report.totals), "waits": list(report.waits)}
+            self._send({"outcomes": outcomes, **fields})
         except OSError:
             self.is_open = False
 
@@ -200,7 +203,9 @@ def _parse_hello(line: bytes) -> tuple[str, int]:
 
 
 def _report_of(message: Mapping[str, Any]) -> TaskReport:
-    return TaskReport([SliceOutcome(**fields) for fields in message["outcomes"]], message["phases"], message["totals"])
+    outcomes, waits = message["outcomes"], message.get("waits", ())
+    reported = [SliceOutcome(**fields) for fields in outcomes]
+    return TaskReport(reported, message["phases"], message["totals"], tuple(map(tuple, waits)))
 
 
 def _detect_lost_peer(connection: socket.socket) -> None:

@@ -16,9 +16,11 @@ from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
 
+from inorder.engines.holds import Holds
 from inorder.engines.progress import NULL_LISTENER, Listener, LoggingListener
-from inorder.engines.slice_work import PartitionReader, SliceWork, SliceWorker, TopicSource, apply_at, portions
+from inorder.engines.slice_work import PartitionReader, Slice, SliceWork, SliceWorker, TopicSource, apply_at, portions
 from inorder.engines.survey import replaced, survey
+from inorder.model.errors import MassRefusalError
 from inorder.model.partitioning import Place
 
 SLICE_RECORDS = 10_000
@@ -44,15 +46,20 @@ class InProcess:
                 begin.offsets, headers=self._work.needs_headers, reports_ends=once, epochs=begin.epochs
             )
             with closing(reader):
+                heard = LoggingListener(listener)
+                holds = Holds(heard, once=True)
                 apply_all(
                     reader,
                     worker,
-                    LoggingListener(listener),
+                    heard,
                     ids=begin.ids,
                     expected=dict(found.pointers),
-                    goes_on=lambda: not stop.is_set(),
+                    goes_on=lambda: not stop.is_set() and not holds.errors,
+                    holds=holds,
                     unread=set(found.places) if once else None,
                 )
+                for refusal in holds.errors:
+                    raise refusal
 
 
 class Beginning(NamedTuple):
@@ -92,21 +99,42 @@ def apply_all(
     ids: Mapping[str, str | None],
     expected: dict[Place, int],
     goes_on: Callable[[], bool],
+    holds: Holds,
     unread: set[Place] | None = None,
-) -> None:
+) -> bool:
     """Applies all slices of the reader until `goes_on()` is false or all of `unread` are read to their end.
 
-    `ids` say which topics are read; `expected` are the pointers that were seen committed, and are updated.
+    `ids` say which topics are read; `expected` are the pointers that were seen committed, and are updated; `holds` are
+    the partitions that wait. Returns whether all must be read again from their pointers, because one that waited goes
+    on and its later records were dropped.
     """
+
+    def apply(batch: Slice) -> bool:
+        """Whether the slice was applied; if not, its partition waits."""
+        place = batch.topic, batch.partition
+        try:
+            outcome = apply_at(worker, replace(batch, topic_id=ids.get(batch.topic)), expected.get(place, 0))
+        except MassRefusalError as error:
+            holds.hold(place, error, batch)
+            return False
+        expected[place] = outcome.next_offset
+        listener.applied(outcome)
+        return True
+
     while goes_on() and (unread is None or unread):
         began = time.monotonic()
         slices, ended = reader.read(SLICE_RECORDS, WAIT_SECONDS)
         read = time.monotonic()
         for batch in chain.from_iterable(map(portions, slices)):
             place = batch.topic, batch.partition
-            outcome = apply_at(worker, replace(batch, topic_id=ids.get(batch.topic)), expected.get(place, 0))
-            expected[place] = outcome.next_offset
-            listener.applied(outcome)
+            if place in holds:
+                holds.keep(batch)
+            else:
+                apply(replace(batch, waited_seconds=holds.waited(place)))
+        for head in holds.due_heads():
+            if apply(head) and holds.release((head.topic, head.partition)):
+                return True
         if unread is not None:
             unread -= ended
         listener.spent({"read": read - began, "apply": time.monotonic() - read})
+    return False

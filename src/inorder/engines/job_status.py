@@ -11,6 +11,8 @@ The metrics are read from memory at each scrape:
 | `inorder_pipeline_records_total{topic,outcome}` | records that were read, by what became of them: `applied`,|
 |                                                          | `identical`, `stale`, `ignored`, `rejected`, `replayed` |
 | `inorder_pipeline_next_offset{topic,partition}`          | where a partition goes on |
+| `inorder_pipeline_waiting_seconds{topic,partition}`      | for how long a partition waits because its table refuses |
+|                                                          | most records; only partitions that wait have it |
 | `inorder_pipeline_phase_seconds_total{phase}`            | where the time goes |
 | `inorder_pipeline_last_slice_age_seconds`                | how long ago a slice was applied |
 | `inorder_pipeline_lag_records{topic,partition}`          | offsets between a partition's end and what is applied |
@@ -79,7 +81,7 @@ from inorder.engines.measures import BOUNDS, COUNT_BOUNDS, Histogram, absorb, re
 from inorder.engines.progress import FIGURES
 from inorder.engines.slice_work import Measures, SliceOutcome
 from inorder.engines.survey import Backlog
-from inorder.model.errors import GuaranteeError, InorderError
+from inorder.model.errors import GuaranteeError, InorderError, MassRefusalError
 from inorder.model.partitioning import Place
 from inorder.observe.endpoint import Endpoint, PeriodicReader
 from inorder.observe.metrics import MetricsRegistry
@@ -129,6 +131,7 @@ class JobFigures:
         self._stopped: dict[Place, str] = {}
         self._restarts: Counter[Place] = Counter()
         self._restarting: dict[Place, Restarts] = {}
+        self._waiting: dict[Place, tuple[float, str]] = {}
 
     def applied(self, outcome: SliceOutcome) -> None:
         """Adds an outcome."""
@@ -136,6 +139,7 @@ class JobFigures:
             figures = {name: getattr(outcome, name) for name in FIGURES if name != "read"}
             self._records.setdefault(outcome.topic, Counter()).update(figures)
             self._offsets[outcome.topic, outcome.partition] = outcome.next_offset
+            self._waiting.pop((outcome.topic, outcome.partition), None)
             if outcome.measures:
                 absorb(self._measures.setdefault(outcome.topic, {}), outcome.measures)
             self._restarting.pop((outcome.topic, outcome.partition), None)
@@ -151,6 +155,12 @@ class JobFigures:
         with self._lock:
             self._stopped[place] = error.message
 
+    def waits(self, place: Place, error: MassRefusalError) -> None:
+        """Remembers why a partition waits, and since when."""
+        with self._lock:
+            since, _ = self._waiting.get(place, (self._clock(), ""))
+            self._waiting[place] = since, error.message
+
     def restarted(self, places: Collection[Place], error: InorderError) -> None:
         """Counts restarts, and how many of them there were since a slice was applied."""
         with self._lock:
@@ -161,21 +171,25 @@ class JobFigures:
 
     @property
     def trouble(self) -> str:
-        """Which partitions are stopped, or restart for ever, and why, in a sentence; empty where none is."""
+        """Which partitions are stopped, wait for their table, or restart for ever, and why; empty where none is."""
         with self._lock:
             now = self._clock()
-            stopped = {place: f"is stopped: {message}" for place, message in self._stopped.items()}
+            stopped = {
+                place: f"{place[0]}[{place[1]}] is stopped: {message}" for place, message in self._stopped.items()
+            }
+            waiting = {place: message for place, (_, message) in self._waiting.items()}
             endless = {
-                place: f"was restarted {one.count} times and nothing of it was applied: {one.error}"
-                for place, one in self._restarting.items()
+                (topic, number): f"{topic}[{number}] was restarted {one.count} times"
+                f" and nothing of it was applied: {one.error}"
+                for (topic, number), one in self._restarting.items()
                 if one.are_endless(now)
             }
-        found, fate = (stopped, "stopped") if stopped else (endless, "restarted again and again")
-        if not found:
-            return ""
-        (topic, number), sentence = next(iter(found.items()))
-        more = f" And {len(found) - 1} more partitions are {fate}." if len(found) > 1 else ""
-        return f"{topic}[{number}] {sentence}{more}"
+        worst = (stopped, "are stopped"), (waiting, "wait"), (endless, "are restarted again and again")
+        for found, fate in worst:
+            if found:
+                more = f" And {len(found) - 1} more partitions {fate}." if len(found) > 1 else ""
+                return f"{next(iter(found.values()))}{more}"
+        return ""
 
     def reading(self, *, is_running: bool, lag: LagReading | None) -> PipelineReading:
         """All of it, as it is now."""
@@ -190,6 +204,7 @@ class JobFigures:
                 lag=lag,
                 restarts=dict(self._restarts),
                 measures={topic: dict(found) for topic, found in self._measures.items()},
+                waiting={place: self._clock() - since for place, (since, _) in self._waiting.items()},
             )
 
 
@@ -291,6 +306,8 @@ class PipelineReading:
     lag: LagReading | None = None
     restarts: Mapping[Place, int] = field(default_factory=dict)
     measures: Mapping[str, Measures] = field(default_factory=dict)
+    waiting: Mapping[Place, float] = field(default_factory=dict)
+    """For how many seconds partitions wait for their table; only those that do."""
 
 
 class JobMetrics(MetricsRegistry):
@@ -331,6 +348,8 @@ def _of_the_job(reading: PipelineReading) -> Iterator[Metric]:
     places = ("job", "topic", "partition")
     offsets = (((job, topic, str(number)), offset) for (topic, number), offset in reading.offsets.items())
     yield _gauge("pipeline_next_offset", "Where a partition goes on.", places, offsets)
+    waiting = (((job, topic, str(number)), seconds) for (topic, number), seconds in reading.waiting.items())
+    yield _gauge("pipeline_waiting_seconds", "For how long a partition waits for its table.", places, waiting)
     phases = (((job, phase), seconds) for phase, seconds in reading.phases.items())
     yield _counter("pipeline_phase_seconds", "Where the time goes.", ("job", "phase"), phases)
     if reading.last_slice_age is not None:

@@ -9,6 +9,8 @@ done but that was not applied (a stop, a failure) costs nothing.
                mapInArrow (slice_task) -> a row per slice -> remember its pointer
     failure    of the environment: start again after a pause; a violated guarantee: start again without the partition
                (`faults.py`); any other: stop and raise it
+    wait       a table refuses most records of a partition: its tasks drop its records, the driver tries the next ones
+               after pauses (`holds.py`), and once they are accepted the query starts again
     change     new topics, new partitions, or another topic of the same name: start again
     stop       let the running batch end, within a budget; then stop the query
 
@@ -40,7 +42,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -55,6 +57,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from inorder.engines.faults import OnMovedBack, PartitionFaults
+from inorder.engines.holds import HEAD_RECORDS, Holds
+from inorder.engines.in_process import begin_at
 from inorder.engines.progress import NULL_LISTENER, Listener, LoggingListener
 from inorder.engines.session import (
     SPARK_FAILURES,
@@ -66,9 +70,9 @@ from inorder.engines.session import (
     spark_errors,
 )
 from inorder.engines.slice_task import RECORD_COLUMNS, Task, slice_task, split_results
-from inorder.engines.slice_work import SliceWork, TopicSource
+from inorder.engines.slice_work import SliceOutcome, SliceWork, SliceWorker, TopicSource, apply_at
 from inorder.engines.survey import Survey, survey
-from inorder.model.errors import GuaranteeError, TransientError
+from inorder.model.errors import GuaranteeError, MassRefusalError, TransientError
 from inorder.model.partitioning import Place
 
 logger = logging.getLogger("inorder.pipeline")
@@ -76,6 +80,8 @@ logger = logging.getLogger("inorder.pipeline")
 MAX_OFFSETS_PER_TRIGGER = 200_000
 CHECK_SECONDS = 2.0
 """How often the driver checks whether missing topics exist."""
+HEAD_SECONDS = 5.0
+"""How long the driver waits for the next record of a partition that waits; it is known to exist."""
 PROPERTY: Final = "inorder.expected"
 TEXT_SCHEMA: Final = "outcome string"
 
@@ -127,20 +133,26 @@ class MicroBatch:
         self._kafka = dict(kafka)
         self._max_offsets = max_offsets_per_trigger
         self._on_moved_back = on_moved_back
+        self._worker: SliceWorker | None = None
+        """Of the driver, for partitions that wait."""
 
     def run(self, stop: threading.Event, once: bool = False, listener: Listener = NULL_LISTENER) -> None:
         """Blocks until `stop` is set or, with `once`, until what the topics hold at the start is applied.
 
         Waits out failures of the environment. Raises `RejectedError` or `ConfigurationError` from any task, and at the
-        end the `GuaranteeError` of a partition that was stopped. `listener` is called on Spark's threads, for each
-        slice in order per partition.
+        end the `GuaranteeError` of a partition that was stopped; with `once` also the `MassRefusalError` of one that
+        would wait. `listener` is called on threads of this process, for each slice in order per partition.
         """
         backoff, goes_on = Backoff(), True
         faults = PartitionFaults(self._work.name, self._on_moved_back, listener)
+        heard = LoggingListener(listener)
+        holds = Holds(heard, once=once)
         while goes_on and not stop.is_set():
-            attempt = _Attempt(faults, listener)
+            attempt = _Attempt(faults, heard, holds)
             try:
                 goes_on = self._run_query(attempt, stop, once)
+            except MassRefusalError as error:  # with `once`: the other partitions are read to their end
+                raise_gravest([*faults.stopped.values(), error])
             except (TransientError, GuaranteeError) as error:
                 if not isinstance(error, TransientError) and not faults.absorb(error):
                     raise
@@ -149,6 +161,9 @@ class MicroBatch:
                 logger.warning("pipeline.restart", extra=fields)
                 listener.restarted([place for place in attempt.places if place not in faults.stopped], error)
                 stop.wait(pause)
+            finally:
+                if self._worker is not None:
+                    self._worker.close()
         raise_gravest([*faults.stopped.values()])
 
     def _run_query(self, attempt: _Attempt, stop: threading.Event, once: bool) -> bool:
@@ -164,12 +179,16 @@ class MicroBatch:
             finally:
                 attempt.finish()
                 query.stop()
+        for place in attempt.accepted:
+            attempt.holds.release(place)
         if attempt.failure is not None:
             raise attempt.failure
+        if once:
+            raise_gravest([*attempt.holds.errors])
         return has_changed
 
     def _query(self, found: Survey, attempt: _Attempt, folder: str, once: bool) -> DataStreamWriter:
-        task = slice_task(self._work, read_expected, dict(found.ids))
+        task = slice_task(self._work, read_expected, dict(found.ids), once=once)
         outcomes = self._records(found).mapInArrow(encode_as_text(task), TEXT_SCHEMA)
         writer = outcomes.writeStream.foreachBatch(attempt.on_batch).option("checkpointLocation", folder)
         if once:
@@ -204,6 +223,8 @@ class MicroBatch:
             if attempt.wait(_WATCH_SECONDS):
                 return False
             progress.poll()
+            if self._try_again(attempt):
+                return True
             if not once and time.monotonic() > check_at:
                 if self._have_changed(found):
                     return True
@@ -214,6 +235,41 @@ class MicroBatch:
             if (error := query.exception()) is not None:
                 attempt.failure = classify_spark_error(error)
         return False
+
+    def _try_again(self, attempt: _Attempt) -> bool:
+        """Whether a partition that waits may go on: its next records are read and applied here."""
+        holds = attempt.holds
+        for place in holds.due():
+            if place in attempt.faults.stopped:
+                continue
+            try:
+                outcome = self._apply_head(place, attempt)
+            except MassRefusalError as error:
+                holds.hold(place, error)
+            except TransientError as error:
+                logger.debug("pipeline.head_not_tried", extra={"error": str(error)})  # the tasks meet it too
+            else:
+                if outcome is not None:
+                    attempt.faults.expect({place: outcome.next_offset})
+                    attempt.listener.applied(outcome)
+                # This query has dropped later records of it, so it waits on until the next one reads from the pointer.
+                attempt.accepted.append(place)
+                return True
+        return False
+
+    def _apply_head(self, place: Place, attempt: _Attempt) -> SliceOutcome | None:
+        """Applies the next few records of a partition; None if it has none."""
+        if self._worker is None:
+            self._worker = self._work.open()
+        begin = begin_at(self._worker, self._source, [place])
+        reader = self._source.open(begin.offsets, headers=self._work.needs_headers, epochs=begin.epochs)
+        with closing(reader):
+            slices = reader.read(HEAD_RECORDS, HEAD_SECONDS).slices
+        if not slices:
+            return None
+        attempt.holds.saw(place, slices[0].next_offset)
+        head = replace(slices[0], topic_id=begin.ids.get(place[0]), waited_seconds=attempt.holds.waited(place))
+        return apply_at(self._worker, head, attempt.faults.expected().get(place, 0))
 
     def _have_changed(self, found: Survey) -> bool:
         try:
@@ -242,10 +298,13 @@ def starting_offsets(found: Survey) -> dict[str, dict[str, int]]:
 class _Attempt:
     """One start of the query: what it applied, what it expects to find, and how it failed."""
 
-    def __init__(self, faults: PartitionFaults, listener: Listener) -> None:
-        """`faults` has the pointers seen committed in this run; attempts share it."""
-        self.listener = LoggingListener(listener)
+    def __init__(self, faults: PartitionFaults, listener: Listener, holds: Holds | None = None) -> None:
+        """`faults` has the pointers seen committed in this run, `holds` what waits; attempts share both."""
+        self.listener = listener
         self.faults = faults
+        self.holds = holds or Holds(listener)
+        self.accepted: list[Place] = []
+        """Partitions that waited, and whose next records were applied by the driver."""
         self._in_batch = threading.Lock()
         self._over = threading.Event()
         self.failure: Exception | None = None
@@ -277,13 +336,17 @@ class _Attempt:
             self._in_batch.release()
 
     def _apply(self, batch: DataFrame) -> None:
-        set_expected(batch, self.faults.expected())
+        # A task must not pass the refused records of a partition that waits.
+        set_expected(batch, {**self.faults.expected(), **dict.fromkeys(self.holds.places)})
         outcomes, errors = split_results(collect_rows(batch))
         for outcome in outcomes:
             self.has_applied = True
             self.faults.expect({(outcome.topic, outcome.partition): outcome.next_offset})
             self.listener.applied(outcome)
-        raise_gravest(errors)
+        for error in errors:
+            if isinstance(error, MassRefusalError) and error.place is not None:
+                self.holds.hold(error.place, error)
+        raise_gravest([error for error in errors if not isinstance(error, MassRefusalError)])
 
     def _fail(self, error: Exception) -> None:
         self.failure = error
@@ -315,13 +378,13 @@ class QueryProgress:
 # Expected pointers: from the driver to the tasks of a batch.
 
 
-def set_expected(batch: DataFrame, pointers: Mapping[Place, int]) -> None:
+def set_expected(batch: DataFrame, pointers: Mapping[Place, int | None]) -> None:
     """Passes pointers to the tasks of the next job of this thread."""
     text = orjson.dumps([(topic, partition, pointer) for (topic, partition), pointer in pointers.items()])
     batch.sparkSession.sparkContext.setLocalProperty(PROPERTY, text.decode())
 
 
-def read_expected() -> dict[Place, int]:
+def read_expected() -> dict[Place, int | None]:
     """The pointers, in a task; without them it applies nothing, as it could not detect a pointer that moved back."""
     task = TaskContext.get()
     text = None if task is None else task.getLocalProperty(PROPERTY)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from inorder.engines.slice_work import STALE_KEYS, SliceOutcome, add_measures
-from inorder.model.errors import GuaranteeError, InorderError
+from inorder.model.errors import GuaranteeError, InorderError, MassRefusalError
 from inorder.model.partitioning import Place
 
 logger = logging.getLogger("inorder.pipeline")
@@ -34,6 +34,9 @@ class Listener(Protocol):
     def restarted(self, places: Collection[Place], error: InorderError) -> None:
         """What reads these partitions failed, and is started again; none where the run itself could not begin."""
 
+    def waits(self, place: Place, error: MassRefusalError) -> None:
+        """A partition waits for its table; its next outcome says that it goes on."""
+
 
 class _NullListener:
     def applied(self, outcome: SliceOutcome) -> None: ...
@@ -43,6 +46,8 @@ class _NullListener:
     def stopped(self, place: Place, error: GuaranteeError) -> None: ...
 
     def restarted(self, places: Collection[Place], error: InorderError) -> None: ...
+
+    def waits(self, place: Place, error: MassRefusalError) -> None: ...
 
 
 NULL_LISTENER: Final[Listener] = _NullListener()
@@ -70,12 +75,17 @@ class CompositeListener:
         for listener in self._listeners:
             listener.restarted(places, error)
 
+    def waits(self, place: Place, error: MassRefusalError) -> None:
+        for listener in self._listeners:
+            listener.waits(place, error)
+
 
 class LoggingListener:
     """Logs every outcome, as a warning where records were not applied, and forwards it. Each engine has one."""
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
+        self._waiting: set[Place] = set()
 
     def applied(self, outcome: SliceOutcome) -> None:
         place = {"topic": outcome.topic, "partition": outcome.partition, "next_offset": outcome.next_offset}
@@ -85,6 +95,9 @@ class LoggingListener:
             keys = list(outcome.stale_keys)
             fields = place | {"rejected": outcome.rejected, "stale": outcome.stale, "stale_keys": keys}
             logger.warning("pipeline.records_not_applied", extra=fields)
+        if (outcome.topic, outcome.partition) in self._waiting:
+            self._waiting.discard((outcome.topic, outcome.partition))
+            logger.info("pipeline.partition_goes_on", extra=place)
         self._listener.applied(outcome)
 
     def spent(self, phases: Mapping[str, float]) -> None:
@@ -95,6 +108,12 @@ class LoggingListener:
 
     def restarted(self, places: Collection[Place], error: InorderError) -> None:
         self._listener.restarted(places, error)
+
+    def waits(self, place: Place, error: MassRefusalError) -> None:
+        self._waiting.add(place)
+        fields = {"topic": place[0], "partition": place[1], "error": str(error)}
+        logger.error("pipeline.partition_waits", extra=fields)
+        self._listener.waits(place, error)
 
 
 def add_outcomes(earlier: SliceOutcome, later: SliceOutcome) -> SliceOutcome:
@@ -127,6 +146,9 @@ class RunTotals:
         """Not summed up."""
 
     def restarted(self, places: Collection[Place], error: InorderError) -> None:
+        """Not summed up."""
+
+    def waits(self, place: Place, error: MassRefusalError) -> None:
         """Not summed up."""
 
     def totals(self) -> dict[str, int]:

@@ -53,6 +53,8 @@ Failure table:
 |                                           | slice fails and is read again from the pointer                       |
 | database away, session ended              | the task ends with `TransientError` and is restarted after a pause   |
 | COMMIT sent, answer lost                  | the slice is applied again; the pointer decides (`settle_commit`)    |
+| a table refuses most records of a         | the task keeps its first records and tries them again after pauses;  |
+| partition (`holds.py`)                    | its other partitions go on. Then it reads all from the pointers      |
 | broker away                               | the client waits for it; nothing is restarted                        |
 | database restored from a backup, or a     | the pointer is below one that was seen committed: the partition      |
 | replica promoted that lacks commits       | stops, or is replayed (`on_moved_back`); the others go on            |
@@ -79,7 +81,7 @@ from inorder.engines.resident_tasks import ResidentTasks, SliceTaskPlan
 from inorder.engines.session import Backoff, raise_gravest, spark_errors
 from inorder.engines.slice_work import SliceWork, TopicSource
 from inorder.engines.survey import Survey, share_out, survey
-from inorder.model.errors import TransientError
+from inorder.model.errors import MassRefusalError, TransientError
 
 logger = logging.getLogger("inorder.pipeline")
 
@@ -105,14 +107,16 @@ class Resident:
         """Blocks until `stop` is set or, with `once`, until what the topics hold at the start is applied.
 
         Waits out failures of the environment. Raises `RejectedError` or `ConfigurationError` from any task, and at the
-        end the `GuaranteeError` of a partition that was stopped. `listener` is called on threads of this process, in
-        order per partition.
+        end the `GuaranteeError` of a partition that was stopped; with `once` also the `MassRefusalError` of one that
+        would wait. `listener` is called on threads of this process, in order per partition.
         """
         backoff, goes_on = Backoff(), True
         faults = PartitionFaults(self._work.name, self._on_moved_back, listener)
         while goes_on and not stop.is_set():
             try:
                 goes_on = self._launch(stop, once, faults, listener)
+            except MassRefusalError as error:  # with `once`: the other partitions are read to their end
+                raise_gravest([*faults.stopped.values(), error])
             except TransientError as error:
                 pause = backoff.after(progress=False)
                 fields = {"pipeline": self._work.name, "pause_seconds": pause, "error": str(error)}
@@ -140,7 +144,7 @@ class Resident:
             has_changed = self._watch(tasks, found, SlotWatch(len(shares), len(places)), stop, once)
         finally:
             tasks.stop()
-        raise_gravest(tasks.failures)
+        raise_gravest(tasks.failures or tasks.unfinished)
         return has_changed
 
     def _watch(self, tasks: ResidentTasks, found: Survey, used: SlotWatch, stop: threading.Event, once: bool) -> bool:

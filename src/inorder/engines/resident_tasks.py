@@ -28,12 +28,13 @@ from pyspark.sql import SparkSession
 from inorder import gc_tuning
 from inorder.engines.driver_channel import DriverAddress, DriverConnection, DriverServer, TaskReport
 from inorder.engines.faults import PartitionFaults
+from inorder.engines.holds import Holds
 from inorder.engines.in_process import apply_all, begin_at
 from inorder.engines.progress import NULL_LISTENER, Listener, LoggingListener, add_outcomes
 from inorder.engines.session import STOP_BUDGET_SECONDS, Backoff, raise_gravest, spark_errors
 from inorder.engines.slice_task import OUTCOME_SCHEMA, Task, error_row, split_results
 from inorder.engines.slice_work import SliceOutcome, SliceWork, TopicSource
-from inorder.model.errors import GuaranteeError, InorderError, PermanentError, TransientError
+from inorder.model.errors import GuaranteeError, InorderError, MassRefusalError, PermanentError, TransientError
 from inorder.model.partitioning import Place
 
 logger = logging.getLogger("inorder.pipeline")
@@ -89,6 +90,8 @@ class ResidentTasks:
         on_totals: OnTotals = lambda _index, _totals: None,
     ) -> None:
         self.failures: list[InorderError] = []
+        self.unfinished: list[InorderError] = []
+        """Of tasks that ended with `once` although partitions of them wait; the other tasks go on."""
         self._spark = spark
         self._plan = plan
         self._faults = faults
@@ -138,6 +141,9 @@ class ResidentTasks:
             if error is None and self._plan.once:
                 return
             error = error or TransientError("The task ended before it was asked to.", hint="It is restarted.")
+            if isinstance(error, MassRefusalError) and self._plan.once:  # such a run does not wait
+                self.unfinished.append(error)
+                return
             is_absorbed = self._faults.absorb(error)
             if self._plan.task(index, self._server.address, self._faults.stopped) is None:
                 return
@@ -181,6 +187,8 @@ class ResidentTasks:
             for outcome in report.outcomes:
                 self._faults.expect({(outcome.topic, outcome.partition): outcome.next_offset})
                 self._listener.applied(outcome)
+            for topic, number, message, hint in report.waits:
+                self._listener.waits((topic, number), MassRefusalError(message, hint=hint))
             self._listener.spent(report.phases)
             if report.totals:
                 self._on_totals(index, report.totals)
@@ -265,20 +273,28 @@ def consume(assignment: TaskAssignment) -> None:
     ):
         if not driver.check():
             return
-        begin = begin_at(worker, assignment.source, assignment.places)
-        needs_headers, once = assignment.work.needs_headers, assignment.once
-        reader = assignment.source.open(begin.offsets, headers=needs_headers, reports_ends=once, epochs=begin.epochs)
-        unread = set(assignment.places) if once else None
-        with closing(reader), closing(_Reporter(driver)) as reporter:
-            apply_all(
-                reader,
-                worker,
-                reporter,
-                ids=begin.ids,
-                expected=driver.expected,
-                goes_on=driver.check,
-                unread=unread,
+        reporter, once = _Reporter(driver), assignment.once
+        holds, unread = Holds(reporter, once=once), set(assignment.places) if once else None
+        must_read = True
+        while must_read:
+            begin = begin_at(worker, assignment.source, assignment.places)
+            reader = assignment.source.open(
+                begin.offsets, headers=assignment.work.needs_headers, reports_ends=once, epochs=begin.epochs
             )
+            holds.read_again()
+            with closing(reader), closing(reporter):
+                must_read = apply_all(
+                    reader,
+                    worker,
+                    reporter,
+                    ids=begin.ids,
+                    expected=driver.expected,
+                    goes_on=driver.check,
+                    holds=holds,
+                    unread=unread,
+                )
+        if once:
+            raise_gravest([*holds.errors])
 
 
 class _Reporter:
@@ -306,6 +322,11 @@ class _Reporter:
 
     def restarted(self, places: Collection[Place], error: InorderError) -> None:
         """The driver restarts tasks."""
+
+    def waits(self, place: Place, error: MassRefusalError) -> None:
+        """Reports it at once."""
+        self.close()
+        self._driver.report(TaskReport((), {}, waits=[(*place, error.message, error.hint)]))
 
     def close(self) -> None:
         """Sends what is not reported yet."""

@@ -8,6 +8,7 @@ wrapping of it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any, Final, TypeAlias
@@ -19,7 +20,7 @@ from pyspark.sql import Row
 from inorder import gc_tuning
 from inorder.engines.slice_work import Slice, SliceOutcome, SliceWork, SliceWorker, apply_at, portions
 from inorder.model import errors
-from inorder.model.errors import GuaranteeError, InorderError
+from inorder.model.errors import GuaranteeError, InorderError, MassRefusalError
 from inorder.model.message import RecordHeaders
 from inorder.model.partitioning import Place
 
@@ -28,8 +29,8 @@ RECORD_COLUMNS: Final = ("topic", "partition", "offset", "key", "value", "timest
 Task: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 Ids: TypeAlias = Mapping[str, str | None]
 """Kafka's ids of the topics, by name, as the driver saw them when it began."""
-Expected: TypeAlias = Callable[[], dict[Place, int]]
-"""Returns the pointers that the driver saw committed; called once, in the task."""
+Expected: TypeAlias = Callable[[], dict[Place, int | None]]
+"""Returns the pointers that the driver saw committed, None for a partition that waits; called once, in the task."""
 
 _open_workers: dict[SliceWork, SliceWorker] = {}
 """The workers of this process. Spark reuses its processes, so a connection serves many batches."""
@@ -38,28 +39,34 @@ _open_workers: dict[SliceWork, SliceWorker] = {}
 NO_IDS: Final[Ids] = {}
 
 
-def slice_task(work: SliceWork, expected: Expected, ids: Ids = NO_IDS) -> Task:
-    """The function for `mapInArrow`."""
+def slice_task(work: SliceWork, expected: Expected, ids: Ids = NO_IDS, *, once: bool = False) -> Task:
+    """The function for `mapInArrow`; with `once` no partition waits."""
 
     def apply(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         gc_tuning.relax()
         gc_tuning.freeze_once()
-        return apply_batches(batches, work, expected, ids)
+        return apply_batches(batches, work, expected, ids, once=once)
 
     return apply
 
 
 def apply_batches(
-    batches: Iterable[pa.RecordBatch], work: SliceWork, expected: Expected, ids: Ids = NO_IDS
+    batches: Iterable[pa.RecordBatch], work: SliceWork, expected: Expected, ids: Ids = NO_IDS, *, once: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """Applies slice after slice and yields a row for each; an error is the last row."""
+    """Applies slice after slice and yields a row for each; an error is the last row.
+
+    Records of a partition that waits are dropped: they are read again from its pointer.
+    """
     try:
         pointers = expected()
         for records in batches:
             for batch in portions(slice_of(records)) if records.num_rows else ():
                 place = batch.topic, batch.partition
-                known = replace(batch, topic_id=ids.get(batch.topic))
-                outcome = apply_at(worker_of(work), known, pointers.get(place, 0))
+                if (pointer := pointers.get(place, 0)) is None:
+                    continue
+                waited = math.inf if once else 0.0
+                known = replace(batch, topic_id=ids.get(batch.topic), waited_seconds=waited)
+                outcome = apply_at(worker_of(work), known, pointer)
                 pointers[place] = outcome.next_offset
                 yield outcome_row(outcome)
     except InorderError as error:
@@ -130,7 +137,7 @@ def outcome_row(outcome: SliceOutcome) -> pa.RecordBatch:
 
 
 def error_row(error: InorderError) -> pa.RecordBatch:
-    place = error.place if isinstance(error, GuaranteeError) else None
+    place = error.place if isinstance(error, GuaranteeError | MassRefusalError) else None
     outcome = _NOTHING if place is None else replace(_NOTHING, topic=place[0], partition=place[1])
     return _row(outcome, {"error": type(error).__name__, "message": error.message, "hint": error.hint})
 
@@ -142,7 +149,7 @@ def outcome_of(row: Row) -> SliceOutcome | InorderError:
         return SliceOutcome(**fields | {name: orjson.loads(fields[name]) for name in ("stale_keys", "measures")})
     kind: type[InorderError] = getattr(errors, error)
     found = kind(message, hint=hint)
-    if isinstance(found, GuaranteeError) and fields["topic"]:
+    if isinstance(found, GuaranteeError | MassRefusalError) and fields["topic"]:
         found.place = fields["topic"], fields["partition"]
     return found
 

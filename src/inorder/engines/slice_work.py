@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from inorder.engines.measures import MeasureTally
-from inorder.model.errors import GuaranteeError, OtherTopicError, TransientError, UnknownOutcomeError
+from inorder.model.errors import GuaranteeError, MassRefusalError, OtherTopicError, TransientError, UnknownOutcomeError
 from inorder.model.message import RecordHeaders
 from inorder.model.partitioning import Extent, Place
 
@@ -25,6 +25,9 @@ PORTION_BYTES: Final = 2 * 1024 * 1024
 
 STALE_KEYS: Final = 20
 """How many keys of stale records an outcome names: after a replay there may be as many as rows."""
+
+PATIENCE_SECONDS: Final = 1.0
+"""A work that refuses a few records may make their partition wait until none has arrived for so long."""
 
 NO_EPOCHS: Final[Mapping[Place, int]] = {}
 
@@ -49,6 +52,8 @@ class Slice:
     """Kafka's id of the topic, which another one of the same name does not have; None where it is unknown."""
     leader_epoch: int | None = None
     """Of the last record; None where the client does not report it."""
+    waited_seconds: float = 0.0
+    """How long the partition waits with refused records and none arrived; infinite where it is not to wait longer."""
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -114,7 +119,8 @@ class SliceWorker(Protocol):
         """Applies what is new in a slice and returns once it is known to be committed.
 
         `expected` is the last pointer that was seen committed (0: none). Raises `TransientError` when the environment
-        failed (the slice may be applied again), `GuaranteeError` when the pointer moved back or the slice is out of
+        failed (the slice may be applied again), among them `MassRefusalError` where this partition is to wait and the
+        others go on, `GuaranteeError` when the pointer moved back or the slice is out of
         order, `RejectedError` when the records cannot be applied.
         """
 
@@ -266,7 +272,7 @@ def apply_at(worker: SliceWorker, batch: Slice, expected: int) -> SliceOutcome:
     began = time.monotonic()
     try:
         outcome = worker.apply(batch, expected)
-    except GuaranteeError as error:
+    except (GuaranteeError, MassRefusalError) as error:
         error.place = batch.topic, batch.partition
         raise
     tally = MeasureTally()
@@ -364,7 +370,33 @@ def _piece(batch: Slice, part: slice) -> Slice:
         batch.headers[part],
         batch.topic_id,
         batch.leader_epoch if part.stop is None else None,
+        batch.waited_seconds,
     )
+
+
+def head_of(batch: Slice, most: int) -> Slice:
+    """The first records of a slice, at most `most`."""
+    return batch if len(batch) <= most else _piece(batch, slice(0, most))
+
+
+def joined(one: Slice, other: Slice) -> Slice:
+    """A slice with those records of another one that follow it."""
+    rest = _piece(other, slice(bisect_left(other.offsets, one.next_offset), None))
+    return replace(
+        one,
+        offsets=[*one.offsets, *rest.offsets],
+        keys=[*one.keys, *rest.keys],
+        values=[*one.values, *rest.values],
+        timestamps=[*one.timestamps, *rest.timestamps],
+        headers=[*one.headers, *rest.headers],
+        leader_epoch=rest.leader_epoch if rest.offsets else one.leader_epoch,
+    )
+
+
+def in_pieces(batch: Slice, most: int) -> Iterator[Slice]:
+    """The slice in pieces of at most `most` records."""
+    for start in range(0, len(batch), most):
+        yield _piece(batch, slice(start, start + most if start + most < len(batch) else None))
 
 
 def halves(batch: Slice) -> tuple[Slice, Slice]:

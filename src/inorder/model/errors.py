@@ -13,6 +13,7 @@ InorderError                     code, message, next step
 │   ├── FencedError              another instance took over this instance's shard
 │   ├── UnknownOutcomeError      a commit was sent and its response was lost
 │   ├── DeadlineError            an operation timed out
+│   ├── MassRefusalError         a table refuses most records of a partition, which waits
 │   └── JournalChangedError      a journal was truncated while it was read
 └── PermanentError               a record or a state that retrying cannot fix  exit 1
     ├── RejectedError            the broker or the store refused this record for its content
@@ -162,6 +163,9 @@ class RejectedError(PermanentError):
 
     code = "RECORD-001"
 
+    state: str = ""
+    """The database's own code of the refusal, where it has one."""
+
     def __init__(self, message: str, *, hint: str = "", row_id: int | None = None) -> None:
         super().__init__(message, hint=hint)
         self.row_id = row_id
@@ -238,6 +242,16 @@ class DeadlineError(TransientError):
     """An operation timed out."""
 
     code = "TRANSIENT-003"
+
+
+class MassRefusalError(TransientError):
+    """A table refuses most records of a partition with one code: the table may be at fault, so the partition waits."""
+
+    code = "PIPELINE-001"
+    place: tuple[str, int] | None = None
+    """The topic and partition that waits; a job goes on with its other partitions."""
+    is_certain = False
+    """Whether enough records are refused to tell; else more are waited for, briefly."""
 
 
 class JournalChangedError(TransientError):

@@ -35,9 +35,10 @@ a stream has one topic of Kafka as its source.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from uuid import uuid4
 
@@ -179,7 +180,9 @@ def apply_slices(
                 hint=f"The settings have {', '.join(topics)}. Filter other topics out, or give them a table.",
             )
         for portion in portions(batch):
-            outcome = worker.apply(portion, pointers.get(place, 0))
+            # An application cannot make one partition wait; its query fails, and is started again.
+            decided = replace(portion, waited_seconds=math.inf)
+            outcome = worker.apply(decided, pointers.get(place, 0))
             pointers[place] = outcome.next_offset
             yield outcome
 

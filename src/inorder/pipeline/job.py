@@ -14,6 +14,8 @@ from inorder.engines.progress import NULL_LISTENER, CompositeListener, Listener,
 from inorder.engines.running import LOOK_SECONDS, RunEngine, SparkEngine, follow
 from inorder.engines.slice_work import Pointer, Slice, SliceOutcome, SliceWork, SliceWorker
 from inorder.model.errors import ConfigurationError, OtherTopicError
+from inorder.model.partitioning import Place
+from inorder.pipeline.brake import Brake
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.slice import apply_slice
 from inorder.pipeline.stores.ports import TableStore, TableStores
@@ -65,6 +67,7 @@ class _UpsertWorker:
     def __init__(self, targets: tuple[TableTarget, ...]) -> None:
         self._targets = {target.mapping.topic: target for target in targets}
         self._stores: dict[str, TableStore] = {}
+        self._brakes: dict[Place, Brake] = {}
 
     def pointers(self, topic: str) -> Mapping[int, Pointer]:
         return self._store(topic).pointers(topic)
@@ -73,7 +76,10 @@ class _UpsertWorker:
         return self._store(topic).begin(topic, topic_id, firsts)
 
     def apply(self, batch: Slice, expected: int) -> SliceOutcome:
-        return apply_slice(self._store(batch.topic), self._targets[batch.topic].mapping, batch, expected)
+        mapping, place = self._targets[batch.topic].mapping, (batch.topic, batch.partition)
+        if place not in self._brakes:
+            self._brakes[place] = Brake(mapping.max_refused_share)
+        return apply_slice(self._store(batch.topic), mapping, batch, expected, self._brakes[place])
 
     def close(self) -> None:
         for store in self._stores.values():
@@ -142,6 +148,7 @@ def _mapping(settings: Settings, target: UpsertSettings) -> TableMapping:
         nulls=target.nulls,
         keyless=target.keyless,
         max_attempts=target.max_attempts,
+        max_refused_share=target.max_refused_share,
     )
 
 

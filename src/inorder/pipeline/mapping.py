@@ -67,6 +67,8 @@ class TableMapping:
     """What a record without a key does in a topic of several partitions; where there is one, it is applied."""
     max_attempts: int = 3
     """How often a row that the database refuses is tried before its records become dead letters."""
+    max_refused_share: float = 0.5
+    """If more of a slice, or of the last minute, is refused with one code, the partition waits (`brake.py`)."""
 
     def __post_init__(self) -> None:
         _check_known("mode", self.mode, MODES)
@@ -80,6 +82,11 @@ class TableMapping:
             _check_known(f"type of field {name!r}", kind, tuple(FIELD_TYPES))
         self._check_at_least_one("max_value_bytes", self.max_value_bytes, 1_000_000)
         self._check_at_least_one("max_attempts", self.max_attempts, 3)
+        if not 0 < self.max_refused_share <= 1:
+            raise ConfigurationError(
+                f"max_refused_share is {self.max_refused_share} in pipeline {self.pipeline!r}.",
+                hint="Give a share above 0 and at most 1; with 1 no partition waits.",
+            )
 
     @property
     def key_columns(self) -> tuple[tuple[str, str], ...]:

@@ -62,7 +62,8 @@ rule.
 
 **Records that the database refuses**, for a constraint or a value that does not fit, are distinguished from failures of
 the environment by the error code. The first attempt is rolled back; the second isolates them, in one transaction again
-(`_Isolation`). Only slices with such a record pay for it. One thing is not exact: records of a key in one slice are one
+(`_Isolation`). Only slices with such a record pay for it. If most records are refused, the table may be at fault: then
+nothing is buried, and the partition waits (`brake.py`). One thing is not exact: records of a key in one slice are one
 write, so a record that would be refused alone may pass together with a later one that corrects it. After pointers are
 lost, a replay in other chunks may then decide otherwise.
 
@@ -100,6 +101,8 @@ Failure table:
 | a slice out of order                      | `GuaranteeError` before anything is written                  |
 | the database refuses a record             | it alone is buried, with the message of the database; the    |
 |                                           | rest of the slice is in the same commit                      |
+| it refuses most records with one code     | everything is rolled back, nothing is buried; the partition  |
+|                                           | waits until the table accepts them, the others go on         |
 | it refuses a record until another one     | the record is tried again after the rest of its slice, up to |
 | exists                                    | `max_attempts` times                                         |
 | disk full, deadlock, lock timeout,        | `TransientError`: everything is rolled back and tried again  |
@@ -117,9 +120,9 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, reduce
 from itertools import islice
 from operator import attrgetter
 from typing import assert_never
@@ -136,12 +139,14 @@ from inorder.engines.slice_work import (
     check_order,
     check_topic,
     halves,
+    in_pieces,
     later_outcome,
     plan,
     settle_commit,
     without,
 )
 from inorder.model.errors import InorderError, MovedBackError, RejectedError, last_line
+from inorder.pipeline.brake import Brake, Tally
 from inorder.pipeline.decoding import (
     UNEXPECTED,
     Decoded,
@@ -171,53 +176,69 @@ _FEW = 64
 _FLOOD = 100
 """If more rows than this are refused, the cause is common to all of them; another attempt would only take time."""
 _SHOWN_KEY = 80
+_PIECE = 200
+"""How many records of a slice are decided about at once where very many are refused."""
 _LOGGED = 20
 """How many refused records of one slice are logged one by one."""
 _NOT_THE_RECORDS = (InorderError, MemoryError)
 """Errors that say themselves what failed, or that a record is not to blame for."""
 
 
-def apply_slice(store: TableStore, mapping: TableMapping, batch: Slice, expected: int = 0) -> SliceOutcome:
+def apply_slice(
+    store: TableStore, mapping: TableMapping, batch: Slice, expected: int = 0, brake: Brake | None = None
+) -> SliceOutcome:
     """Applies what is new in the slice, in one transaction, and returns once it is known to be committed.
 
-    Raises `TransientError` when the environment failed (call again later), `GuaranteeError` when the pointer moved back
-    or the slice is out of order.
+    Where very many records are refused and there is a brake, it is several transactions, so that the brake decides
+    about the first ones before time is spent on the others.
+
+    Raises `TransientError` when the environment failed (call again later), among them `MassRefusalError` when the brake
+    makes the partition wait, and `GuaranteeError` when the pointer moved back or the slice is out of order.
     """
     check_order(batch)
+    writer = _SliceWriter(mapping, batch, expected, brake)
+    has_pieces = brake is not None and brake.is_on and len(batch) > _PIECE
     try:
-        return _commit(store, _SliceWriter(mapping, batch, expected))
-    except RejectedError:
-        # The first attempt is rolled back. Savepoints cost time, so only a slice that needs them has them.
-        return _apply_isolated(store, mapping, batch, expected)
+        try:
+            return _commit(store, writer)
+        except RejectedError:
+            # The first attempt is rolled back. Savepoints cost time, so only a slice that needs them has them.
+            return _commit(store, replace(writer, isolates=True, most_refused=_FLOOD if has_pieces else None))
+    except _Flood:
+        return _apply_in_turn(store, mapping, in_pieces(batch, _PIECE), expected, brake)
     except _NOT_THE_RECORDS:
         raise
     except Exception:  # noqa: BLE001 - the boundary of a slice
-        return _apply_without_poison(store, mapping, batch, expected)
+        if has_pieces:
+            store.close()
+            return _apply_in_turn(store, mapping, in_pieces(batch, _PIECE), expected, brake)
+        return _apply_without_poison(store, writer)
 
 
-def _apply_isolated(store: TableStore, mapping: TableMapping, batch: Slice, expected: int) -> SliceOutcome:
-    try:
-        return _commit(store, _SliceWriter(mapping, batch, expected, isolates=True))
-    except _NOT_THE_RECORDS:
-        raise
-    except Exception:  # noqa: BLE001 - the boundary of a slice
-        return _apply_without_poison(store, mapping, batch, expected)
+def _apply_in_turn(
+    store: TableStore, mapping: TableMapping, parts: Iterable[Slice], expected: int, brake: Brake | None
+) -> SliceOutcome:
+    """Applies the parts of a slice, each in a transaction of its own; a part that fails ends it."""
+    outcomes: list[SliceOutcome] = []
+    for part in parts:
+        outcomes.append(apply_slice(store, mapping, part, expected, brake))
+        expected = max(expected, outcomes[-1].next_offset)
+    return reduce(add_outcomes, outcomes)
 
 
-def _apply_without_poison(store: TableStore, mapping: TableMapping, batch: Slice, expected: int) -> SliceOutcome:
+def _apply_without_poison(store: TableStore, writer: _SliceWriter) -> SliceOutcome:
     """Applies a slice after an error that nothing expects; records that fail by themselves are buried."""
+    mapping, batch, expected = writer.mapping, writer.batch, writer.expected
     poison = _find_poison(store, mapping, batch, expected)
     try:
-        return _commit(store, _SliceWriter(mapping, batch, expected, isolates=True, poison=poison))
+        return _commit(store, replace(writer, isolates=True, poison=poison))
     except _NOT_THE_RECORDS:
         raise
     except Exception:
         if len(batch) == 1:
             raise
         store.close()
-    first, second = halves(batch)
-    before = apply_slice(store, mapping, first, expected)
-    return add_outcomes(before, apply_slice(store, mapping, second, max(expected, before.next_offset)))
+    return _apply_in_turn(store, mapping, halves(batch), expected, writer.brake)
 
 
 def _find_poison(store: TableStore, mapping: TableMapping, batch: Slice, expected: int) -> dict[int, str]:
@@ -243,15 +264,22 @@ class _TrialOver(Exception):  # noqa: N818 - rolls a trial back
     """A part of a slice can be applied."""
 
 
+class _Flood(Exception):  # noqa: N818 - caught where the slice is applied
+    """So many rows are refused that the slice is better applied in pieces."""
+
+
 def _commit(store: TableStore, writer: _SliceWriter) -> SliceOutcome:
     batch = writer.batch
-    return settle_commit(
+    outcome = settle_commit(
         lambda: store.slice_transaction(batch.topic, batch.partition),
         writer.write,
         later_outcome,
         what=str(batch),
         hint="The pointer row says what is applied; the next start reads it.",
     )
+    if writer.brake is not None:
+        writer.brake.commit()
+    return outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +289,10 @@ class _SliceWriter:
     mapping: TableMapping
     batch: Slice
     expected: int
+    brake: Brake | None = None
     isolates: bool = False
+    most_refused: int | None = None
+    """With more refused rows it gives up with `_Flood`."""
     poison: Mapping[int, str] = field(default_factory=dict)
     """Offsets of records that are buried without being decoded, with the reason."""
     is_trial: bool = False
@@ -322,13 +353,19 @@ class _SliceWriter:
         needs_key: NeedsKey,
     ) -> SliceCounters:
         """Writes rows and dead letters; records in neither were ignored."""
-        written, letters = WriteCounts(), decoded.letters
+        written, letters, states = WriteCounts(), decoded.letters, Counter[str]()
         if self.isolates:
-            isolation = _Isolation(transaction, self.mapping, batch, from_offset, generation, needs_key)
+            isolation = _Isolation(
+                transaction, self.mapping, batch, from_offset, generation, needs_key, self.most_refused
+            )
             isolation.write(decoded.rows)
-            written, letters = isolation.written, sorted([*letters, *isolation.letters], key=attrgetter("offset"))
+            written, states = isolation.written, isolation.states
+            letters = sorted([*letters, *isolation.letters], key=attrgetter("offset"))
         elif decoded.rows:
             written = transaction.upsert(decoded.rows, generation)
+        if self.brake is not None:
+            tally, sample = _tally(decoded, letters, states)
+            self.brake.check(tally, self.batch, sample)
         if letters:
             transaction.bury(letters)
             self._log([letter for letter in letters if letter.code in (REFUSED, UNEXPECTED)])
@@ -356,6 +393,15 @@ def shown_keys(keys: Sequence[RowKey]) -> tuple[str, ...]:
 
 def shorten_key(key: RowKey) -> str:
     return encode_key(key).decode()[:_SHOWN_KEY]
+
+
+def _tally(decoded: Decoded, letters: Sequence[DeadLetter], states: Mapping[str, int]) -> tuple[Tally, str]:
+    """What the brake decides about, and the reason of one refusal; what decoding rejects does not count."""
+    failed = [letter for letter in letters if letter.code == UNEXPECTED]
+    refused = dict(states) | ({UNEXPECTED: len(failed)} if failed else {})
+    rejected = sum(letter.code not in (REFUSED, UNEXPECTED) for letter in letters)
+    sample = next((letter.detail for letter in letters if letter.code in (REFUSED, UNEXPECTED)), "")
+    return Tally(decoded.records - rejected, refused), sample
 
 
 def _pointer_moved_back(mapping: TableMapping, batch: Slice, found: int, expected: int) -> MovedBackError:
@@ -390,9 +436,12 @@ class _Isolation:
     from_offset: int
     generation: int
     needs_key: NeedsKey = needs_no_key
+    most_refused: int | None = None
     written: WriteCounts = field(default_factory=WriteCounts)
     letters: list[DeadLetter] = field(default_factory=list)
-    _refused: list[tuple[FoldedRow, str]] = field(default_factory=list)
+    states: Counter[str] = field(default_factory=Counter)
+    """How many letters there are by the database's own code."""
+    _refused: list[tuple[FoldedRow, RejectedError]] = field(default_factory=list)
     """Rows that are refused by themselves, each with the reason."""
 
     def write(self, rows: Sequence[FoldedRow]) -> None:
@@ -425,14 +474,19 @@ class _Isolation:
             return False
         for row, outcome in zip(rows, results, strict=True):
             if isinstance(outcome, RejectedError):
-                self._refused.append((row, outcome.message))
+                self._refuse(row, outcome)
             else:
                 self.written += outcome
         return True
 
     def _try_alone(self, row: FoldedRow) -> None:
         if (reason := self._try([row])) is not None:
-            self._refused.append((row, reason))
+            self._refuse(row, reason)
+
+    def _refuse(self, row: FoldedRow, reason: RejectedError) -> None:
+        self._refused.append((row, reason))
+        if self.most_refused is not None and len(self._refused) > self.most_refused:
+            raise _Flood
 
     def _split(self, keys: set[RowKey]) -> None:
         """Writes every record of these keys by itself, including those that the fold left out."""
@@ -442,15 +496,16 @@ class _Isolation:
             if (reason := self._try([FoldedRow(key, values, offset, 1)])) is not None:
                 self._bury(index, reason)
 
-    def _bury(self, index: int, reason: str) -> None:
-        self.letters.append(dead_letter(self.batch, index, REFUSED, reason))
+    def _bury(self, index: int, reason: RejectedError) -> None:
+        self.letters.append(dead_letter(self.batch, index, REFUSED, reason.message))
+        self.states[reason.state] += 1
 
-    def _try(self, rows: Sequence[FoldedRow]) -> str | None:
+    def _try(self, rows: Sequence[FoldedRow]) -> RejectedError | None:
         """Writes the rows; returns None, or the reason if they are refused."""
         try:
             with self.transaction.savepoint():
                 written = self.transaction.upsert(rows, self.generation)
         except RejectedError as error:
-            return error.message
+            return error
         self.written += written
         return None

@@ -117,6 +117,17 @@ class UpsertSettings(Section):
             "the same slice passes at the second attempt. Failures of the environment are retried and never counted."
         ),
     )
+    max_refused_share: float = Field(
+        default=0.5,
+        gt=0,
+        le=1,
+        description=(
+            "If the database refuses more than this share of the messages of a slice, or of the last minute, with one "
+            "error code, the table is taken to be at fault (a broken trigger, a missing partition): nothing is buried, "
+            "and that Kafka partition waits until the table accepts its messages. Fewer than ten refused messages are "
+            "buried in any case. With 1 no partition waits, and all refused messages go to the dead letters."
+        ),
+    )
 
 
 class TableSettings(UpsertSettings):

@@ -19,7 +19,7 @@ from inorder.engines.partition_reader import KafkaSource
 from inorder.engines.progress import NULL_LISTENER, CompositeListener, Listener, RunTotals
 from inorder.engines.running import SparkEngine, follow
 from inorder.engines.slice_work import SliceOutcome, SliceWork
-from inorder.model.errors import ConfigurationError, GuaranteeError, InorderError, TransientError
+from inorder.model.errors import ConfigurationError, GuaranteeError, InorderError, MassRefusalError, TransientError
 from inorder.model.message import RESERVED, is_reserved
 from inorder.model.partitioning import Partitioner, Place
 from inorder.topics.gate import BoundedWork, is_drained, may_apply
@@ -165,6 +165,9 @@ class _Copied:
 
     def restarted(self, places: Collection[Place], error: InorderError) -> None:
         """Not counted."""
+
+    def waits(self, place: Place, error: MassRefusalError) -> None:
+        """No table refuses a copy."""
 
 
 def sources_of(state: TopicState, destination: str) -> Sequence[Generation]:

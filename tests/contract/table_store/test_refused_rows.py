@@ -12,7 +12,8 @@ from uuid import UUID
 import orjson
 import pytest
 
-from inorder.model.errors import ConfigurationError, RejectedError
+from inorder.model.errors import ConfigurationError, MassRefusalError, RejectedError
+from inorder.pipeline.brake import Brake
 from inorder.pipeline.mapping import FIELD_TYPES, TableMapping
 from inorder.pipeline.slice import REFUSED, apply_slice
 from inorder.pipeline.stores.ports import DeadLetter, FoldedRow, SliceCounters, WriteCounts
@@ -218,6 +219,32 @@ def test_many_dead_letters_are_buried_once_and_a_replay_buries_no_more(sql: Sql)
     assert apply_slice(store, MAPPING, batch).rejected == 2500
     assert len(sql.letters()) == 2500
     assert sql.letters()[7][:4] == (7, "not-json", None, b"garbage 7")
+
+
+def test_most_rows_refused_with_one_code_make_the_partition_wait_until_the_table_accepts_them(sql: Sql) -> None:
+    made(sql)
+    store, brake = sql.open(), Brake(0.5)
+    bad = [(key, message(key, data="long")) for key in range(20)]
+    with pytest.raises(MassRefusalError, match="waits at offset 0: 20 of 20 records are refused with code ") as found:
+        apply_slice(store, MAPPING, slice_of(*bad), 0, brake)
+    assert found.value.is_certain
+    assert (sql.rows(), sql.letters(), sql.counted()) == ({}, [], 0)
+    sql.look("DROP TABLE messages")
+    made(sql, must="")
+    assert apply_slice(store, MAPPING, slice_of(*bad), 0, brake).applied == 20
+
+
+def test_a_column_that_becomes_not_null_is_noticed_by_an_open_store(sql: Sql) -> None:
+    made(sql, must="")
+    store = sql.open()
+    assert apply_slice(store, MAPPING, slice_of((0, message(1, data="ok")))).applied == 1
+    sql.look("DROP TABLE messages")
+    made(sql, must="NOT NULL")
+    sql.look("INSERT INTO messages (id, enabled, data) VALUES (1, FALSE, 'ok')")
+    outcome = apply_slice(store, MAPPING, slice_of((1, message(1, enabled=True)), (2, message(2, enabled=True))))
+    assert (outcome.applied, outcome.rejected) == (1, 1)
+    assert sql.rows()[1][1] == "ok"
+    assert [letter[0] for letter in sql.letters()] == [2]
 
 
 _ANY = replace(MAPPING, fields=(("enabled", "boolean"), ("data", "text"), ("tree", "json"), ("at", "timestamp")))

@@ -13,7 +13,7 @@ from inorder.engines.partition_reader import KafkaSource
 from inorder.engines.resident import Resident
 from inorder.engines.running import Engine
 from inorder.engines.slice_work import SliceOutcome, SliceWork
-from inorder.model.errors import GuaranteeError, InorderError
+from inorder.model.errors import GuaranteeError, InorderError, MassRefusalError
 from inorder.model.partitioning import Place
 from inorder.pipeline.job import TableTarget, UpsertWork
 from inorder.pipeline.mapping import TableMapping
@@ -32,6 +32,7 @@ class Heard:
     outcomes: list[SliceOutcome] = field(default_factory=list)
     phases: set[str] = field(default_factory=set)
     errors: dict[Place, GuaranteeError] = field(default_factory=dict)
+    waiting: dict[Place, MassRefusalError] = field(default_factory=dict)
 
     def applied(self, outcome: SliceOutcome) -> None:
         self.outcomes.append(outcome)
@@ -44,6 +45,9 @@ class Heard:
 
     def restarted(self, places: Collection[Place], error: InorderError) -> None:
         """Not kept."""
+
+    def waits(self, place: Place, error: MassRefusalError) -> None:
+        self.waiting[place] = error
 
     def sum(self, figure: str) -> int:
         """The number of records so far."""

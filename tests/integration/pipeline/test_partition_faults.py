@@ -54,6 +54,10 @@ class Tables:
         engine = new_engine(kind, self._spark, work, self._bootstrap, on_moved_back=on_moved_back)
         return self._pool.submit(engine.run, self.stop, listener=self.heard)
 
+    def run_once(self, kind: str) -> None:
+        engine = new_engine(kind, self._spark, UpsertWork(self._targets), self._bootstrap)
+        engine.run(threading.Event(), once=True, listener=self.heard)
+
     def produce(self, topic: str, data: str) -> None:
         """A new value of every key."""
         producer = Producer({"bootstrap.servers": self._bootstrap})

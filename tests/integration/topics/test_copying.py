@@ -19,7 +19,7 @@ from inorder.engines.progress import CompositeListener, RunTotals
 from inorder.engines.slice_work import Slice, SliceOutcome, portions
 from inorder.kafka.admin import ensure_topic
 from inorder.kafka.readers import ReadRecord, read_back
-from inorder.model.errors import ConfigurationError, GuaranteeError, InorderError, RejectedError
+from inorder.model.errors import ConfigurationError, GuaranteeError, InorderError, MassRefusalError, RejectedError
 from inorder.model.partitioning import Partitioner, Place, partition_of
 from inorder.testing.checker import check_delivery, check_placement
 from inorder.topics.gate import BoundedWork
@@ -140,6 +140,9 @@ class _StopsAfter:
 
     def restarted(self, places: Collection[Place], error: InorderError) -> None:
         """Not kept."""
+
+    def waits(self, place: Place, error: MassRefusalError) -> None:
+        raise AssertionError(f"{place} waits: {error}")
 
 
 @pytest.fixture

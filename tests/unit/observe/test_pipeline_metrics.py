@@ -49,6 +49,7 @@ FULL = PipelineReading(
     ),
     restarts={("journal", 3): 2, ("", -1): 1},
     measures={"journal": measures()},
+    waiting={("journal", 3): 61.0},
 )
 
 

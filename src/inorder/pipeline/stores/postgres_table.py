@@ -127,6 +127,10 @@ class _Writer(TableWriter):
         self._savepoint = Savepoint(*(statements[name] for name in Savepoint._fields))
         self._is_number = [kind in ("bigint", "integer") for _, kind in self.mapping.key_columns]
 
+    def forget_shape(self) -> None:
+        super().forget_shape()
+        self._has_triggers = None
+
     def count_required_columns(self) -> int:
         [(count,)] = self._query("required_columns", self._statements.table_bound())
         return int(count)

@@ -109,6 +109,8 @@ class SqlTableStore:
             yield
         except BaseException:
             self._session.rollback()
+            # The table may have changed: a column became NOT NULL, a trigger was added, the table was replaced.
+            self._writer.forget_shape()
             raise
         self._session.commit(where)
 
@@ -232,6 +234,10 @@ class TableWriter(ABC):
         """See `SliceTransaction.upsert_each`; the savepoint of `savepoint` exists before and after."""
         return None
 
+    def forget_shape(self) -> None:
+        """Reads anew, when it next matters, which columns a row requires and whatever else of the table was read."""
+        self._required_columns = None
+
     def version(self, key: RowKey) -> Version | None:
         found = self.versions([key])
         return found[key] if found else self.tombstones([encode_key(key)]).get(encode_key(key))
@@ -316,10 +322,12 @@ class TableWriter(ABC):
         """The counts of rows that were not written."""
         versions = self.versions([row.key for row in rows])
         if self.mapping.mode != "update" and (missing := [row for row in rows if row.key not in versions]):
-            raise RejectedError(
+            error = RejectedError(
                 f"The row {missing[0].key!r} is not in table {self.mapping.table!r} after it was written:"
                 " another unique key of the table, or a trigger, rejects it."
             )
+            error.state = "not-written"
+            raise error
         stale = [row for row in rows if versions.get(row.key, _NEVER) >= (generation, row.offset)]
         older = [row for row in rows if row.key in versions and versions[row.key] < (generation, row.offset)]
         return _stale(stale) + WriteCounts(identical=0 if self.mapping.mode == "insert" else _records(older))
