@@ -6,6 +6,10 @@
 | `Delete` | all events up to a number go; events to come are not touched |
 | `Purge` | the whole journal goes, and the next append begins a new one |
 | `Mark` | nothing; its offset tells a reader how far to read |
+
+An action may have a **condition**, which is part of its record: it counts only if the journal is as its writer saw it,
+and is void otherwise. Whether it holds is decided by the order of the log alone (`life.py`), so everyone who reads the
+record agrees. Records of Kafka Journal, and of inorder before conditions, have none.
 """
 
 from __future__ import annotations
@@ -15,10 +19,29 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Final, TypeAlias
+from uuid import UUID
 
 from inorder.journal.stores.ports import Expiry
 from inorder.model.errors import ValidationError
-from inorder.model.journal import DeleteTo, PayloadType, SeqRange
+from inorder.model.journal import DeleteTo, PartitionOffset, PayloadType, SeqNr, SeqRange
+
+NOT_BEGUN: Final = UUID(int=0)
+"""Names the life of a journal that has no event yet, in a condition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """How a journal must be for an action to count; None does not matter.
+
+    Life and number together name one state: within a life numbers rise, so one append only can have led to a number.
+    """
+
+    life: UUID | None = None
+    """The life that is meant (`life.life_id`), or `NOT_BEGUN`."""
+    seq_nr: SeqNr | None = None
+    """Where the journal ends, 0 if there is none."""
+    seen: PartitionOffset | None = None
+    """The mark at which the writer saw that life."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +53,9 @@ class Append:
     origin: str | None = None
     version: str | None = None
     metadata: object = None
+    id: str | None = None
+    """Names this append, the same when it is repeated; an append with an id counts as a whole or not at all."""
+    condition: Condition | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +65,7 @@ class Delete:
     to: DeleteTo
     origin: str | None = None
     version: str | None = None
+    condition: Condition | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +74,7 @@ class Purge:
 
     origin: str | None = None
     version: str | None = None
+    condition: Condition | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from datetime import timedelta
 from functools import partial
 from itertools import islice
 from typing import Any, Final, ParamSpec, Protocol, Self, TypeVar
+from uuid import UUID
 
 from inorder.journal.client import Journal, JournalClient
 from inorder.journal.subscription import Subscribed, Subscription
@@ -137,6 +138,7 @@ class AsyncJournal:
         events: Iterable[Event],
         *,
         expected_seq_nr: SeqNr | None = None,
+        append_id: str | None = None,
         allow_gaps: bool = False,
         expire_after: timedelta | None = None,
         metadata: object = None,
@@ -148,7 +150,7 @@ class AsyncJournal:
         Two appends to one journal arrive in order if the second is sent after the first was awaited.
         """
         about: dict[str, Any] = {"expire_after": expire_after, "metadata": metadata, "data": data, "headers": headers}
-        about["allow_gaps"] = allow_gaps
+        about |= {"allow_gaps": allow_gaps, "append_id": append_id}
         if expected_seq_nr is not None:
             return await self._run(partial(self._journal.append, expected_seq_nr=expected_seq_nr, **about), events)
         sent = await self._run(partial(self._journal.append_later, **about), events)
@@ -163,13 +165,17 @@ class AsyncJournal:
         """The last number of the journal, even if it is deleted; None if there is no journal, or it is purged."""
         return await self._run(self._journal.pointer)
 
-    async def delete(self, to: DeleteTo = MAX_SEQ_NR) -> PartitionOffset | None:
-        """Deletes the events up to a number; None if there is no journal."""
-        return await self._run(self._journal.delete, to)
+    async def life(self) -> UUID | None:
+        """Names the life of the journal; see `Journal.life`."""
+        return await self._run(self._journal.life)
 
-    async def purge(self) -> PartitionOffset:
-        """Removes the journal and everything known about it; the next append begins a new one."""
-        return await self._run(self._journal.purge)
+    async def delete(self, to: DeleteTo = MAX_SEQ_NR, *, life: UUID | None = None) -> PartitionOffset | None:
+        """Deletes the events up to a number; None if there is no journal. See `Journal.delete`."""
+        return await self._run(partial(self._journal.delete, life=life), to)
+
+    async def purge(self, *, life: UUID | None = None) -> PartitionOffset:
+        """Removes the journal and everything known about it; the next append begins a new one. See `Journal.purge`."""
+        return await self._run(partial(self._journal.purge, life=life))
 
     async def mark(self, id: str | None = None) -> PartitionOffset:
         """Writes a mark, which changes nothing."""

@@ -1,9 +1,19 @@
 """Journals as applications use them: append events, read them back, delete, purge.
 
-Everything here works while replication is behind or down, and for any number of readers. A journal should have one
-writer at a time; if it has two, the first one's events count and the other's are reported as forks (`life.py`).
+Everything here works while replication is behind or down, and for any number of readers. A journal may have several
+writers: `expected_seq_nr` makes an append count only if the journal is in the state that its writer has seen. The
+condition travels in the record, and the order of the log decides (`life.py`). So the answer of Kafka is not enough: the
+writer folds what came between its mark and its record, and thus learns whether the record counts.
 
-Appending the same events again after an error is safe: numbers that are already taken do not count twice.
+What may be repeated after an error, when it is not known whether the record was written:
+
+| what          | how                       | what follows                                                          |
+|---|---|---|
+| append        | with the same `append_id` | it counts once; with `expected_seq_nr` the first one's place is       |
+|               |                           | returned. A purge in between forgets it, and it begins a journal      |
+| delete, purge | with the same `life`      | it does nothing in another life of the journal. Without `life` the    |
+|               |                           | call means the life that it finds                                     |
+| mark          |                           | it changes nothing                                                    |
 
 Each verb reports its latency, its result and its events to `JournalClient.meter`: a delete, which looks up the pointer,
 is one delete; a read takes as long as its reader waited for it, not what the reader did in between.
@@ -18,13 +28,13 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from time import perf_counter
 from types import TracebackType
-from typing import Final, Self
-from uuid import uuid4
+from typing import Final, NamedTuple, Self
+from uuid import UUID, uuid4
 
 from inorder.engines.measures import SILENT, Meter
-from inorder.journal.action import Action, Append, Delete, Mark, Purge, check_expire_after
-from inorder.journal.codec import RecordSender, action_of, action_record, append_record
-from inorder.journal.life import Life
+from inorder.journal.action import Action, Append, Condition, Delete, Mark, Purge, check_expire_after
+from inorder.journal.codec import RecordSender, action_of, action_record, append_record, with_condition
+from inorder.journal.life import JournalFold, Life
 from inorder.journal.reading.reader import JournalReader, Moment, wait_for_place
 from inorder.journal.snapshots import JournalSnapshots, MarkedMoment, Recovery, SnapshotHistory
 from inorder.journal.stores.ports import EventualJournal, JournalLog, Window
@@ -32,8 +42,10 @@ from inorder.journal.timing import timed_stream
 from inorder.model.deadline import Deadline
 from inorder.model.errors import (
     ConfigurationError,
+    DamagedRecordError,
     DeadlineError,
     GuaranteeError,
+    RecordsLostError,
     SeqNrConflictError,
     UnknownOutcomeError,
 )
@@ -48,6 +60,7 @@ from inorder.model.journal import (
     PartitionOffset,
     Payload,
     PayloadMetadata,
+    PayloadType,
     RecordMetadata,
     SeqNr,
     SeqRange,
@@ -101,16 +114,30 @@ class JournalClient:
         """Sends an action that carries no events."""
         return self.log.send(action_record(key, action, self.now(), self.limits))
 
+    def moment(self, key: Key, from_seq_nr: SeqNr = MAX_SEQ_NR) -> MarkedMoment:
+        """Sends a mark and reads the journal there.
+
+        A store without transactions that is removing a journal shows nothing, while the log may still have the last
+        events of it. They begin above 1. The purge was in the log before it was in the store, so a second mark is
+        after it.
+        """
+        marked = self._moment(key, from_seq_nr)
+        return self._moment(key, from_seq_nr) if marked.moment.plan.is_headless else marked
+
+    def _moment(self, key: Key, from_seq_nr: SeqNr) -> MarkedMoment:
+        mark = self.send(key, Mark(str(uuid4()), *self.sender))
+        moment = self.reader.moment(key, mark, from_seq_nr)
+        return MarkedMoment(mark.result(), moment)
+
     def deadline(self, what: str) -> Deadline:
         return Deadline(self._clock, self._timeout, what)
 
-    def wait_for(self, place: Future[PartitionOffset], what: str) -> PartitionOffset:
+    def wait_for(self, place: Future[PartitionOffset], what: str, repeat: str) -> PartitionOffset:
         """Waits for the place of a record that was sent; `UnknownOutcomeError` if that takes too long."""
         try:
             return wait_for_place(place, self.deadline(what))
         except DeadlineError as error:
-            hint = "It may have been written. Sending it again does no harm."
-            raise UnknownOutcomeError(error.message, hint=hint) from error
+            raise UnknownOutcomeError(error.message, hint=f"It may have been written. {repeat}") from error
 
     def close(self) -> None:
         """Sends what is waiting and releases all connections; may be called twice."""
@@ -138,6 +165,7 @@ class Journal:
         events: Iterable[Event],
         *,
         expected_seq_nr: SeqNr | None = None,
+        append_id: str | None = None,
         allow_gaps: bool = False,
         expire_after: timedelta | None = None,
         metadata: object = None,
@@ -146,29 +174,46 @@ class Journal:
     ) -> PartitionOffset:
         """Appends events with ascending numbers, all or none of them; returns once all Kafka replicas have them.
 
-        `expected_seq_nr` is the number at which the journal must end, 0 for an empty one. If it ends elsewhere, nothing
-        is written and `SeqNrConflictError` is raised; the same error is raised after the fact if another writer
-        appended in between. The numbers of an append are contiguous, and follow `expected_seq_nr` where that is given;
+        `expected_seq_nr` is the number at which the journal must end, 0 for an empty one. If the journal ends elsewhere
+        when the record arrives, none of its events counts, and `SeqNrConflictError` is raised. Without it, none counts
+        if the first number is taken, and no error says so. `append_id` names the append: repeat it with the same id,
+        and it counts once. The numbers of an append are contiguous, and follow `expected_seq_nr` where that is given;
         `allow_gaps` permits others. `expire_after` lets the journal be purged that long after its last append.
         `metadata` and `data` are JSON of the application's own, beside the action and with the events.
         """
         events = list(events)
         with self._measured("append", len(events)):
-            record = self._encode(events, expire_after, metadata, data, headers)
+            id = uuid4().hex if append_id is None else append_id
+            record = self._encode(events, id, expire_after, metadata, data, headers)
             if not allow_gaps:
                 check_contiguous(events)
-            mark = None if expected_seq_nr is None else self._require_end(expected_seq_nr)
+            if expected_seq_nr is None:
+                return self._send_append(record, id)
+            if expected_seq_nr != 0:
+                check_seq_nr(expected_seq_nr, "expected_seq_nr")
+            numbers = SeqRange(events[0].seq_nr, events[-1].seq_nr)
+            marked = self._journals.moment(self.key)
+            if (marked.moment.plan.pointer or 0) != expected_seq_nr:
+                repeated = None if append_id is None else self._find_append(marked.moment, numbers.first, append_id)
+                if repeated is None:
+                    raise self._conflict_error(expected_seq_nr, marked.moment.plan.pointer, "nothing was written")
+                return repeated
             if not allow_gaps:
                 check_contiguous(events, expected_seq_nr)
-            place = self._journals.wait_for(self._journals.log.send(record), f"Appending to {self.key}")
-            if mark is not None:
-                self._require_no_other_writer(mark, place, expected_seq_nr)
-            return place
+            condition = Condition(self._fold(marked).name(marked.moment.plan.life), expected_seq_nr)
+            place = self._send_append(with_condition(record, condition), id)
+            action = Append(numbers, PayloadType.JSON, id=id, condition=condition)
+            outcome = self._judge(marked, place, action)
+            if outcome.place is None:
+                pointer = None if outcome.life is None else outcome.life.seq_nr
+                raise self._conflict_error(expected_seq_nr, pointer, f"the append at {place} does not count")
+            return outcome.place
 
     def append_later(
         self,
         events: Iterable[Event],
         *,
+        append_id: str | None = None,
         allow_gaps: bool = False,
         expire_after: timedelta | None = None,
         metadata: object = None,
@@ -181,7 +226,8 @@ class Journal:
         """
         events, began = list(events), perf_counter()
         try:
-            record = self._encode(events, expire_after, metadata, data, headers)
+            id = uuid4().hex if append_id is None else append_id
+            record = self._encode(events, id, expire_after, metadata, data, headers)
             if not allow_gaps:
                 check_contiguous(events)
             place = self._journals.log.send(record)
@@ -222,19 +268,48 @@ class Journal:
         with self._measured("pointer"):
             return self._moment().plan.pointer
 
-    def delete(self, to: DeleteTo = MAX_SEQ_NR) -> PartitionOffset | None:
-        """Deletes the events up to a number, but none that are appended later; None if there is no journal."""
+    def life(self) -> UUID | None:
+        """Names the life of the journal, which the next purge ends; None if its name is not known.
+
+        A journal without an event has a name too: `NOT_BEGUN`.
+        """
+        marked = self._journals.moment(self.key)
+        return self._fold(marked).name(marked.moment.plan.life)
+
+    def delete(self, to: DeleteTo = MAX_SEQ_NR, *, life: UUID | None = None) -> PartitionOffset | None:
+        """Deletes the events up to a number, but none that are appended later; None if there is no journal.
+
+        It means the life that `life` names, else the one that it finds, and does nothing in another.
+        """
         with self._measured("delete"):
             check_seq_nr(to, "to")
-            end = self._moment().plan.pointer
+            marked = self._journals.moment(self.key)
+            end = marked.moment.plan.pointer
             if end is None:
                 return None
-            return self._send(Delete(min(to, end), *self._journals.sender), "Deleting from")
+            condition = self._name_life(marked, life)
+            return self._send(Delete(min(to, end), *self._journals.sender, condition), "Deleting from")
 
-    def purge(self) -> PartitionOffset:
-        """Removes the journal and everything known about it; the next append begins a new one."""
+    def purge(self, *, life: UUID | None = None) -> PartitionOffset:
+        """Removes the journal and everything known about it; the next append begins a new one.
+
+        It means the life that `life` names, else the one that it finds, and does nothing in another. Of a journal that
+        cannot be read it removes whatever there is.
+        """
         with self._measured("purge"):
-            return self._send(Purge(*self._journals.sender), "Purging")
+            try:
+                condition = self._name_life(self._journals.moment(self.key), life)
+            except DamagedRecordError:
+                condition = None if life is None else Condition(life)
+            return self._send(Purge(*self._journals.sender, condition), "Purging")
+
+    def purge_unchanged(self, marked: MarkedMoment) -> bool:
+        """Removes the journal if nothing was appended since a mark; returns whether it did."""
+        plan = marked.moment.plan
+        with self._measured("purge"):
+            condition = Condition(self._fold(marked).name(plan.life), plan.pointer or 0, marked.mark)
+            purge = Purge(*self._journals.sender, condition)
+            return self._judge(marked, self._send(purge, "Purging"), purge).place is not None
 
     def mark(self, id: str | None = None) -> PartitionOffset:
         """Writes a mark, which changes nothing; who has read up to its place knows everything written before it."""
@@ -287,19 +362,93 @@ class Journal:
         return self._mark_moment(from_seq_nr).moment
 
     def _mark_moment(self, from_seq_nr: SeqNr = MAX_SEQ_NR) -> MarkedMoment:
-        mark = self._journals.send(self.key, self._mark())
-        moment = self._journals.reader.moment(self.key, mark, from_seq_nr)
-        return MarkedMoment(mark.result(), moment)
+        return self._journals.moment(self.key, from_seq_nr)
 
     def _mark(self, id: str | None = None) -> Mark:
         return Mark(str(uuid4()) if id is None else id, *self._journals.sender)
 
-    def _send(self, action: Action, what: str) -> PartitionOffset:
-        return self._journals.wait_for(self._journals.send(self.key, action), f"{what} {self.key}")
+    def _send(self, action: Delete | Purge | Mark, what: str) -> PartitionOffset:
+        condition = None if isinstance(action, Mark) else action.condition
+        repeat = "Read the journal before you repeat it."
+        if isinstance(action, Mark):
+            repeat = "Repeating it does no harm."
+        elif condition is not None and condition.life is not None:
+            repeat = f"Repeat it with life={condition.life!r}: it does nothing in another life of the journal."
+        return self._journals.wait_for(self._journals.send(self.key, action), f"{what} {self.key}", repeat)
+
+    def _send_append(self, record: Record, append_id: str) -> PartitionOffset:
+        repeat = f"Repeat it with append_id={append_id!r}: it counts once, unless the journal is purged in between."
+        return self._journals.wait_for(self._journals.log.send(record), f"Appending to {self.key}", repeat)
+
+    def _fold(self, marked: MarkedMoment) -> JournalFold:
+        return JournalFold(self.key, marked.mark.partition)
+
+    def _name_life(self, marked: MarkedMoment, life: UUID | None) -> Condition | None:
+        if life is not None:
+            return Condition(life)
+        name = self._fold(marked).name(marked.moment.plan.life)
+        return None if name is None else Condition(name, seen=marked.mark)
+
+    def _judge(self, marked: MarkedMoment, place: PartitionOffset, action: Append | Purge) -> _Outcome:
+        """Whether an action at a place counts, given the journal at a mark before it."""
+        mark, moment = marked
+        if mark.partition != place.partition:
+            # Partitions were added in between; the offsets cannot be compared.
+            raise UnknownOutcomeError(
+                f"The record of {self.key} is at {place}, its mark at {mark}: whether it counts is not known.",
+                hint="Do not add partitions to a topic in use.",
+            )
+        fold, life = self._fold(marked), moment.plan.life
+        window = Window(self.key.topic, place.partition, moment.known_to + 1, place.offset - 1)
+        repeated: PartitionOffset | None = None
+        for offset, found in self._actions(window) if place.offset - mark.offset > 1 else ():
+            is_same = isinstance(action, Append) and isinstance(found, Append) and found.id == action.id
+            if is_same and fold.counts(life, found):
+                repeated = PartitionOffset(place.partition, offset)
+            life = fold.after(life, found, offset)
+        return _Outcome(place if fold.counts(life, action) else repeated, life)
+
+    def _find_append(self, moment: Moment, first: SeqNr, append_id: str) -> PartitionOffset | None:
+        """The place of the append with an id, if it counts and begins with a number.
+
+        The journal has the place of each event, and the log the record with the id.
+        """
+        moment = self._journals.moment(self.key, first).moment
+        with closing(self._journals.reader.events(moment, SeqRange(first, first))) as events:
+            place = next((event.partition_offset for event in events), None)
+        if place is None:
+            return None
+        try:
+            window = Window(self.key.topic, place.partition, place.offset, place.offset)
+            [(_, action)] = self._actions(window)
+        except RecordsLostError:
+            return None
+        return place if isinstance(action, Append) and action.id == append_id else None
+
+    def _actions(self, window: Window) -> Iterator[tuple[int, Action]]:
+        deadline = self._journals.deadline(f"Reading {self.key} back from {window}")
+        seen = -1
+        with closing(self._journals.log.records(window, self.key.id.encode(), deadline)) as records:
+            for record in records:
+                action = action_of(record, window.topic, window.partition) if record.offset > seen else None
+                seen = record.offset
+                if action is not None:
+                    yield record.offset, action
+
+    def _conflict_error(self, expected: SeqNr, found: SeqNr | None, outcome: str) -> SeqNrConflictError:
+        is_other_life = (found or 0) == expected
+        what = "was purged meanwhile" if is_other_life else f"ends at {found or 0}, not at {expected}"
+        return SeqNrConflictError(
+            f"The journal {self.key} {what}; {outcome}.",
+            hint="Read what was appended meanwhile, decide again, and append after that.",
+            expected=expected,
+            found=found,
+        )
 
     def _encode(
         self,
         events: Sequence[Event],
+        append_id: str,
         expire_after: timedelta | None,
         metadata: object,
         data: object,
@@ -307,7 +456,9 @@ class Journal:
     ) -> Record:
         about = RecordMetadata(metadata, PayloadMetadata(check_expire_after(expire_after), data))
         journals, began = self._journals, perf_counter()
-        record = append_record(self.key, events, journals.now(), journals.sender, about, headers, journals.limits)
+        record = append_record(
+            self.key, events, journals.now(), journals.sender, about, headers, journals.limits, append_id=append_id
+        )
         kind = "json" if (record.value or b"").startswith(b"{") else "binary"
         journals.meter.took("journal_encode", perf_counter() - began, kind)
         return record
@@ -328,36 +479,12 @@ class Journal:
         if events is not None:
             meter.add("journal_events", events, topic, verb)
 
-    def _require_end(self, expected: SeqNr) -> PartitionOffset:
-        if expected != 0:
-            check_seq_nr(expected, "expected_seq_nr")
-        mark, moment = self._mark_moment()
-        found = moment.plan.pointer
-        if (found or 0) != expected:
-            raise SeqNrConflictError(
-                f"The journal {self.key} ends at {found or 0}, not at {expected}; nothing was written.",
-                hint="Read what was appended meanwhile, decide again, and append after that.",
-                expected=expected,
-                found=found,
-            )
-        return mark
 
-    def _require_no_other_writer(self, mark: PartitionOffset, place: PartitionOffset, expected: SeqNr | None) -> None:
-        if mark.partition != place.partition or place.offset - mark.offset <= 1:
-            return
-        window = Window(self.key.topic, place.partition, mark.offset + 1, place.offset - 1)
-        deadline = self._journals.deadline(f"Looking for other writers of {self.key}")
-        with closing(self._journals.log.records(window, self.key.id.encode(), deadline)) as records:
-            for record in records:
-                action = action_of(record, window.topic, window.partition)
-                if isinstance(action, Append | Purge):
-                    raise SeqNrConflictError(
-                        f"Another writer wrote to the journal {self.key} at {window.partition}:{record.offset}, before"
-                        f" this append at {place}: only those of its events count whose numbers were still free.",
-                        hint="Read the journal, and make sure that it has one writer at a time.",
-                        expected=expected,
-                        found=action.range.last if isinstance(action, Append) else None,
-                    )
+class _Outcome(NamedTuple):
+    """The place of the record that counts, None if none does, and the journal before it."""
+
+    place: PartitionOffset | None
+    life: Life | None
 
 
 MAX_EVENTS: Final = 500
@@ -373,7 +500,7 @@ def append_missing(journals: JournalClient, key: Key, events: Sequence[Event]) -
     since a journal never goes back the event is lost: `GuaranteeError`. Numbers below the one that a journal began with
     count as deleted (`life.py`), so there a lost event cannot be detected.
     """
-    life = _read_life(journals, key)
+    life = journals.moment(key).moment.plan.life
     ahead = [event for event in events if event.seq_nr > (life.seq_nr if life else 0)]
     _require_present(journals, key, life, events[: len(events) - len(ahead)])
     for some in split_events(ahead):
@@ -393,11 +520,6 @@ def split_events(events: Sequence[Event]) -> Iterator[Sequence[Event]]:
         size += length
     if events:
         yield events[first:]
-
-
-def _read_life(journals: JournalClient, key: Key) -> Life | None:
-    mark = journals.send(key, Mark(str(uuid4()), *journals.sender))
-    return journals.reader.moment(key, mark, MAX_SEQ_NR).plan.life
 
 
 def _require_present(journals: JournalClient, key: Key, life: Life | None, events: Sequence[Event]) -> None:

@@ -15,6 +15,12 @@ later version, and ignored.
     {"append":{"range":{"from":1,"to":5},"origin":"h","version":"0.0.1","payloadType":"json","metadata":{"data":{}}}}
     {"delete":{"to":3,"origin":"h"}}     {"purge":{}}     {"mark":{"id":"…"}}
 
+**Two headers of inorder's own** come after it. Kafka Journal takes them for headers of the application, and does
+nothing with them. `inorder.append` is the id of an append; `inorder.if` is the condition of an action (`action.py`),
+what does not matter left out. A condition of a later version is damage: to ignore it could let a void action count.
+
+    {"life":"6fa4…","seq_nr":5,"seen":"0:41"}
+
 **The value** of an append holds its events, as JSON, or binary if any payload is:
 
     {"events":[{"seqNr":1,"tags":["a"],"payloadType":"text","payload":"…"}],"metadata":{…}}
@@ -29,14 +35,16 @@ from __future__ import annotations
 import json
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - an exception, whatever its module calls it
 from typing import Final, NamedTuple, assert_never
+from uuid import UUID
 
 import orjson
 
-from inorder.journal.action import Action, Append, Delete, Mark, Purge, format_duration, parse_duration
+from inorder.journal.action import Action, Append, Condition, Delete, Mark, Purge, format_duration, parse_duration
 from inorder.journal.stores.ports import LogRecord
 from inorder.model.errors import DamagedRecordError, InorderError, RejectedError, ValidationError
 from inorder.model.journal import (
@@ -60,6 +68,11 @@ from inorder.model.journal import (
 from inorder.model.message import Limits, Message, Record, encode, json_bytes, utf8
 
 ACTION_HEADER: Final = "journal.action"
+APPEND_HEADER: Final = "inorder.append"
+CONDITION_HEADER: Final = "inorder.if"
+JOURNAL_HEADERS: Final = frozenset((ACTION_HEADER, APPEND_HEADER, CONDITION_HEADER))
+"""Headers of the journal itself; all others are the application's."""
+MAX_APPEND_ID: Final = 200
 MAX_DEPTH: Final = 254
 """How deep JSON may be nested: what the encoder of the stores can write."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -86,13 +99,18 @@ def append_record(
     metadata: RecordMetadata,
     headers: Mapping[str, str],
     limits: Limits,
+    *,
+    append_id: str | None = None,
+    condition: Condition | None = None,
 ) -> Record:
     """The record of an append; raises `ValidationError` for anything that a record cannot carry."""
     checked = check_events(events)
-    if ACTION_HEADER in headers:
-        raise ValidationError("headers", f"{ACTION_HEADER!r} is taken by the journal itself.", hint="Choose another.")
+    if taken := sorted(JOURNAL_HEADERS & headers.keys()):
+        raise ValidationError("headers", f"{taken[0]!r} is taken by the journal itself.", hint="Choose another.")
+    if append_id is not None and not 0 < len(append_id) <= MAX_APPEND_ID:
+        raise ValidationError("append_id", f"an id has 1 to {MAX_APPEND_ID} characters, not {len(append_id)}.")
     kind, value = to_value(checked, metadata.payload)
-    action = Append(range_of(checked), kind, sender.origin, sender.version, metadata.header)
+    action = Append(range_of(checked), kind, *sender, metadata.header, append_id, condition)
     return action_record(key, action, timestamp, limits, value=value, headers=headers)
 
 
@@ -107,30 +125,50 @@ def action_record(
 ) -> Record:
     """The record of an action; only an append has a value and headers of the application's own."""
     all_headers: dict[str, str | bytes | None] = {ACTION_HEADER: to_header(action), **(headers or {})}
+    if isinstance(action, Append) and action.id is not None:
+        all_headers[APPEND_HEADER] = action.id
+    if not isinstance(action, Mark) and action.condition is not None:
+        all_headers[CONDITION_HEADER] = to_condition(action.condition)
     return encode(Message(key.topic, key=key.id, value=value, headers=all_headers, timestamp=timestamp), limits)
+
+
+def with_condition(record: Record, condition: Condition) -> Record:
+    """The record with a condition: what it is to count on is read after the record was encoded and checked."""
+    return replace(record, headers=(*record.headers, (CONDITION_HEADER, to_condition(condition))))
 
 
 def action_of(record: LogRecord, topic: str, partition: int) -> Action | None:
     """The action of a record, None if it is not of a journal; raises `DamagedRecordError` if it cannot be read."""
-    header = next((value for name, value in record.headers if name == ACTION_HEADER), None)
+    own = {name: value for name, value in reversed(record.headers) if name in JOURNAL_HEADERS}
+    header = own.get(ACTION_HEADER)
     if header is None or record.key is None or record.timestamp_ms is None:
         return None
     try:
         action = from_header(header)
+        if len(own) > 1 and action is not None:
+            action = _with_own_headers(action, own.get(APPEND_HEADER), own.get(CONDITION_HEADER))
         if not has_time(record) and not isinstance(action, Mark | None):
             raise ValueError(f"no date has the time of the record, {record.timestamp_ms} ms")
     except Exception as error:
         if not is_of_record(error):
             raise
-        raise damaged_error(f"its header {ACTION_HEADER}", error, record, topic, partition) from error
+        raise damaged_error("a header of the journal", error, record, topic, partition) from error
     return None if isinstance(action, Append) and record.value is None else action
+
+
+def _with_own_headers(action: Action, append_id: bytes | None, condition: bytes | None) -> Action:
+    if append_id is not None and isinstance(action, Append):
+        action = replace(action, id=append_id.decode())
+    if condition is not None and not isinstance(action, Mark):
+        action = replace(action, condition=from_condition(condition))
+    return action
 
 
 def events_of(action: Append, record: LogRecord, topic: str, partition: int) -> list[EventRecord]:
     """The events of an append's record; raises `DamagedRecordError` if they cannot be read."""
     try:
         events, metadata = from_value(action.payload_type, record.value or b"")
-        headers = {name: (value or b"").decode() for name, value in record.headers if name != ACTION_HEADER}
+        headers = {name: (value or b"").decode() for name, value in record.headers if name not in JOURNAL_HEADERS}
         time = timestamp_of(record)
         after = metadata.expire_after
         if after is not None and not _EARLIEST - time <= after <= _LATEST - time:
@@ -399,20 +437,54 @@ def from_header(value: bytes) -> Action | None:
     """The action of a header, None if it is of a later version; raises `ValueError` if it is damaged.
 
     >>> from_header(b'{"new":{}}'), from_header(b'{"purge":{"origin":"h"}}')
-    (None, Purge(origin='h', version=None))
+    (None, Purge(origin='h', version=None, condition=None))
     """
     root = require_object(parse_json(value), "the header")
     if "append" in root:
         return _append(require_object(root["append"], "append"))
     if "mark" in root:
         content = require_object(root["mark"], "mark")
-        return Mark(_text(content, "id"), **_read_sender(content))
+        return Mark(_text(content, "id"), *_read_sender(content))
     if "delete" in root:
         content = require_object(root["delete"], "delete")
-        return Delete(read_seq_nr(content, "to"), **_read_sender(content))
+        return Delete(read_seq_nr(content, "to"), *_read_sender(content))
     if "purge" in root:
-        return Purge(**_read_sender(require_object(root["purge"], "purge")))
+        return Purge(*_read_sender(require_object(root["purge"], "purge")))
     return None
+
+
+def to_condition(condition: Condition) -> bytes:
+    """The value of a condition's header.
+
+    >>> to_condition(Condition(seq_nr=5, seen=PartitionOffset(0, 41)))
+    b'{"seq_nr":5,"seen":"0:41"}'
+    """
+    life, seq_nr, seen = condition.life, condition.seq_nr, condition.seen
+    fields = {
+        "life": None if life is None else str(life),
+        "seq_nr": seq_nr,
+        "seen": None if seen is None else str(seen),
+    }
+    return json_bytes({name: value for name, value in fields.items() if value is not None})
+
+
+def from_condition(value: bytes) -> Condition:
+    """The inverse of `to_condition`; raises `ValueError` for anything else, a condition of a later version too."""
+    content = require_object(parse_json(value), "the condition")
+    if unknown := sorted(content.keys() - {"life", "seq_nr", "seen"}):
+        raise ValueError(f"the condition {unknown[0][:_MOST_CHARACTERS]!r} is of a later version")
+    life, seen = content.get("life"), content.get("seen")
+    seq_nr = 0 if content.get("seq_nr") == 0 else read_seq_nr(content, "seq_nr") if "seq_nr" in content else None
+    return Condition(
+        None if life is None else UUID(_text(content, "life")), seq_nr, None if seen is None else _place(seen)
+    )
+
+
+def _place(value: object) -> PartitionOffset:
+    partition, colon, offset = value.partition(":") if isinstance(value, str) else ("", "", "")
+    if not colon or not all(part.isascii() and part.isdigit() and len(part) < 20 for part in (partition, offset)):
+        raise ValueError("a place is written as partition:offset")
+    return PartitionOffset(int(partition), int(offset))
 
 
 def parse_json(value: bytes | str) -> object:
@@ -499,7 +571,7 @@ def _append(content: Mapping[str, object]) -> Append:
     if not isinstance(kind, str) or kind not in (PayloadType.BINARY, PayloadType.JSON):
         raise ValueError(f"payloadType {kind!r} is neither 'binary' nor 'json'")
     return Append(
-        SeqRange(first, last), PayloadType(kind), **_read_sender(content), metadata=data_of(content.get("metadata"))
+        SeqRange(first, last), PayloadType(kind), *_read_sender(content), metadata=data_of(content.get("metadata"))
     )
 
 
@@ -508,8 +580,8 @@ def _sender(action: Action) -> dict[str, object]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _read_sender(content: Mapping[str, object]) -> dict[str, str | None]:
-    return {name: None if content.get(name) is None else _text(content, name) for name in ("origin", "version")}
+def _read_sender(content: Mapping[str, object]) -> RecordSender:
+    return RecordSender(*(None if content.get(name) is None else _text(content, name) for name in RecordSender._fields))
 
 
 def _text(content: Mapping[str, object], field: str) -> str:

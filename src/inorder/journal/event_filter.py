@@ -1,19 +1,20 @@
 """Which events of a topic's records count, for a subscription, which reads all journals of the topic at once.
 
-A reader of one journal takes its end from the store's head and replays the log over it. Here records of all journals
-come in offset order, from some offset on that the store had reached. What was seen is remembered (`JournalEnds`); the
+A reader of one journal takes its state from the store's head and replays the log over it. Here records of all journals
+come in offset order, from some offset on that the store had reached. What was seen is remembered (`JournalStates`); the
 rest is read from the store, which may be behind the record, or past it.
 
 | the store's head is   | and nothing of the journal is forgotten    | something may be forgotten                |
 |---|---|---|
-| before the record     | the journal ends at the larger of what the | the log is replayed over the head, unless |
-|                       | head says and what was seen since          | the store has passed what was forgotten   |
+| before the record     | the actions that were seen since are       | the log is replayed over the head, unless |
+|                       | applied to the head                        | the store has passed what was forgotten   |
 | at it, or past it     | those events count that the store has from this very record                            |
 | gone, the store past  | the journal is purged, and its events with it                                          |
 
-What was seen of a journal gives a lower bound of its end; it is *exact* after a purge, or once the store was read for
-where the journal ended before. The least recently written journal is forgotten, and the offset up to which something
-may be forgotten is remembered: if the store has passed it, nothing is lost.
+What was seen of a journal is its state once that is known: after a purge without a condition, or after the store was
+read. Until then it is the actions themselves, as in the head cache (`reading/head.py`). The least recently written
+journal is forgotten, and the offset up to which something may be forgotten is remembered: if the store has passed it,
+nothing is lost.
 """
 
 from __future__ import annotations
@@ -21,17 +22,18 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from inorder.journal.action import Action, Append, Purge
+from inorder.journal.action import Action, Append, Mark, Purge
 from inorder.journal.codec import action_of, events_of
-from inorder.journal.life import Fork, life_of, separate_forks
+from inorder.journal.life import Fork, JournalFold, Life, judge_events, life_of
+from inorder.journal.reading.head import EMPTY, HeadInfo, keep, plan_from_cache
 from inorder.journal.stores.ports import EventualJournal, JournalHead, JournalLog, LogRecord, Window
 from inorder.model.deadline import Deadline
 from inorder.model.errors import DamagedRecordError
-from inorder.model.journal import EventRecord, Key, SeqNr, SeqRange
+from inorder.model.journal import EventRecord, Key, SeqRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +57,14 @@ class EventFilter:
         log: JournalLog,
         store: EventualJournal,
         topic: str,
-        ends: JournalEnds,
+        states: JournalStates,
         deadline: Callable[[str], Deadline],
         on_fork: Callable[[Key, Fork], None],
     ) -> None:
         self._log = log
         self._store = store
         self._topic = topic
-        self._ends = ends
+        self._states = states
         self._deadline = deadline
         self._on_fork = on_fork
 
@@ -78,31 +80,37 @@ class EventFilter:
             return []
         events = events_of(action, record, self._topic, partition)
         key = key_of(record.key, self._topic)
-        found = before if before.is_exact else self._before(key, partition, record.offset, before)
+        fold = JournalFold(key, partition)
+        found = before if before.is_known else self._before(fold, record.offset, before)
         if isinstance(found, _StorePassed):
             kept = self._in_store(key, found.head, action.range, events)
-            if kept:
-                self._ends.set(partition, record.key, JournalEnd(kept[-1].seq_nr, is_exact=True), record.offset)
+            if kept and found.head is not None:
+                # Of the same life as the head, and it ended with this record.
+                life = replace(life_of(found.head) or Life(0), seq_nr=kept[-1].seq_nr, is_begun=True)
+                self._states.set(partition, record.key, JournalState(is_known=True, life=life), record.offset)
             return kept
-        kept, forks = separate_forks(found.seq_nr, events)
-        self._ends.set(partition, record.key, after(found, action), record.offset)
+        kept, forks = judge_events(fold, found.life, action, events)
+        after = fold.after(found.life, action, record.offset)
+        self._states.set(partition, record.key, JournalState(is_known=True, life=after), record.offset)
         for fork in forks:
             self._on_fork(key, fork)
         return kept
 
-    def _see(self, partition: int, record: LogRecord, action: Action | None) -> JournalEnd:
-        """Remembers what a record says about its journal's end; returns what was known before."""
+    def _see(self, partition: int, record: LogRecord, action: Action | None) -> JournalState:
+        """Remembers what a record says about its journal; returns what was known before."""
         id = record.key or b""
-        before = self._ends.of(partition, id)
-        if isinstance(action, Append | Purge):
-            self._ends.set(partition, id, after(before, action), record.offset)
+        before = self._states.of(partition, id)
+        if id and action is not None and not isinstance(action, Mark):
+            fold = JournalFold(key_of(id, self._topic), partition)
+            self._states.set(partition, id, after(before, fold, action, record.offset), record.offset)
         return before
 
-    def _before(self, key: Key, partition: int, offset: int, seen: JournalEnd) -> JournalEnd | _StorePassed:
-        """Where the journal ended before a record, unless the store has passed it."""
-        forgotten = self._ends.forgotten(partition)
+    def _before(self, fold: JournalFold, offset: int, seen: JournalState) -> JournalState | _StorePassed:
+        """The journal before a record, unless the store has passed it."""
+        key, partition = fold.key, fold.partition
+        forgotten = self._states.forgotten(partition)
         # Read before the head, so that the head includes it.
-        applied = -1 if forgotten < 0 else self._replicated(partition)
+        applied = self._replicated(partition)
         head = self._store.pointer(key)
         if head is None and self._replicated(partition) >= offset:
             # It may have been applied just now; then there is a head, or it was purged since.
@@ -111,17 +119,24 @@ class EventFilter:
             if head.partition_offset.offset >= offset:
                 return _StorePassed(head)
             applied = max(applied, head.partition_offset.offset)
-        if forgotten > applied:
-            return self._replay(key, head, Window(self._topic, partition, applied + 1, offset - 1))
-        return JournalEnd(max(seen.seq_nr, _end_of(head)), is_exact=True)
+        # A state from before the record: the store may have passed it since it was read above.
+        applied = min(applied, offset - 1)
+        plan = plan_from_cache(seen.info, head, key, partition, applied) if forgotten <= applied else None
+        if plan is None:
+            return self._replay(fold, head, Window(self._topic, partition, applied + 1, offset - 1))
+        return JournalState(is_known=True, life=plan.life)
 
-    def _replay(self, key: Key, head: JournalHead | None, window: Window) -> JournalEnd:
-        end = JournalEnd(_end_of(head), is_exact=True)
-        deadline = self._deadline(f"Looking for the end of {key} in {window}")
-        with closing(self._log.records(window, key.id.encode(), deadline)) as records:
+    def _replay(self, fold: JournalFold, head: JournalHead | None, window: Window) -> JournalState:
+        fold, life = fold._replace(nothing_since=window.first - 1 if head is None else None), life_of(head)
+        deadline = self._deadline(f"Looking for the end of {fold.key} in {window}")
+        with closing(self._log.records(window, fold.key.id.encode(), deadline)) as records:
             for record in records:
-                end = after(end, self._read_action(window.partition, record))
-        return end
+                action = self._read_action(window.partition, record)
+                if isinstance(action, Purge) and fold.counts(life, action):
+                    fold = fold._replace(nothing_since=record.offset)
+                if action is not None:
+                    life = fold.after(life, action, record.offset)
+        return JournalState(is_known=True, life=life)
 
     def _in_store(
         self, key: Key, head: JournalHead | None, numbers: SeqRange, events: list[EventRecord]
@@ -148,50 +163,44 @@ class EventFilter:
         return -1 if found is None else found
 
 
-def _end_of(head: JournalHead | None) -> SeqNr:
-    life = life_of(head)
-    return 0 if life is None else life.end
-
-
 MAX_JOURNALS: Final = 100_000
 
 
-class JournalEnd(NamedTuple):
-    """The largest number seen of a journal's life, 0 if none."""
+class JournalState(NamedTuple):
+    """What was seen of a journal: its life, or until that is known the actions that lead there."""
 
-    seq_nr: SeqNr = 0
-    is_exact: bool = False
-
-
-UNKNOWN: Final = JournalEnd()
-NO_EVENT: Final = JournalEnd(0, is_exact=True)
+    is_known: bool = False
+    life: Life | None = None
+    info: HeadInfo = EMPTY
 
 
-def after(end: JournalEnd, action: Action | None) -> JournalEnd:
-    """The end after a record's action, which is None for a record that is not of a journal."""
-    match action:
-        case Purge():
-            return NO_EVENT
-        case Append():
-            return end._replace(seq_nr=max(end.seq_nr, action.range.last))
-    return end
+UNKNOWN: Final = JournalState()
 
 
-class JournalEnds:
-    """The ends of the journals of one topic, as far as they are remembered."""
+def after(state: JournalState, fold: JournalFold, action: Action, offset: int) -> JournalState:
+    """The state after an action."""
+    if state.is_known:
+        return JournalState(is_known=True, life=fold.after(state.life, action, offset))
+    if isinstance(action, Purge) and action.condition is None:
+        return JournalState(is_known=True)
+    return JournalState(info=keep(state.info, action, offset))
+
+
+class JournalStates:
+    """The states of the journals of one topic, as far as they are remembered."""
 
     def __init__(self, max_journals: int = MAX_JOURNALS) -> None:
         self._max = max_journals
-        self._known: OrderedDict[tuple[int, bytes], tuple[JournalEnd, int]] = OrderedDict()
+        self._known: OrderedDict[tuple[int, bytes], tuple[JournalState, int]] = OrderedDict()
         self._forgotten: dict[int, int] = {}
 
-    def of(self, partition: int, id: bytes) -> JournalEnd:
+    def of(self, partition: int, id: bytes) -> JournalState:
         found = self._known.get((partition, id))
         return UNKNOWN if found is None else found[0]
 
-    def set(self, partition: int, id: bytes, end: JournalEnd, offset: int) -> None:
-        """Remembers an end as of the record at an offset."""
-        self._known[partition, id] = end, offset
+    def set(self, partition: int, id: bytes, state: JournalState, offset: int) -> None:
+        """Remembers a state as of the record at an offset."""
+        self._known[partition, id] = state, offset
         self._known.move_to_end((partition, id))
         if len(self._known) > self._max:
             (over, _), (_, last) = self._known.popitem(last=False)

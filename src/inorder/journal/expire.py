@@ -5,9 +5,8 @@ when the whole day is over, so never too early and at most a day late; all earli
 on which the job did not run is made up for.
 
 The store may be behind. Before it purges a journal the job writes a mark and reads the journal up to it, as readers
-do: if an append is in the log alone, or has moved the day meanwhile, the journal stays. What remains is the moment
-between the mark and the purge. A writer that appends just then, to a journal that has been idle for its whole life,
-loses what it appended; with `expected_seq_nr` it gets an error.
+do: if an append is in the log alone, or has moved the day meanwhile, the journal stays. The purge has the end of the
+journal at the mark as its condition: after an append in between it is void (`life.py`).
 """
 
 from __future__ import annotations
@@ -17,9 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from typing import Protocol
-from uuid import uuid4
 
-from inorder.journal.action import Mark
 from inorder.journal.client import JournalClient
 from inorder.journal.reading.head import ReadPlan
 from inorder.model.errors import DamagedRecordError
@@ -61,20 +58,18 @@ def expire(
             if stop.is_set():
                 return
             key = Key(id, topic)
-            is_due = not dry_run and _is_expired(journals, key, today)
-            if is_due:
-                journals.journal(key).purge()
+            is_purged = not dry_run and _purge_expired(journals, key, today)
+            if is_purged:
                 stop.wait(1 / per_second)
-            yield Expired(key, is_due)
+            yield Expired(key, is_purged)
 
 
-def _is_expired(journals: JournalClient, key: Key, today: date) -> bool:
-    mark = journals.send(key, Mark(str(uuid4()), *journals.sender))
+def _purge_expired(journals: JournalClient, key: Key, today: date) -> bool:
     try:
-        plan = journals.reader.moment(key, mark).plan
+        marked = journals.moment(key)
     except DamagedRecordError:
         return False  # parked: what its records say is unknown
-    return has_expired(plan, today)
+    return has_expired(marked.moment.plan, today) and journals.journal(key).purge_unchanged(marked)
 
 
 def has_expired(plan: ReadPlan, today: date) -> bool:

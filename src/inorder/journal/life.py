@@ -1,4 +1,4 @@
-"""What the actions of one journal amount to: the one set of rules that reader, store and head cache follow.
+"""What the actions of one journal amount to: the rules of reader, store, head cache, subscription and audit alike.
 
 | what there is   | append f..t                | delete to                    | purge   | mark    |
 |---|---|---|---|---|
@@ -6,14 +6,32 @@
 | a bound         | begins; bound at most f-1  | the larger bound             | nothing | same    |
 | a journal       | ends at the larger number  | up to its end at most        | nothing | same    |
 
-**The first writer wins.** An event counts if its number is above every earlier one of its journal's life, in the order
-of the log. One that is not is a *fork*: a second writer, or the same append sent twice. It never replaces what is
-there and never lowers where the journal ends. The rule needs nothing but the log's order, so a journal reads the same
-whether its actions are replicated or not.
+**An action counts or is void, as a whole.** `JournalFold.counts` decides it from the order of the log alone:
 
-Two writers that both believe to own a journal append the same numbers. A fork is **proven** if its number is taken by a
-known event, else **suspected**: appends sent in parallel may also arrive in another order. Gaps are no forks, nor is a
-record that is read twice, nor a journal that begins again after a purge. Every component that finds a fork reports it.
+- An action with a condition counts only if the journal is in that life and ends at that number (`action.Condition`).
+- An append with an id counts if it begins above the journal's end. So of two appends that continue the same journal the
+  first one wins, whichever writer believes to own it, and an append that is sent twice counts once.
+- An append without an id was written by Kafka Journal, or by inorder before it had ids. As in the original its events
+  count one by one: each whose number is above every earlier one.
+
+What is void never replaces what is there and never lowers where the journal ends. The rules need nothing but the order
+of the log, so a journal reads the same whether its actions are replicated or not.
+
+**A life** is a journal between two purges. It is named by the place of its first append (`life_id`), which the store
+has as the journal's record id; so a condition can be checked against the store's head, without a column of its own.
+Record ids that Kafka Journal's replicator has chosen are random: such a life is *unnamed*, and every condition on it
+holds.
+
+A delete or purge also says at which mark its writer saw the life. A store without transactions may be in the middle of
+a purge: the journal is gone, and the partition's offset is still before the purge. Folded over nothing, appends before
+the purge seem to begin a journal, which the purge does not mean. But if the mark is after the offset from which on
+there was nothing, then there was something: its writer has seen it. So the purge counts (`JournalFold.nothing_since`).
+What remains is an append without a condition that came between a mark and its purge, if the mark is in an earlier slice
+than both, and if the replicator dies in the middle of that purge: then the journal begins with this append.
+
+An event that does not count is a *fork*: a second writer, or the same append sent twice. It is **proven** if its number
+is taken by a known event, else **suspected**. Gaps are no forks, nor is a record that is read twice, nor a journal that
+begins again after a purge. Every component that finds a fork reports it.
 
 A delete never removes events that are appended later: it reaches to the end that the journal has at that moment.
 """
@@ -21,11 +39,11 @@ A delete never removes events that are appended later: it reaches to the end tha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple, assert_never
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple, assert_never
 from uuid import NAMESPACE_OID, UUID, uuid5
 
-from inorder.journal.action import Action, Append, Delete, Mark, Purge
+from inorder.journal.action import NOT_BEGUN, Action, Append, Condition, Delete, Mark, Purge
 from inorder.journal.stores.ports import JournalHead
 from inorder.model.journal import DeleteTo, EventRecord, Key, SeqNr, SeqRange
 
@@ -38,6 +56,10 @@ class Life:
     delete_to: DeleteTo = 0
     is_begun: bool = True
     """Whether it ever had an event; until then both numbers are the bound that deletes have set."""
+    stored_id: UUID | None = field(default=None, compare=False, repr=False)
+    """Its name in the store, if that follows from the log."""
+    began_at: int | None = field(default=None, compare=False, repr=False)
+    """The offset of its first append, if that is known."""
 
     @property
     def end(self) -> SeqNr:
@@ -45,12 +67,17 @@ class Life:
         return self.seq_nr if self.is_begun else 0
 
 
+_NAMED: Final = 5
+"""The version of ids that are computed from a name; random ones have another."""
+
+
 def life_of(head: JournalHead | None) -> Life | None:
     """The life that a store's head describes; heads of old versions may be deleted further than they reach."""
     if head is None:
         return None
-    delete_to = head.delete_to or 0
-    return Life(max(head.seq_nr, delete_to), delete_to, head.is_begun)
+    delete_to, id = head.delete_to or 0, head.record_id
+    stored_id = id if id is not None and id.version == _NAMED else None
+    return Life(max(head.seq_nr, delete_to), delete_to, head.is_begun, stored_id)
 
 
 def life_id(key: Key, partition: int, offset: int) -> UUID:
@@ -58,18 +85,69 @@ def life_id(key: Key, partition: int, offset: int) -> UUID:
     return uuid5(NAMESPACE_OID, f"{key}/{partition}/{offset}")
 
 
-def after(life: Life | None, action: Action) -> Life | None:
-    """The life after an action; None is no journal at all."""
-    match action:
-        case Append():
-            return after_append(life, action.range)
-        case Delete():
-            return after_delete(life, action.to)
-        case Purge():
-            return None
-        case Mark():
+class JournalFold(NamedTuple):
+    """The rules for one journal, whose records are in one partition."""
+
+    key: Key
+    partition: int
+    nothing_since: int | None = None
+    """The offset at which the store showed no journal, or of the last purge that counted; None if there was one."""
+
+    def counts(self, life: Life | None, action: Action) -> bool:
+        """Whether an action counts that finds the journal in this life; a mark changes nothing, and always does."""
+        match action:
+            case Append():
+                end = 0 if life is None else life.end
+                first_that_counts = action.range.last if action.id is None else action.range.first
+                return first_that_counts > end and self._holds(life, action.condition)
+            case Delete() | Purge():
+                return self._holds(life, action.condition)
+            case Mark():
+                return True
+        assert_never(action)
+
+    def after(self, life: Life | None, action: Action, offset: int) -> Life | None:
+        """The life after an action, the same if that is void; None is no journal at all."""
+        if not self.counts(life, action):
             return life
-    assert_never(action)
+        match action:
+            case Append():
+                after = after_append(life, action.range)
+                is_beginning = life is None or not life.is_begun
+                return replace(after, began_at=offset) if is_beginning else after
+            case Delete():
+                return after_delete(life, action.to)
+            case Purge():
+                return None
+            case Mark():
+                return life
+        assert_never(action)
+
+    def name(self, life: Life | None) -> UUID | None:
+        """The name of a life for a condition; None if it has none."""
+        if life is None or not life.is_begun:
+            return NOT_BEGUN
+        return life.stored_id if life.began_at is None else life_id(self.key, self.partition, life.began_at)
+
+    def frees(self, life: Life | None, purge: Purge) -> bool:
+        """Whether a purge ends the quarantine of a journal that was in this life when it was parked.
+
+        Without an event until then, a life may have begun with the records in quarantine.
+        """
+        return self.counts(life, purge) or life is None or not life.is_begun
+
+    def _holds(self, life: Life | None, condition: Condition | None) -> bool:
+        if condition is None:
+            return True
+        if condition.seq_nr is not None and condition.seq_nr != (0 if life is None else life.seq_nr):
+            return False
+        named = self.name(life)
+        if condition.life is None or named is None or named == condition.life:
+            return True
+        seen, is_of_store = condition.seen, life is None or life.began_at is None
+        if seen is None or is_of_store or self.nothing_since is None or condition.life == NOT_BEGUN:
+            return False
+        return seen.partition == self.partition and seen.offset > self.nothing_since
 
 
 def after_append(life: Life | None, numbers: SeqRange) -> Life:
@@ -82,7 +160,8 @@ def after_append(life: Life | None, numbers: SeqRange) -> Life:
         return Life(numbers.last, numbers.first - 1)
     if not life.is_begun:
         return Life(numbers.last, min(life.delete_to, numbers.first - 1))
-    return replace(life, seq_nr=max(life.seq_nr, numbers.last))
+    end = max(life.seq_nr, numbers.last)
+    return Life(end, life.delete_to, stored_id=life.stored_id, began_at=life.began_at)
 
 
 def after_delete(life: Life | None, to: DeleteTo) -> Life:
@@ -114,6 +193,16 @@ class Fork:
 class EventsAndForks(NamedTuple):
     kept: list[EventRecord]
     forks: list[Fork]
+
+
+def judge_events(
+    fold: JournalFold, before: Life | None, action: Append, records: Sequence[EventRecord]
+) -> EventsAndForks:
+    """Separates the events of an append that found a journal in a life: those of a void one are all forks."""
+    end = 0 if before is None else before.end
+    if fold.counts(before, action):
+        return separate_forks(end, records)
+    return EventsAndForks([], [Fork(record, end, record.seq_nr == end) for record in records])
 
 
 def separate_forks(end: SeqNr, records: Sequence[EventRecord]) -> EventsAndForks:

@@ -51,7 +51,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, NamedTuple, Self
 
-from inorder.journal.event_filter import MAX_JOURNALS, EventFilter, JournalEnds, key_of
+from inorder.journal.event_filter import MAX_JOURNALS, EventFilter, JournalStates, key_of
 from inorder.journal.life import Fork
 from inorder.journal.reading.reader import TIMEOUT_SECONDS
 from inorder.journal.stores.ports import EventualJournal, JournalHead, JournalLog, LogRecord, TopicTail
@@ -232,8 +232,8 @@ class Subscription:
             yield Subscribed(key_of(record.key or b"", self._topic), event, position)
 
     def _new_filter(self) -> EventFilter:
-        ends = JournalEnds(self._max_journals)
-        return EventFilter(self._log, self._store, self._topic, ends, self._deadline, self._on_fork)
+        states = JournalStates(self._max_journals)
+        return EventFilter(self._log, self._store, self._topic, states, self._deadline, self._on_fork)
 
     def _start(self, partition: int) -> int:
         """Where to begin: at the next record, or earlier, if the store does not have the ends of journals there."""

@@ -10,22 +10,19 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, assert_never
 from uuid import UUID
 
-from inorder.journal.action import Append, Delete, Mark, Purge, apply_expiry_change
-from inorder.journal.codec import action_of, events_of, timestamp_of
+from inorder.journal.action import Mark, apply_expiry_change
+from inorder.journal.codec import action_of
 from inorder.journal.life import Fork
 from inorder.journal.reading.head_cache import Ahead, InspectedRecord, Known, PartitionCache, inspect_record
+from inorder.journal.replication.actions import SliceSource, replicate_journal
 from inorder.journal.replication.transition import (
-    ActionPlace,
-    Change,
+    ActionRecord,
     DeleteEvents,
     DeleteHead,
     InsertEvents,
     InsertHead,
     Statement,
     UpdateHead,
-    append,
-    delete,
-    purge,
 )
 from inorder.journal.segments import journal_segment
 from inorder.journal.snapshots import LifeAtMark, SnapshotRow, place_snapshot, purged_error, select_snapshots
@@ -75,7 +72,6 @@ class MemoryReplicator:
         self._snapshots = snapshots
         self._segment_size = segment_size
         self._next: dict[tuple[str, int], int] = {}
-        self._lives = 0
         self.forks: list[Fork] = []
 
     def follow(self, regime: Regime) -> None:
@@ -106,24 +102,13 @@ class MemoryReplicator:
         if action is None or isinstance(action, Mark) or record.key is None:
             return
         key = Key(record.key.decode(), topic)
-        change = self._change(key, action, record, partition)
-        if self._snapshots is not None and isinstance(action, Purge):
+        source = SliceSource(topic, partition, self._segment_size)
+        done = replicate_journal(source, key, self._store.pointer(key), [ActionRecord(record.offset, action, record)])
+        statements = [each for _, each in done.change.statements]
+        if self._snapshots is not None and any(isinstance(each, DeleteHead) for each in statements):
             self._snapshots.void(key, PartitionOffset(partition, record.offset))
-        self._store.carry_out(key, change.statements)
-        self.forks.extend(change.forks)
-
-    def _change(self, key: Key, action: Append | Delete | Purge, record: LogRecord, partition: int) -> Change:
-        head = self._store.pointer(key)
-        at = ActionPlace(PartitionOffset(partition, record.offset), timestamp_of(record))
-        match action:
-            case Append():
-                self._lives += 1
-                events = events_of(action, record, key.topic, partition)
-                return append(head, at, events, segment_size=self._segment_size, record_id=UUID(int=self._lives))
-            case Delete():
-                return delete(head, at, action.to, segment_size=self._segment_size, origin=action.origin)
-            case Purge():
-                return purge(head, at)
+        self._store.carry_out(key, statements)
+        self.forks.extend(done.forks)
 
 
 class MemoryHeads:

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TypeAlias
 
 from inorder.engines.slice_work import Slice
-from inorder.journal.action import Append, Delete, Mark, Purge
-from inorder.journal.codec import RecordSender, action_of, action_record, append_record, events_of
-from inorder.journal.life import Life, after_append, after_delete, separate_forks
+from inorder.journal.action import Append, Condition, Delete, Mark, Purge
+from inorder.journal.codec import (
+    APPEND_HEADER,
+    CONDITION_HEADER,
+    RecordSender,
+    action_of,
+    action_record,
+    append_record,
+    events_of,
+)
 from inorder.journal.stores.ports import LogRecord
 from inorder.model.errors import DamagedRecordError
-from inorder.model.journal import Event, Key, PayloadMetadata, RecordMetadata, SeqRange
+from inorder.model.journal import Event, Key, PartitionOffset, PayloadMetadata, RecordMetadata
 from inorder.model.message import Limits, Record
 from tests.fakes.replica import MemoryReplica
 from tests.unit.journal.acting import TIME
+from tests.unit.journal.reference import Reference
 
 TOPIC = "journal"
 DAMAGED_HEADER = (("journal.action", b"{not json"),)
@@ -34,11 +43,50 @@ class Topic:
     """Records in the order in which they were written; each verb writes one."""
 
     records: list[Record] = field(default_factory=list)
+    views: dict[str, Condition] = field(default_factory=dict)
+    """What a writer has last seen of a journal."""
 
-    def append(self, id: str, *seq_nrs: int, expire_after: timedelta | None = None) -> None:
-        about = RecordMetadata(payload=PayloadMetadata(expire_after=expire_after))
+    def append(
+        self,
+        id: str,
+        *seq_nrs: int,
+        expire_after: timedelta | None = None,
+        append_id: str | None = None,
+        condition: Condition | None = None,
+    ) -> None:
+        """An append as the original writes it, unless it has an id."""
+        about = (TIME, RecordSender("host"), RecordMetadata(payload=PayloadMetadata(expire_after=expire_after)))
         events = [Event(number) for number in seq_nrs]
-        self.records.append(append_record(key(id), events, TIME, RecordSender("host"), about, {}, Limits()))
+        self.records.append(
+            append_record(key(id), events, *about, {}, Limits(), append_id=append_id, condition=condition)
+        )
+
+    def look(self, id: str) -> None:
+        """Writes a mark, and remembers what is there; nothing if the journal cannot be read."""
+        self.mark(id)
+        with suppress(DamagedRecordError):
+            found = self.read(id)
+            self.views[id] = Condition(found.name, found.pointer or 0, PartitionOffset(0, len(self.records) - 1))
+
+    def append_after(self, id: str, count: int) -> None:
+        """An append on what was last seen."""
+        if (seen := self.views.get(id)) is not None:
+            first = (seen.seq_nr or 0) + 1
+            numbers, number = range(first, first + count), len(self.records)
+            self.append(id, *numbers, append_id=f"append {number}", condition=replace(seen, seen=None))
+
+    def act_on(self, id: str, action: Delete | Purge) -> None:
+        """A delete or purge of the life that its writer has just seen."""
+        self.look(id)
+        if (seen := self.views.get(id)) is not None:
+            action = replace(action, condition=replace(seen, seq_nr=None))
+            self.records.append(action_record(key(id), action, TIME, Limits()))
+
+    def repeat(self, id: str) -> None:
+        """The last record with a condition or an id once more: its answer was lost."""
+        names = {APPEND_HEADER, CONDITION_HEADER}
+        own = [each for each in self.records if each.key == id.encode() and names & {name for name, _ in each.headers}]
+        self.records += own[-1:]
 
     def delete(self, id: str, to: int) -> None:
         self.records.append(action_record(key(id), Delete(to, "host"), TIME, Limits()))
@@ -87,31 +135,28 @@ class Topic:
 
     def says(self, id: str) -> Seen:
         """What the actions of a journal amount to; raises `DamagedRecordError` where it is parked."""
-        life: Life | None = None
-        events: dict[int, int] = {}
-        damage: DamagedRecordError | None = None
+        found = self.read(id)
+        return None if found.pointer is None else (found.pointer, tuple(found.events.items()))
+
+    def read(self, id: str) -> Reference:
+        found, damage = Reference(key(id)), None
         for offset, each in enumerate(self.records):
             if each.key != id.encode():
                 continue
             record = LogRecord(offset, each.timestamp_ms, each.key, each.value, each.headers)
             try:
                 action = action_of(record, TOPIC, 0)
-                if isinstance(action, Purge):
-                    life, events, damage = None, {}, None
-                elif damage is None and isinstance(action, Append):
-                    kept = separate_forks(life.end if life else 0, events_of(action, record, TOPIC, 0)).kept
-                    if kept:
-                        life = after_append(life, SeqRange(kept[0].seq_nr, kept[-1].seq_nr))
-                    events |= {event.seq_nr: offset for event in kept}
-                elif damage is None and isinstance(action, Delete):
-                    life = after_delete(life, action.to)
+                events = events_of(action, record, TOPIC, 0) if isinstance(action, Append) else []
             except DamagedRecordError as error:
                 damage = damage or error
+                continue
+            if damage is not None and isinstance(action, Purge) and found.frees(action):
+                found, damage = Reference(key(id)), None
+            elif damage is None and action is not None:
+                found.take(offset, action, [event.seq_nr for event in events])
         if damage is not None:
             raise damage
-        if life is None:
-            return None
-        return life.seq_nr, tuple((nr, at) for nr, at in events.items() if nr > life.delete_to)
+        return found
 
 
 def shows(store: MemoryReplica, id: str) -> Seen:

@@ -11,14 +11,16 @@ from typing import Any, NamedTuple
 
 from inorder.journal.action import Append, Delete, Mark, Purge
 from inorder.journal.client import JournalClient
-from inorder.journal.codec import action_of, events_of
+from inorder.journal.codec import RecordSender, action_of, append_record, events_of
 from inorder.journal.life import Fork
 from inorder.journal.reading.reader import JournalReader
 from inorder.journal.subscription import Subscribed, Subscription
 from inorder.model.errors import DamagedRecordError
-from inorder.model.journal import EventRecord, Key
+from inorder.model.journal import EventRecord, Key, RecordMetadata
+from inorder.model.message import Limits
 from inorder.testing.memory_journal import MemoryJournalLog, MemoryJournalStore, MemoryReplicator
-from tests.unit.journal.world import event
+from tests.unit.journal.reference import Reference
+from tests.unit.journal.world import NOON, event
 
 TOPIC = "journal"
 IDS = ("a", "b", "c", "d")
@@ -54,8 +56,13 @@ class Topic:
         self.replicator = MemoryReplicator(self.log, self.store)
         self.journals = JournalClient(self.log, self.store, JournalReader(self.log, self.store, time.monotonic))
 
-    def append(self, id: str, *seq_nrs: int) -> None:
-        self.journals.journal(Key(id, TOPIC)).append([event(seq_nr) for seq_nr in seq_nrs])
+    def append(self, id: str, *seq_nrs: int, is_legacy: bool = False) -> None:
+        """Appends events; a legacy append is one of Kafka Journal, without an id."""
+        key, events = Key(id, TOPIC), [event(seq_nr) for seq_nr in seq_nrs]
+        if is_legacy:
+            self.log.send(append_record(key, events, NOON, RecordSender(), RecordMetadata(), {}, Limits()))
+        else:
+            self.journals.journal(key).append(events)
 
     def act(self, id: str, action: Delete | Purge | Mark) -> None:
         self.journals.send(Key(id, TOPIC), action).result()
@@ -112,10 +119,9 @@ class Subscriber:
 
 
 def fold(topic: Topic) -> tuple[set[Place], set[Place]]:
-    """All events that ever counted, and those that are there at the end: the rules in a few lines."""
+    """All events that ever counted, and those that are there at the end."""
     counted: set[Place] = set()
-    left: dict[str, list[Place]] = {}
-    ends: dict[str, int] = {}
+    journals: dict[str, Reference] = {}
     for partition in range(topic.partitions):
         for record in topic.log.records_between(TOPIC, partition, 0, topic.log.end(TOPIC, partition)):
             id = (record.key or b"").decode()
@@ -123,14 +129,15 @@ def fold(topic: Topic) -> tuple[set[Place], set[Place]]:
                 action = action_of(record, TOPIC, partition)
             except DamagedRecordError:
                 continue
-            if isinstance(action, Append):
-                for each in events_of(action, record, TOPIC, partition):
-                    if each.seq_nr > ends.get(id, 0):
-                        ends[id] = each.seq_nr
-                        counted.add(place(id, each))
-                        left.setdefault(id, []).append(place(id, each))
-            elif isinstance(action, Purge):
-                left[id], ends[id] = [], 0
-            elif isinstance(action, Delete):
-                left[id] = [each for each in left.get(id, []) if each.seq_nr > action.to]
-    return counted, {each for places in left.values() for each in places}
+            if action is None:
+                continue
+            events = events_of(action, record, TOPIC, partition) if isinstance(action, Append) else []
+            journal = journals.setdefault(id, Reference(Key(id, TOPIC), partition))
+            taken = journal.take(record.offset, action, [each.seq_nr for each in events])
+            counted |= {place(id, each) for each in events if each.seq_nr in taken}
+    left = {
+        Place(id, journal.partition, offset, number)
+        for id, journal in journals.items()
+        for number, offset in journal.events.items()
+    }
+    return counted, left

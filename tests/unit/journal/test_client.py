@@ -7,8 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from inorder.journal.action import Append, Delete, Mark, Purge
+from inorder.journal.action import NOT_BEGUN, Append, Condition, Delete, Mark, Purge
 from inorder.journal.codec import action_of
+from inorder.journal.life import life_id
 from inorder.model.errors import SeqNrConflictError, UnknownOutcomeError, ValidationError
 from inorder.model.journal import MAX_SEQ_NR, Event, Json, PartitionOffset, PayloadMetadata, RecordMetadata
 from inorder.model.message import Record
@@ -66,13 +67,17 @@ def test_a_delete_asks_where_the_journal_ends() -> None:
     assert written(world) == ["Mark"]
     world.append(1, 2)
     assert world.journal.delete() == PartitionOffset(0, 3)
-    assert action_of(world.log.records_between(KEY.topic, 0, 3, 4)[0], KEY.topic, 0) == Delete(2)
+    life = life_id(KEY, 0, 1)
+    delete = Delete(2, condition=Condition(life, seen=PartitionOffset(0, 2)))
+    assert action_of(world.log.records_between(KEY.topic, 0, 3, 4)[0], KEY.topic, 0) == delete
+    assert world.journal.life() == life
 
 
 def test_a_purge_is_always_written() -> None:
     world = World()
-    assert world.journal.purge() == PartitionOffset(0, 0)
-    assert action_of(world.log.records_between(KEY.topic, 0, 0, 1)[0], KEY.topic, 0) == Purge()
+    assert world.journal.purge() == PartitionOffset(0, 1)
+    purge = Purge(condition=Condition(NOT_BEGUN, seen=PartitionOffset(0, 0)))
+    assert action_of(world.log.records_between(KEY.topic, 0, 1, 2)[0], KEY.topic, 0) == purge
 
 
 def test_ids_are_those_that_are_replicated() -> None:
@@ -116,7 +121,7 @@ class TestExpectedSeqNr:
             rival.append(2)
 
         world.log.on_sent = race
-        with pytest.raises(SeqNrConflictError, match="Another writer wrote to the journal journal:account-1 at 0:2"):
+        with pytest.raises(SeqNrConflictError, match="the append at 0:3 does not count"):
             world.journal.append([event(2)], expected_seq_nr=1)
         # The first one counts, the second is a fork and is reported.
         records = list(world.journal.read())
@@ -175,7 +180,8 @@ def test_an_append_without_an_answer_may_be_sent_again() -> None:
     with pytest.raises(UnknownOutcomeError, match="Appending to journal:account-1"):
         world.append(1, 2)
     log.loses = False
-    world.append(1, 2, 3)
+    world.append(1, 2)
+    world.append(3)
     assert world.read() == [1, 2, 3]
     assert isinstance(action_of(log.records_between(KEY.topic, 0, 1, 2)[0], KEY.topic, 0), Append)
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 import pytest
 
 from inorder.journal.action import Purge
+from inorder.journal.codec import RecordSender, append_record
 from inorder.model.deadline import Deadline
+from inorder.model.journal import RecordMetadata
+from inorder.model.message import Limits
 from inorder.testing.memory_journal import MemoryHeads, MemoryJournalLog, MemoryJournalStore
-from tests.unit.journal.world import KEY, World, event
+from tests.unit.journal.world import KEY, NOON, World, event
 
 both = pytest.mark.parametrize("cached", [False, True], ids=["replayed", "cached"])
 
@@ -25,7 +28,7 @@ def test_a_purge_and_an_append_over_replicated_events(cached: bool, old: int) ->
     world.append(1, 2)
     assert (world.read(), world.journal.pointer()) == ([1, 2], 2)
     events = [record.partition_offset.offset for record in world.journal.read()]
-    assert events == [2, 2], "the new events, not those of the old life"
+    assert events == [3, 3], "the new events, not those of the old life"
     world.append(3)
     world.delete(1)
     assert (world.read(), world.journal.pointer()) == ([2, 3], 3)
@@ -99,6 +102,21 @@ def test_of_two_writers_the_first_counts_and_the_other_is_reported(cached: bool,
     world.append(1)
     world.append(2)
     world.append(2, 3)
+    world.replicate(behind=behind)
+    # All of it or nothing: the second writer has decided on 3 after its own 2.
+    assert [(record.seq_nr, record.offset) for record in world.journal.read()] == [(1, 0), (2, 1)]
+    world.replicate()
+    assert [(each.record.seq_nr, each.is_proven) for each in world.replicator.forks] == [(2, True), (3, False)]
+
+
+@both
+@pytest.mark.parametrize("behind", [0, 1, 2, 3])
+def test_an_append_of_kafka_journal_counts_event_by_event(cached: bool, behind: int) -> None:
+    world = World(cached=cached)
+    world.append(1)
+    world.append(2)
+    events = [event(2), event(3)]
+    world.log.send(append_record(KEY, events, NOON, RecordSender(), RecordMetadata(), {}, Limits()))
     world.replicate(behind=behind)
     assert [(record.seq_nr, record.offset) for record in world.journal.read()] == [(1, 0), (2, 1), (3, 2)]
     reported = world.replicator.forks + world.forks

@@ -7,91 +7,115 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.journal.action import Action, Delete, Mark, Purge
-from inorder.journal.life import Life, after
-from inorder.journal.reading.head import EMPTY, HeadInfo, doubt, fold, plan_from_cache
+from inorder.journal.life import JournalFold, Life
+from inorder.journal.reading.head import EMPTY, MAX_ACTIONS, HeadInfo, ReadPlan, doubt, keep, plan_from_cache
+from inorder.journal.stores.ports import JournalHead
 from tests.unit.journal.acting import LIFE, appended, head
+from tests.unit.journal.world import KEY
 
 
-def append_head(offset: int, first: int, last: int, delete_to: int = 0) -> HeadInfo:
-    return HeadInfo(append_offset=offset, first_seq_nr=first, seq_nr=last, delete_to=delete_to)
+def kept(*actions: Action, first: int = 0) -> HeadInfo:
+    info = EMPTY
+    for offset, action in enumerate(actions, first):
+        info = keep(info, action, offset)
+    return info
 
 
-def deleted(to: int) -> HeadInfo:
-    return HeadInfo(delete_to=to)
+def plan(info: HeadInfo, stored: JournalHead | None = None, replicated: int | None = None) -> ReadPlan | None:
+    return plan_from_cache(info, stored, KEY, 0, replicated)
+
+
+def bound(to: int) -> Life:
+    return Life(to, to, is_begun=False)
 
 
 @pytest.mark.parametrize(
-    ("before", "action", "then"),
+    ("actions", "life", "log_from"),
     [
-        (EMPTY, appended(1, 2), append_head(1, 1, 2)),
-        (EMPTY, Delete(10), deleted(10)),
-        (EMPTY, Purge(), HeadInfo(purged_at=1)),
-        (EMPTY, Mark("x"), EMPTY),
-        (append_head(0, 1, 1), appended(2, 3), append_head(0, 1, 3)),
-        (append_head(0, 1, 2, 1), appended(3, 4), append_head(0, 1, 4, 1)),
-        (append_head(0, 1, 2), Delete(3), append_head(0, 1, 2, 2)),
-        (append_head(0, 1, 2), Delete(1), append_head(0, 1, 2, 1)),
-        (append_head(0, 1, 2, 1), Delete(3), append_head(0, 1, 2, 2)),
-        (append_head(0, 1, 2, 2), Delete(1), append_head(0, 1, 2, 2)),
-        (append_head(0, 1, 2), Purge(), HeadInfo(purged_at=1)),
-        (append_head(0, 1, 2), Mark("x"), append_head(0, 1, 2)),
-        (deleted(1), appended(1, 2), append_head(1, 1, 2)),
-        (deleted(10), appended(1, 2), append_head(1, 1, 2)),
-        (deleted(10), appended(2, 3), append_head(1, 2, 3, 1)),
-        (deleted(1), Delete(2), deleted(2)),
-        (deleted(2), Delete(1), deleted(2)),
-        (deleted(2), Purge(), HeadInfo(purged_at=1)),
-        (HeadInfo(purged_at=0), Purge(), HeadInfo(purged_at=1)),
-        (HeadInfo(purged_at=0), Mark("x"), HeadInfo(purged_at=0)),
-        (HeadInfo(purged_at=0), Delete(3), HeadInfo(purged_at=0, delete_to=3)),
+        ([appended(1, 2)], Life(2), 0),
+        ([Delete(10)], bound(10), None),
+        ([Purge()], None, None),
+        ([Mark("x")], None, None),
+        ([appended(1), appended(2, 3)], Life(3), 0),
+        ([appended(1, 2), Delete(1), appended(3, 4)], Life(4, 1), 0),
+        ([appended(1, 2), Delete(3)], Life(2, 2), 0),
+        ([appended(1, 2), Delete(1)], Life(2, 1), 0),
+        ([appended(1, 2), Delete(1), Delete(3)], Life(2, 2), 0),
+        ([appended(1, 2), Delete(2), Delete(1)], Life(2, 2), 0),
+        ([appended(1, 2), Purge()], None, None),
+        ([appended(1, 2), Mark("x")], Life(2), 0),
+        ([Delete(1), appended(1, 2)], Life(2), 1),
+        ([Delete(10), appended(1, 2)], Life(2), 1),
+        ([Delete(10), appended(2, 3)], Life(3, 1), 1),
+        ([Delete(1), Delete(2)], bound(2), None),
+        ([Delete(2), Delete(1)], bound(2), None),
+        ([Delete(2), Purge()], None, None),
+        ([Purge(), Delete(3)], bound(3), None),
+        # The original forgets the purge with the append.
+        ([appended(1, 9), Purge(), appended(1)], Life(1), 2),
     ],
 )
-def test_the_head_after_one_more_action(before: HeadInfo, action: Action, then: HeadInfo) -> None:
-    assert fold(before, action, 1) == then
+def test_the_journal_after_the_actions_of_the_log(
+    actions: list[Action], life: Life | None, log_from: int | None
+) -> None:
+    found = plan(kept(*actions))
+    assert found is not None
+    assert (found.life, found.log_from) == (life, log_from)
 
 
-def test_an_append_after_a_purge_does_not_forget_the_purge() -> None:
-    # The original's head would be Append(2, 1) as if nothing had been purged.
-    info = fold(HeadInfo(purged_at=1), appended(1), 2)
-    assert info == HeadInfo(purged_at=1, append_offset=2, first_seq_nr=1, seq_nr=1)
+def test_numbers_that_do_not_rise_do_not_count() -> None:
+    for numbers in [(1, 1), (2, 2), (1, 2)]:
+        found = plan(kept(appended(1, 2), appended(*numbers)))
+        assert found is not None
+        assert found.life == Life(2)
 
 
-@pytest.mark.parametrize("numbers", [(1, 1), (2, 2), (1, 5)])
-def test_numbers_that_do_not_rise_make_the_head_doubtful(numbers: tuple[int, int]) -> None:
-    info = fold(append_head(0, 1, 2), appended(*numbers), 3)
-    assert info.is_doubtful
-    assert plan_from_cache(info, None, 0, None) is None
-    assert not fold(info, Purge(), 4).is_doubtful
+def test_a_record_that_cannot_be_read_is_lacking_until_the_store_has_it_or_a_purge() -> None:
+    info = doubt(kept(appended(1, 2)), 3)
+    assert plan(info) is None
+    assert plan(keep(info, Delete(1), 4)) is None
+    found = plan(keep(info, Delete(1), 4), head(3, 2))
+    assert found is not None
+    assert found.life == Life(2, 1)
+    assert keep(info, Purge(), 4) == kept(Purge(), first=4)
 
 
-def test_a_record_that_cannot_be_read_makes_the_head_doubtful_until_a_purge() -> None:
-    assert doubt(EMPTY).is_doubtful
-    assert fold(doubt(append_head(0, 1, 2)), Delete(1), 3).is_doubtful
-    assert fold(doubt(EMPTY), Purge(), 3) == HeadInfo(purged_at=3)
+def test_of_too_many_actions_the_newest_are_kept_and_count_once_the_store_has_the_others() -> None:
+    info = kept(*(appended(number) for number in range(1, MAX_ACTIONS + 3)))
+    assert len(info.actions) == MAX_ACTIONS
+    assert (info.first, info.lacks) == (0, 1)
+    assert plan(info) is None
+    found = plan(info, head(1, 2), replicated=1)
+    assert found is not None
+    assert found.life == Life(MAX_ACTIONS + 2)
+    assert found.log_from == 2
 
 
-def test_a_head_below_what_the_store_has_is_doubtful_unless_the_store_has_just_that() -> None:
-    info = append_head(5, 3, 4)
-    assert plan_from_cache(info, head(2, 3), 0, None) is None
-    plan = plan_from_cache(info, head(5, 4), 0, None)
-    assert plan is not None
-    assert (plan.life, plan.log_from) == (Life(4), None)
+def test_what_the_store_has_is_not_kept() -> None:
+    info = keep(kept(appended(1), appended(2)), appended(3), 2, replicated=0)
+    assert [each.offset for each in info.actions] == [1, 2]
+
+
+def test_an_action_that_the_head_includes_is_left_out() -> None:
+    found = plan(kept(appended(3, 4), first=5), head(5, 4))
+    assert found is not None
+    assert (found.life, found.log_from) == (Life(4), None)
 
 
 def test_a_purge_counts_until_it_is_replicated() -> None:
-    info = HeadInfo(purged_at=5, append_offset=6, first_seq_nr=1, seq_nr=2)
+    info = kept(Purge(), appended(1), appended(2), first=5)
     old, new = head(4, 9), head(6, 1)
-    waiting = plan_from_cache(info, old, 0, replicated=4)
+    waiting = plan(info, old, replicated=4)
     assert waiting is not None
-    assert (waiting.head, waiting.pointer, waiting.log_from) == (None, 2, 6)
+    assert (waiting.head, waiting.pointer, waiting.log_from, waiting.purged_at) == (None, 2, 6, 5)
     # From then on the store has the new life, and the log may have lost what the store has.
-    done = plan_from_cache(info, new, 0, replicated=6)
+    done = plan(info, new, replicated=6)
     assert done is not None
     assert (done.head, done.pointer, done.log_from) == (new, 2, 7)
 
 
 actions = st.one_of(
-    st.builds(lambda first, more: ("append", first, more), st.integers(1, 3), st.integers(0, 3)),
+    st.builds(lambda first, more: ("append", first, more), st.integers(-2, 3), st.integers(0, 3)),
     st.builds(lambda to: ("delete", to, 0), st.integers(1, 20)),
     st.just(("purge", 0, 0)),
     st.just(("mark", 0, 0)),
@@ -99,32 +123,28 @@ actions = st.one_of(
 
 
 @given(st.lists(actions, max_size=12), st.integers(0, 12))
-def test_the_numbers_that_are_kept_lead_where_a_replay_leads(steps: list[tuple[str, int, int]], cut: int) -> None:
-    """With rising numbers the fold over any part of the log equals the replay of all of it."""
+def test_the_actions_that_are_kept_lead_where_a_replay_leads(steps: list[tuple[str, int, int]], cut: int) -> None:
+    fold = JournalFold(KEY, 0)
     life: Life | None = None
     stored: Life | None = None
-    info, applied, end = EMPTY, -1, 0
+    info, applied = EMPTY, -1
     for offset, (kind, number, more) in enumerate(steps):
         action: Action = Mark("x")
         if kind == "append":
-            action = appended(end + number, end + number + more)
+            first = max(1, number + (life.end if life else 0))
+            action = appended(first, first + more)
         elif kind == "delete":
             action = Delete(number)
         elif kind == "purge":
             action = Purge()
-        life = after(life, action)
-        end = 0 if life is None else life.end
+        life = fold.after(life, action, offset)
         if offset < cut:
             stored, applied = life, offset
         else:
-            info = fold(info, action, offset)
+            info = keep(info, action, offset)
     row = None
     if stored is not None:
         row = head(applied, stored.seq_nr, stored.delete_to or None, record_id=LIFE if stored.is_begun else None)
-    plan = plan_from_cache(info, row, 0, applied if applied >= 0 else None)
-    assert plan is not None
-    assert plan.pointer == (None if life is None else life.seq_nr)
-    shown = 0 if life is None or not life.is_begun else life.delete_to
-    hidden = 0 if plan.life is None or not plan.life.is_begun else plan.life.delete_to
-    # Numbers that were never appended may be hidden or not; there is nothing to see.
-    assert hidden == shown or (hidden < info.first_seq_nr and shown < info.first_seq_nr)
+    found = plan(info, row, applied if applied >= 0 else None)
+    assert found is not None
+    assert found.life == life

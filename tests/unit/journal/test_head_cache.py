@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from inorder.journal.action import Action, Delete, Mark, Purge
-from inorder.journal.reading.head import EMPTY, HeadInfo
+from inorder.journal.reading.head import EMPTY, HeadInfo, LogAction
 from inorder.journal.reading.head_cache import Ahead, Answer, Behind, InspectedRecord, Known, Limited, PartitionCache
 from tests.unit.journal.acting import appended
 
@@ -24,8 +24,10 @@ def found(cache: PartitionCache, offset: int, id: str = "id0") -> HeadInfo | typ
     return answer.info if isinstance(answer, Known) else type(answer)
 
 
-def info(offset: int, first: int, last: int | None = None) -> HeadInfo:
-    return HeadInfo(append_offset=offset, first_seq_nr=first, seq_nr=last or first)
+def info(*appends: tuple[int, int], first: int | None = None) -> HeadInfo:
+    """What is kept of appends, given by offset and number."""
+    actions = tuple(LogAction(offset, appended(number)) for offset, number in appends)
+    return HeadInfo(actions, appends[0][0] if first is None else first)
 
 
 def test_an_empty_cache_is_behind() -> None:
@@ -46,11 +48,11 @@ def test_what_the_store_has_is_ahead() -> None:
         (seen(1), EMPTY),
         (InspectedRecord(1), EMPTY),
         (InspectedRecord(1, b"id0"), EMPTY),
-        (append(1, 1), info(1, 1)),
-        (seen(1, action=Delete(3)), HeadInfo(delete_to=3)),
-        (seen(1, action=Purge()), HeadInfo(purged_at=1)),
+        (append(1, 1), info((1, 1))),
+        (seen(1, action=Delete(3)), HeadInfo((LogAction(1, Delete(3)),), 1)),
+        (seen(1, action=Purge()), HeadInfo((LogAction(1, Purge()),), 1)),
         (append(1, 1, "id1"), EMPTY),
-        (InspectedRecord(1, b"id0", is_damaged=True), HeadInfo(is_doubtful=True)),
+        (InspectedRecord(1, b"id0", is_damaged=True), HeadInfo((), 1, lacks=1)),
     ],
 )
 def test_a_record_is_known_once_it_was_seen(record: InspectedRecord, known: HeadInfo) -> None:
@@ -65,13 +67,13 @@ def test_a_record_that_is_seen_again_counts_once() -> None:
     cache = PartitionCache()
     cache.add([append(0, 1), append(0, 1), append(1, 2)])
     cache.add([append(0, 1), append(1, 2)])
-    assert found(cache, 1) == info(0, 1, 2)
+    assert found(cache, 1) == info((0, 1), (1, 2))
 
 
 def test_the_answer_says_up_to_where_it_goes() -> None:
     cache = PartitionCache()
     cache.add([append(0, 1), append(1, 2), seen(2)])
-    assert cache.find(b"id0", 0) == Known(info(0, 1, 2), 1, None)
+    assert cache.find(b"id0", 0) == Known(info((0, 1), (1, 2)), 1, None)
 
 
 class TestListening:
@@ -132,29 +134,29 @@ class TestLimits:
     def test_the_oldest_go(self) -> None:
         cache = PartitionCache(max_journals=2, drop_upon_limit=0.5)
         cache.add([append(0, 1), append(1, 2)])
-        assert found(cache, 1) == info(0, 1, 2)
+        assert found(cache, 1) == info((0, 1), (1, 2))
         cache.add([append(2, 1, "id1"), append(3, 1, "id2")])
-        assert found(cache, 3, "id2") == info(3, 1)
+        assert found(cache, 3, "id2") == info((3, 1))
         assert found(cache, 2) is Limited
         assert cache.size == 1
 
     def test_all_but_the_newest_may_go(self) -> None:
         cache = PartitionCache(max_journals=2, drop_upon_limit=1.0)
         cache.add([append(0, 1), append(1, 1, "id1"), append(2, 1, "id2")])
-        assert [found(cache, 2, id) for id in ("id0", "id1", "id2")] == [Limited, Limited, info(2, 1)]
+        assert [found(cache, 2, id) for id in ("id0", "id1", "id2")] == [Limited, Limited, info((2, 1))]
 
     def test_listeners_are_answered_before_anything_is_dropped(self) -> None:
         cache = PartitionCache(max_journals=2, drop_upon_limit=0.5)
         answers: list[Answer] = []
         cache.listen(b"id0", 2, answers.append)
         cache.add([append(0, 1), append(1, 1, "id1"), append(2, 1, "id2")])
-        assert answers == [Known(info(0, 1), 0, None)]
+        assert answers == [Known(info((0, 1)), 0, None)]
         assert found(cache, 2) is Limited
 
     def test_a_journal_that_is_touched_stays(self) -> None:
         cache = PartitionCache(max_journals=2, drop_upon_limit=0.4)
         cache.add([append(0, 1), append(1, 1, "id1"), append(2, 2), append(3, 1, "id2")])
-        assert found(cache, 0) == info(0, 1, 2)
+        assert found(cache, 0) == info((0, 1), (2, 2))
         assert found(cache, 1, "id1") is Limited
 
     def test_marks_do_not_count(self) -> None:
@@ -177,21 +179,21 @@ class TestLimits:
         cache.add([append(3, 2)])
         assert found(cache, 3) is Limited
         cache.remove(1)
-        assert found(cache, 3) == info(3, 2)
+        assert found(cache, 3) == info((3, 2))
 
 
 def test_a_cache_that_starts_behind_a_hole_in_the_offsets_knows_it_has_all() -> None:
     cache = PartitionCache(start=10)
     cache.remove(9)
     cache.add([append(12, 1)])
-    assert [found(cache, 12), found(cache, 12, "id1")] == [info(12, 1), EMPTY]
+    assert [found(cache, 12), found(cache, 12, "id1")] == [info((12, 1)), EMPTY]
 
 
 def test_the_store_takes_over_what_it_has_and_only_that() -> None:
     cache = PartitionCache()
     cache.add([append(0, 1), append(1, 1, "id1"), append(2, 2)])
     cache.remove(1)
-    assert (cache.size, found(cache, 2), found(cache, 2, "id1")) == (1, info(0, 1, 2), EMPTY)
+    assert (cache.size, found(cache, 2), found(cache, 2, "id1")) == (1, info((0, 1), (2, 2)), EMPTY)
     cache.remove(2)
     assert (cache.size, cache.is_idle) == (0, True)
 
@@ -219,4 +221,4 @@ def test_batches_do_not_matter(batches: int) -> None:
     cache = PartitionCache()
     for start in range(0, len(records), batches):
         cache.add(records[start : start + batches])
-    assert found(cache, 3) == HeadInfo(purged_at=2, append_offset=3, first_seq_nr=1, seq_nr=1)
+    assert found(cache, 3) == HeadInfo((LogAction(2, Purge()), LogAction(3, appended(1))), 2)

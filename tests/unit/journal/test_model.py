@@ -39,10 +39,10 @@ class Model:
         return self.end or self.bound or None
 
     def append(self, seq_nrs: list[int]) -> Model:
-        for seq_nr in seq_nrs:
-            if seq_nr > self.end:
-                self = replace(self, seq_nrs=(*self.seq_nrs, seq_nr), end=seq_nr)
-        return self
+        """An append counts as a whole or not at all."""
+        if seq_nrs[0] <= self.end:
+            return self
+        return replace(self, seq_nrs=(*self.seq_nrs, *seq_nrs), end=seq_nrs[-1])
 
     def delete(self, to: int) -> Model:
         if not self.end:

@@ -10,6 +10,7 @@ from itertools import chain, repeat
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inorder.journal.action import Delete, Purge
 from inorder.journal.replication.job import ReplicateWorker
 from inorder.model.errors import DamagedRecordError
 from tests.fakes.replica import KilledError, MemoryReplica
@@ -21,7 +22,11 @@ IDS = ("a", "b")
 numbers = st.lists(st.integers(1, 9), min_size=1, max_size=3, unique=True).map(sorted)
 steps = st.lists(
     st.tuples(
-        st.sampled_from(["append"] * 5 + ["delete", "delete", "purge", "mark", "foreign", "header", "events"]),
+        st.sampled_from(
+            ["append"] * 4
+            + ["delete", "delete", "purge", "mark", "foreign", "header", "events"]
+            + ["whole", "append after", "append after", "look", "repeat", "delete seen", "purge seen"]
+        ),
         st.sampled_from(IDS),
         numbers,
     ),
@@ -31,24 +36,27 @@ sizes = st.lists(st.integers(1, 6), max_size=6)
 SEGMENTS = st.sampled_from([2, 3, 10_000])
 
 
+WRITES: dict[str, Callable[[Topic, str, list[int]], object]] = {
+    "append": lambda topic, id, seq_nrs: topic.append(id, *seq_nrs),
+    "whole": lambda topic, id, seq_nrs: topic.append(id, *seq_nrs, append_id=f"append {len(topic.records)}"),
+    "append after": lambda topic, id, seq_nrs: topic.append_after(id, len(seq_nrs)),
+    "delete": lambda topic, id, seq_nrs: topic.delete(id, seq_nrs[-1]),
+    "delete seen": lambda topic, id, seq_nrs: topic.act_on(id, Delete(seq_nrs[-1])),
+    "purge": lambda topic, id, _: topic.purge(id),
+    "purge seen": lambda topic, id, _: topic.act_on(id, Purge()),
+    "look": lambda topic, id, _: topic.look(id),
+    "repeat": lambda topic, id, _: topic.repeat(id),
+    "mark": lambda topic, id, _: topic.mark(id),
+    "foreign": lambda topic, *_: topic.foreign(),
+    "header": lambda topic, id, _: topic.damaged_header(id),
+    "events": lambda topic, id, seq_nrs: topic.damaged_events(id, seq_nrs[0]),
+}
+
+
 def topic_of(chosen: list[tuple[str, str, list[int]]]) -> Topic:
     topic = Topic()
     for kind, id, seq_nrs in chosen:
-        match kind:
-            case "append":
-                topic.append(id, *seq_nrs)
-            case "delete":
-                topic.delete(id, seq_nrs[-1])
-            case "purge":
-                topic.purge(id)
-            case "mark":
-                topic.mark(id)
-            case "foreign":
-                topic.foreign()
-            case "header":
-                topic.damaged_header(id)
-            case "events":
-                topic.damaged_events(id, seq_nrs[0])
+        WRITES[kind](topic, id, seq_nrs)
     return topic
 
 

@@ -104,6 +104,7 @@ class TestForks:
             topic.append("a", *seq_nrs)
         assert topic.shown() == [("a", 1), ("a", 2), ("a", 3)]
         assert [fork.record.seq_nr for fork in topic.forks] == [2, 3]
+        assert [(fork.record.offset, fork.record.seq_nr) for fork in topic.forks] == [(1, 2), (1, 3)]
 
     def test_one_whose_journal_is_known_to_the_store_only(self) -> None:
         topic = Topic(1)
@@ -120,6 +121,7 @@ class TestForks:
         at = list(topic.subscribe())[-1].checkpoint
         topic.append("a", 2)
         topic.append("a", 2, 3)
+        topic.append("a", 2, 3, is_legacy=True)
         topic.append("a", 4)
         topic.replicate()
         assert topic.shown(at) == [("a", 3), ("a", 4)]

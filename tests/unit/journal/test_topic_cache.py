@@ -11,7 +11,7 @@ import pytest
 
 from inorder.journal.action import Action
 from inorder.journal.reading import head_cache
-from inorder.journal.reading.head import EMPTY, HeadInfo, fold
+from inorder.journal.reading.head import EMPTY, HeadInfo, keep
 from inorder.journal.reading.head_cache import Ahead, Known
 from inorder.journal.reading.topic_cache import HeadCache, HeadCacheLimits
 from inorder.journal.stores.ports import LogRecord
@@ -82,7 +82,7 @@ def test_appends_are_known(place: Place) -> None:
         place.world.append(seq_nr)
     answer = place.find(10)
     assert isinstance(answer, Known)
-    assert (answer.info.append_offset, answer.info.seq_nr) == (0, 11)
+    assert [each.offset for each in answer.info.actions] == list(range(11))
     assert place.world.read() == list(range(1, 12))
     # One look at the log for the events; none for the head.
     assert len(place.log.windows) == 1
@@ -128,7 +128,7 @@ def test_a_broken_consumer_is_replaced_and_goes_on_where_it_was(place: Place, ev
     eventually(lambda: len(place.log.starts) >= 4)
     answer = eventually(lambda: place.find(1))
     assert isinstance(answer, Known)
-    assert (answer.info.append_offset, answer.info.seq_nr) == (0, 2)
+    assert [each.offset for each in answer.info.actions] == list(range(2))
     assert place.log.starts[-1] in ({0: 1}, {0: 2})
 
 
@@ -149,7 +149,7 @@ def test_any_other_error_starts_the_thread_again_and_is_counted(
     eventually(lambda: len(place.log.starts) >= 4)
     answer = eventually(lambda: place.find(1))
     assert isinstance(answer, Known)
-    assert (answer.info.append_offset, answer.info.seq_nr) == (0, 2)
+    assert [each.offset for each in answer.info.actions] == list(range(2))
     assert (restarts(place, "unexpected"), restarts(place, "expected")) == (3, 0)
     logged = [record for record in caplog.records if record.message == "journal.head_cache_restarts"]
     assert [record.exc_info is not None for record in logged] == [True], "the same error is logged once"
@@ -180,20 +180,20 @@ def test_a_step_that_fails_midway_leaves_no_half_of_it(
     """The record at which it failed must not count as seen: a journal that is known without it would lack an event."""
     failing = [True]
 
-    def fail_once(head: HeadInfo, action: Action, offset: int) -> HeadInfo:
+    def fail_once(head: HeadInfo, action: Action, offset: int, replicated: int = -1) -> HeadInfo:
         if offset == 1 and failing:
             failing.clear()
             raise RuntimeError("a fault")
-        return fold(head, action, offset)
+        return keep(head, action, offset, replicated)
 
     place.world.append(1)
     assert isinstance(place.find(0), Known)
-    monkeypatch.setattr(head_cache, "fold", fail_once)
+    monkeypatch.setattr(head_cache, "keep", fail_once)
     place.world.append(2)
     eventually(lambda: restarts(place, "unexpected") == 1)
     answer = eventually(lambda: place.find(1))
     assert isinstance(answer, Known)
-    assert (answer.info.append_offset, answer.info.seq_nr) == (0, 2)
+    assert [each.offset for each in answer.info.actions] == list(range(2))
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -228,7 +228,7 @@ def test_a_damaged_record_does_no_harm_to_other_journals(place: Place) -> None:
     place.world.journal.mark()
     answer = place.find(2)
     assert isinstance(answer, Known)
-    assert answer.info.is_doubtful
+    assert answer.info.lacks == 1
     assert place.find(2, Key("another", KEY.topic)) == Known(EMPTY, 2, None)
 
 

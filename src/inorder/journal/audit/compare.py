@@ -16,7 +16,8 @@ that differs twice before it reports it, and drops what it found if the head has
 
 **What retention removed.** If *F* is not 0, or rows come from another partition, the beginning of a journal is not
 known. Rows older than *F* come first; they are taken as they are and counted. Everything after them is compared. A
-purge among the records makes everything known again.
+purge among the records makes everything known again, and so does the append that began the life of the head. Until
+then, if no older row says where the journal ended at *F*, the store's rows show which appends counted.
 
 Invariants:
 
@@ -58,6 +59,7 @@ from inorder.journal.audit.findings import (
     select_columns,
 )
 from inorder.journal.codec import timestamp_of
+from inorder.journal.life import JournalFold, life_id, life_of
 from inorder.journal.replication.actions import JournalOutcome, SliceSource, read_action, replicate_journal
 from inorder.journal.replication.transition import ActionRecord, InsertEvents
 from inorder.journal.segments import journal_segment
@@ -141,6 +143,8 @@ class JournalAudit:
         self._purged_at = -1
         self._found = _Findings()
         self._events = self._older = 0
+        self._is_settled = False
+        """Whether it is known where the journal ends."""
         if self._head is not None:
             self._begin(self._head)
 
@@ -151,15 +155,45 @@ class JournalAudit:
                 return
             self._unseen.discard(record.offset)
             if isinstance(action, Purge):
-                self._purge(record.offset)
+                if self._counts(action):
+                    self._purge(record.offset)
             elif self._parked_from is not None and record.offset >= self._parked_from:
                 self._require_quarantined(record.offset, "It follows a record in quarantine.")
             else:
-                acted = [ActionRecord(record.offset, action, record)]
+                if isinstance(action, Append) and not self._life.is_whole:
+                    action = self._settle(action, record)
+                acted = [ActionRecord(record.offset, action, record)] if action is not None else []
                 done = replicate_journal(self._place, self._key, self._life.head, acted)
                 self._follow(record, done, is_append=isinstance(action, Append))
         except DamagedRecordError as error:
             self._require_quarantined(record.offset, error.message)
+
+    def _counts(self, purge: Purge) -> bool:
+        """Whether a purge counts; if the store has no head, what it found is not known before the first that does."""
+        fold, life = JournalFold(*self._journal), life_of(self._life.head)
+        if self._parked_from is not None:
+            return fold.frees(life, purge)
+        is_unknown = self._head is None and self._span.first > 0 and self._purged_at < 0
+        return is_unknown or fold.counts(life, purge)
+
+    def _settle(self, action: Append, record: LogRecord) -> Append | None:
+        """The append as it is judged while the beginning of the journal is not known; None if it is void."""
+        head = self._head
+        if head is not None and head.record_id == life_id(*self._journal, record.offset):
+            self._found, self._life, self._rows = _Findings(), FoldedLife(), None
+            self._events = self._older = 0
+            return action
+        if head is None or self._is_settled or (action.id is None and action.condition is None):
+            return action
+        row = self._visible(head).peek()
+        if row is not None and (row.columns.partition, row.columns.offset) == (self._place.partition, record.offset):
+            self._is_settled = True
+            return replace(action, id=None, condition=None)
+        return None
+
+    @property
+    def _journal(self) -> tuple[Key, int]:
+        return self._key, self._place.partition
 
     def finish(self) -> JournalVerdict:
         is_settled = True
@@ -182,6 +216,7 @@ class JournalAudit:
             end, before = row.seq_nr, row.place
             self._older += 1
             rows.take()
+        self._is_settled = before is not None
         if self._span.first > 0:
             before = PartitionOffset(self._place.partition, self._span.first - 1)
         if before is not None:

@@ -10,7 +10,14 @@ from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
 from inorder.journal.stores.ports import JournalHead
-from inorder.journal.stores.rows import EventColumns, PayloadColumns, decode_metadata, decode_payload, event_columns
+from inorder.journal.stores.rows import (
+    EventColumns,
+    PayloadColumns,
+    decode_metadata,
+    decode_payload,
+    event_columns,
+    without_own_headers,
+)
 from inorder.model.errors import PermanentError
 from inorder.model.journal import EventRecord, Key, PartitionOffset, SeqNr
 
@@ -92,7 +99,8 @@ def find_differences(event: EventRecord, segment: int, row: StoredRow) -> list[s
     found += [] if row.timestamp == event.timestamp else ["timestamp"]
     if row.columns == ours:
         return found
-    names = [name for name in EventColumns._fields if getattr(ours, name) != getattr(row.columns, name)]
+    theirs = row.columns._replace(headers=without_own_headers(row.columns.headers))
+    names = [name for name in EventColumns._fields if getattr(ours, name) != getattr(theirs, name)]
     if "metadata" in names and _same_metadata(ours.metadata, row.columns.metadata):
         names.remove("metadata")
     if names == ["payload_txt"] and _same_payload(ours, row.columns):

@@ -1,85 +1,72 @@
 """What the log says about one journal beyond the store, and the plan that follows: which events come from where.
 
-`HeadInfo` is what the head cache keeps of the log's actions, a few numbers:
+`HeadInfo` is what the head cache keeps of a journal: the actions that may not be in the store, without their events.
+`PlanReplay` applies them one by one to the store's head, with the rules of `life.py`. A reader without a cache reads
+the same actions from the log and applies them in the same way. So there is one algebra, which no batch, cache or merge
+can disagree with: the original has a second one for batches, which loses a purge that is followed by an append.
 
-| there is            | append f..t @o                          | delete to                      | purge @o     |
-|---|---|---|---|
-| no append           | first append o, ends at t,              | delete_to is the larger one    | purged at o  |
-|                     | delete_to at most f-1                   |                                |              |
-| appends, end s      | ends at the larger of s and t           | the larger one, but at most s  | purged at o  |
+What counts depends on the store's head, which the cache does not know, so it keeps the actions and not their result. A
+purge without a condition makes everything before it void. Of more than `MAX_ACTIONS` the newest are kept. Until the
+store has those that are not, or that cannot be read, the reader replays the log from the journal's first record.
 
-A purge forgets what was before it and is itself remembered: **what the store holds is then of an earlier life**, until
-the purge is replicated too. The original forgets the purge with the next append, and reads old events in place of new.
-
-These numbers are computed without the store. That is exact as long as numbers ascend. If they do not (a fork), or if a
-record cannot be read, `is_doubtful` is set, and the reader replays the log over the store's head instead.
-
-Records are folded one by one, in offset order, whatever batches they come in. There is no second algebra that merges
-batches, so none can disagree: the original's loses a purge that is followed by an append in one batch.
-
-There are two ways to the same `ReadPlan`. `PlanReplay` applies the log's actions one by one to the store's head: always
-exact, but it must have read them. `plan_from_cache` takes the cached numbers, and returns None if these are doubtful.
+**After a purge that counts, what the store holds is of an earlier life**, until the purge is replicated too. The
+original forgets the purge with the next append, and reads old events in place of new.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple, assert_never
+from typing import Final, NamedTuple
 
-from inorder.journal.action import Action, Append, Delete, Mark, Purge
+from inorder.journal.action import Action, Append, Mark, Purge
 from inorder.journal.codec import action_of
-from inorder.journal.life import Life, after, after_delete, life_of
+from inorder.journal.life import JournalFold, Life, life_of
 from inorder.journal.stores.ports import JournalHead, LogRecord, Window
 from inorder.model.errors import DamagedRecordError
-from inorder.model.journal import DeleteTo, SeqNr
+from inorder.model.journal import Key, SeqNr
+
+MAX_ACTIONS: Final = 100
+"""Of one journal in the head cache; each takes some 200 bytes."""
+
+
+class LogAction(NamedTuple):
+    """An action and its offset."""
+
+    offset: int
+    action: Action
 
 
 @dataclass(frozen=True, slots=True)
 class HeadInfo:
     """The actions of one journal that may not be in the store; all defaults: there are none."""
 
-    purged_at: int | None = None
-    """The offset of the last purge."""
-    append_offset: int | None = None
-    """The first append since then."""
-    first_seq_nr: SeqNr = 0
-    """The first number of that append."""
-    seq_nr: SeqNr = 0
-    """The largest number appended since then."""
-    delete_to: DeleteTo = 0
-    is_doubtful: bool = False
+    actions: tuple[LogAction, ...] = ()
+    first: int | None = None
+    """The offset of the first record that may matter."""
+    lacks: int = -1
+    """The last record that is missing in `actions`: one of too many, or one that cannot be read."""
 
 
 EMPTY = HeadInfo()
 
 
-def fold(head: HeadInfo, action: Action, offset: int) -> HeadInfo:
-    """The head after one more action."""
-    match action:
-        case Append():
-            return _append(head, action, offset)
-        case Delete():
-            to = action.to if head.append_offset is None else min(action.to, head.seq_nr)
-            return replace(head, delete_to=max(head.delete_to, to))
-        case Purge():
-            return HeadInfo(purged_at=offset)
-        case Mark():
-            return head
-    assert_never(action)
+def keep(head: HeadInfo, action: Action, offset: int, replicated: int = -1) -> HeadInfo:
+    """The head with one more action; those up to the store's offset are dropped."""
+    if isinstance(action, Mark):
+        return head
+    if isinstance(action, Purge) and action.condition is None:
+        return HeadInfo((LogAction(offset, action),), offset)
+    if isinstance(action, Append) and action.metadata is not None:
+        action = replace(action, metadata=None)
+    lacks, actions = head.lacks, [each for each in head.actions if each.offset > replicated]
+    if len(actions) >= MAX_ACTIONS:
+        lacks = max(lacks, actions.pop(0).offset)
+    return HeadInfo((*actions, LogAction(offset, action)), offset if head.first is None else head.first, lacks)
 
 
-def doubt(head: HeadInfo) -> HeadInfo:
+def doubt(head: HeadInfo, offset: int) -> HeadInfo:
     """The head after a record that cannot be read."""
-    return replace(head, is_doubtful=True)
-
-
-def _append(head: HeadInfo, action: Append, offset: int) -> HeadInfo:
-    first, last = action.range.first, action.range.last
-    if head.append_offset is None:
-        return replace(
-            head, append_offset=offset, first_seq_nr=first, seq_nr=last, delete_to=min(head.delete_to, first - 1)
-        )
-    return replace(head, seq_nr=max(head.seq_nr, last), is_doubtful=head.is_doubtful or first <= head.seq_nr)
+    return replace(head, first=offset if head.first is None else head.first, lacks=offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +80,13 @@ class ReadPlan:
     end: SeqNr
     """The number up to which the store has events, 0 if the log has them all: only larger ones count in the log."""
     log_from: int | None
-    """The offset of the first append that may be in the log alone; None if the store has them all."""
+    """The offset of the first append that is in the log alone; None if the store has them all."""
     purged_at: int | None = None
     """The offset of the last purge that the log is known to have beyond the store; what was before it is void."""
+    before: Life | None = None
+    """The journal before the append at `log_from`."""
+    is_headless: bool = False
+    """Whether the store shows nothing and the log begins above 1: perhaps the middle of a journal that is purged."""
 
     @property
     def pointer(self) -> SeqNr | None:
@@ -121,48 +112,45 @@ def plan_from_store(head: JournalHead | None) -> ReadPlan:
 class PlanReplay:
     """The log's actions so far, applied to a store's head; `plan` is the result."""
 
+    fold: JournalFold
     plan: ReadPlan
 
     @classmethod
-    def over(cls, head: JournalHead | None) -> PlanReplay:
-        return cls(plan_from_store(head))
+    def over(cls, head: JournalHead | None, key: Key, partition: int, replicated: int) -> PlanReplay:
+        """Begins with the store's head, which includes everything up to an offset."""
+        return cls(JournalFold(key, partition, replicated if head is None else None), plan_from_store(head))
 
     def then(self, action: Action, offset: int) -> PlanReplay:
         """Applies the next action of the log, which the store's head must not include."""
-        life = after(self.plan.life, action)
+        plan, before = self.plan, self.plan.life
+        if not self.fold.counts(before, action):
+            return self
         if isinstance(action, Purge):
-            return PlanReplay(ReadPlan(None, None, 0, None, offset))
-        log_from = self.plan.log_from
-        if log_from is None and isinstance(action, Append):
-            log_from = offset
-        return PlanReplay(replace(self.plan, life=life, log_from=log_from))
+            return PlanReplay(self.fold._replace(nothing_since=offset), ReadPlan(None, None, 0, None, offset))
+        plan = replace(plan, life=self.fold.after(before, action, offset))
+        if plan.log_from is None and isinstance(action, Append):
+            is_first = before is None and plan.purged_at is None
+            plan = replace(plan, log_from=offset, before=before, is_headless=is_first and action.range.first > 1)
+        return PlanReplay(self.fold, plan)
 
 
 def plan_from_cache(
-    info: HeadInfo, head: JournalHead | None, partition: int, replicated: int | None
+    info: HeadInfo, head: JournalHead | None, key: Key, partition: int, replicated: int | None
 ) -> ReadPlan | None:
     """The plan from what the cache has kept, over a head read from the store **after** the cache was read.
 
-    `replicated` is an offset that the store had passed when its head was read. A head that is read later may already
-    include some of the actions; applying them again changes nothing.
+    `replicated` is an offset that the store had passed when its head was read. The head names the last action that it
+    includes, so those up to there are left out. None if the cache lacks an action that the store has not.
     """
-    if info.is_doubtful:
-        return None
-    if info.purged_at is not None and (replicated is None or replicated < info.purged_at):
-        head = None
-    base = life_of(head)
     applied = head.partition_offset.offset if head and head.partition_offset.partition == partition else -1
-    if info.append_offset is None:
-        life = after_delete(base, info.delete_to) if info.delete_to else base
-        return ReadPlan(life, head, 0 if base is None else base.end, None, info.purged_at)
-    if base is None or not base.is_begun:
-        return ReadPlan(Life(info.seq_nr, info.delete_to), None, 0, info.append_offset, info.purged_at)
-    if info.first_seq_nr <= base.end and applied < info.append_offset:
+    applied = max(applied, -1 if replicated is None else replicated)
+    if info.lacks > applied:
         return None
-    life = Life(max(base.seq_nr, info.seq_nr), max(base.delete_to, info.delete_to))
-    in_store = max(applied, -1 if replicated is None else replicated)
-    log_from = max(info.append_offset, in_store + 1) if info.seq_nr > base.end else None
-    return ReadPlan(life, head, base.end, log_from, info.purged_at)
+    replay = PlanReplay.over(head, key, partition, applied)
+    for offset, action in info.actions:
+        if offset > applied:
+            replay = replay.then(action, offset)
+    return replay.plan
 
 
 RECORD_BYTES: Final = 1_000
@@ -170,10 +158,11 @@ RECORD_BYTES: Final = 1_000
 
 
 class LogAppend(NamedTuple):
-    """An append and the record with its events, not decoded yet."""
+    """An append, the record with its events, not decoded yet, and the journal that it found."""
 
     action: Append
     record: LogRecord
+    before: Life | None
 
 
 class LogReplay:
@@ -182,8 +171,10 @@ class LogReplay:
     Takes the records of a window in offset order; a record that comes twice counts once.
     """
 
-    def __init__(self, head: JournalHead | None, window: Window, from_seq_nr: SeqNr, limit_bytes: int) -> None:
-        self._replay = PlanReplay.over(head)
+    def __init__(
+        self, head: JournalHead | None, key: Key, window: Window, from_seq_nr: SeqNr, limit_bytes: int
+    ) -> None:
+        self._replay = PlanReplay.over(head, key, window.partition, window.first - 1)
         self._window = window
         self._from = from_seq_nr
         self._left = self._limit = limit_bytes
@@ -201,13 +192,19 @@ class LogReplay:
             # Only a purge makes it certain that this record does not matter.
             self._damage = self._damage or error
             return
-        if action is None:
+        if action is None or isinstance(action, Mark):
             return
+        before = self._replay.plan.life
+        if self._damage is not None:
+            # Parked: the journal stays as it was before the damage, until a purge ends that.
+            if not isinstance(action, Purge) or not self._replay.fold.frees(before, action):
+                return
+            action = Purge()
         self._replay = self._replay.then(action, record.offset)
-        if isinstance(action, Purge):
+        if self._replay.plan.purged_at == record.offset:
             self._damage, self._kept, self._left = None, [], self._limit
         elif isinstance(action, Append) and action.range.last >= self._from:
-            self._keep(LogAppend(action, record))
+            self._keep(LogAppend(action, record, before))
 
     def plan(self) -> ReadPlan:
         """The plan after all records; raises `DamagedRecordError` if one of them cannot be read."""

@@ -26,7 +26,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from inorder.journal.action import Action, Mark
 from inorder.journal.codec import action_of
-from inorder.journal.reading.head import EMPTY, HeadInfo, doubt, fold
+from inorder.journal.reading.head import EMPTY, HeadInfo, doubt, keep
 from inorder.journal.stores.ports import LogRecord
 from inorder.model.errors import DamagedRecordError
 
@@ -194,7 +194,11 @@ class PartitionCache:
             return
         known = self._entries.pop(record.id, None)
         info = known.info if known else EMPTY
-        info = doubt(info) if record.action is None else fold(info, record.action, record.offset)
+        replicated = -1 if self._replicated is None else self._replicated
+        if record.action is None:
+            info = doubt(info, record.offset)
+        else:
+            info = keep(info, record.action, record.offset, replicated)
         self._entries[record.id] = _Entry(info, record.offset, known.since if known else self._complete_from)
 
     def _is_replicated(self, offset: int) -> bool:

@@ -59,9 +59,9 @@ from time import perf_counter
 from typing import Final, Protocol
 
 from inorder.engines.measures import SILENT, Meter
-from inorder.journal.action import Append
+from inorder.journal.action import Append, Purge
 from inorder.journal.codec import action_of, events_of
-from inorder.journal.life import Fork, separate_forks
+from inorder.journal.life import Fork, JournalFold, judge_events
 from inorder.journal.reading.head import LogAppend, LogReplay, ReadPlan, plan_from_cache, plan_from_store
 from inorder.journal.reading.head_cache import Ahead, Known
 from inorder.journal.reading.waiting import StoreWait
@@ -91,6 +91,11 @@ class Moment:
     plan: ReadPlan
     kept: list[LogAppend] | None = None
     """The appends of the log that matter, if a replay has kept them."""
+
+    @property
+    def known_to(self) -> int:
+        """The last offset that the plan includes."""
+        return max(self.last, _applied(self.plan.head, self.partition))
 
 
 class JournalReader:
@@ -125,7 +130,8 @@ class JournalReader:
         early = self._replicated_early(key)
         at = wait_for_place(mark, deadline)
         last = at.offset - 1
-        cached = self._find_in_cache(key, at.partition, last, deadline)
+        found = None if self._heads is None or last < 0 else self._heads.find(key, at.partition, last, deadline)
+        cached = None if found is None else self._plan_cached(key, at.partition, last, found)
         if cached is not None and (self._store_wait is None or not cached.plan.needs_log(from_seq_nr)):
             return cached
         if self._store_wait is not None and _next(early.get(at.partition)) <= last:
@@ -136,7 +142,10 @@ class JournalReader:
             early = {at.partition: last} if has_passed else {}
         if at.partition not in early:
             early = {at.partition: self._store.offset(key.topic, at.partition)}
-        window = Window(key.topic, at.partition, _next(early[at.partition]), last)
+        first = _next(early[at.partition])
+        if isinstance(found, Known) and found.info.first is not None:
+            first = max(first, found.info.first)
+        window = Window(key.topic, at.partition, first, last)
         return self._replay(window, key, from_seq_nr, deadline)
 
     def events(self, moment: Moment, numbers: SeqRange) -> Generator[EventRecord, None, None]:
@@ -154,16 +163,14 @@ class JournalReader:
         partition = None if self._heads else self._log.partition_of(key.topic, key.id.encode())
         return {} if partition is None else {partition: self._store.offset(key.topic, partition)}
 
-    def _find_in_cache(self, key: Key, partition: int, last: int, deadline: Deadline) -> Moment | None:
-        found = None if self._heads is None or last < 0 else self._heads.find(key, partition, last, deadline)
-        return None if found is None else self._plan_cached(key, partition, last, found)
-
     def _plan_cached(self, key: Key, partition: int, last: int, found: Ahead | Known) -> Moment | None:
         if isinstance(found, Ahead):
             return Moment(key, partition, last, plan_from_store(self._store.pointer(key)))
         last = max(last, found.offset)
         head, has_passed = self._head(key, partition, last)
-        plan = plan_from_store(head) if has_passed else plan_from_cache(found.info, head, partition, found.replicated)
+        if has_passed:
+            return Moment(key, partition, last, plan_from_store(head))
+        plan = plan_from_cache(found.info, head, key, partition, found.replicated)
         return None if plan is None else Moment(key, partition, last, plan)
 
     def _replay(self, window: Window, key: Key, from_seq_nr: SeqNr, deadline: Deadline) -> Moment:
@@ -172,7 +179,7 @@ class JournalReader:
         if has_passed:
             return Moment(key, partition, last, plan_from_store(head))
         window = Window(key.topic, partition, max(window.first, _next(_applied(head, partition))), last)
-        replay = LogReplay(head, window, from_seq_nr, self._buffer_bytes)
+        replay = LogReplay(head, key, window, from_seq_nr, self._buffer_bytes)
         try:
             with closing(self._log.records(window, key.id.encode(), deadline)) as records:
                 for record in records:
@@ -216,7 +223,7 @@ class JournalReader:
             return
         window = Window(moment.key.topic, moment.partition, plan.log_from or 0, moment.last)
         try:
-            with closing(self._appends(moment.key, window)) as appends:
+            with closing(self._appends(moment, window)) as appends:
                 yield from self._visible(moment, appends, numbers)
         except RecordsLostError as lost:
             self._caught_up(window, lost)
@@ -232,7 +239,9 @@ class JournalReader:
             start = max(numbers.first, (head.delete_to or 0) + 1)
             yield from self._stored(moment.key, head, SeqRange(start, max(start, numbers.last)))
 
-    def _appends(self, key: Key, window: Window) -> Generator[LogAppend, None, None]:
+    def _appends(self, moment: Moment, window: Window) -> Generator[LogAppend, None, None]:
+        """The appends of a window that begins with the first one that is in the log alone, and the life each found."""
+        key, fold, life = moment.key, JournalFold(moment.key, window.partition), moment.plan.before
         deadline = Deadline(self._clock, self._timeout, f"Reading {key} from {window}")
         seen = -1
         with closing(self._log.records(window, key.id.encode(), deadline)) as records:
@@ -240,18 +249,21 @@ class JournalReader:
                 action = action_of(record, window.topic, window.partition) if record.offset > seen else None
                 seen = record.offset
                 if isinstance(action, Append):
-                    yield LogAppend(action, record)
+                    yield LogAppend(action, record, life)
+                # A purge is void here: after one that counts, the plan would begin behind it.
+                if action is not None and not isinstance(action, Purge):
+                    life = fold.after(life, action, record.offset)
                 # The time that the caller took does not count.
                 deadline.renew()
 
     def _visible(
         self, moment: Moment, appends: Iterable[LogAppend], numbers: SeqRange
     ) -> Generator[EventRecord, None, None]:
-        end = moment.plan.end
-        for action, record in appends:
+        fold = JournalFold(moment.key, moment.partition)
+        for action, record, before in appends:
             if action.range.last < numbers.first:
                 continue
-            kept, forks = separate_forks(end, self._decode(moment, action, record))
+            kept, forks = judge_events(fold, before, action, self._decode(moment, action, record))
             for fork in forks:
                 self._on_fork(moment.key, fork)
             for event in kept:
@@ -259,7 +271,6 @@ class JournalReader:
                     return
                 if event.seq_nr >= numbers.first:
                     yield event
-            end = kept[-1].seq_nr if kept else end
 
     def _decode(self, moment: Moment, action: Append, record: LogRecord) -> list[EventRecord]:
         began = perf_counter()

@@ -7,6 +7,7 @@ every record up to that offset is in it. The row moves last, in the same transac
     decode the headers         records that are not of journals count as applied
     group by journal           each journal's records in offset order
     decide what is parked      below
+    decide what counts         void actions are dropped (`life.py`); their events are reported as forks
     collapse                   fewer writes for the same result (`transition.collapse`)
     transition                 (head, action) → the next head and the statements that lead there (`transition.py`)
     carry out, move the offset
@@ -21,7 +22,7 @@ Which records are applied and which go to quarantine is decided journal by journ
 
 | the journal, the record            | what follows                                                                |
 |---|---|
-| any, a purge                       | applied; what came before it is void, in quarantine too                     |
+| any, a purge that counts           | applied; what came before it is void, in quarantine too                     |
 | parked, any other                  | quarantine, after those that are there                                      |
 | not parked, a damaged one          | quarantine; from here on the journal is parked                              |
 | any, a mark                        | nothing                                                                     |
@@ -41,6 +42,9 @@ Failure table:
 | an error that no one expected             | the records are applied one by one; the one that raises it parks its |
 |                                           | journal, with the last line of the traceback as the reason           |
 | two writers of one journal                | the first wins; the other's events are reported as forks             |
+| a crash between the removal of a purged   | the slice is folded over nothing: the purge says by its mark whether |
+| journal and the offset, without           | what seems to begin there is a journal (`life.py`)                   |
+| transactions                              |                                                                      |
 """
 
 from __future__ import annotations
@@ -56,7 +60,7 @@ from uuid import UUID
 from inorder.engines.slice_work import Slice
 from inorder.journal.action import Action, Append, Mark, Purge
 from inorder.journal.codec import action_of, damaged_error, events_of, is_of_record
-from inorder.journal.life import Fork, Life, after, life_id, life_of
+from inorder.journal.life import Fork, JournalFold, Life, judge_events, life_id, life_of
 from inorder.journal.replication import transition
 from inorder.journal.replication.store_port import JournalChange, OffsetStatement, Quarantined
 from inorder.journal.replication.transition import (
@@ -188,19 +192,71 @@ def _replicate(
     source: SliceSource, key: Key, head: JournalHead | None, records: Sequence[ActionRecord[LogRecord]]
 ) -> JournalOutcome:
     statements: list[OffsetStatement] = []
-    forks: list[Fork] = []
+    judged = _judge(source, key, head, records)
+    forks = list(judged.forks)
     events = 0
-    begun_at, begun = _find_beginning(life_of(head), records)
-    record_id = life_id(key, source.partition, begun_at)
-    batches = collapse(records)
-    dropped = _covered_events(source, records, batches)
+    record_id = life_id(key, source.partition, judged.begun_at)
+    batches = collapse(judged.counted)
+    dropped = _covered_events(source, judged.counted, batches)
     for batch in batches:
-        change, appended = _apply(source, head, batch, record_id, begun, dropped)
+        change, appended = _apply(source, head, batch, record_id, judged.begun, dropped)
         statements += [OffsetStatement(batch.offset, statement) for statement in change.statements]
         forks += change.forks
         events += appended
         head = change.head
     return JournalOutcome(JournalChange(key, tuple(statements), head), tuple(forks), events)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """The actions that count, the events of void appends, and the first append since the last purge, if one counts."""
+
+    counted: list[ActionRecord[LogRecord]]
+    forks: list[Fork]
+    begun_at: int = -1
+    begun: Life | None = None
+    """The life after that append, even if nothing of it is written."""
+
+
+def _judge(
+    source: SliceSource, key: Key, head: JournalHead | None, records: Sequence[ActionRecord[LogRecord]]
+) -> _Judged:
+    """Which actions count, in the order of the log; those that the head includes are left out.
+
+    Void appends are decoded too: a damaged record parks its journal in any chunking.
+    """
+    fold, life, applied = _begin_fold(key, source.partition, head, records)
+    counted: list[ActionRecord[LogRecord]] = []
+    forks: list[Fork] = []
+    begun_at, begun = -1, None
+    for acted in records:
+        offset, action, _ = acted
+        if offset <= applied or isinstance(action, Mark):
+            continue
+        if not fold.counts(life, action):
+            if isinstance(action, Append):
+                forks += judge_events(fold, life, action, _events(source, acted)).forks
+            continue
+        life = fold.after(life, action, offset)
+        counted.append(acted)
+        if isinstance(action, Purge):
+            fold, begun_at, begun = fold._replace(nothing_since=offset), -1, None
+        elif begun_at < 0 and isinstance(action, Append):
+            begun_at, begun = offset, life
+    return _Judged(counted, forks, begun_at, begun)
+
+
+def _begin_fold(
+    key: Key, partition: int, head: JournalHead | None, records: Sequence[ActionRecord[LogRecord]]
+) -> tuple[JournalFold, Life | None, int]:
+    """The rules, the journal in the store, and the last offset that it includes; the store has all before the records.
+
+    Marks are records too. So if a purge names a mark after the store's offset, the mark is among the records.
+    """
+    if head is None:
+        return JournalFold(key, partition, records[0].offset - 1 if records else None), None, -1
+    place = head.partition_offset
+    return JournalFold(key, partition), life_of(head), place.offset if place.partition == partition else -1
 
 
 def _apply(
@@ -238,19 +294,6 @@ def _apply(
                 return Change(None, (DeleteHead(),)), 0
             return transition.purge(head, _at(source, offset, record)), 0
     assert_never(batch)
-
-
-def _find_beginning(life: Life | None, records: Sequence[ActionRecord[LogRecord]]) -> tuple[int, Life | None]:
-    """The first append since the last purge, even if nothing of it is written, and the life after it."""
-    first, begun = -1, None
-    for offset, action, _ in records:
-        if isinstance(action, Purge):
-            first, life, begun = -1, None, None
-        elif first < 0:
-            life = after(life, action)
-            if isinstance(action, Append):
-                first, begun = offset, life
-    return first, begun
 
 
 def _covered_events(
@@ -357,7 +400,7 @@ def collect_records(
 def decide_parking(
     source: SliceSource, journal: JournalRecords, head: JournalHead | None, *, is_parked: bool
 ) -> ParkingDecision:
-    purged = max((each.offset for each in journal.actions if isinstance(each.action, Purge)), default=-1)
+    purged = _find_purge(source.partition, journal, head, is_parked=is_parked)
     is_freed = purged >= 0
     voids = is_freed and (is_parked or journal.has_before(purged))
     cut, reason = _first_damage(journal, purged)
@@ -365,6 +408,9 @@ def decide_parking(
         cut, reason = -1, FOLLOWS
     while True:
         actions = [each for each in journal.actions if purged <= each.offset and (cut is None or each.offset < cut)]
+        if is_freed and actions:
+            # It counts; what it was decided by is left out.
+            actions[0] = actions[0]._replace(action=Purge())
         try:
             done = replicate_journal(source, journal.key, head, actions) if actions else None
         except DamagedRecordError as error:
@@ -374,6 +420,27 @@ def decide_parking(
         return ParkingDecision(
             applied, done, [] if cut is None else _waiting(source, journal, cut, reason), purged if voids else None
         )
+
+
+def _find_purge(partition: int, journal: JournalRecords, head: JournalHead | None, *, is_parked: bool) -> int:
+    """The offset of the last purge that counts, -1 if there is none.
+
+    From the damage on, the journal stays as it was, until a purge ends that.
+    """
+    if not any(isinstance(each.action, Purge) for each in journal.actions):
+        return -1
+    fold, life, applied = _begin_fold(journal.key, partition, head, journal.actions)
+    purged = -1
+    damaged = sorted(each.offset for each in journal.damaged)
+    for offset, action, _ in journal.actions:
+        if offset <= applied:
+            continue
+        is_stopped = (is_parked and purged < 0) or bisect_right(damaged, offset) > bisect_right(damaged, purged)
+        if isinstance(action, Purge) and (fold.frees(life, action) if is_stopped else fold.counts(life, action)):
+            fold, life, purged = fold._replace(nothing_since=offset), None, offset
+        elif not is_stopped:
+            life = fold.after(life, action, offset)
+    return purged
 
 
 def quarantine_from(

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from inorder.journal.codec import (
+    JOURNAL_HEADERS,
     data_of,
     has_time,
     parse_json,
@@ -62,8 +63,15 @@ def stored_event(
         origin,
         version,
         _metadata(metadata),
-        headers,
+        without_own_headers(headers),
     )
+
+
+def without_own_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
+    """The headers of the application: Kafka Journal's replicator stores those of the journal with them."""
+    if JOURNAL_HEADERS.isdisjoint(headers):
+        return headers
+    return {name: value for name, value in headers.items() if name not in JOURNAL_HEADERS}
 
 
 class EventColumns(NamedTuple):

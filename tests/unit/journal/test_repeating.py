@@ -1,0 +1,224 @@
+"""Conditions hold, and what is sent again does no harm: neither to the same life of a journal nor to the next."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+import pytest
+
+from inorder.journal.action import NOT_BEGUN, Append, Condition, Purge
+from inorder.journal.codec import action_of
+from inorder.journal.expire import Expired
+from inorder.journal.life import life_id
+from inorder.model.errors import SeqNrConflictError, UnknownOutcomeError, ValidationError
+from inorder.model.journal import Event, PartitionOffset
+from inorder.model.message import Record
+from inorder.testing.memory_journal import MemoryJournalLog
+from tests.unit.journal.test_expiring import DAY, TODAY, expired
+from tests.unit.journal.world import KEY, World, event
+
+both = pytest.mark.parametrize("cached", [False, True], ids=["replayed", "cached"])
+replicated = pytest.mark.parametrize("behind", [0, 1, 2, 3, 9])
+
+
+class LosingLog(MemoryJournalLog):
+    """Loses the answer to the next record that is not a mark; `keeps` also keeps the record back."""
+
+    loses = False
+    keeps = False
+    lost: Record | None = None
+
+    def send(self, record: Record) -> Future[PartitionOffset]:
+        is_mark = any((value or b"").startswith(b'{"mark"') for _, value in record.headers)
+        if is_mark or not self.loses:
+            return super().send(record)
+        self.loses, self.lost = False, record
+        if not self.keeps:
+            super().send(record)
+        unanswered: Future[PartitionOffset] = Future()
+        unanswered.set_exception(TimeoutError())  # at once: no one waits for it
+        return unanswered
+
+    def deliver(self) -> None:
+        """Writes the record late, or once more."""
+        assert self.lost is not None
+        super().send(self.lost)
+
+
+@pytest.fixture
+def log() -> LosingLog:
+    return LosingLog()
+
+
+@pytest.fixture
+def world(log: LosingLog) -> World:
+    return World(log=log)
+
+
+def places(world: World) -> list[tuple[int, int]]:
+    return [(each.seq_nr, each.offset) for each in world.journal.read()]
+
+
+class TestAppends:
+    """All of an append counts or nothing of it, and an append counts once."""
+
+    @both
+    @replicated
+    def test_half_an_append_never_counts(self, cached: bool, behind: int) -> None:
+        world = World(cached=cached)
+        world.append(*range(1, 6))
+        world.append(6)
+        world.append(6, 7)
+        world.append(7)
+        world.replicate(behind=behind)
+        assert places(world)[-2:] == [(6, 1), (7, 3)]
+
+    @both
+    @replicated
+    def test_a_late_append_of_an_old_owner_is_void(self, cached: bool, behind: int) -> None:
+        """It was sent before the new owner read the journal, and arrives after the new owner's first append."""
+        log = LosingLog()
+        world = World(cached=cached, log=log)
+        world.append(1)
+        log.loses = log.keeps = True
+        with pytest.raises(UnknownOutcomeError):
+            world.journal.append([event(2), event(3)], expected_seq_nr=1)
+        world.journal.append([event(2)], expected_seq_nr=1)
+        log.deliver()
+        world.journal.append([event(3)], expected_seq_nr=2)
+        world.replicate(behind=behind)
+        assert [number for number, _ in places(world)] == [1, 2, 3]
+        action = action_of(log.records_between(KEY.topic, 0, places(world)[1][1], 99)[0], KEY.topic, 0)
+        assert isinstance(action, Append)
+        assert action.condition == Condition(life_id(KEY, 0, 0), 1)
+
+    def test_the_same_append_again_is_recognised(self, world: World, log: LosingLog) -> None:
+        world.append(1)
+        log.loses = True
+        with pytest.raises(UnknownOutcomeError) as lost:
+            world.journal.append([event(2)], expected_seq_nr=1, append_id="deposit 7")
+        assert "append_id='deposit 7'" in lost.value.hint
+        place = world.journal.append([event(2)], expected_seq_nr=1, append_id="deposit 7")
+        assert places(world) == [(1, 0), (2, place.offset)]
+        world.append(3)
+        world.replicate()
+        assert world.journal.append([event(2)], expected_seq_nr=1, append_id="deposit 7") == place
+        with pytest.raises(SeqNrConflictError, match="nothing was written"):
+            world.journal.append([event(2)], expected_seq_nr=1, append_id="deposit 8")
+
+    def test_the_first_attempt_may_arrive_during_the_second(self, world: World, log: LosingLog) -> None:
+        world.append(1)
+        log.loses = log.keeps = True
+        with pytest.raises(UnknownOutcomeError):
+            world.journal.append([event(2)], expected_seq_nr=1, append_id="deposit 7")
+
+        def arrive(*_: object) -> None:
+            log.on_sent = lambda *_: None
+            log.deliver()
+
+        log.on_sent = arrive  # after the mark of the second attempt
+        place = world.journal.append([event(2)], expected_seq_nr=1, append_id="deposit 7")
+        assert places(world) == [(1, 0), (2, place.offset)]
+
+    def test_an_append_on_another_life_is_void(self, world: World, log: LosingLog) -> None:
+        """The same number is not the same journal."""
+        world.append(1)
+        log.loses = log.keeps = True
+        with pytest.raises(UnknownOutcomeError):
+            world.journal.append([event(2)], expected_seq_nr=1)
+        world.journal.purge()
+        place = world.append(1)
+        log.deliver()
+        assert places(world) == [(1, place.offset)]
+
+    def test_an_id_is_short_and_headers_of_the_journal_are_refused(self, world: World) -> None:
+        with pytest.raises(ValidationError, match="append_id"):
+            world.journal.append([event(1)], append_id="")
+        for name in ("inorder.append", "inorder.if", "journal.action"):
+            with pytest.raises(ValidationError, match="is taken by the journal"):
+                world.journal.append([event(1)], headers={name: "x"})
+        world.journal.append([event(1)], headers={"mine": "x"})
+        assert [dict(each.headers) for each in world.journal.read()] == [{"mine": "x"}]
+
+
+class TestRemovals:
+    """Delete and purge mean one life, and do nothing in another."""
+
+    @both
+    @replicated
+    def test_a_purge_that_is_sent_again_spares_the_next_life(self, cached: bool, behind: int) -> None:
+        log = LosingLog()
+        world = World(cached=cached, log=log)
+        world.append(1, 2)
+        log.loses = True
+        with pytest.raises(UnknownOutcomeError) as lost:
+            world.journal.purge()
+        life = life_id(KEY, 0, 0)
+        assert f"life={life!r}" in lost.value.hint
+        world.append(1)
+        world.journal.purge(life=life)
+        log.deliver()
+        world.replicate(behind=behind)
+        assert world.read() == [1]
+        assert world.journal.life() not in (life, NOT_BEGUN)
+
+    @both
+    @replicated
+    def test_a_delete_that_comes_late_spares_the_next_life(self, cached: bool, behind: int) -> None:
+        log = LosingLog()
+        world = World(cached=cached, log=log)
+        world.append(*range(1, 91))
+        log.loses = log.keeps = True
+        with pytest.raises(UnknownOutcomeError):
+            world.journal.delete(90)
+        world.journal.purge()
+        world.append(1, 2)
+        log.deliver()
+        world.journal.delete(2, life=life_id(KEY, 0, 0))
+        world.replicate(behind=behind)
+        assert world.read() == [1, 2]
+
+    def test_what_kafka_journal_writes_has_no_condition_and_counts(self, world: World) -> None:
+        world.append(1, 2, 3)
+        world.delete(2)
+        assert world.read() == [3]
+        world.journals.send(KEY, Purge()).result()
+        assert world.read() == []
+
+
+def test_a_journal_that_gets_an_append_between_mark_and_purge_does_not_expire() -> None:
+    world = World()
+    world.journal.append([Event(1)], expire_after=DAY)
+    world.replicate()
+
+    def append_first(*_: object) -> None:
+        world.log.on_sent = lambda *_: None
+        world.append(2)
+
+    world.log.on_sent = append_first  # after the mark of the job
+    assert expired(world, TODAY + 9 * DAY) == [Expired(KEY, is_purged=False)]
+    assert world.journal.pointer() == 2
+    world.replicate()
+    assert world.journal.pointer() == 2
+
+
+def test_a_purge_under_way_shows_no_half_of_a_journal() -> None:
+    """The store has removed the journal, its offset is before that, and the log still has the last events."""
+    world = World()
+    world.append(*range(1, 118))
+    world.replicate()
+    world.append(118, 119)
+    reader_moment = world.journals.reader.moment
+    looks: list[int] = []
+
+    def purge_meanwhile(*arguments: object, **named: object) -> object:
+        looks.append(1)
+        if len(looks) == 1:
+            world.journals.send(KEY, Purge()).result()
+            end = world.log.end(KEY.topic, 0)
+            world.replicator.replicate(KEY.topic, 0, end, moves_offset=False)
+        return reader_moment(*arguments, **named)  # type: ignore[arg-type] # as it was called
+
+    world.journals.reader.moment = purge_meanwhile  # type: ignore[method-assign,assignment] # after the mark
+    assert world.read() == []
+    assert len(looks) == 2
