@@ -194,7 +194,7 @@ class Journal:
             numbers = SeqRange(events[0].seq_nr, events[-1].seq_nr)
             marked = self._journals.moment(self.key)
             if (marked.moment.plan.pointer or 0) != expected_seq_nr:
-                repeated = None if append_id is None else self._find_append(marked.moment, numbers.first, append_id)
+                repeated = None if append_id is None else self._find_append(numbers.first, append_id)
                 if repeated is None:
                     raise self._conflict_error(expected_seq_nr, marked.moment.plan.pointer, "nothing was written")
                 return repeated
@@ -299,7 +299,7 @@ class Journal:
         with self._measured("purge"):
             try:
                 condition = self._name_life(self._journals.moment(self.key), life)
-            except DamagedRecordError:
+            except (DamagedRecordError, RecordsLostError):
                 condition = None if life is None else Condition(life)
             return self._send(Purge(*self._journals.sender, condition), "Purging")
 
@@ -408,7 +408,7 @@ class Journal:
             life = fold.after(life, found, offset)
         return _Outcome(place if fold.counts(life, action) else repeated, life)
 
-    def _find_append(self, moment: Moment, first: SeqNr, append_id: str) -> PartitionOffset | None:
+    def _find_append(self, first: SeqNr, append_id: str) -> PartitionOffset | None:
         """The place of the append with an id, if it counts and begins with a number.
 
         The journal has the place of each event, and the log the record with the id.

@@ -87,8 +87,9 @@ def moments(written: Iterable[Written]) -> list[Shown]:
         if each.is_purge:
             held, end = {}, 0
         held = {number: what for number, what in held.items() if number > each.delete_to}
-        held |= {number: what for number, what in each.events if number > end}
-        end = max([end, *(number for number, _ in each.events)])
+        if each.events and each.events[0][0] > end:  # else the whole append is void
+            held |= dict(each.events)
+            end = each.events[-1][0]
         found.append(tuple(sorted(held.items(), key=lambda event: event[0])))
     return found
 

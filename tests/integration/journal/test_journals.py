@@ -154,6 +154,43 @@ def test_an_append_that_expects_another_end_writes_nothing(journal: Journal) -> 
     assert numbers(journal) == [1, 2]
 
 
+@pytest.mark.usefixtures("replicating")
+def test_of_many_writers_that_expect_the_same_end_one_succeeds(journal: Journal) -> None:
+    rounds, writers = 5, 4
+
+    def write(number: int, end: int) -> int | None:
+        """Appends two events, of which another writer may take the first number only."""
+        events = [Event(end + 1, number), Event(end + 2, number)][: 1 + number % 2]
+        try:
+            return journal.append(events, expected_seq_nr=end).offset
+        except SeqNrConflictError:
+            return None
+
+    winners: list[int] = []
+    with ThreadPoolExecutor(writers) as pool:
+        for _ in range(rounds):
+            end = journal.pointer() or 0
+            places = [place for place in pool.map(write, range(writers), [end] * writers) if place is not None]
+            assert len(places) == 1
+            winners += places
+    records = list(journal.read())
+    assert [record.seq_nr for record in records] == list(range(1, len(records) + 1))
+    assert list(dict.fromkeys(record.offset for record in records)) == winners
+
+
+@pytest.mark.usefixtures("replicating")
+def test_a_purge_and_a_delete_of_an_earlier_life_do_nothing(journal: Journal) -> None:
+    journal.append([Event(1), Event(2)])
+    first = journal.life()
+    journal.purge()
+    journal.append([Event(1, "new"), Event(2, "new")], append_id="again")
+    journal.purge(life=first)
+    journal.delete(2, life=first)
+    journal.append([Event(1, "new"), Event(2, "new")], append_id="again")
+    assert [record.event.payload for record in journal.read()] == ["new", "new"]
+    assert journal.life() not in (None, first)
+
+
 def test_of_two_writers_with_the_same_number_the_first_wins(journal: Journal, caplog: pytest.LogCaptureFixture) -> None:
     journal.append([Event(1, "first")])
     journal.append([Event(1, "second")])

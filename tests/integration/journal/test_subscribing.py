@@ -55,7 +55,8 @@ def test_events_come_once_from_store_and_kafka_and_after_any_checkpoint_the_rest
             eventually(lambda: len(list(journals.ids(unique))) == len(ids))
         for id in ids:
             journals.journal(Key(id, unique)).append([Event(3), Event(4)])
-        journals.journal(Key(ids[0], unique)).append([Event(4, "fork"), Event(5)])
+        journals.journal(Key(ids[0], unique)).append([Event(4, "fork"), Event(5, "fork")])
+        journals.journal(Key(ids[0], unique)).append([Event(5)])
 
         def shown(checkpoint: Any = None) -> list[tuple[str, int, Any]]:
             found = journals.subscribe(unique, checkpoint, idle_seconds=IDLE)

@@ -159,6 +159,15 @@ class TestLimits:
         assert found(cache, 0) == info((0, 1), (2, 2))
         assert found(cache, 1, "id1") is Limited
 
+    def test_many_actions_of_few_journals_are_too_many_as_well(self) -> None:
+        cache = PartitionCache(max_journals=2, drop_upon_limit=0.5)
+        cache.add([append(0, 1), *(append(offset, offset, "id1") for offset in range(1, 8))])
+        assert cache.size == 2
+        cache.add([append(8, 8, "id1")])
+        assert [found(cache, 8), cache.size] == [Limited, 1]
+        cache.remove(7)
+        assert found(cache, 8) == EMPTY
+
     def test_marks_do_not_count(self) -> None:
         cache = PartitionCache(max_journals=2)
         cache.add([seen(0, "a"), seen(1, "b"), seen(2, "c")])

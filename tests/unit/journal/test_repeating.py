@@ -10,7 +10,13 @@ from inorder.journal.action import NOT_BEGUN, Append, Condition, Purge
 from inorder.journal.codec import action_of
 from inorder.journal.expire import Expired
 from inorder.journal.life import life_id
-from inorder.model.errors import SeqNrConflictError, UnknownOutcomeError, ValidationError
+from inorder.model.errors import (
+    DamagedRecordError,
+    RecordsLostError,
+    SeqNrConflictError,
+    UnknownOutcomeError,
+    ValidationError,
+)
 from inorder.model.journal import Event, PartitionOffset
 from inorder.model.message import Record
 from inorder.testing.memory_journal import MemoryJournalLog
@@ -59,131 +65,148 @@ def places(world: World) -> list[tuple[int, int]]:
     return [(each.seq_nr, each.offset) for each in world.journal.read()]
 
 
-class TestAppends:
-    """All of an append counts or nothing of it, and an append counts once."""
+@both
+@replicated
+def test_half_an_append_never_counts(cached: bool, behind: int) -> None:
+    world = World(cached=cached)
+    world.append(*range(1, 6))
+    world.append(6)
+    world.append(6, 7)
+    world.append(7)
+    world.replicate(behind=behind)
+    assert places(world)[-2:] == [(6, 1), (7, 3)]
 
-    @both
-    @replicated
-    def test_half_an_append_never_counts(self, cached: bool, behind: int) -> None:
-        world = World(cached=cached)
-        world.append(*range(1, 6))
-        world.append(6)
-        world.append(6, 7)
-        world.append(7)
-        world.replicate(behind=behind)
-        assert places(world)[-2:] == [(6, 1), (7, 3)]
 
-    @both
-    @replicated
-    def test_a_late_append_of_an_old_owner_is_void(self, cached: bool, behind: int) -> None:
-        """It was sent before the new owner read the journal, and arrives after the new owner's first append."""
-        log = LosingLog()
-        world = World(cached=cached, log=log)
-        world.append(1)
-        log.loses = log.keeps = True
-        with pytest.raises(UnknownOutcomeError):
-            world.journal.append([event(2), event(3)], expected_seq_nr=1)
+@both
+@replicated
+def test_a_late_append_of_an_old_owner_is_void(cached: bool, behind: int) -> None:
+    """It was sent before the new owner read the journal, and arrives after the new owner's first append."""
+    log = LosingLog()
+    world = World(cached=cached, log=log)
+    world.append(1)
+    log.loses = log.keeps = True
+    with pytest.raises(UnknownOutcomeError):
+        world.journal.append([event(2), event(3)], expected_seq_nr=1)
+    world.journal.append([event(2)], expected_seq_nr=1)
+    log.deliver()
+    world.journal.append([event(3)], expected_seq_nr=2)
+    world.replicate(behind=behind)
+    assert [number for number, _ in places(world)] == [1, 2, 3]
+    action = action_of(log.records_between(KEY.topic, 0, places(world)[1][1], 99)[0], KEY.topic, 0)
+    assert isinstance(action, Append)
+    assert action.condition == Condition(life_id(KEY, 0, 0), 1)
+
+
+def test_the_same_append_again_is_recognised(world: World, log: LosingLog) -> None:
+    world.append(1)
+    log.loses = True
+    with pytest.raises(UnknownOutcomeError) as lost:
+        world.journal.append([event(2)], expected_seq_nr=1, append_id="deposit 7")
+    assert "append_id='deposit 7'" in lost.value.hint
+    place = world.journal.append([event(2)], expected_seq_nr=1, append_id="deposit 7")
+    assert places(world) == [(1, 0), (2, place.offset)]
+    world.append(3)
+    world.replicate()
+    assert world.journal.append([event(2)], expected_seq_nr=1, append_id="deposit 7") == place
+    with pytest.raises(SeqNrConflictError, match="nothing was written"):
+        world.journal.append([event(2)], expected_seq_nr=1, append_id="deposit 8")
+
+
+def test_the_first_attempt_may_arrive_during_the_second(world: World, log: LosingLog) -> None:
+    world.append(1)
+    log.loses = log.keeps = True
+    with pytest.raises(UnknownOutcomeError):
+        world.journal.append([event(2)], expected_seq_nr=1, append_id="deposit 7")
+
+    def arrive(*_: object) -> None:
+        log.on_sent = lambda *_: None
+        log.deliver()
+
+    log.on_sent = arrive  # after the mark of the second attempt
+    place = world.journal.append([event(2)], expected_seq_nr=1, append_id="deposit 7")
+    assert places(world) == [(1, 0), (2, place.offset)]
+
+
+def test_an_append_on_another_life_is_void(world: World, log: LosingLog) -> None:
+    """The same number is not the same journal."""
+    world.append(1)
+    log.loses = log.keeps = True
+    with pytest.raises(UnknownOutcomeError):
         world.journal.append([event(2)], expected_seq_nr=1)
-        log.deliver()
-        world.journal.append([event(3)], expected_seq_nr=2)
-        world.replicate(behind=behind)
-        assert [number for number, _ in places(world)] == [1, 2, 3]
-        action = action_of(log.records_between(KEY.topic, 0, places(world)[1][1], 99)[0], KEY.topic, 0)
-        assert isinstance(action, Append)
-        assert action.condition == Condition(life_id(KEY, 0, 0), 1)
+    world.journal.purge()
+    place = world.append(1)
+    log.deliver()
+    assert places(world) == [(1, place.offset)]
 
-    def test_the_same_append_again_is_recognised(self, world: World, log: LosingLog) -> None:
-        world.append(1)
-        log.loses = True
-        with pytest.raises(UnknownOutcomeError) as lost:
-            world.journal.append([event(2)], expected_seq_nr=1, append_id="deposit 7")
-        assert "append_id='deposit 7'" in lost.value.hint
-        place = world.journal.append([event(2)], expected_seq_nr=1, append_id="deposit 7")
-        assert places(world) == [(1, 0), (2, place.offset)]
-        world.append(3)
-        world.replicate()
-        assert world.journal.append([event(2)], expected_seq_nr=1, append_id="deposit 7") == place
-        with pytest.raises(SeqNrConflictError, match="nothing was written"):
-            world.journal.append([event(2)], expected_seq_nr=1, append_id="deposit 8")
 
-    def test_the_first_attempt_may_arrive_during_the_second(self, world: World, log: LosingLog) -> None:
-        world.append(1)
-        log.loses = log.keeps = True
-        with pytest.raises(UnknownOutcomeError):
-            world.journal.append([event(2)], expected_seq_nr=1, append_id="deposit 7")
+def test_an_id_is_short_and_headers_of_the_journal_are_refused(world: World) -> None:
+    with pytest.raises(ValidationError, match="append_id"):
+        world.journal.append([event(1)], append_id="")
+    for name in ("inorder.append", "inorder.if", "journal.action"):
+        with pytest.raises(ValidationError, match="is taken by the journal"):
+            world.journal.append([event(1)], headers={name: "x"})
+    world.journal.append([event(1)], headers={"mine": "x"})
+    assert [dict(each.headers) for each in world.journal.read()] == [{"mine": "x"}]
 
-        def arrive(*_: object) -> None:
-            log.on_sent = lambda *_: None
-            log.deliver()
 
-        log.on_sent = arrive  # after the mark of the second attempt
-        place = world.journal.append([event(2)], expected_seq_nr=1, append_id="deposit 7")
-        assert places(world) == [(1, 0), (2, place.offset)]
-
-    def test_an_append_on_another_life_is_void(self, world: World, log: LosingLog) -> None:
-        """The same number is not the same journal."""
-        world.append(1)
-        log.loses = log.keeps = True
-        with pytest.raises(UnknownOutcomeError):
-            world.journal.append([event(2)], expected_seq_nr=1)
+@both
+@replicated
+def test_a_purge_that_is_sent_again_spares_the_next_life(cached: bool, behind: int) -> None:
+    log = LosingLog()
+    world = World(cached=cached, log=log)
+    world.append(1, 2)
+    log.loses = True
+    with pytest.raises(UnknownOutcomeError) as lost:
         world.journal.purge()
-        place = world.append(1)
-        log.deliver()
-        assert places(world) == [(1, place.offset)]
-
-    def test_an_id_is_short_and_headers_of_the_journal_are_refused(self, world: World) -> None:
-        with pytest.raises(ValidationError, match="append_id"):
-            world.journal.append([event(1)], append_id="")
-        for name in ("inorder.append", "inorder.if", "journal.action"):
-            with pytest.raises(ValidationError, match="is taken by the journal"):
-                world.journal.append([event(1)], headers={name: "x"})
-        world.journal.append([event(1)], headers={"mine": "x"})
-        assert [dict(each.headers) for each in world.journal.read()] == [{"mine": "x"}]
+    life = life_id(KEY, 0, 0)
+    assert f"life={life!r}" in lost.value.hint
+    world.append(1)
+    world.journal.purge(life=life)
+    log.deliver()
+    world.replicate(behind=behind)
+    assert world.read() == [1]
+    assert world.journal.life() not in (life, NOT_BEGUN)
 
 
-class TestRemovals:
-    """Delete and purge mean one life, and do nothing in another."""
+@both
+@replicated
+def test_a_delete_that_comes_late_spares_the_next_life(cached: bool, behind: int) -> None:
+    log = LosingLog()
+    world = World(cached=cached, log=log)
+    world.append(*range(1, 91))
+    log.loses = log.keeps = True
+    with pytest.raises(UnknownOutcomeError):
+        world.journal.delete(90)
+    world.journal.purge()
+    world.append(1, 2)
+    log.deliver()
+    world.journal.delete(2, life=life_id(KEY, 0, 0))
+    world.replicate(behind=behind)
+    assert world.read() == [1, 2]
 
-    @both
-    @replicated
-    def test_a_purge_that_is_sent_again_spares_the_next_life(self, cached: bool, behind: int) -> None:
-        log = LosingLog()
-        world = World(cached=cached, log=log)
-        world.append(1, 2)
-        log.loses = True
-        with pytest.raises(UnknownOutcomeError) as lost:
-            world.journal.purge()
-        life = life_id(KEY, 0, 0)
-        assert f"life={life!r}" in lost.value.hint
+
+@pytest.mark.parametrize("fault", ["damaged", "lost"])
+def test_a_journal_that_cannot_be_read_can_be_purged(world: World, log: LosingLog, fault: str) -> None:
+    world.append(1)
+    if fault == "lost":
+        log.forget(KEY.topic, 0, 1)
+    else:
+        log.write(Record(KEY.topic, KEY.id.encode(), b"", (("journal.action", b"{"),), None, 0), 0)
+    with pytest.raises(DamagedRecordError if fault == "damaged" else RecordsLostError):
+        world.journal.pointer()
+    place = world.journal.purge()
+    assert action_of(log.records_between(KEY.topic, 0, place.offset, place.offset + 1)[0], KEY.topic, 0) == Purge()
+    if fault == "damaged":
         world.append(1)
-        world.journal.purge(life=life)
-        log.deliver()
-        world.replicate(behind=behind)
         assert world.read() == [1]
-        assert world.journal.life() not in (life, NOT_BEGUN)
 
-    @both
-    @replicated
-    def test_a_delete_that_comes_late_spares_the_next_life(self, cached: bool, behind: int) -> None:
-        log = LosingLog()
-        world = World(cached=cached, log=log)
-        world.append(*range(1, 91))
-        log.loses = log.keeps = True
-        with pytest.raises(UnknownOutcomeError):
-            world.journal.delete(90)
-        world.journal.purge()
-        world.append(1, 2)
-        log.deliver()
-        world.journal.delete(2, life=life_id(KEY, 0, 0))
-        world.replicate(behind=behind)
-        assert world.read() == [1, 2]
 
-    def test_what_kafka_journal_writes_has_no_condition_and_counts(self, world: World) -> None:
-        world.append(1, 2, 3)
-        world.delete(2)
-        assert world.read() == [3]
-        world.journals.send(KEY, Purge()).result()
-        assert world.read() == []
+def test_what_kafka_journal_writes_has_no_condition_and_counts(world: World) -> None:
+    world.append(1, 2, 3)
+    world.delete(2)
+    assert world.read() == [3]
+    world.journals.send(KEY, Purge()).result()
+    assert world.read() == []
 
 
 def test_a_journal_that_gets_an_append_between_mark_and_purge_does_not_expire() -> None:

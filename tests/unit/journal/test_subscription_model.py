@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inorder.journal.action import Delete, Mark, Purge
+from inorder.journal.action import Condition, Delete, Mark, Purge
+from inorder.journal.codec import RecordSender, append_record
+from inorder.journal.life import JournalFold
+from inorder.model.journal import Key, RecordMetadata
+from inorder.model.message import Limits
 from tests.selection import examples
-from tests.unit.journal.subscribing import IDS, Subscriber, Topic
+from tests.unit.journal.subscribing import IDS, TOPIC, Subscriber, Topic
 from tests.unit.journal.test_model import RacingStore
+from tests.unit.journal.world import NOON, event
 
 Step = Callable[[Topic, Subscriber, dict[str, int]], object]
 
@@ -21,6 +27,53 @@ def _append(id: str, first: int, count: int) -> Step:
         start = max(1, ends.get(id, 0) + first)
         topic.append(id, *range(start, start + count))
         ends[id] = max(ends.get(id, 0), start + count - 1)
+
+    return step
+
+
+def _append_as_the_original(id: str, first: int, count: int) -> Step:
+    def step(topic: Topic, subscriber: Subscriber, ends: dict[str, int]) -> None:
+        del subscriber
+        start = max(1, ends.get(id, 0) + first)
+        topic.append(id, *range(start, start + count), is_legacy=True)
+        ends[id] = max(ends.get(id, 0), start + count - 1)
+
+    return step
+
+
+def _append_on_condition(id: str, count: int, lag: int) -> Step:
+    """An append on the end that the journal had, or on one that it no longer has."""
+
+    def step(topic: Topic, subscriber: Subscriber, ends: dict[str, int]) -> None:
+        del subscriber
+        marked = topic.journals.moment(Key(id, TOPIC))
+        plan = marked.moment.plan
+        end = max(0, (plan.pointer or 0) - lag)
+        name = JournalFold(Key(id, TOPIC), marked.mark.partition).name(plan.life)
+        condition = Condition(name, end)
+        events = [event(number) for number in range(end + 1, end + 1 + count)]
+        about = (NOON, RecordSender(), RecordMetadata())
+        id_ = f"append {topic.log.end(TOPIC, marked.mark.partition)}"
+        key = Key(id, TOPIC)
+        topic.log.send(append_record(key, events, *about, {}, Limits(), append_id=id_, condition=condition))
+        ends[id] = max(ends.get(id, 0), end + count)
+
+    return step
+
+
+def _remove_life(id: str, action: Delete | Purge, late: bool) -> Step:
+    """A delete or purge of the life that is there; a late one comes again after the next append."""
+
+    def step(topic: Topic, subscriber: Subscriber, ends: dict[str, int]) -> None:
+        del subscriber
+        marked = topic.journals.moment(Key(id, TOPIC))
+        name = JournalFold(Key(id, TOPIC), marked.mark.partition).name(marked.moment.plan.life)
+        acted = replace(action, condition=Condition(name, seen=marked.mark))
+        topic.act(id, acted)
+        if late:
+            topic.append(id, 1)
+            topic.act(id, acted)
+        ends[id] = 1
 
     return step
 
@@ -38,6 +91,9 @@ ids = st.sampled_from(IDS)
 STEPS: st.SearchStrategy[Step] = st.one_of(
     st.builds(_append, ids, st.just(1), st.integers(1, 3)),
     st.builds(_append, ids, st.integers(-2, 3), st.integers(1, 3)),
+    st.builds(_append_as_the_original, ids, st.integers(-2, 1), st.integers(1, 3)),
+    st.builds(_append_on_condition, ids, st.integers(1, 3), st.integers(0, 1)),
+    st.builds(_remove_life, ids, st.sampled_from([Purge(), Delete(2)]), st.booleans()),
     st.builds(_purge, ids),
     st.builds(lambda id, to: lambda topic, *_: topic.act(id, Delete(to)), ids, st.integers(1, 9)),
     st.builds(lambda id: lambda topic, *_: topic.act(id, Mark("m")), ids),

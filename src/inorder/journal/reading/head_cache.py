@@ -10,11 +10,11 @@ and the answer is one of these:
 | `Limited`  | the cache has forgotten, or never seen, records that may matter: read the log instead             |
 | `Behind`   | records up to that offset are still to come: wait                                                 |
 
-A partition keeps `max_journals` journals. With more, the least recently written ones are dropped, and the cache is no
-longer complete from where it began but from its oldest entry. **Nothing is known about a journal before that offset
-unless the store has it.** So a journal without an entry has no actions only if the store has passed the gap, and an
-entry that began after a gap is valid only then, too. (The original takes a dropped journal for one without actions, and
-so does not see its events until they are replicated.)
+A partition keeps `max_journals` journals, and four actions for each of them on average. With more, the least recently
+written ones are dropped, and the cache is no longer complete from where it began but from its oldest entry. **Nothing
+is known about a journal before that offset unless the store has it.** So a journal without an entry has no actions only
+if the store has passed the gap, and an entry that began after a gap is valid only then, too. (The original takes a
+dropped journal for one without actions, and so does not see its events until they are replicated.)
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from inorder.model.errors import DamagedRecordError
 
 MAX_JOURNALS: Final = 10_000
 DROP_UPON_LIMIT: Final = 0.1
+ACTIONS_PER_JOURNAL: Final = 4
+"""On average: with `MAX_JOURNALS` that is some ten megabytes for each partition."""
 _LEAST_DROP: Final = 0.01
 
 
@@ -109,6 +111,7 @@ class PartitionCache:
         self._replicated: int | None = None
         # In the order of their last offsets: a journal that gets a record moves to the end.
         self._entries: dict[bytes, _Entry] = {}
+        self._actions = 0
         self._waiting: list[_Waiting] = []
 
     @property
@@ -180,7 +183,7 @@ class PartitionCache:
             id, entry = next(iter(self._entries.items()))
             if entry.offset > replicated:
                 break
-            del self._entries[id]
+            self._drop(id)
         self._notify()
         return count_advance(before, replicated)
 
@@ -199,18 +202,24 @@ class PartitionCache:
             info = doubt(info, record.offset)
         else:
             info = keep(info, record.action, record.offset, replicated)
+        self._actions += len(info.actions) - (len(known.info.actions) if known else 0)
         self._entries[record.id] = _Entry(info, record.offset, known.since if known else self._complete_from)
 
     def _is_replicated(self, offset: int) -> bool:
         return self._replicated is not None and self._replicated >= offset
 
     def _limit(self) -> None:
-        if len(self._entries) <= self._max:
+        if len(self._entries) <= self._max and self._actions <= self._max * ACTIONS_PER_JOURNAL:
             return
-        for id in list(self._entries)[: len(self._entries) - self._keep]:
-            del self._entries[id]
+        for id in list(self._entries)[:-1]:
+            if len(self._entries) <= self._keep and self._actions <= self._keep * ACTIONS_PER_JOURNAL:
+                break
+            self._drop(id)
         oldest = next(iter(self._entries.values()))
         self._first = self._complete_from = oldest.offset
+
+    def _drop(self, id: bytes) -> None:
+        self._actions -= len(self._entries.pop(id).info.actions)
 
     def _notify(self) -> None:
         still: list[_Waiting] = []

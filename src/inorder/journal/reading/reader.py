@@ -44,9 +44,9 @@ Failure table:
 | the head cache is late, small or wrong     | the log is replayed instead                                        |
 | a reader waits for the store, and notices  | it reads the store's offset, which decides; after the time limit   |
 | are wrong, late or missing (`waiting.py`)  | it reads the log, as if it had not waited                          |
-| a store without transactions has applied   | a journal that seems to begin with what the log has: the only case |
-| a purge after our mark, but not yet moved  | that is not seen, and only while that purge runs                   |
-| the partition's offset                     |                                                                    |
+| a store without transactions has applied   | a journal that seems to begin above 1 with what the log has: read  |
+| a purge after our mark, but not yet moved  | again with a new mark, which is after the purge                    |
+| the partition's offset                     | (`JournalClient.moment`)                                           |
 """
 
 from __future__ import annotations
