@@ -19,6 +19,7 @@ from inorder.database.primary import READ_ONLY_HINT, ReconnectingTo, connect_in_
 from inorder.model.errors import (
     ConfigurationError,
     InorderError,
+    LockConflictError,
     ReadOnlyServerError,
     RejectedError,
     TransientError,
@@ -210,8 +211,9 @@ _NUMBERS: Final[dict[type[InorderError], tuple[int, ...]]] = {
         1047,  # a node of a Galera cluster without a majority
     ),
     ReadOnlyServerError: (1290, 1792, 1836, 1874),  # a failover is under way
+    LockConflictError: (1205, 1213, 3572, 1020),  # lock timeout, deadlock, row changed
     TransientError: (
-        *(1205, 1213, 3572, 1317, 3024, 1969, 1020),  # lock timeout, deadlock, statement interrupted, row changed
+        *(1317, 3024, 1969),  # statement interrupted
         *(1040, 1203, 1226),  # too many connections
         3100,  # a hook of group replication refused it
         *(1021, 1030, 1037, 1038, 1041, 1114, 1135, 1180),  # disk, memory or threads exhausted
@@ -232,6 +234,7 @@ _HINTS: Final[dict[type[InorderError], str]] = {
     UnreachableError: "Check that the server of database.url is running; it is retried.",
     ReadOnlyServerError: READ_ONLY_HINT,
     TransientError: "It is retried.",
+    LockConflictError: "It is retried.",
     ConfigurationError: (
         "Check database.url and its privileges; `inorder doctor` shows what is missing, `inorder schema install` "
         "creates it."

@@ -30,6 +30,7 @@ from inorder.database.primary import READ_ONLY_HINT, ReconnectingTo, connect_in_
 from inorder.model.errors import (
     ConfigurationError,
     InorderError,
+    LockConflictError,
     ReadOnlyServerError,
     RejectedError,
     TransientError,
@@ -256,13 +257,19 @@ FAMILIES: Final[dict[str, type[InorderError]]] = {
 }
 """By SQLSTATE class; any other class is a `ConfigurationError`."""
 
-_STATES: Final[dict[str, type[InorderError]]] = {"25006": ReadOnlyServerError}
+_STATES: Final[dict[str, type[InorderError]]] = {
+    "25006": ReadOnlyServerError,
+    "40001": LockConflictError,  # serialisation failure
+    "40P01": LockConflictError,  # deadlock
+    "55P03": LockConflictError,  # lock not available in time
+}
 """States that are unlike the rest of their class."""
 
 _HINTS: Final[dict[type[InorderError], str]] = {
     ReadOnlyServerError: READ_ONLY_HINT,
     UnreachableError: "Check that the server of database.url is running and accepts this login; it is retried.",
     TransientError: "It is retried.",
+    LockConflictError: "It is retried.",
     ConfigurationError: (
         "Check database.url and its privileges; `inorder doctor` shows what is missing, `inorder schema install` "
         "creates it."

@@ -17,7 +17,7 @@ from sqlalchemy.engine import make_url
 from inorder.database.database import Cursor, SingleConnectionDatabase, UndecodableText
 from inorder.database.primary import ReconnectingTo
 from inorder.database.sql import named
-from inorder.model.errors import ConfigurationError, InorderError, RejectedError, TransientError
+from inorder.model.errors import ConfigurationError, InorderError, LockConflictError, RejectedError, TransientError
 
 BUSY_TIMEOUT_SECONDS = 10
 """How long a writer waits for another one before it fails with SQLITE_BUSY."""
@@ -135,8 +135,8 @@ def execute_ddl(cursor: Cursor | sqlite3.Connection, statement: str) -> None:
 
 # A code that is not listed is a ConfigurationError.
 FAMILIES: Final[dict[int, type[InorderError]]] = {
-    sqlite3.SQLITE_BUSY: TransientError,  # another process is writing
-    sqlite3.SQLITE_LOCKED: TransientError,
+    sqlite3.SQLITE_BUSY: LockConflictError,  # another process is writing
+    sqlite3.SQLITE_LOCKED: LockConflictError,
     sqlite3.SQLITE_NOMEM: TransientError,
     sqlite3.SQLITE_INTERRUPT: TransientError,
     sqlite3.SQLITE_IOERR: TransientError,
@@ -150,6 +150,7 @@ FAMILIES: Final[dict[int, type[InorderError]]] = {
 
 _HINTS: Final[dict[type[InorderError], str]] = {
     TransientError: "It is retried.",
+    LockConflictError: "It is retried.",
     ConfigurationError: (
         "Check the file of database.url; `inorder doctor` shows what is missing, `inorder schema install` creates it."
     ),

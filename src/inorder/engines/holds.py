@@ -15,14 +15,13 @@ waiting, and pauses double up to `LONGEST_PAUSE_SECONDS`. Each attempt is made w
 from __future__ import annotations
 
 import math
-import random
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
 from inorder.engines.progress import Listener
-from inorder.engines.slice_work import PATIENCE_SECONDS, PORTION_BYTES, Slice, head_of, joined
+from inorder.engines.slice_work import PATIENCE_SECONDS, PORTION_BYTES, Slice, head_of, jittered, joined
 from inorder.model.errors import MassRefusalError
 from inorder.model.partitioning import Place
 
@@ -57,7 +56,7 @@ class Holds:
         *,
         once: bool = False,
         clock: Callable[[], float] = time.monotonic,
-        jitter: Callable[[], float] = lambda: random.uniform(0.8, 1.2),  # noqa: S311 - no secret
+        jitter: Callable[[float], float] = jittered,
     ) -> None:
         self._listener = listener
         self._once = once
@@ -99,7 +98,7 @@ class Holds:
                 hold.head = head_of(refused, HEAD_RECORDS)
                 hold.is_cut = len(refused) > HEAD_RECORDS
         elif error.is_certain:
-            hold.error, hold.due = error, now + hold.pause * self._jitter()
+            hold.error, hold.due = error, now + self._jitter(hold.pause)
             hold.pause = min(2 * hold.pause, LONGEST_PAUSE_SECONDS)
         else:
             hold.error, hold.due = error, now + PATIENCE_SECONDS

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from inorder.engines.faults import OnMovedBack
 from inorder.engines.progress import Listener
-from inorder.engines.slice_work import SliceWork
+from inorder.engines.slice_work import SliceWork, jittered
 from inorder.model.errors import InorderError, TransientError
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _wait_for_reading(reading_now: Callable[[], SliceWork], name: str, stop: thr
             return reading_now()
         except TransientError as error:
             log.warning("pipeline.generation_not_read", extra={"pipeline": name, "error": str(error)})
-            stop.wait(RETRY_SECONDS)
+            stop.wait(jittered(RETRY_SECONDS))
     return None
 
 

@@ -19,6 +19,7 @@ from pyspark import SparkContext
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
+from inorder.engines.slice_work import jittered
 from inorder.model.errors import ConfigurationError, GuaranteeError, InorderError, PermanentError, TransientError
 
 LOCAL_MASTER = "local[*,4]"
@@ -129,7 +130,7 @@ STOP_BUDGET_SECONDS = 7.0
 
 
 class Backoff:
-    """Exponential pauses between failures, short again after progress."""
+    """Exponential pauses between failures, short again after progress; by chance a fifth shorter or longer."""
 
     def __init__(self) -> None:
         self._last = FIRST_PAUSE_SECONDS
@@ -137,7 +138,7 @@ class Backoff:
     def after(self, *, progress: bool) -> float:
         """The seconds to wait after a failure."""
         self._last = FIRST_PAUSE_SECONDS if progress else min(2 * self._last, LONGEST_PAUSE_SECONDS)
-        return self._last
+        return jittered(self._last)
 
 
 def stop_session(spark: SparkSession) -> None:

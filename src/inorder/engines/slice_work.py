@@ -7,6 +7,8 @@ the work and reports outcomes; it knows nothing about tables.
 
 from __future__ import annotations
 
+import logging
+import random
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -16,9 +18,18 @@ from itertools import pairwise
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from inorder.engines.measures import MeasureTally
-from inorder.model.errors import GuaranteeError, MassRefusalError, OtherTopicError, TransientError, UnknownOutcomeError
+from inorder.model.errors import (
+    GuaranteeError,
+    LockConflictError,
+    MassRefusalError,
+    OtherTopicError,
+    TransientError,
+    UnknownOutcomeError,
+)
 from inorder.model.message import RecordHeaders
 from inorder.model.partitioning import Extent, Place
+
+logger = logging.getLogger("inorder.pipeline")
 
 PORTION_BYTES: Final = 2 * 1024 * 1024
 """The size of one transaction. More would not be faster, and the decoded values are held in memory."""
@@ -342,6 +353,31 @@ def settle_commit(
 def later_outcome(lost: SliceOutcome, now: SliceOutcome) -> SliceOutcome:
     """The outcome to report after a lost answer: the first one where the second attempt found all of it applied."""
     return lost if now.replayed == now.read else now
+
+
+# A transaction that the database rolled back for another one.
+
+LOCK_ATTEMPTS: Final = 4
+LOCK_PAUSE_SECONDS: Final = 0.05
+
+
+def jittered(seconds: float) -> float:
+    """About as long, by chance: what failed together must not be tried again at the same moment."""
+    return seconds * random.uniform(0.8, 1.2)  # noqa: S311 - no secret
+
+
+def retry_conflicts(run: Callable[[], Result], pause: Callable[[float], object] = time.sleep) -> Result:
+    """Runs a transaction again after a deadlock or a lock that was not granted in time; the database rolled it back.
+
+    The pauses are short and grow. After the last attempt the error is raised, and the task, too, begins again.
+    """
+    for attempt in range(1, LOCK_ATTEMPTS):
+        try:
+            return run()
+        except LockConflictError as error:
+            logger.warning("pipeline.slice_retried", extra={"attempt": attempt, "error": str(error)})
+            pause(jittered(LOCK_PAUSE_SECONDS * 2**attempt))
+    return run()
 
 
 # Splitting slices and adding measures.

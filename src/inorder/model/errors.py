@@ -13,6 +13,7 @@ InorderError                     code, message, next step
 │   ├── FencedError              another instance took over this instance's shard
 │   ├── UnknownOutcomeError      a commit was sent and its response was lost
 │   ├── DeadlineError            an operation timed out
+│   ├── LockConflictError        a deadlock, or a lock that was not granted in time; the transaction may run again
 │   ├── MassRefusalError         a table refuses most records of a partition, which waits
 │   └── JournalChangedError      a journal was truncated while it was read
 └── PermanentError               a record or a state that retrying cannot fix  exit 1
@@ -242,6 +243,12 @@ class DeadlineError(TransientError):
     """An operation timed out."""
 
     code = "TRANSIENT-003"
+
+
+class LockConflictError(TransientError):
+    """The database rolled a transaction back for a deadlock, or did not grant a lock in time; it may be run again."""
+
+    code = "TRANSIENT-006"
 
 
 class MassRefusalError(TransientError):

@@ -105,8 +105,10 @@ Failure table:
 |                                           | waits until the table accepts them, the others go on         |
 | it refuses a record until another one     | the record is tried again after the rest of its slice, up to |
 | exists                                    | `max_attempts` times                                         |
-| disk full, deadlock, lock timeout,        | `TransientError`: everything is rolled back and tried again  |
-| server shutting down, connection lost     | later, nothing is buried                                     |
+| deadlock, lock timeout                    | everything is rolled back, and the slice is tried again      |
+|                                           | after a short pause, a few times (`retry_conflicts`)         |
+| disk full, server shutting down,          | `TransientError`: everything is rolled back and tried again  |
+| connection lost                           | later, nothing is buried                                     |
 | a late record of a deleted key            | its version is below the tombstone's: stale                  |
 | a producer sends one key to two           | the record with the lower offset is stale; the log names the |
 | partitions                                | row, a gauge counts the records                              |
@@ -142,6 +144,7 @@ from inorder.engines.slice_work import (
     in_pieces,
     later_outcome,
     plan,
+    retry_conflicts,
     settle_commit,
     without,
 )
@@ -270,12 +273,14 @@ class _Flood(Exception):  # noqa: N818 - caught where the slice is applied
 
 def _commit(store: TableStore, writer: _SliceWriter) -> SliceOutcome:
     batch = writer.batch
-    outcome = settle_commit(
-        lambda: store.slice_transaction(batch.topic, batch.partition),
-        writer.write,
-        later_outcome,
-        what=str(batch),
-        hint="The pointer row says what is applied; the next start reads it.",
+    outcome = retry_conflicts(
+        lambda: settle_commit(
+            lambda: store.slice_transaction(batch.topic, batch.partition),
+            writer.write,
+            later_outcome,
+            what=str(batch),
+            hint="The pointer row says what is applied; the next start reads it.",
+        )
     )
     if writer.brake is not None:
         writer.brake.commit()

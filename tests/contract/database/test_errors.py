@@ -21,6 +21,7 @@ from inorder.database.sqlite import classify as sqlite_classified
 from inorder.model.errors import (
     ConfigurationError,
     InorderError,
+    LockConflictError,
     ReadOnlyServerError,
     RejectedError,
     TransientError,
@@ -70,7 +71,7 @@ def test_a_lock_that_is_not_free_in_time_is_waited_for_again(
     with mariadb_database.transaction() as holding:
         holding.execute("SELECT * FROM things FOR UPDATE")
         error = refused(database_of(mariadb_url), "SELECT * FROM things FOR UPDATE NOWAIT")
-    assert type(error) is TransientError
+    assert type(error) is LockConflictError
 
 
 def test_a_user_or_a_database_that_is_not_there_is_a_wrong_setting(mariadb_url: str, database_of: DatabaseOf) -> None:
@@ -99,7 +100,7 @@ def test_a_port_without_a_server_refuses_the_connection() -> None:
         (pymysql.err.OperationalError(2013, "Lost connection"), UnreachableError),
         (pymysql.err.OperationalError(1053, "Server shutdown in progress"), UnreachableError),
         (pymysql.err.OperationalError(1040, "Too many connections"), TransientError),
-        (pymysql.err.OperationalError(1213, "Deadlock found"), TransientError),
+        (pymysql.err.OperationalError(1213, "Deadlock found"), LockConflictError),
         (pymysql.err.OperationalError(1290, "read-only"), ReadOnlyServerError),
         (pymysql.err.OperationalError(1153, "Got a packet bigger than"), RejectedError),
         (pymysql.err.OperationalError(1142, "command denied"), ConfigurationError),
@@ -157,7 +158,7 @@ def test_a_file_that_another_process_writes_is_waited_for_again(
     monkeypatch.setattr(sqlite_connect, "BUSY_TIMEOUT_SECONDS", 0.1)
     with file.transaction():
         error = refused(database_of(sqlite_url), "SELECT 1")
-    assert type(error) is TransientError
+    assert type(error) is LockConflictError
     assert "SQLITE_BUSY" in error.message
     assert "timed out" in error.message
 

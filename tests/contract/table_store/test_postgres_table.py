@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -16,6 +17,7 @@ from inorder.engines.slice_work import Pointer, SliceOutcome
 from inorder.model.errors import (
     ConfigurationError,
     InorderError,
+    LockConflictError,
     ReadOnlyServerError,
     RejectedError,
     TransientError,
@@ -26,6 +28,7 @@ from inorder.pipeline.slice import REFUSED, apply_slice
 from inorder.pipeline.stores.ports import DeadLetter, FoldedRow, RowKey, SliceCounters, SliceTransaction, WriteCounts
 from inorder.pipeline.stores.postgres_table import PostgresTableStore
 from inorder.pipeline.stores.table import SqlTableStores, table_sql
+from tests.conftest import Eventually
 from tests.fakes.table_store import message, slice_of
 
 MAPPING = TableMapping("demo", "upsert", "messages")
@@ -317,14 +320,33 @@ def test_a_lock_that_is_held_too_long_is_transient(
     impatient.close()
 
 
+def test_a_deadlock_costs_the_slice_another_attempt_and_no_error(
+    postgres_url: str, store: PostgresTableStore, direct: Connection[Any], eventually: Eventually
+) -> None:
+    apply_slice(store, MAPPING, slice_of((0, message(1, data="a")), (1, message(2, data="a"))))
+    # The other session must not be the one that detects the deadlock and is rolled back.
+    direct.execute("SET deadlock_timeout = '10min'")
+    waiting = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = 'inorder pipeline'"
+    with ThreadPoolExecutor(1) as pool:
+        with direct.transaction():
+            direct.execute("UPDATE messages SET data = 'theirs' WHERE id = 2")
+            batch = slice_of((2, message(1, data="b")), (3, message(2, data="b")))
+            applied = pool.submit(apply_slice, store, MAPPING, batch)
+            with psycopg.connect(direct.info.dsn, password=direct.info.password, autocommit=True) as watcher:
+                eventually(lambda: bool(watcher.execute(waiting).fetchall()), 30)
+            direct.execute("UPDATE messages SET data = 'theirs' WHERE id = 1")
+        assert applied.result(60).applied == 2
+    assert direct.execute("SELECT DISTINCT data FROM messages").fetchall() == [("b",)]
+
+
 @pytest.mark.parametrize(
     ("state", "family"),
     [
         ("08006", UnreachableError),
         ("57P01", UnreachableError),
-        ("40P01", TransientError),
+        ("40P01", LockConflictError),
         ("53100", TransientError),
-        ("55P03", TransientError),
+        ("55P03", LockConflictError),
         ("58030", TransientError),
         ("25006", ReadOnlyServerError),
         ("22001", RejectedError),

@@ -76,7 +76,8 @@ def test_failures_of_the_environment_are_waited_out_with_longer_and_longer_pause
     engine, stop = Scripted(*[UnreachableError("gone")] * 8, None), PatientStop()
     engine.run(stop)
     assert engine.starts == 9
-    assert stop.pauses == [0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0, 5.0]
+    assert stop.pauses == pytest.approx([0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0, 5.0], rel=0.2)
+    assert len(set(stop.pauses)) == 8
 
 
 def test_each_restart_is_reported_with_the_partitions_that_were_read() -> None:
@@ -88,7 +89,7 @@ def test_each_restart_is_reported_with_the_partitions_that_were_read() -> None:
 def test_progress_makes_the_pauses_short_again() -> None:
     engine, stop = Scripted(TransientError("a"), TransientError("b"), None, applies=True), PatientStop()
     engine.run(stop)
-    assert stop.pauses == [0.2, 0.2]
+    assert stop.pauses == pytest.approx([0.2, 0.2], rel=0.2)
 
 
 @pytest.mark.parametrize("kind", [GuaranteeError, RejectedError, ConfigurationError])

@@ -9,8 +9,8 @@ from typing import Literal
 
 import pytest
 
-from inorder.engines.slice_work import settle_commit
-from inorder.model.errors import FencedError, TransientError, UnknownOutcomeError
+from inorder.engines.slice_work import LOCK_ATTEMPTS, retry_conflicts, settle_commit
+from inorder.model.errors import FencedError, LockConflictError, TransientError, UnknownOutcomeError
 
 Answer = Literal["ok", "lost, committed", "lost, rolled back", "fenced", "lost while writing"]
 
@@ -78,3 +78,28 @@ def test_after_three_attempts_the_outcome_is_unknown() -> None:
     with pytest.raises(UnknownOutcomeError, match="it is unknown after 3 attempts: The connection was lost") as caught:
         Store(["lost, rolled back"] * 3).settle()
     assert caught.value.hint == "Read the pointer."
+
+
+@pytest.mark.parametrize("conflicts", range(LOCK_ATTEMPTS))
+def test_a_deadlock_runs_the_transaction_again_after_short_pauses_that_differ(conflicts: int) -> None:
+    left, pauses = [LockConflictError("deadlock detected")] * conflicts, list[float]()
+
+    def run() -> str:
+        if left:
+            raise left.pop()
+        return "committed"
+
+    assert retry_conflicts(run, pauses.append) == "committed"
+    assert len(set(pauses)) == len(pauses) == conflicts
+    assert pauses == sorted(pauses)
+
+
+def test_a_conflict_that_does_not_end_is_raised() -> None:
+    pauses: list[float] = []
+
+    def run() -> str:
+        raise LockConflictError("lock timeout")
+
+    with pytest.raises(LockConflictError, match="lock timeout"):
+        retry_conflicts(run, pauses.append)
+    assert len(pauses) == LOCK_ATTEMPTS - 1

@@ -54,7 +54,7 @@ def records(first: int, after: int, partition: int = 0, size: int = 1) -> Slice:
 
 def test_it_is_tried_after_a_second_and_then_less_and_less_often_and_reported_once_it_is_certain() -> None:
     clock, heard = Clock(), Heard()
-    holds = Holds(heard, clock=clock, jitter=lambda: 1.0)
+    holds = Holds(heard, clock=clock, jitter=float)
     holds.hold(PLACE, MassRefusalError("no"), records(0, 1))
     assert (list(holds.due()), heard.waiting) == ([], [])
     pauses = []
@@ -197,7 +197,7 @@ class Log:
 def test_no_record_is_passed_over_and_none_is_applied_out_of_turn(steps: list[int], broken: float) -> None:
     clock = Clock()
     table, total = Table(clock, broken), sum(steps)
-    holds = Holds(NULL_LISTENER, clock=clock, jitter=lambda: 1.0)
+    holds = Holds(NULL_LISTENER, clock=clock, jitter=float)
     expected: dict[Place, int] = {}
     log = Log(clock, list(steps))
     while apply_all(
