@@ -28,6 +28,7 @@ from inorder.pipeline.stores.ports import (
     StoredLetter,
     Value,
     WriteCounts,
+    add_unknown,
 )
 
 Place: TypeAlias = tuple[str, int]
@@ -52,13 +53,14 @@ class Contents:
     letters: dict[tuple[str, int, int], DeadLetter] = field(default_factory=dict)
     settled: dict[tuple[str, int, int], tuple[str, str]] = field(default_factory=dict)
     """What was done with letters that are gone, and why."""
+    unknown: dict[Place, dict[str, int]] = field(default_factory=dict)
     tallies: dict[Place, list[SliceCounters]] = field(default_factory=lambda: defaultdict(list))
 
     def copy(self) -> Contents:
         """A draft; what the dictionaries hold is never changed, but for the lists."""
         tallies = defaultdict(list, {place: list(tallies) for place, tallies in self.tallies.items()})
         rows, tombstones, pointers = dict(self.rows), dict(self.tombstones), dict(self.pointers)
-        return Contents(rows, tombstones, pointers, dict(self.letters), dict(self.settled), tallies)
+        return Contents(rows, tombstones, pointers, dict(self.letters), dict(self.settled), dict(self.unknown), tallies)
 
 
 class MemoryTableStore:
@@ -147,6 +149,9 @@ class _Transaction:
     def bury(self, letters: Sequence[DeadLetter]) -> None:
         for letter in letters:
             self.contents.letters.setdefault((*self._place, letter.offset), letter)
+
+    def note_unknown(self, fields: Mapping[str, int]) -> None:
+        self.contents.unknown[self._place] = add_unknown(self.contents.unknown.get(self._place, {}), fields)
 
     def move_pointer(self, next_offset: int, counters: SliceCounters, leader_epoch: int | None = None) -> None:
         before = self.contents.pointers[self._place]

@@ -27,6 +27,8 @@ The metrics are read from memory at each scrape:
 |                                                          | commit |
 | `inorder_pipeline_slice_records{topic}`                  | records of a slice |
 | `inorder_pipeline_refused_records_total{topic,code}`     | records that became dead letters, by the reason |
+| `inorder_pipeline_unknown_fields_total{topic,field}`     | records with a field that the mapping does not name; at |
+|                                                          | most 20 names, the others as `other` |
 | `inorder_pipeline_dead_letters{pipeline,code}`           | dead letters that are there now |
 | `inorder_pipeline_stale_records{topic,partition}`        | records older than their rows, since the pointer was |
 |                                                          | created: one key is in several partitions, or pointers |
@@ -390,6 +392,10 @@ def _of_slices(job: str, measures: Mapping[str, Measures]) -> Iterator[Metric]:
         ((job, topic, code), number) for topic, found in measures.items() for code, number in under(found, "refused")
     )
     yield _counter("pipeline_refused_records", "Records that became dead letters.", ("job", "topic", "code"), refused)
+    unknown = (
+        ((job, topic, name), number) for topic, found in measures.items() for name, number in under(found, "unknown")
+    )
+    yield _counter("pipeline_unknown_fields", "Records with such a field.", ("job", "topic", "field"), unknown)
     labels = ("job", "topic")
     times: Histograms = {(job, topic): read_histograms(found, "slice") for topic, found in measures.items()}
     yield _histogram("pipeline_slice_seconds", "How long a slice took.", labels, times, BOUNDS, _MICROS)

@@ -65,7 +65,7 @@ class MeasureTally:
         """Adds a size to a histogram of counts."""
         self._observe(name, number, bisect_left(COUNT_BOUNDS, number), 1)
 
-    def add_labels(self, name: str, labels: Mapping[str | None, int]) -> None:
+    def add_labels(self, name: str, labels: Mapping[str | None, int] | Mapping[str, int]) -> None:
         """Adds counts by labels from outside: the most frequent ones singly, the rest as `other`."""
         ranked = labels.items() if len(labels) <= MOST_LABELS else Counter(labels).most_common()
         for rank, (label, number) in enumerate(ranked):

@@ -1,9 +1,10 @@
 """From a slice to rows: decodes every record, and folds the records of a key into one row.
 
 **One record** (`Decoder`). An absent field is not touched; nor is one that is null or an empty text, unless the mapping
-says that a null empties its column. Fields that the mapping does not name are ignored. A record without a value deletes
-its row. Publishers run the same code before they send (`checks.py`). Any error that decoding raises is that record's
-own: it becomes its dead letter, so no record ends the job, not even by a flaw of ours or of a library.
+says that a null empties its column. Fields that the mapping does not name are ignored, and counted by name: a producer
+may have begun to send what the table lacks. A record without a value deletes its row. Publishers run the same code
+before they send (`checks.py`). Any error that decoding raises is that record's own: it becomes its dead letter, so no
+record ends the job, not even by a flaw of ours or of a library.
 
 **A record without a key** is refused where the caller says that records need one (`NeedsKey`): in a topic of several
 partitions nothing decides which of them it is in, so it has no order among the other records of its row.
@@ -20,8 +21,9 @@ read record by record by `Decoder`, which is the rule; the short cut gives the s
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache
 from itertools import chain
@@ -98,28 +100,29 @@ class Decoded:
     letters: list[DeadLetter]
     records: int
     """The number of records of the new part."""
+    unknown: Counter[str] = field(default_factory=Counter)
+    """The fields of valid records that the mapping does not name, each with the number of records."""
 
 
 def decode_from(from_offset: int, mapping: TableMapping, batch: Slice, needs_key: NeedsKey = needs_no_key) -> Decoded:
     """Decodes the part of a slice that is new into rows and dead letters."""
     first = bisect_left(batch.offsets, from_offset)
     letters: list[DeadLetter] = []
-    rows = fold(chain.from_iterable(_blocks(mapping, batch, first, letters, needs_key)), mapping.mode)
-    return Decoded(rows, letters, len(batch) - first)
+    decoder = Decoder(mapping, needs_key)
+    rows = fold(chain.from_iterable(_blocks(decoder, mapping, batch, first, letters)), mapping.mode)
+    return Decoded(rows, letters, len(batch) - first, decoder.unknown)
 
 
 def _blocks(
-    mapping: TableMapping, batch: Slice, first: int, letters: list[DeadLetter], needs_key: NeedsKey
+    decoder: Decoder, mapping: TableMapping, batch: Slice, first: int, letters: list[DeadLetter]
 ) -> Iterator[Iterable[Change]]:
     """The changes, block by block, so that a record that is not plain slows down only its own block."""
     reader = _plain_reader(mapping)
     for start in range(first, len(batch), _BLOCK):
         block = slice(start, start + _BLOCK)
         offsets, keys, values = batch.offsets[block], batch.keys[block], batch.values[block]
-        changes = reader.changes(offsets, keys, values, needs_key)
-        if changes is None:
-            changes = _decode_each(Decoder(mapping, needs_key), batch, range(start, start + len(offsets)), letters)
-        yield changes
+        changes = reader.changes(offsets, keys, values, decoder)
+        yield _decode_each(decoder, batch, range(start, start + len(offsets)), letters) if changes is None else changes
 
 
 def decode_changes(
@@ -205,7 +208,10 @@ class Decoder:
     """Decodes records by one mapping."""
 
     def __init__(self, mapping: TableMapping, needs_key: NeedsKey = needs_no_key) -> None:
-        self._needs_key = needs_key
+        self.needs_key = needs_key
+        self.unknown: Counter[str] = Counter()
+        """How many valid records had a field that the mapping does not name."""
+        self.known = frozenset((*mapping.key_names, *mapping.columns))
         self._why = f"mode {mapping.mode!r}, deletes {mapping.deletes!r}"
         self._can_delete = mapping.can_delete
         self._limit = mapping.max_value_bytes
@@ -251,7 +257,7 @@ class Decoder:
 
     def _update(self, record_key: bytes | None, document: dict[str, Any]) -> Decision:
         key = self._keys.from_document(record_key, document)
-        if record_key is None and self._needs_key():
+        if record_key is None and self.needs_key():
             return Rejected(
                 NO_RECORD_KEY,
                 f"The record of row {shorten(key)} has no Kafka key, and its topic has several partitions: nothing"
@@ -269,6 +275,7 @@ class Decoder:
                     values.append(convert(value))
                 except Refused as refused:
                     return Rejected(refused.code, f"The field {name!r} {refused.detail}.")
+        self.unknown.update(document.keys() - self.known)
         update = RowUpdate(key, tuple(values))
         return IGNORED if update.values == self._nothing else update
 
@@ -293,17 +300,20 @@ class _PlainReader:
         offsets: Sequence[int],
         keys: Sequence[bytes | None],
         values: Sequence[bytes | None],
-        needs_key: NeedsKey,
+        decoder: Decoder,
     ) -> Iterable[Change] | None:
         """The changes of all records; None where one of them is not plain."""
         if self._gives_up:
             return None
         try:
             documents = self._documents(values)
-            identities = self._identities(documents, keys, needs_key)
+            identities = self._identities(documents, keys, decoder.needs_key)
             columns = [self._column(documents, name, kind) for name, kind in self._fields]
         except Exception:  # noqa: BLE001 - `Decoder` decides, and says what is wrong with which record
             return None
+        if set().union(*documents) - decoder.known:
+            names = Counter(chain.from_iterable(documents))
+            decoder.unknown.update({name: number for name, number in names.items() if name not in decoder.known})
         changes = zip(identities, offsets, zip(*columns, strict=True), strict=True)
         if all(None in column for column in columns) and (nothing := self._nothing) in zip(*columns, strict=True):
             return [change for change in changes if change[2] != nothing]

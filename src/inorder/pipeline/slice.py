@@ -129,10 +129,12 @@ from itertools import islice
 from operator import attrgetter
 from typing import assert_never
 
+from inorder.engines.measures import MeasureTally
 from inorder.engines.progress import add_outcomes
 from inorder.engines.slice_work import (
     STALE_KEYS,
     Apply,
+    Measures,
     MovedBack,
     Skip,
     Slice,
@@ -324,6 +326,8 @@ class _SliceWriter:
                 decoded = decode_from(from_offset, self.mapping, clean, needs_key)
                 decoded = self._bury_poison(decoded, batch, from_offset)
                 counters = self._write(transaction, clean, decoded, from_offset, pointer.generation, needs_key)
+                if decoded.unknown:
+                    transaction.note_unknown(decoded.unknown)
                 transaction.move_pointer(batch.next_offset, counters, batch.leader_epoch)
                 return replace(
                     nothing,
@@ -335,7 +339,7 @@ class _SliceWriter:
                     rejected=counters.rejected,
                     replayed=len(batch) - decoded.records,
                     stale_keys=shown_keys(counters.written.stale_keys),
-                    measures={f"refused/{code}": number for code, number in counters.codes.items()},
+                    measures=_measures(counters, decoded),
                 )
             case _:
                 assert_never(decision)
@@ -346,7 +350,8 @@ class _SliceWriter:
             for offset, reason in self.poison.items()
             if from_offset <= offset < batch.next_offset
         ]
-        return Decoded(decoded.rows, [*decoded.letters, *found], decoded.records + len(found))
+        letters = [*decoded.letters, *found]
+        return replace(decoded, letters=letters, records=decoded.records + len(found))
 
     def _write(
         self,
@@ -389,6 +394,14 @@ class _SliceWriter:
                 "reason": letter.detail,
             }
             logger.warning("pipeline.record_refused", extra=fields)
+
+
+def _measures(counters: SliceCounters, decoded: Decoded) -> Measures:
+    tally = MeasureTally()
+    for code, number in counters.codes.items():
+        tally.add(f"refused/{code}", number)
+    tally.add_labels("unknown", decoded.unknown)
+    return tally.take()
 
 
 def shown_keys(keys: Sequence[RowKey]) -> tuple[str, ...]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
+
+import orjson
 
 from inorder.database import sql
 from inorder.database.database import Database, statements_of, written_at
 from inorder.engines.slice_work import TopicSource
 from inorder.engines.survey import Backlog, BacklogSource, backlog, behind
+from inorder.model.errors import ConfigurationError, RejectedError
 from inorder.model.partitioning import Place
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.stores.dead_letters import SqlDeadLetters
@@ -22,7 +25,10 @@ _SUMS = ("applied", "identical", "stale", "ignored", "rejected")
 def pipeline_status(mappings: Sequence[TableMapping], database: Database, source: BacklogSource) -> dict[str, Any]:
     """What became of the records, how many offsets wait, and how long ago the last slice was applied."""
     pipelines, rows = _progress(mappings, database)
-    return status_fields(pipelines, rows, backlog(source, tuple(pipelines), pointers_of(rows)), datetime.now(UTC))
+    found = backlog(source, tuple(pipelines), pointers_of(rows))
+    return status_fields(pipelines, rows, found, datetime.now(UTC)) | {
+        "unknown_fields": unknown_fields(database, [mapping.pipeline for mapping in mappings]) if rows else {}
+    }
 
 
 def pipeline_backlog(mappings: Sequence[TableMapping], database: Database, source: BacklogSource) -> Backlog:
@@ -118,3 +124,20 @@ def partition_progress(database: Database, pipeline: str) -> list[PartitionProgr
     rows = database.execute(_STATEMENTS["progress"], {"pipeline": pipeline}).rows
     found = [PartitionProgress(*row) for row in rows]
     return [replace(one, updated_at=written_at(one.updated_at)) for one in found]
+
+
+def unknown_fields(database: Database, pipelines: Iterable[str]) -> dict[str, int]:
+    """How many records had which fields that no mapping names, most frequent first.
+
+    Nothing, where the pointers are of an older version and have no column for it.
+    """
+    found: dict[str, int] = {}
+    for pipeline in pipelines:
+        try:
+            rows = database.execute(_STATEMENTS["unknown_fields"], {"pipeline": pipeline}).rows
+        except (RejectedError, ConfigurationError):
+            return {}
+        for (text,) in rows:
+            for name, number in (orjson.loads(text) if text else {}).items():
+                found[name] = found.get(name, 0) + number
+    return dict(sorted(found.items(), key=lambda each: (-each[1], each[0])))

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from inorder.database.database import moment, open_database
 from inorder.database.sql import quoted_table
 from inorder.pipeline.mapping import TableMapping
+from inorder.pipeline.status import unknown_fields
 from inorder.pipeline.stores.ports import TableStore
 from inorder.pipeline.stores.table import SqlTableStores
 from tests.fakes.table_store import MemoryTableStore, StoredRow
@@ -36,6 +37,9 @@ class Place(Protocol):
 
     def counted(self) -> int:
         """Records counted by the pointer rows."""
+
+    def unknown(self) -> dict[str, int]:
+        """Fields that the mapping does not name, of the one pointer."""
 
     def lose_pointers(self) -> None:
         """Deletes the pointers: it is unknown what was applied."""
@@ -78,6 +82,10 @@ class Memory:
         tallies = [tally for place in self.store.contents.tallies.values() for tally in place]
         written = sum(one.written.applied + one.written.identical + one.written.stale for one in tallies)
         return written + sum(one.ignored + one.rejected for one in tallies)
+
+    def unknown(self) -> dict[str, int]:
+        [found] = self.store.contents.unknown.values()
+        return found
 
     def lose_pointers(self) -> None:
         self.store.contents.pointers.clear()
@@ -139,6 +147,9 @@ class Sql:
         names = ("applied", "identical", "stale", "ignored", "rejected")
         [(count,)] = self.look(f"SELECT SUM({' + '.join(f'records_{name}' for name in names)}) FROM inorder_pointer")
         return int(count or 0)
+
+    def unknown(self) -> dict[str, int]:
+        return unknown_fields(self.looking, [MAPPING.pipeline])
 
     def lose_pointers(self) -> None:
         self.look("DELETE FROM inorder_pointer")

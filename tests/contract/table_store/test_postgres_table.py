@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -82,6 +82,9 @@ class EndedBefore:
 
     def partitions(self) -> int:
         return self._inner.partitions()
+
+    def note_unknown(self, fields: Mapping[str, int]) -> None:
+        self._inner.note_unknown(fields)
 
     def upsert(self, rows: Sequence[FoldedRow], generation: int) -> WriteCounts:
         self._reached("upsert")

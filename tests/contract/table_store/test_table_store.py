@@ -13,7 +13,7 @@ from inorder.engines.slice_work import Pointer, Slice, SliceOutcome
 from inorder.model.errors import GuaranteeError
 from inorder.pipeline.slice import apply_slice
 from inorder.pipeline.stores.ports import TableStore
-from tests.contract.table_store.places import MAPPING, Place
+from tests.contract.table_store.places import MAPPING, Place, Sql
 from tests.fakes.table_store import message, slice_of
 
 FIRST = slice_of((0, message(1, enabled=True, data="a")), (1, message(2, data="b")), (3, message(1, data="c")))
@@ -158,3 +158,25 @@ def test_records_without_a_key_are_set_aside_once_the_topic_has_several_pointers
     assert (outcome.applied, outcome.rejected) == (0, 1)
     assert [(offset, code, key) for offset, code, key, *_ in database.letters()] == [(1, "no-record-key", None)]
     assert database.rows() == {1: (None, "a", 0)}
+
+
+def test_fields_that_the_mapping_does_not_name_are_counted_with_the_pointer(database: Place) -> None:
+    store = database.open()
+    apply_slice(store, MAPPING, slice_of((0, message(1, data="a", colour="red", size=3)), (1, message(2, colour=None))))
+    outcome = apply_slice(
+        store, MAPPING, slice_of((2, message(1, data="b", colour="blue")), (3, b'{"id": "?", "x": 1}'))
+    )
+    assert outcome.measures == {"refused/wrong-type": 1, "unknown/colour": 1}
+    assert database.unknown() == {"colour": 3, "size": 1}
+    apply_slice(store, MAPPING, slice_of((4, message(3, data="c"))))
+    assert database.unknown() == {"colour": 3, "size": 1}
+
+
+def test_pointers_of_an_older_version_have_no_unknown_fields_until_they_are_installed(sql: Sql) -> None:
+    store = sql.open()
+    sql.look("ALTER TABLE inorder_pointer DROP COLUMN unknown_fields")
+    apply_slice(store, MAPPING, slice_of((0, message(1, data="a"))))
+    assert sql.unknown() == {}
+    store.install()
+    apply_slice(store, MAPPING, slice_of((1, message(1, data="b", colour="red"))))
+    assert sql.unknown() == {"colour": 1}

@@ -63,7 +63,7 @@ def test_an_open_transaction_and_the_oldest_record_are_shown_though_the_lag_is_z
 ) -> None:
     create_topic(unique, 3)
     install_schema(settings, "table")
-    produce(kafka_bootstrap, unique, 0, message(1, data="a"), b"garbage", b"more garbage")
+    produce(kafka_bootstrap, unique, 0, message(1, data="a", colour="red"), b"garbage", b"more garbage")
     InProcess(work_of(settings), KafkaSource({"bootstrap.servers": kafka_bootstrap})).run(threading.Event(), once=True)
     produce(kafka_bootstrap, unique, 1, message(2, data="old"), key="2")
     with App(settings) as app, open_transaction(kafka_bootstrap, unique):
@@ -75,6 +75,7 @@ def test_an_open_transaction_and_the_oldest_record_are_shown_though_the_lag_is_z
     assert found.dead_letters == {("upsert:messages", "not-json"): 2}
     assert found.stale == {(unique, 0): 0, (unique, 1): 0, (unique, 2): 0}
     assert [one["undecided"] for one in status["partitions"]] == [1, 0, 0]
+    assert status["unknown_fields"] == {"colour": 1}
 
 
 REFUSE = """

@@ -67,4 +67,4 @@ def test_the_modules_that_serve_them_name_them_too() -> None:
 
 def test_no_metric_has_a_label_for_a_key_or_an_id() -> None:
     allowed = {"topic", "partition", "type", "result", "outcome", "payload_type", "step", "when", "source", "phase"}
-    assert set().union(*served().values()) == allowed | {"version", "expires", "code", "pipeline"}
+    assert set().union(*served().values()) == allowed | {"version", "expires", "code", "pipeline", "field"}

@@ -27,6 +27,7 @@ def measures() -> Measures:
     tally.took("slice", 250_000)
     tally.had("slice_records", 7)
     tally.add("refused/no-record-key", 4)
+    tally.add("unknown/colour", 3)
     return tally.take()
 
 
@@ -82,6 +83,7 @@ def samples(reading: PipelineReading) -> dict[frozenset[str], float]:
         (("inorder_pipeline_restarts_total", "replicate", ""), 1),
         (("inorder_pipeline_slice_seconds_sum", "replicate", "journal"), 0.25),
         (("inorder_pipeline_slice_records_sum", "replicate", "journal"), 7),
+        (("inorder_pipeline_unknown_fields_total", "replicate", "journal", "colour"), 3),
         (("inorder_pipeline_refused_records_total", "replicate", "journal", "no-record-key"), 4),
         (("inorder_replicator_records_total", "journal"), 2),
         (("inorder_replicator_bytes_total", "journal"), 90),

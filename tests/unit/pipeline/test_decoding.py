@@ -99,3 +99,11 @@ def test_changes_of_some_keys_come_one_by_one_with_their_places() -> None:
     batch = slice_of((1, message(1, data="a")), (2, message(2, data="b")), (5, b"?"), (7, message(1, enabled=True)))
     assert list(decode_changes({1}, 0, MESSAGES, batch)) == [(0, (1, 1, (None, "a"))), (3, (1, 7, (True, None)))]
     assert list(decode_changes({1}, 2, MESSAGES, batch)) == [(3, (1, 7, (True, None)))]
+
+
+@pytest.mark.parametrize("spoilt", [False, True], ids=["plain", "record by record"])
+def test_unknown_fields_are_counted_by_name_in_valid_records(spoilt: bool) -> None:
+    values = [message(1, data="a", colour="red"), message(2, colour=None, size=3), message(3, enabled=True)]
+    values += [b'{"id": 4, "data": 5, "weight": 1}'] if spoilt else []
+    decoded = decode_from(0, MESSAGES, slice_of(*enumerate(values)))
+    assert decoded.unknown == {"colour": 2, "size": 1}

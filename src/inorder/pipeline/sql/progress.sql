@@ -6,3 +6,7 @@ SELECT p.pipeline, p.topic, p.partition, p.next_offset, p.records_applied, p.rec
 FROM inorder_pointer p
 WHERE p.pipeline = %(pipeline)s
 ORDER BY 1, 2, 3;
+
+-- name: unknown_fields
+-- Which fields the mapping of a pipeline does not name, of each partition that had any.
+SELECT p.unknown_fields FROM inorder_pointer p WHERE p.pipeline = %(pipeline)s AND p.unknown_fields IS NOT NULL;

@@ -10,6 +10,16 @@ FROM inorder_pointer WHERE pipeline = %(pipeline)s AND topic = %(topic)s;
 -- How many partitions of the topic are read.
 SELECT count(*) FROM inorder_pointer WHERE pipeline = %(pipeline)s AND topic = %(topic)s;
 
+-- name: read_unknown
+-- The fields that the mapping does not name, by the number of records, as a JSON object; the pointer is locked.
+SELECT unknown_fields FROM inorder_pointer
+WHERE pipeline = %(pipeline)s AND topic = %(topic)s AND {partition} = %(partition)s;
+
+-- name: note_unknown
+-- Only slices with such fields run it.
+UPDATE inorder_pointer SET unknown_fields = %(unknown_fields)s
+WHERE pipeline = %(pipeline)s AND topic = %(topic)s AND {partition} = %(partition)s;
+
 -- name: move_pointer
 -- The last statement before COMMIT.
 UPDATE inorder_pointer SET

@@ -15,6 +15,25 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 from inorder.engines.slice_work import Pointer
 from inorder.model.errors import RejectedError
 
+MOST_UNKNOWN: Final = 50
+OTHER_FIELDS: Final = "other"
+_LONGEST_NAME: Final = 63
+"""As long as a column can be named."""
+
+
+def add_unknown(before: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
+    """The counts of unknown fields with those of a slice; a record may have any name, so their number is bounded.
+
+    >>> add_unknown({"colour": 2}, {"size": 1, "colour": 3})
+    {'colour': 5, 'size': 1}
+    """
+    found = dict(before)
+    for name, number in sorted(more.items(), key=lambda each: -each[1]):
+        shown = name[:_LONGEST_NAME]
+        place = shown if shown in found or len(found) < MOST_UNKNOWN else OTHER_FIELDS
+        found[place] = found.get(place, 0) + number
+    return dict(sorted(found.items()))
+
 
 class Null(Enum):
     """The type of `NULL`: the column is set to null. Python's None means "keep" instead."""
@@ -137,6 +156,12 @@ class SliceTransaction(Protocol):
 
     def bury(self, letters: Sequence[DeadLetter]) -> None:
         """Stores dead letters; an existing one stays as it is."""
+
+    def note_unknown(self, fields: Mapping[str, int]) -> None:
+        """Adds to the pointer how many records had which fields that the mapping does not name.
+
+        At most `MOST_UNKNOWN` names are kept; the others count as `other`.
+        """
 
     def move_pointer(self, next_offset: int, counters: SliceCounters, leader_epoch: int | None = None) -> None:
         """Moves the locked pointer and adds to its counters; `leader_epoch` is that of the record before it."""

@@ -39,6 +39,7 @@ from inorder.pipeline.stores.ports import (
     SliceTransaction,
     TableStore,
     WriteCounts,
+    add_unknown,
 )
 
 Version: TypeAlias = tuple[int, int]
@@ -171,6 +172,11 @@ class _Transaction:
     def bury(self, letters: Sequence[DeadLetter]) -> None:
         for some in letters_in_portions(letters, self._writer.letter_bytes):
             self._writer.bury(self._place, self._generation, some)
+
+    def note_unknown(self, fields: Mapping[str, int]) -> None:
+        [(text,)] = self._execute("read_unknown").rows
+        found = add_unknown(orjson.loads(text) if text else {}, fields)
+        self._execute("note_unknown", unknown_fields=orjson.dumps(found).decode())
 
     def move_pointer(self, next_offset: int, counters: SliceCounters, leader_epoch: int | None = None) -> None:
         self._execute(

@@ -6,6 +6,7 @@
 -- How far each partition is applied; the counters move in the commit that moves the pointer. topic_id is the incarnation of the
 -- Kafka topic that the offsets belong to. leader_epoch is that of the last record, valid while leader_epoch_at = next_offset: an
 -- engine that does not know it leaves it behind. end_offset is the offset after the last record of a closed generation.
+-- unknown_fields counts records by the fields that the mapping does not name, as a JSON object.
 CREATE TABLE IF NOT EXISTS inorder_pointer (
     pipeline          VARCHAR(255) NOT NULL,
     topic             VARCHAR(249) NOT NULL,
@@ -22,6 +23,7 @@ CREATE TABLE IF NOT EXISTS inorder_pointer (
     leader_epoch      INT,
     leader_epoch_at   BIGINT,
     end_offset        BIGINT,
+    unknown_fields    TEXT,
     PRIMARY KEY (pipeline, topic, `partition`)
 ) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
@@ -45,6 +47,27 @@ EXECUTE inorder_install;
 
 -- name: add_pointer_columns_forget
 -- The connection may be shared.
+DEALLOCATE PREPARE inorder_install;
+
+-- name: add_pointer_unknown_choose
+-- For a table without this column, as above.
+SET @inorder_install = IF(
+  (SELECT COUNT(*) FROM information_schema.columns
+   WHERE table_schema = DATABASE() AND table_name = 'inorder_pointer' AND column_name = 'unknown_fields') = 0,
+  'ALTER TABLE inorder_pointer ADD COLUMN unknown_fields TEXT',
+  'DO 0'
+);
+
+-- name: add_pointer_unknown_prepare
+-- As above.
+PREPARE inorder_install FROM @inorder_install;
+
+-- name: add_pointer_unknown_run
+-- As above.
+EXECUTE inorder_install;
+
+-- name: add_pointer_unknown_forget
+-- As above.
 DEALLOCATE PREPARE inorder_install;
 
 -- name: create_dead_letter

@@ -5,6 +5,7 @@
 -- How far each partition is applied; the counters move in the commit that moves the pointer. topic_id is the incarnation of the
 -- Kafka topic that the offsets belong to. leader_epoch is that of the last record, valid while leader_epoch_at = next_offset: an
 -- engine that does not know it leaves it behind. end_offset is the offset after the last record of a closed generation.
+-- unknown_fields counts records by the fields that the mapping does not name, as a JSON object.
 CREATE TABLE IF NOT EXISTS inorder_pointer (
     pipeline          text        NOT NULL,
     topic             text        NOT NULL,
@@ -21,6 +22,7 @@ CREATE TABLE IF NOT EXISTS inorder_pointer (
     leader_epoch      integer,
     leader_epoch_at   bigint,
     end_offset        bigint,
+    unknown_fields    text,
     PRIMARY KEY (pipeline, topic, "partition")
 );
 
@@ -31,13 +33,14 @@ DO $$
 BEGIN
   IF NOT EXISTS (
     SELECT FROM pg_attribute
-    WHERE attrelid = to_regclass('inorder_pointer') AND attname = 'end_offset' AND NOT attisdropped
+    WHERE attrelid = to_regclass('inorder_pointer') AND attname = 'unknown_fields' AND NOT attisdropped
   ) THEN
     ALTER TABLE inorder_pointer
       ADD COLUMN IF NOT EXISTS topic_id text,
       ADD COLUMN IF NOT EXISTS leader_epoch integer,
       ADD COLUMN IF NOT EXISTS leader_epoch_at bigint,
-      ADD COLUMN IF NOT EXISTS end_offset bigint;
+      ADD COLUMN IF NOT EXISTS end_offset bigint,
+      ADD COLUMN IF NOT EXISTS unknown_fields text;
   END IF;
 END
 $$;

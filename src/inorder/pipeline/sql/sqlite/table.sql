@@ -5,6 +5,7 @@
 -- How far each partition is applied; the counters move in the commit that moves the pointer. topic_id is the incarnation of the
 -- Kafka topic that the offsets belong to. leader_epoch is that of the last record, valid while leader_epoch_at = next_offset: an
 -- engine that does not know it leaves it behind. end_offset is the offset after the last record of a closed generation.
+-- unknown_fields counts records by the fields that the mapping does not name, as a JSON object.
 CREATE TABLE IF NOT EXISTS inorder_pointer (
     pipeline          TEXT    NOT NULL,
     topic             TEXT    NOT NULL,
@@ -21,6 +22,7 @@ CREATE TABLE IF NOT EXISTS inorder_pointer (
     leader_epoch      INTEGER,
     leader_epoch_at   INTEGER,
     end_offset        INTEGER,
+    unknown_fields    TEXT,
     PRIMARY KEY (pipeline, topic, "partition")
 );
 
@@ -39,6 +41,10 @@ ALTER TABLE inorder_pointer ADD COLUMN leader_epoch_at INTEGER;
 -- name: add_pointer_end_offset
 -- For a table of version 0.1.0; SQLite has no ADD COLUMN IF NOT EXISTS, so `install` ignores that the column exists.
 ALTER TABLE inorder_pointer ADD COLUMN end_offset INTEGER;
+
+-- name: add_pointer_unknown_fields
+-- As above.
+ALTER TABLE inorder_pointer ADD COLUMN unknown_fields TEXT;
 
 -- name: create_dead_letter
 -- Records that could not be applied, with the reason and their original bytes.
