@@ -128,7 +128,8 @@ class App:
     def spark_engine(self) -> SparkEngine:
         pipeline = self.settings.pipeline
         properties = self.settings.kafka.properties
-        return SparkEngine(pipeline.engine, pipeline.master, properties, pipeline.on_moved_back)
+        java = pipeline.kafka_java.properties
+        return SparkEngine(pipeline.engine, pipeline.master, properties, pipeline.on_moved_back, java)
 
     def table_mappings(self) -> list[TableMapping]:
         return table_mappings(self.settings)
@@ -342,6 +343,7 @@ class App:
             (topic,) if topic is not None else self.journal_topics(),
             on_finding,
             id,
+            self.settings.pipeline.kafka_java.properties,
         )
 
     def run_audit(

@@ -11,6 +11,7 @@ from inorder.cli.output import AsJson, ConfigFile, load, open_app, say, show_jso
 
 if TYPE_CHECKING:
     from inorder.operate.key_trace import KeyFinding, KeyTrace, TableHop
+    from inorder.settings import Settings
 
 
 def status(config: ConfigFile = None, as_json: AsJson = False) -> None:
@@ -147,13 +148,23 @@ def show(config: ConfigFile = None, as_json: AsJson = False) -> None:
 def check(config: ConfigFile = None, as_json: AsJson = False) -> None:
     """Check the settings without connecting to a server."""
     from inorder.kafka.admin import check_properties
+    from inorder.kafka.java_client import java_properties
 
     settings = load(config)
     check_properties(settings.kafka.properties)
+    if _reads_with_java(settings):
+        java_properties(settings.kafka.properties, settings.pipeline.kafka_java.properties)
     if as_json:
         show_json({"ok": True, "settings": len(settings.describe())})
     else:
         say("The settings are valid. `inorder doctor` checks the servers.")
+
+
+def _reads_with_java(settings: Settings) -> bool:
+    """Whether Spark's own client is used, as far as the settings say; a relay alone has no use for it."""
+    named = [row.key for row in settings.describe() if row.source != "default"]
+    is_set_up = any(key.startswith(("pipeline.", "journal.")) for key in named)
+    return is_set_up and settings.pipeline.engine == "micro-batch"
 
 
 def _source(source: str, place: str) -> str:

@@ -285,6 +285,9 @@ In a variable each dot is one underscore: `INORDER_KAFKA__BOOTSTRAP_SERVERS` set
 default is `{BOOTSTRAP_DEFAULT}`. Values of `*.password`, `*.secret`, `ssl.key.pem` and
 `sasl.oauthbearer.config` are masked.
 
+The engine `micro-batch` reads with Spark's Java client, for which addresses, TLS and login are translated; see
+`pipeline.kafka_java`.
+
 Transactional producers wait {SHORTEST_BACKOFF_MS} ms at least before they repeat a request (`retry.backoff.ms`),
 because a commit that is answered sooner was certainly sent once. A larger value is used as it is.
 

@@ -150,6 +150,8 @@ class BrokerSecurity:
     """PEM: the private key, unencrypted PKCS#8, and its certificates."""
     authority: Path
     """PEM: the certificate authority, for clients."""
+    client_certificates: bool = False
+    """Whether clients must present a certificate of that authority too."""
 
 
 class SecuredKafka(Kafka):
@@ -180,6 +182,12 @@ class SecuredKafka(Kafka):
             f"{secured}.ssl.keystore.type": "PEM",
             f"{secured}.ssl.keystore.location": str(self._security.certificate),
         }
+        if self._security.client_certificates:
+            lines |= {
+                f"{secured}.ssl.client.auth": "required",
+                f"{secured}.ssl.truststore.type": "PEM",
+                f"{secured}.ssl.truststore.location": str(self._security.authority),
+            }
         return "".join(f"{name}={value}\n" for name, value in lines.items())
 
     def initialise(self) -> None:

@@ -212,7 +212,7 @@ class MicroBatch:
             "includeHeaders": str(self._work.needs_headers).lower(),
         }
         columns = (*RECORD_COLUMNS, "headers") if self._work.needs_headers else RECORD_COLUMNS
-        return self._spark.readStream.format("kafka").options(**options, **_READING).load().select(*columns)
+        return self._spark.readStream.format("kafka").options(**{**_READING, **options}).load().select(*columns)
 
     def _watch(
         self, query: StreamingQuery, found: Survey, attempt: _Attempt, stop: threading.Event, once: bool

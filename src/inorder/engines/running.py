@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from inorder.engines.faults import OnMovedBack
 from inorder.engines.progress import Listener
 from inorder.engines.slice_work import SliceWork, jittered
+from inorder.kafka.java_client import java_properties
 from inorder.model.errors import InorderError, TransientError
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class SparkEngine:
     properties: Mapping[str, Any] = field(repr=False)
     """Of the Kafka client. Not shown, as they may hold a password."""
     on_moved_back: OnMovedBack = "stop"
+    java: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Of the Java client that `micro-batch` reads with, over what is translated of `properties`."""
 
     def run(
         self,
@@ -61,6 +64,8 @@ class SparkEngine:
         from inorder.embedded import spark_jars
         from inorder.engines.session import LOCAL_MASTER, spark_session, stop_session
 
+        if self.kind == "micro-batch":
+            java_properties(self.properties, self.java)  # refuses before Spark starts
         jars = spark_jars() if self.kind == "micro-batch" else ()
         spark = spark_session(f"inorder {work.name}", jars=jars, master=self.master or LOCAL_MASTER)
 
@@ -79,9 +84,8 @@ class SparkEngine:
         match self.kind:
             case "micro-batch":
                 from inorder.engines.micro_batch import MicroBatch
-                from inorder.engines.session import java_properties
 
-                java = java_properties(self.properties)
+                java = java_properties(self.properties, self.java)
                 return MicroBatch(spark, work, source, java, on_moved_back=self.on_moved_back)
             case "resident":
                 from inorder.engines.resident import Resident

@@ -1,9 +1,6 @@
-"""A Spark session that suits inorder's jobs, Kafka's properties for the Java client, and what Spark's errors mean.
+"""A Spark session that suits inorder's jobs, and what Spark's errors mean.
 
 The session logs errors only, is in UTC, listens on loopback when it is local, and its workers can import inorder.
-
-`java_properties` carries over only what decides how to reach the cluster. Tuning properties mean different things in
-the two clients and stay with librdkafka.
 """
 
 from __future__ import annotations
@@ -81,41 +78,6 @@ def _python_path() -> str:
     """Lets workers import this package when it is run from its sources rather than installed."""
     source = str(Path(__file__).parents[2])
     return os.pathsep.join(part for part in (source, os.environ.get("PYTHONPATH", "")) if part)
-
-
-_SAME = ("bootstrap.servers", "client.id", "security.protocol")
-_MODULES = {
-    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
-    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
-    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
-}
-
-
-def java_properties(properties: Mapping[str, object]) -> dict[str, str]:
-    """The Java client's properties for a cluster that librdkafka reaches with `properties`."""
-    found = {name: str(properties[name]) for name in _SAME if name in properties}
-    if "security.protocol" in found:
-        found["security.protocol"] = found["security.protocol"].upper()
-    return found | _sasl(properties) | _tls(properties)
-
-
-def _sasl(properties: Mapping[str, object]) -> dict[str, str]:
-    mechanism = str(properties.get("sasl.mechanisms", properties.get("sasl.mechanism", "")))
-    if mechanism not in _MODULES:
-        return {}
-    user, password = (_escape(properties.get(f"sasl.{name}", "")) for name in ("username", "password"))
-    login = f'{_MODULES[mechanism]} required username="{user}" password="{password}";'
-    return {"sasl.mechanism": mechanism, "sasl.jaas.config": login}
-
-
-def _escape(value: object) -> str:
-    return str(value).replace("\\", "\\\\").replace('"', '\\"')
-
-
-def _tls(properties: Mapping[str, object]) -> dict[str, str]:
-    if "ssl.ca.location" not in properties:
-        return {}
-    return {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(properties["ssl.ca.location"])}
 
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.2, 5.0

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from inorder.settings.section import ColumnName, GroupName, Section, TableName, TopicName, Whole
+from inorder.settings.servers import JavaClientSettings
 
 Engine = Literal["micro-batch", "resident"]
 Mode = Literal["upsert", "insert", "update"]
@@ -173,6 +174,16 @@ class PipelineSettings(Section):
             "that kafka-consumer-groups, Kafbat, Burrow or KEDA show their lag. A copy, some seconds old: inorder "
             "never reads it. Name a group that nobody else uses, and one for each job. The user of `[kafka]` needs "
             "READ on the group and on the topics. Without it nothing is committed."
+        ),
+    )
+    kafka_java: JavaClientSettings = Field(
+        default_factory=lambda: JavaClientSettings({}),
+        description=(
+            "Properties of the Java client, with which the engine `micro-batch` and `inorder journal audit` read: "
+            '`[pipeline.kafka_java]` and below it `"ssl.truststore.location" = "/etc/kafka/trust.jks"`. Addresses, TLS '
+            "and login are translated from [kafka], and these go over them. What cannot be translated is refused, by "
+            "`inorder config check` too, unless there is a property of TLS (`ssl.`) or of the login (`sasl.`) here "
+            "that replaces it."
         ),
     )
     upsert: UpsertSettings = Field(default_factory=UpsertSettings, description="The job `upsert`.")

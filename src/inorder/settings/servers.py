@@ -35,7 +35,7 @@ Property = bool | int | float | str
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
 
 # Properties whose value is a secret, beside everything that ends in `.password` or `.secret`.
-_SECRET = frozenset({"sasl.oauthbearer.config", "ssl.key.pem", "sasl.password"})
+_SECRET = frozenset({"sasl.oauthbearer.config", "ssl.key.pem", "sasl.password", "sasl.jaas.config", "ssl.keystore.key"})
 _SECRET_ENDINGS = (".password", ".secret")
 
 # inorder sets these itself; its guarantees depend on their values.
@@ -67,6 +67,7 @@ class KafkaSettings(RootModel[dict[str, _Stored]]):
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
 
     defaults: ClassVar[Mapping[str, Property]] = {"bootstrap.servers": BOOTSTRAP_DEFAULT}
+    reserved: ClassVar[Mapping[str, str]] = RESERVED
 
     @model_validator(mode="before")
     @classmethod
@@ -75,7 +76,7 @@ class KafkaSettings(RootModel[dict[str, _Stored]]):
             return raw
         flat = {**cls.defaults, **flatten(raw)}
         for name, value in flat.items():
-            _check(name, value)
+            _check(name, value, cls.reserved)
         return {name: SecretStr(str(value)) if _hide(name, value) else value for name, value in flat.items()}
 
     @property
@@ -86,6 +87,21 @@ class KafkaSettings(RootModel[dict[str, _Stored]]):
     def properties(self) -> dict[str, Property]:
         """All properties for the client, with secrets in plain text: never print them."""
         return {name: _clear(value) for name, value in self.root.items()}
+
+
+class JavaClientSettings(KafkaSettings):
+    """Properties of the Java client, over what is translated of [kafka]."""
+
+    defaults: ClassVar[Mapping[str, Property]] = {}
+    reserved: ClassVar[Mapping[str, str]] = {
+        "bootstrap.servers": "it is that of [kafka]",
+        "auto.offset.reset": "the pipeline starts from its pointers",
+        "enable.auto.commit": "the pointer in the target database decides",
+        "group.id": "Spark makes one for each query",
+        "isolation.level": "readers must see committed records only",
+        "key.deserializer": "Spark takes bytes",
+        "value.deserializer": "Spark takes bytes",
+    }
 
 
 def flatten(raw: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -107,9 +123,9 @@ def _clear(value: SecretStr | Property) -> Property:
     return value.get_secret_value() if isinstance(value, SecretStr) else value
 
 
-def _check(name: str, value: object) -> None:
-    if name in RESERVED:
-        reason = {"name": name, "reason": RESERVED[name]}
+def _check(name: str, value: object, reserved: Mapping[str, str]) -> None:
+    if name in reserved:
+        reason = {"name": name, "reason": reserved[name]}
         raise PydanticCustomError("reserved", "is set by inorder itself ({reason}); leave it out", reason)
     if not isinstance(value, Property | SecretStr):
         raise PydanticCustomError("property", "must be text, a number or a boolean", {"name": name})

@@ -10,12 +10,6 @@ from typing import Any
 
 import pytest
 import trustme
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    load_pem_private_key,
-)
 
 from inorder.embedded.kafka import BrokerSecurity, SecuredKafka
 from inorder.kafka.readers import read_back
@@ -24,21 +18,12 @@ from inorder.outbox.layouts import install_statements
 from tests.conftest import Eventually
 from tests.integration.relay.commands import Commands
 from tests.integration.relay.conftest import Bench
+from tests.secured_broker import issue
 
 
 @pytest.fixture(scope="module")
 def entrance(tmp_path_factory: pytest.TempPathFactory) -> BrokerSecurity:
-    """A user, a certificate for the loopback address, and the authority that signed it."""
-    folder = tmp_path_factory.mktemp("entrance")
-    authority = trustme.CA()
-    made = authority.issue_cert("127.0.0.1", "localhost")
-    # Kafka wants its key as PKCS#8, whatever the library thinks best.
-    key = load_pem_private_key(made.private_key_pem.bytes(), password=None)
-    certificate = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    certificate += b"".join(chain.bytes() for chain in made.cert_chain_pems)
-    (folder / "broker.pem").write_bytes(certificate)
-    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
-    return BrokerSecurity("relay", "geheim-richtig", folder / "broker.pem", folder / "ca.pem")
+    return issue(tmp_path_factory.mktemp("entrance")).broker
 
 
 @pytest.fixture(scope="module")

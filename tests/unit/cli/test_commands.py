@@ -126,6 +126,40 @@ def test_config_check_is_content_with_the_defaults(run: Run) -> None:
     assert json.loads(run("config", "check", "--json").stdout)["ok"] is True
 
 
+NOT_FOR_JAVA = '[kafka]\n"security.protocol" = "ssl"\n"enable.ssl.certificate.verification" = false\n'
+
+
+def test_config_check_finds_a_property_that_spark_cannot_read_with(run: Run) -> None:
+    Path("inorder.toml").write_text(f'{NOT_FOR_JAVA}[pipeline.upsert]\ntopic = "orders"\n', "utf-8")
+    ran = run("config", "check")
+    assert ran.code == 3
+    assert '"enable.ssl.certificate.verification"' in ran.stderr
+    assert "[pipeline.kafka_java]" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        '[relay]\ngroup = "shop"\n',
+        '[pipeline]\nengine = "resident"\n',
+        '[pipeline.kafka_java]\n"ssl.engine.factory.class" = "com.example.Trusting"\n',
+    ],
+    ids=["a relay alone", "the other engine", "done in Java"],
+)
+def test_config_check_lets_it_be_where_spark_does_not_read_with_it(run: Run, rest: str) -> None:
+    Path("inorder.toml").write_text(f"{NOT_FOR_JAVA}{rest}", "utf-8")
+    assert run("config", "check").code == 0
+
+
+def test_properties_of_the_java_client_are_masked_and_some_are_refused(run: Run) -> None:
+    Path("inorder.toml").write_text('[pipeline.kafka_java]\n"sasl.jaas.config" = "hunter2"\n', "utf-8")
+    assert "hunter2" not in run("config", "show").stdout
+    Path("inorder.toml").write_text('[pipeline.kafka_java]\n"isolation.level" = "read_uncommitted"\n', "utf-8")
+    ran = run("config", "check")
+    assert ran.code == 3
+    assert "isolation.level" in ran.stderr
+
+
 def test_a_named_config_file_is_used(run: Run, tmp_path: Path, calls: dict[str, Any]) -> None:
     file = tmp_path / "shop.toml"
     file.write_text('[relay]\ngroup = "shop"\n', "utf-8")

@@ -13,6 +13,7 @@ from inorder.journal.audit.findings import AuditFinding, FindingKind
 from inorder.journal.audit.passes import AuditTotals, JudgedJournal, settle
 from inorder.journal.stores.opening import StoredRows
 from inorder.kafka.admin import Cluster
+from inorder.kafka.java_client import java_properties
 from inorder.model.errors import ConfigurationError, TransientError
 from inorder.model.journal import Key
 from inorder.model.partitioning import Extent, Place
@@ -32,6 +33,8 @@ class Audit:
     topics: tuple[str, ...]
     on_finding: Callable[[AuditFinding], None]
     id: str | None = None
+    java: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Of the Java client, over what is translated of `properties`."""
 
     def run(self, master: str | None, stop: threading.Event) -> dict[str, Any]:
         """On a Spark session of its own; raises `TransientError` when `stop` is set before the end."""
@@ -89,12 +92,11 @@ class _Looks:
 
     def take(self, suspects: Set[Key] | None) -> Iterator[JudgedJournal | AuditTotals]:
         """One look at some journals, or at all."""
-        from inorder.engines.session import java_properties
         from inorder.journal.audit.on_spark import AuditTask, SparkAudit
 
         spans = self._spans()
         task = AuditTask(self.audit.rows, spans, self.audit.segment_size)
-        audit = SparkAudit(self.spark, task, java_properties(self.audit.properties))
+        audit = SparkAudit(self.spark, task, java_properties(self.audit.properties, self.audit.java))
         trimmed: Set[Place] | None = None
         for each in audit.run_pass(suspects, self.audit.id):
             if trimmed is None:  # everything was read before the first result came
