@@ -18,14 +18,14 @@ from datetime import date, datetime
 from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from inorder.database.database import Closable, Database, dialect_of
 from inorder.engines.job_status import JobService, Lag
 from inorder.engines.mirror import PointerMirror, mirrored
 from inorder.engines.partition_reader import KafkaSource
 from inorder.engines.progress import NULL_LISTENER, Listener
-from inorder.engines.running import SparkEngine
+from inorder.engines.running import SparkChoice, SparkEngine
 from inorder.engines.survey import Backlog, look_behind
 from inorder.journal.audit.findings import AuditFinding
 from inorder.journal.audit.job import Audit
@@ -64,14 +64,19 @@ from inorder.settings import Settings
 from inorder.topics.migration import Migration, migrate_here, run_migrate
 from inorder.topics.stores.generations import SqlPointers, SqlTopicGenerations
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 C = TypeVar("C", bound=Closable)
 
 
 class App:
     """The services of some settings; a context manager. Nothing connects before it is used."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, spark: SparkSession | None = None) -> None:
+        """`spark` is a session of the caller's, for the jobs that run on Spark."""
         self.settings = settings
+        self._spark = spark
         self._opened = ExitStack()
 
     def close(self) -> None:
@@ -125,11 +130,15 @@ class App:
         return upsert_work(self.settings)
 
     @cached_property
+    def spark_choice(self) -> SparkChoice:
+        pipeline = self.settings.pipeline
+        return SparkChoice(pipeline.master, pipeline.spark, self._spark)
+
+    @cached_property
     def spark_engine(self) -> SparkEngine:
         pipeline = self.settings.pipeline
-        properties = self.settings.kafka.properties
-        java = pipeline.kafka_java.properties
-        return SparkEngine(pipeline.engine, pipeline.master, properties, pipeline.on_moved_back, java)
+        properties, java = self.settings.kafka.properties, pipeline.kafka_java.properties
+        return SparkEngine(pipeline.engine, self.spark_choice, properties, pipeline.on_moved_back, java)
 
     def table_mappings(self) -> list[TableMapping]:
         return table_mappings(self.settings)
@@ -266,7 +275,7 @@ class App:
 
     def run_relay(self, *, once: bool, stop: threading.Event) -> dict[str, Any]:
         """The job `relay`."""
-        return run_relay(self.settings, once=once, stop=stop)
+        return run_relay(self.settings, self.spark_choice, once=once, stop=stop)
 
     def run_upsert(self, *, once: bool, stop: threading.Event, listener: Listener = NULL_LISTENER) -> dict[str, Any]:
         """The job `upsert`."""
@@ -355,7 +364,7 @@ class App:
         id: str | None = None,
     ) -> dict[str, Any]:
         """Runs the job `audit` to its end."""
-        return self.audit(on_finding, topic=topic, id=id).run(self.settings.pipeline.master, stop)
+        return self.audit(on_finding, topic=topic, id=id).run(self.spark_choice, stop)
 
     def migration(self, topic: str, to: str | None = None, *, database: Database | None = None) -> Migration:
         """The copy of a topic's later generations into one Kafka topic."""

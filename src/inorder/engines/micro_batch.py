@@ -44,6 +44,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -76,6 +77,9 @@ from inorder.model.errors import GuaranteeError, MassRefusalError, TransientErro
 from inorder.model.partitioning import Place
 
 logger = logging.getLogger("inorder.pipeline")
+
+_STARTS = count(1)
+"""Queries of one session need different names."""
 
 MAX_OFFSETS_PER_TRIGGER = 200_000
 CHECK_SECONDS = 2.0
@@ -190,7 +194,9 @@ class MicroBatch:
     def _query(self, found: Survey, attempt: _Attempt, folder: str, once: bool) -> DataStreamWriter:
         task = slice_task(self._work, read_expected, dict(found.ids), once=once)
         outcomes = self._records(found).mapInArrow(encode_as_text(task), TEXT_SCHEMA)
-        writer = outcomes.writeStream.foreachBatch(attempt.on_batch).option("checkpointLocation", folder)
+        name = f"inorder {self._work.name}: {', '.join(self._work.topics)} #{next(_STARTS)}"
+        writer = outcomes.writeStream.queryName(name).foreachBatch(attempt.on_batch)
+        writer = writer.option("checkpointLocation", folder)
         if once:
             return writer.trigger(availableNow=True)
         return writer.trigger(processingTime="0 seconds").options(**_UNLOGGED)

@@ -36,12 +36,30 @@ RunEngine = Callable[[SliceWork, threading.Event], None]
 """Runs an engine on a work until the event is set, or to the end of what its topics hold."""
 
 
+SUBMITTED = "submit.py"
+"""The file that is given to `spark-submit`; Spark names an application without a name after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkChoice:
+    """Which Spark runs a job."""
+
+    master: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """Of `[pipeline.spark]`."""
+    session: SparkSession | None = None
+    """The caller's, which is used as it is and never stopped."""
+
+
+ANY_SPARK = SparkChoice()
+
+
 @dataclass(frozen=True, slots=True)
 class SparkEngine:
-    """Runs slice works on Spark, as `pipeline.engine` and `pipeline.master` say."""
+    """Runs slice works on Spark, as `pipeline.engine`, `pipeline.master` and `[pipeline.spark]` say."""
 
     kind: Literal["micro-batch", "resident"]
-    master: str | None
+    spark: SparkChoice
     properties: Mapping[str, Any] = field(repr=False)
     """Of the Kafka client. Not shown, as they may hold a password."""
     on_moved_back: OnMovedBack = "stop"
@@ -57,25 +75,22 @@ class SparkEngine:
         listener: Listener,
         drive: Callable[[RunEngine], None] | None = None,
     ) -> None:
-        """Runs a work until `stop` is set, or once, in a session of its own.
+        """Runs a work until `stop` is set, or once.
 
         `drive` may run the engine several times, on other works: see `follow`.
         """
-        from inorder.embedded import spark_jars
-        from inorder.engines.session import LOCAL_MASTER, spark_session, stop_session
+        from inorder.engines.session import open_session
 
-        if self.kind == "micro-batch":
+        is_micro_batch = self.kind == "micro-batch"
+        if is_micro_batch:
             java_properties(self.properties, self.java)  # refuses before Spark starts
-        jars = spark_jars() if self.kind == "micro-batch" else ()
-        spark = spark_session(f"inorder {work.name}", jars=jars, master=self.master or LOCAL_MASTER)
+        with open_session(f"inorder {work.name}", self.spark, needs_kafka=is_micro_batch, has_ui=not once) as spark:
 
-        def run_engine(reading: SliceWork, over: threading.Event) -> None:
-            self._on(spark, reading).run(over, once, listener)
+            def run_engine(reading: SliceWork, over: threading.Event) -> None:
+                self._on(spark, reading).run(over, once, listener)
 
-        try:
+            log.info("pipeline.spark", extra=describe(spark))
             run_engine(work, stop) if drive is None else drive(run_engine)
-        finally:
-            stop_session(spark)
 
     def _on(self, spark: SparkSession, work: SliceWork) -> Engine:
         from inorder.engines.partition_reader import KafkaSource
@@ -91,6 +106,12 @@ class SparkEngine:
                 from inorder.engines.resident import Resident
 
                 return Resident(spark, work, source, on_moved_back=self.on_moved_back)
+
+
+def describe(spark: SparkSession) -> dict[str, str | None]:
+    """Where a job runs, for the log."""
+    context = spark.sparkContext
+    return {"master": context.master, "application": context.applicationId, "ui": context.uiWebUrl}
 
 
 def follow(

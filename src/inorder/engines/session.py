@@ -1,67 +1,157 @@
-"""A Spark session that suits inorder's jobs, and what Spark's errors mean.
+"""The Spark session of a job, and what Spark's errors mean.
 
-The session logs errors only, is in UTC, listens on loopback when it is local, and its workers can import inorder.
+A job takes the session that it is given, starts Spark as `spark-submit` says, or starts its own; in this order. In the
+first two cases Spark is yours: the job runs beside, on a session with settings of its own, or sets what is unset. A
+Spark of ours logs errors only, listens on loopback when it is local, and its workers can import inorder.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]  # it ships no types
-from pyspark import SparkContext
+from py4j.java_gateway import JavaGateway  # type: ignore[import-untyped]  # it ships no types
+from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]  # as above
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import AnalysisException, PySparkException
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from inorder.embedded import spark_jars
+from inorder.engines.running import ANY_SPARK, SUBMITTED, SparkChoice
 from inorder.engines.slice_work import jittered
 from inorder.model.errors import ConfigurationError, GuaranteeError, InorderError, PermanentError, TransientError
 
 LOCAL_MASTER = "local[*,4]"
 """All cores of this machine, each task tried four times; plain `local[*]` would try once."""
 
+CONNECTOR = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+
 _LOOPBACK = "127.0.0.1"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
+_GATEWAY = "PYSPARK_GATEWAY_PORT"
+"""Set by `spark-submit`, whose JVM a script connects to."""
 
 
-def spark_session(
-    name: str,
-    *,
-    jars: Sequence[str | Path],
-    master: str = LOCAL_MASTER,
-    options: Mapping[str, str] | None = None,
-) -> SparkSession:
-    """The session of this process, started if there is none; `options` override the properties below.
+@contextmanager
+def open_session(
+    name: str, choice: SparkChoice = ANY_SPARK, *, needs_kafka: bool = False, has_ui: bool = False
+) -> Iterator[SparkSession]:
+    """The session of a job: yours, or one that is started for it and stopped after it.
 
-    `jars` are those of the Kafka connector (`inorder.embedded.spark_jars()` fetches them).
+    `needs_kafka`: the job reads Kafka with Spark's connector, which is downloaded where Spark is started here.
     """
-    # The driver's interpreter has the dependencies of inorder, so local workers must use the same one.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if master.startswith("local"):
-        os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
-    builder = SparkSession.builder.appName(name).master(master)
-    for key, value in (_properties(master, jars) | dict(options or {})).items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
+    yours = choice.session or SparkSession.getActiveSession()
+    if yours is not None:
+        yield _beside(yours)
+        return
+    spark = start_session(name, choice, needs_kafka=needs_kafka, has_ui=has_ui)
+    try:
+        yield spark
+    finally:
+        stop_session(spark)
+
+
+def _beside(yours: SparkSession) -> SparkSession:
+    """A session on the context of yours; what it sets does not concern yours, which lives on."""
+    if type(yours).__module__.startswith("pyspark.sql.connect"):
+        raise ConfigurationError(
+            "The engines do not run through Spark Connect: they need the driver's own context.",
+            hint="Submit the job to the cluster (docs/pipeline.md), or use the formats of inorder.spark.register.",
+        )
+    session = yours.newSession()
+    for key, value in _SQL_PROPERTIES.items():
+        session.conf.set(key, value)
     return session
 
 
-def _properties(master: str, jars: Sequence[str | Path]) -> dict[str, str]:
-    properties = {
-        "spark.jars": ",".join(str(jar) for jar in jars),
+def start_session(
+    name: str, choice: SparkChoice = ANY_SPARK, *, needs_kafka: bool = False, has_ui: bool = False
+) -> SparkSession:
+    """Starts Spark as the settings say or, under `spark-submit`, as that was told to.
+
+    Properties come from `[pipeline.spark]`, then from `spark-submit` or spark-defaults.conf, then from here: only what
+    is unset is set.
+    """
+    is_submitted = _GATEWAY in os.environ
+    gateway = SparkContext._gateway or _launch(choice, needs_kafka)
+    conf = SparkConf(_jvm=gateway.jvm)
+    if is_submitted:
+        _check_submitted(conf, choice, gateway, needs_kafka)
+    for key, value in choice.properties.items():
+        conf.set(key, value)
+    if choice.master is not None or not conf.contains("spark.master"):
+        conf.setMaster(choice.master or LOCAL_MASTER)
+    if (conf.get("spark.app.name") or "") in ("", "pyspark-shell", SUBMITTED):
+        conf.setAppName(name)
+    for key, value in _properties(conf.get("spark.master") or "", has_ui=has_ui).items():
+        conf.setIfMissing(key, value)
+    session = SparkSession(SparkContext(conf=conf, gateway=gateway))
+    if not is_submitted:
+        session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _launch(choice: SparkChoice, needs_kafka: bool) -> JavaGateway:
+    """Starts the JVM, which reads spark-defaults.conf; the class path cannot be changed after that.
+
+    That of `spark-submit` runs already.
+    """
+    if _GATEWAY in os.environ:
+        return launch_gateway()  # type: ignore[no-untyped-call]  # Spark leaves it untyped
+    # The driver's interpreter has the dependencies of inorder, so local workers must use the same one.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if (choice.master or LOCAL_MASTER).startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
+    options = os.environ.get("SPARK_SUBMIT_OPTS", "")
+    if "log4j2.configurationFile" not in options:
         # Spark's default profile logs a page of warnings before setLogLevel takes effect.
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
-        "spark.ui.enabled": "false",
+        os.environ["SPARK_SUBMIT_OPTS"] = f"{options} -Dlog4j2.configurationFile={_LOGGING.as_uri()}".strip()
+    conf = SparkConf(loadDefaults=False).setAll(list(choice.properties.items()))
+    if needs_kafka:
+        jars = [*filter(None, (conf.get("spark.jars") or "").split(",")), *map(str, spark_jars())]
+        conf.set("spark.jars", ",".join(jars))
+    # A signal to our process group is for us: the JVM lives until we have stopped, or until our end closes its input.
+    return launch_gateway(conf, popen_kwargs={"start_new_session": True})  # type: ignore[no-untyped-call]  # as above
+
+
+def _check_submitted(conf: SparkConf, choice: SparkChoice, gateway: JavaGateway, needs_kafka: bool) -> None:
+    submitted = conf.get("spark.master")
+    if choice.master is not None and submitted not in (None, choice.master):
+        raise ConfigurationError(
+            f"spark-submit was given the master {submitted}, and pipeline.master is {choice.master}.",
+            hint="Remove pipeline.master from the settings, or start the job with `inorder pipeline run`.",
+        )
+    if needs_kafka and not _is_loadable(gateway, CONNECTOR):
+        jars = ",".join(map(str, spark_jars()))
+        raise ConfigurationError(
+            "Spark's Kafka connector is not on the class path of spark-submit; the engine micro-batch needs it.",
+            hint=f"Add --jars {jars} to spark-submit, or choose the engine resident.",
+        )
+
+
+def _is_loadable(gateway: JavaGateway, name: str) -> bool:
+    return bool(gateway.jvm.org.apache.spark.util.Utils.classIsLoadable(name))
+
+
+_SQL_PROPERTIES = {
+    "spark.sql.session.timeZone": "UTC",
+    # Ordered paths have no shuffle, and the optimizer must not add one.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    # A slice is held in memory on both sides; without this limit, 10,000 large records would be one slice.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 1024 * 1024),
+}
+"""What the jobs need of a session, be it yours or ours."""
+
+
+def _properties(master: str, *, has_ui: bool) -> dict[str, str]:
+    properties = _SQL_PROPERTIES | {
+        "spark.ui.enabled": str(has_ui).lower(),
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",
-        # Ordered paths have no shuffle, and the optimizer must not add one.
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-        # A slice is held in memory on both sides; without this limit, 10,000 large records would be one slice.
-        "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 1024 * 1024),
         # Over TCP each task waited 40 ms for its records, here 15. The likely cause is Nagle's algorithm: the records
         # come in a second small write, held back until the first is acknowledged, which the worker delays.
         "spark.python.unix.domain.socket.enabled": "true",
@@ -151,7 +241,7 @@ def spark_errors() -> Iterator[None]:
     except AnalysisException as error:
         raise ConfigurationError(
             f"Spark refused the query: {str(error).splitlines()[0]}",
-            hint="Create the session with the jars of its Kafka connector (inorder.embedded.spark_jars).",
+            hint="Give the session the jars of inorder.embedded.spark_jars(), or choose the engine resident.",
         ) from error
     except (Py4JNetworkError, ConnectionError) as error:
         raise PermanentError("Spark's JVM has exited.", hint=_START_AGAIN) from error

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from inorder.engines.running import until_changed
+from inorder.engines.running import SparkChoice, until_changed
 from inorder.model.errors import TransientError
 from inorder.relay.parts import RelayParts
 from inorder.relay.service import Relay
@@ -63,11 +63,11 @@ class PublishedTotal:
             return self._ended + sum(self._now.values())
 
 
-def run_relay(settings: Settings, *, once: bool, stop: threading.Event) -> dict[str, Any]:
+def run_relay(settings: Settings, spark_choice: SparkChoice, *, once: bool, stop: threading.Event) -> dict[str, Any]:
     """Relays on Spark until `stop` is set; `once`: until the outbox is empty, or holds only what stays there."""
     from inorder.engines.resident import count_slots
     from inorder.engines.resident_tasks import ServiceTaskPlan, run_service
-    from inorder.engines.session import LOCAL_MASTER, spark_session, stop_session
+    from inorder.engines.session import open_session
 
     published = PublishedTotal()
 
@@ -75,14 +75,11 @@ def run_relay(settings: Settings, *, once: bool, stop: threading.Event) -> dict[
         with open_admin(RelayParts(settings)) as admin:
             return int(admin.outbox_state()["waiting"])
 
-    spark = spark_session("inorder relay", jars=(), master=settings.pipeline.master or LOCAL_MASTER)
-    try:
+    with open_session("inorder relay", spark_choice, has_ui=not once) as spark:
         plan = ServiceTaskPlan("relay", RelayTask(settings), tasks_for(settings, count_slots(spark)))
         is_done = DrainCheck(waiting).is_done if once else lambda: False
         with until_changed(is_done, stop, BACKLOG_SECONDS) as over:
             run_service(spark, plan, over, published.add)
-    finally:
-        stop_session(spark)
     return {"published": published.total, "waiting": waiting()}
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
 from inorder.settings.section import ColumnName, GroupName, Section, TableName, TopicName, Whole
-from inorder.settings.servers import JavaClientSettings
+from inorder.settings.servers import JavaClientSettings, flatten
 
 Engine = Literal["micro-batch", "resident"]
 Mode = Literal["upsert", "insert", "update"]
@@ -25,6 +26,18 @@ def _split_names(value: Any) -> Any:
     return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
 
+def _spark_properties(value: Any) -> Any:
+    """TOML parses unquoted dotted keys into tables, and its values have types; Spark has neither."""
+    if not isinstance(value, Mapping):
+        return value
+    flat = flatten(value)
+    for name in flat:
+        if not name.startswith("spark."):
+            raise ValueError(f"{name!r} is no property of Spark: their names begin with `spark.`")
+    return {name: str(each).lower() if isinstance(each, bool) else str(each) for name, each in flat.items()}
+
+
+SparkProperties = Annotated[dict[str, str], BeforeValidator(_spark_properties)]
 KeyColumns = Annotated[list[ColumnName], BeforeValidator(_split_names)]
 KeyTypes = Annotated[list[KeyType], BeforeValidator(_split_names)]
 
@@ -156,6 +169,13 @@ class PipelineSettings(Section):
         description=(
             "The Spark master. Without it Spark runs inside the command, on all cores of its machine. On a cluster "
             "every node needs this Python with inorder, and with `resident` tasks must reach `spark.driver.host`."
+        ),
+    )
+    spark: SparkProperties = Field(
+        default_factory=dict,
+        description=(
+            "Properties of Spark for all jobs, such as `spark.executor.memory`; they beat those of `spark-submit` and "
+            "of spark-defaults.conf, which beat ours. Not for secrets: Spark shows its properties."
         ),
     )
     on_moved_back: OnMovedBack = Field(

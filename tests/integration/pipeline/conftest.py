@@ -13,8 +13,8 @@ from psycopg import Connection
 from pyspark.sql import SparkSession
 from sqlalchemy.engine import make_url
 
-from inorder.embedded import spark_jars
-from inorder.engines.session import spark_session
+from inorder.engines.running import SparkChoice
+from inorder.engines.session import start_session
 from tests.conftest import Eventually
 from tests.operating import recreate
 
@@ -24,7 +24,7 @@ CreateTopic = Callable[..., None]
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     # Room for two drivers with two resident tasks each.
-    session = spark_session("inorder tests", jars=spark_jars(), master="local[4,4]")
+    session = start_session("inorder tests", SparkChoice("local[4,4]"), needs_kafka=True)
     yield session
     session.stop()
 

@@ -24,7 +24,7 @@ from inorder.model.partitioning import Partitioner
 from inorder.pipeline.formats import SentLanes
 from inorder.pipeline.stores.batch_log import KafkaBatchLog, Sent
 from inorder.settings import Settings
-from inorder.spark_formats import FORMATS, JournalSink, KafkaSink, OutboxSource, TableSink
+from inorder.spark.formats import FORMATS, JournalSink, KafkaSink, OutboxSource, TableSink
 from tests.fakes.table_store import message
 from tests.operating import install_schema
 

@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from inorder.engines.running import SparkChoice
 from inorder.journal.audit.compare import Span
 from inorder.journal.audit.findings import AuditFinding, FindingKind
 from inorder.journal.audit.passes import AuditTotals, JudgedJournal, settle
@@ -36,16 +37,12 @@ class Audit:
     java: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Of the Java client, over what is translated of `properties`."""
 
-    def run(self, master: str | None, stop: threading.Event) -> dict[str, Any]:
-        """On a Spark session of its own; raises `TransientError` when `stop` is set before the end."""
-        from inorder.embedded import spark_jars
-        from inorder.engines.session import LOCAL_MASTER, spark_session, stop_session
+    def run(self, choice: SparkChoice, stop: threading.Event) -> dict[str, Any]:
+        """On Spark; raises `TransientError` when `stop` is set before the end."""
+        from inorder.engines.session import open_session
 
-        spark = spark_session("inorder audit", jars=spark_jars(), master=master or LOCAL_MASTER)
-        try:
+        with open_session("inorder audit", choice, needs_kafka=True) as spark:
             return self.run_on(spark, stop)
-        finally:
-            stop_session(spark)
 
     def run_on(self, spark: SparkSession, stop: threading.Event) -> dict[str, Any]:
         """The same on an open session."""

@@ -15,7 +15,7 @@ from inorder.model.message import OutboxRow
 from inorder.outbox.formats import OutboxReader, columns, cut
 from inorder.outbox.layouts import LAYOUTS, install_statements
 from inorder.outbox.stores.table import IdRange, SqlWaitingRows
-from inorder.spark_formats import OutboxSource
+from inorder.spark.formats import OutboxSource
 
 
 @pytest.fixture
