@@ -113,6 +113,7 @@ def test_a_submitted_job_runs_on_the_cluster_with_the_submitters_settings(
     assert len(re.findall("Launching executor", (tmp_path / "master.log").read_text())) >= 2
 
 
+@pytest.mark.full
 def test_a_master_in_the_settings_that_differs_from_the_submitters_is_refused(
     tmp_path: Path, spark_home: Path, kafka_bootstrap: str, postgres_url: str
 ) -> None:

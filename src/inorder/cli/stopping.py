@@ -21,6 +21,8 @@ from typing import NoReturn, TypeVar
 from inorder.cli.output import say
 
 BUDGET_SECONDS = 10.0
+TOGETHER_SECONDS = 0.1
+"""Signals so close to the first are the same one: `timeout` and systemd send it to the process and to its group."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 T = TypeVar("T")
@@ -60,7 +62,12 @@ def _watch(reading: int, stop: threading.Event, what: str, budget_seconds: float
     if _next_signal(reading, None) is not Heard.signal:
         return
     stop.set()
+    together = time.monotonic() + TOGETHER_SECONDS
+    while (heard := _next_signal(reading, together)) is Heard.signal:
+        pass
     say(f"Stopping {what} (at most {budget_seconds:g} s; a second signal ends it at once).")
+    if heard is Heard.end:
+        return
     match _next_signal(reading, time.monotonic() + budget_seconds):
         case Heard.nothing:
             _end(f"error: {what} did not stop within {budget_seconds:g} s and was ended.", left)

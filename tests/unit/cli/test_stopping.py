@@ -61,18 +61,35 @@ def test_work_in_the_background_gives_its_result_and_its_error() -> None:
         in_background(lambda: 1 // 0)
 
 
-TWICE = """
+BUSY = """
 import os, signal, threading
 from inorder.cli.stopping import stop_on_signals
-with stop_on_signals("the busy one", 60, left=lambda: "7 rows are left.") as stop:
-    os.kill(os.getpid(), signal.SIGTERM)
-    stop.wait(30)
+with stop_on_signals("the busy one", 60, left=lambda: "7 rows are left."):
     os.kill(os.getpid(), signal.SIGTERM)
     threading.Event().wait(60)
 """
 
 
 def test_a_second_signal_ends_it_at_once_and_says_what_is_left() -> None:
-    ran = subprocess.run([sys.executable, "-c", TWICE], capture_output=True, text=True, timeout=30, check=False)
+    with subprocess.Popen([sys.executable, "-c", BUSY], stderr=subprocess.PIPE, text=True) as ran:
+        assert ran.stderr is not None
+        assert "a second signal ends it at once" in ran.stderr.readline()
+        ran.send_signal(signal.SIGTERM)
+        assert "was ended by a second signal. 7 rows are left." in ran.stderr.read()
     assert ran.returncode == 1
-    assert "was ended by a second signal. 7 rows are left." in ran.stderr
+
+
+AT_ONCE = """
+import os, signal
+from inorder.cli.stopping import stop_on_signals
+with stop_on_signals("the patient one", 60) as stop:
+    os.kill(os.getpid(), signal.SIGTERM)
+    os.killpg(os.getpgrp(), signal.SIGTERM)
+    assert stop.wait(30)
+"""
+
+
+def test_a_signal_to_the_process_and_to_its_group_is_one() -> None:
+    command = [sys.executable, "-c", AT_ONCE]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, start_new_session=True)
+    assert ran.returncode == 0, ran.stderr
