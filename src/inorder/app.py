@@ -43,6 +43,7 @@ from inorder.operate.key_trace import KeyTrace
 from inorder.operate.schema import JOURNAL, schema_sql, schema_statements
 from inorder.operate.topics import TopicAdmin
 from inorder.pipeline.dead_letters_admin import DeadLetterAdmin
+from inorder.pipeline.growth import NewColumn, apply_columns, plan_columns
 from inorder.pipeline.job import GenerationGate, UpsertWork, run_upsert, table_mappings, upsert_work
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.reset import PipelineReset, PointerReset
@@ -193,6 +194,28 @@ class App:
         pointers = {(row.topic, row.partition): -1 if row.replicated is None else row.replicated for row in rows}
         source = KafkaSource(dict(self.settings.kafka.properties))
         return look_behind(source, waiting, {place: offset + 1 for place, offset in pointers.items()})
+
+    def plan_columns(self, table: str | None = None) -> list[NewColumn]:
+        """The fields that the mappings do not name, or that of one table, with what would add their columns."""
+        source = KafkaSource(dict(self.settings.kafka.properties))
+        found = [each for each in self.table_mappings() if table in (None, each.table)] or [self._mapping_of(table)]
+        return [column for mapping in found for column in plan_columns(mapping, self.database, source)]
+
+    def apply_columns(
+        self, chosen: Mapping[str, str], table: str | None = None, *, dry_run: bool = False
+    ) -> list[NewColumn]:
+        """Adds columns to a table of the job `upsert`; `table` may be left out where there is one."""
+        return apply_columns(self._mapping_of(table), self.database, chosen, dry_run=dry_run)
+
+    def _mapping_of(self, table: str | None) -> TableMapping:
+        found = [each for each in self.table_mappings() if table in (None, each.table)]
+        if len(found) == 1:
+            return found[0]
+        tables = ", ".join(each.table for each in self.table_mappings())
+        raise ConfigurationError(
+            "The job upsert writes several tables." if table is None else f"The job upsert writes no table {table!r}.",
+            hint=f"Name one of them with --table: {tables}.",
+        )
 
     def reset_pipeline(self, topic: str, *, from_first: bool = False, dry_run: bool = False) -> list[PointerReset]:
         """Accepts what has become of a topic of the job `upsert`; returns the pointers that changed."""

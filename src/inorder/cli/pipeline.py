@@ -134,6 +134,55 @@ def status(config: ConfigFile = None, as_json: AsJson = False) -> None:
         show_table([list(partitions[0]), *(each.values() for each in partitions)])
 
 
+OfTable = Annotated[str | None, typer.Option("--table", metavar="TABLE", help="Only this table.")]
+
+
+@app.command()
+def plan(config: ConfigFile = None, table: OfTable = None, as_json: AsJson = False) -> None:
+    """Print fields of messages that the mapping does not name, and the columns that could be added for them.
+
+    The type of each is the narrowest that fits the last messages. Nothing is changed.
+    """
+    with open_app(config) as app:
+        found = [each.as_dict() for each in app.plan_columns(table)]
+    _show_columns(found, as_json, "Every field of the messages is in the mapping.")
+
+
+@app.command()
+def apply(
+    field: Annotated[
+        list[str], typer.Option("--field", metavar="NAME=TYPE", help="A field and its type, as in the mapping.")
+    ],
+    config: ConfigFile = None,
+    table: OfTable = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be added, and do nothing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Add nullable columns for chosen fields to the table. The job stores them once `fields` names them.
+
+    Add the fields to `fields` in the settings afterwards, and start the job again. Rows keep a null until a newer
+    message of their key comes.
+    """
+    chosen = dict(each.partition("=")[::2] for each in field)
+    if "" in chosen.values():
+        raise typer.BadParameter("give each field a type, as in --field colour=text")
+    with open_app(config) as app:
+        added = [each.as_dict() for each in app.apply_columns(chosen, table, dry_run=dry_run)]
+    _show_columns(added, as_json, "The table has these columns already.")
+    if added and not as_json:
+        names = ", ".join(f'{each["field"]} = "{each["type"]}"' for each in added)
+        say(f"Add to `fields` of table {added[0]['table']}: {names}. Then start the job again.")
+
+
+def _show_columns(columns: list[dict[str, Any]], as_json: bool, otherwise: str) -> None:
+    if as_json:
+        show_json(columns)
+    elif columns:
+        show_table([list(columns[0]), *(list(each.values()) for each in columns)])
+    else:
+        say(otherwise)
+
+
 @app.command()
 def reset(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic, as the settings of the table name it.")],

@@ -146,3 +146,27 @@ def test_the_lag_of_the_mirror_group_is_that_of_the_pointers_and_markers_are_no_
     with App(mirroring) as app, app.mirror(app.upsert_pointers):
         """The same again."""
     assert lag_of_group(kafka_bootstrap, f"{unique}-lag", unique, 2) == {0: 0, 1: 2}
+
+
+def test_a_field_that_begins_to_come_is_planned_by_its_values_and_added_when_it_is_chosen(
+    settings: inorder.Settings,
+    kafka_bootstrap: str,
+    direct: Connection[Any],
+    unique: str,
+    create_topic: Callable[..., None],
+) -> None:
+    create_topic(unique, 2)
+    install_schema(settings, "table")
+    produce(kafka_bootstrap, unique, 0, message(1, data="a", seen="2026-01-31T12:00:00Z"))
+    source = KafkaSource({"bootstrap.servers": kafka_bootstrap})
+    InProcess(work_of(settings), source).run(threading.Event(), once=True)
+    with App(settings) as app:
+        [planned] = app.plan_columns()
+        assert (planned.field, planned.records, planned.type) == ("seen", 1, "timestamp")
+        assert [column.field for column in app.apply_columns({"seen": "timestamp"}, "messages")] == ["seen"]
+    fields = {"data": "text", "seen": "timestamp"}
+    upsert = settings.pipeline.upsert.model_copy(update={"fields": fields})
+    wider = settings.model_copy(update={"pipeline": settings.pipeline.model_copy(update={"upsert": upsert})})
+    produce(kafka_bootstrap, unique, 0, message(1, seen="2026-02-01T12:00:00Z"))
+    InProcess(work_of(wider), source).run(threading.Event(), once=True)
+    assert direct.execute("SELECT data, seen::date::text FROM messages").fetchall() == [("a", "2026-02-01")]

@@ -6,6 +6,10 @@ SELECT {partition}, next_offset, generation, topic_id, end_offset,
        CASE WHEN leader_epoch_at = next_offset THEN leader_epoch END
 FROM inorder_pointer WHERE pipeline = %(pipeline)s AND topic = %(topic)s;
 
+-- name: add_column
+-- A column for a field that an operator chose; rows that exist have a null in it.
+ALTER TABLE {table} ADD COLUMN {column} {kind};
+
 -- name: count_pointers
 -- How many partitions of the topic are read.
 SELECT count(*) FROM inorder_pointer WHERE pipeline = %(pipeline)s AND topic = %(topic)s;

@@ -460,6 +460,11 @@ class TableSql(ABC):
             self._rendered[mode, shape] = self._statements.render(f"put_{mode}", **merged)
         return self._rendered[mode, shape]
 
+    def add_column(self, name: str, kind: str) -> str:
+        """The DDL of one more column, nullable, of a field type."""
+        table, column = self._identifiers["table"], self.quote(name)
+        return self._statements.render("add_column", table=table, column=column, kind=self.column_types[kind])
+
     def table_bound(self) -> dict[str, str | None]:
         """The parameters of statements about the table: its quoted name, and schema and name apart."""
         schema, _, name = self.mapping.table.rpartition(".")
