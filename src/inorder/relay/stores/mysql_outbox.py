@@ -209,13 +209,16 @@ class MySQLOutboxStore(PollingSleeper):
         return complete(decode_sorted(decode, found), max_bytes, by_id, held)
 
     def _by_id(self, transaction: Transaction, ids: Sequence[int], most: int) -> Sequence[Sequence[Any]]:
-        bound = {"probes": bound_ids(ids), "above": LAST_ID, "limit": 1, "most": most}
-        return self._execute(transaction, "read_with_probes", **bound).rows if ids else []
+        found: list[Sequence[Any]] = []
+        for some in _cut(ids):
+            bound = {"probes": some, "above": LAST_ID, "limit": 1, "most": most}
+            found += self._execute(transaction, "read_with_probes", **bound).rows
+        return found
 
     def _sizes(self, transaction: Transaction, ids: Sequence[int]) -> dict[int, int]:
         """The server reads values that are stored out of line to know their length, but does not send them."""
-        found = self._execute(transaction, "sizes", probes=bound_ids(ids)).rows if ids else []
-        return {id: int(size) for id, size in found}
+        parts = [self._execute(transaction, "sizes", probes=some).rows for some in _cut(ids)]
+        return {id: int(size) for part in parts for id, size in part}
 
     @contextmanager
     def _on(self, connecting: MySQLReconnecting, session: int | None = None) -> Iterator[Transaction]:

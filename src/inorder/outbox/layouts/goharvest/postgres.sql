@@ -23,10 +23,13 @@ id;
 id, kafka_topic, kafka_key, kafka_value, kafka_header_keys, kafka_header_values;
 
 -- name: size
--- The bytes of the columns that may be large.
+-- The bytes of the columns that may be large. An array has no length of its own, and most are empty.
 (CAST(COALESCE(octet_length("kafka_topic"), 0) AS bigint) + COALESCE(octet_length("kafka_key"), 0) +
-COALESCE(octet_length("kafka_value"), 0) + COALESCE(octet_length(CAST("kafka_header_keys" AS text)), 0) +
-COALESCE(octet_length(CAST("kafka_header_values" AS text)), 0));
+COALESCE(octet_length("kafka_value"), 0) + CASE
+  WHEN cardinality("kafka_header_keys") = 0 AND cardinality("kafka_header_values") = 0 THEN 0
+  ELSE COALESCE(octet_length(CAST("kafka_header_keys" AS text)), 0) +
+    COALESCE(octet_length(CAST("kafka_header_values" AS text)), 0)
+END);
 
 -- name: topic
 -- For the shard.
