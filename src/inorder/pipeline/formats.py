@@ -9,6 +9,9 @@ What must hold:
 1. Each Kafka partition is whole in one Spark partition, in the order of its offsets (`inorder/engines/formats.py` says
    how that is ensured, and what happens where it does not hold).
 2. `topic`, `partition` and `offset` are those of Kafka. Rows may be missing, which leaves holes; values may differ.
+3. Records of a row are in one Kafka partition. Where the rows have a column `key`, a record without one is a dead
+   letter as in the job `upsert`; but no survey has created the pointers, so partition 0 of a topic counts as its only
+   one until another one has been written. Without the column, keys are unknown and nothing is refused.
 
 The sinks do not wait out failures of the environment: Spark retries a task up to `spark.task.maxFailures` times.
 
@@ -76,6 +79,7 @@ from inorder.engines.slice_work import Slice, SliceOutcome, SliceWork, SliceWork
 from inorder.model.errors import ConfigurationError, GuaranteeError, PermanentError, ValidationError
 from inorder.model.message import RESERVED, OutboxRow, is_reserved
 from inorder.model.partitioning import Place
+from inorder.pipeline.job import UpsertWork
 from inorder.pipeline.stores.batch_log import BatchId, BatchLog, Part, Sent
 
 COORDINATES: Final = KAFKA_PARTITION.order
@@ -126,7 +130,10 @@ class TableFormat(Sink):
 
     def _parts(self, schema: StructType, overwrite: bool) -> tuple[SliceWork, Distribution]:
         options = self.check(schema, overwrite)
-        return self.work(options), self.distribution(schema, options, KAFKA_PARTITION)
+        work = self.work(options)
+        if "key" not in schema.fieldNames() and isinstance(work, UpsertWork):
+            work = work.without_keys()
+        return work, self.distribution(schema, options, KAFKA_PARTITION)
 
 
 @dataclass(frozen=True)

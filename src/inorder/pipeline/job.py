@@ -56,6 +56,11 @@ class UpsertWork:
         """One for each table."""
         return tuple(target.mapping.topic for target in self.targets)
 
+    def without_keys(self) -> UpsertWork:
+        """The same for records whose Kafka keys are not known: none is refused for the lack of one."""
+        targets = [replace(each, mapping=replace(each.mapping, keyless="apply")) for each in self.targets]
+        return replace(self, targets=tuple(targets))
+
     def open(self) -> SliceWorker:
         """A worker whose connections are opened when a topic is first asked for."""
         return _UpsertWorker(self.targets)

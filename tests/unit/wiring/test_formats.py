@@ -22,6 +22,7 @@ from inorder.journal.formats import AppendCommit, hash_ids
 from inorder.model.errors import ConfigurationError, GuaranteeError
 from inorder.model.partitioning import Partitioner
 from inorder.pipeline.formats import SentLanes
+from inorder.pipeline.job import UpsertWork
 from inorder.pipeline.stores.batch_log import KafkaBatchLog, Sent
 from inorder.settings import Settings
 from inorder.spark.formats import FORMATS, JournalSink, KafkaSink, OutboxSource, TableSink
@@ -121,6 +122,15 @@ def test_a_table_wants_to_know_that_partitions_are_whole(config: str) -> None:
     with pytest.raises(ConfigurationError, match="not known whether each Kafka partition is whole"):
         sink.writer(kafka_columns(), overwrite=False)
     sink.writer(kafka_columns({METADATA_KEY: "sorted"}), overwrite=False)
+
+
+@pytest.mark.parametrize(("has_key", "keyless"), [(True, "reject"), (False, "apply")])
+def test_without_the_column_key_no_record_is_refused_for_lack_of_one(config: str, has_key: bool, keyless: str) -> None:
+    sink = TableSink({"config": config, "whole_partitions": "true"})
+    columns = kafka_columns().add("key", BinaryType()) if has_key else kafka_columns()
+    work, _ = sink._parts(columns, overwrite=False)
+    assert isinstance(work, UpsertWork)
+    assert {target.mapping.keyless for target in work.targets} == {keyless}
 
 
 def test_sinks_only_add(config: str) -> None:
