@@ -19,7 +19,7 @@ from inorder.journal.stores.opening import JournalStore
 from inorder.journal.stores.ports import LogRecord, Window
 from inorder.kafka.admin import Cluster
 from inorder.model.deadline import Deadline
-from inorder.model.errors import DamagedRecordError, InorderError
+from inorder.model.errors import ConfigurationError, DamagedRecordError, InorderError, RejectedError
 from inorder.model.journal import Key
 from inorder.model.partitioning import Extent, Partitioner, partition_of
 from inorder.operate.key_trace import (
@@ -240,7 +240,11 @@ def _is_unordered(
     """Whether no partition that was looked at has reached the row's offset, in the generation of the row."""
     if version is None:
         return False
-    generations = {(topic, number): one.generation for topic, number, one in pointers.of_pipeline(mapping.pipeline)}
+    try:
+        stored = pointers.of_pipeline(mapping.pipeline)
+    except (ConfigurationError, RejectedError):
+        return False  # a table of version 0.1.0, which lacks columns
+    generations = {(topic, number): one.generation for topic, number, one in stored}
     reached = [offset for place, offset in due.items() if generations.get(place) == version[0]]
     return bool(reached) and all(offset <= version[1] for offset in reached)
 

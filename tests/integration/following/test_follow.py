@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,15 @@ import sqlalchemy as sa
 
 import inorder
 from inorder.database.database import open_database
+from inorder.engines.in_process import InProcess
+from inorder.engines.partition_reader import KafkaSource
 from inorder.journal.service import journal_store
-from inorder.kafka.admin import ensure_topic
+from inorder.kafka.admin import ensure_partitions, ensure_topic
 from inorder.model.journal import Event, Key
+from inorder.model.partitioning import Partitioner, partition_of
+from inorder.operate.doctor import examine_order
 from inorder.operate.key_trace import KeyTrace, findings
+from inorder.pipeline.job import upsert_work
 from tests.conftest import Eventually
 from tests.integration.dead_letters.conftest import Job
 from tests.integration.journal.replicator import Replicator
@@ -164,3 +170,31 @@ def test_the_command_prints_every_hop_and_exits_4_where_one_is_away(
     assert (as_json["has_arrived"], as_json["outbox"]["rows"]) == (False, 1)
     away = run("127.0.0.1:9", "--json")
     assert (away.returncode, list(json.loads(away.stdout)["unseen"])) == (4, ["topics"])
+
+
+def test_records_that_nothing_orders_are_found_by_following_the_key_and_by_the_doctor(
+    job: Job, kafka_bootstrap: str
+) -> None:
+    ensure_partitions({"bootstrap.servers": kafka_bootstrap}, job.topic, 2)
+    settings = settings_of(job)
+    install_schema(settings, "native")
+    install_schema(settings, "table")
+    source = KafkaSource({"bootstrap.servers": kafka_bootstrap})
+    home = partition_of(b"7", 2, Partitioner.MURMUR2) or 0
+    for data in "abc":
+        job.producer.produce(job.topic, json.dumps({"id": 7, "data": data}), "7", 1 - home)
+    job.producer.produce(job.topic, json.dumps({"id": 7, "data": "keyless"}), None, home)
+    assert job.producer.flush(60) == 0
+    InProcess(upsert_work(settings), source).run(threading.Event(), once=True)
+    followed = trace_key(settings, "7")
+    assert [letter.code for letter in followed.tables[0].letters] == ["no-record-key"]
+    assert hops(followed) == ["table", "dead letters"]
+    job.producer.produce(job.topic, json.dumps({"id": 7, "data": "late"}), "7", home)
+    assert job.producer.flush(60) == 0
+    InProcess(upsert_work(settings), source).run(threading.Event(), once=True)
+    assert hops(trace_key(settings, "7", everywhere=True)) == ["topic", "dead letters"]
+    warned = [check.detail for check in examine_order(settings) if check.status == "warn"]
+    assert warned == [
+        f"{job.topic}: 1 records without a Kafka key were set aside",
+        f"{job.topic}: 1 records were stale and left out of messages",
+    ]
