@@ -37,7 +37,7 @@ class TableTarget:
 
 @dataclass(frozen=True, slots=True)
 class UpsertWork:
-    """CompositeListener tables in one application; a topic feeds one of them."""
+    """Several tables in one application; a topic feeds one of them."""
 
     targets: tuple[TableTarget, ...]
     needs_headers: bool = False
