@@ -14,11 +14,12 @@ from dataclasses import dataclass, field, replace
 from confluent_kafka import Producer
 
 import inorder
-from inorder.journal.action import Delete, Purge
+from inorder.journal.action import Condition, Delete, Purge
 from inorder.journal.client import Journal
 from inorder.journal.codec import ACTION_HEADER
+from inorder.journal.life import life_id
 from inorder.model.errors import InorderError, JournalChangedError
-from inorder.model.journal import Event, EventRecord, Key
+from inorder.model.journal import Event, EventRecord, Key, PartitionOffset
 from inorder.testing.journal_checker import Read, ReadVerdict, Shown, Written, check_journals, moments
 
 WATCHED = tuple(f"journal-{number}" for number in range(6))
@@ -53,6 +54,9 @@ class Writer:
     chance: random.Random
     ledger: Ledger
     ends: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    began: dict[str, PartitionOffset] = field(default_factory=dict)
+    purges: dict[str, Purge] = field(default_factory=dict)
+    """The last purge of a journal that named its life."""
     count: int = 0
 
     @contextmanager
@@ -87,7 +91,14 @@ class Writer:
         self.ends[id] = numbers[-1]
         events = [Event(number, f"{id}/{self._next()}", frozenset({"tag"})) for number in numbers]
         note = Written(time.monotonic(), events=tuple((event.seq_nr, str(event.payload)) for event in events))
-        self._noted(id, note, lambda: self._journal(id).append(events, headers={"who": id}, allow_gaps=True))
+        place: list[PartitionOffset] = []
+        self._noted(
+            id, note, lambda: place.append(self._journal(id).append(events, headers={"who": id}, allow_gaps=True))
+        )
+        self.began.setdefault(id, place[0])
+        if id in self.purges and self.chance.random() < 0.2:
+            # Sent again: it means the life before, and must do nothing.
+            self._send(id, self.purges[id])
 
     def _delete(self, id: str) -> None:
         # Of two deletes in a row, in one slice, only the one that reaches further is sure to be in the head.
@@ -99,7 +110,11 @@ class Writer:
 
     def _purge(self, id: str) -> None:
         self.ends[id] = 0
-        self._noted(id, Written(time.monotonic(), is_purge=True), lambda: self._send(id, Purge("host")))
+        began, purge = self.began.pop(id, None), Purge("host")
+        if began is not None and self.chance.random() < 0.6:
+            life = life_id(Key(id, self.topic), began.partition, began.offset)
+            purge = self.purges[id] = Purge("host", condition=Condition(life, seen=self._journal(id).mark()))
+        self._noted(id, Written(time.monotonic(), is_purge=True), lambda: self._send(id, purge))
 
     def _mark(self, id: str) -> None:
         self._journal(id).mark()

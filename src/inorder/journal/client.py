@@ -384,9 +384,9 @@ class Journal:
         return JournalFold(self.key, marked.mark.partition)
 
     def _name_life(self, marked: MarkedMoment, life: UUID | None) -> Condition | None:
-        if life is not None:
-            return Condition(life)
         name = self._fold(marked).name(marked.moment.plan.life)
+        if life is not None and life != name:
+            return Condition(life)
         return None if name is None else Condition(name, seen=marked.mark)
 
     def _judge(self, marked: MarkedMoment, place: PartitionOffset, action: Append | Purge) -> _Outcome:

@@ -22,12 +22,12 @@ has as the journal's record id; so a condition can be checked against the store'
 Record ids that Kafka Journal's replicator has chosen are random: such a life is *unnamed*, and every condition on it
 holds.
 
-A delete or purge also says at which mark its writer saw the life. A store without transactions may be in the middle of
-a purge: the journal is gone, and the partition's offset is still before the purge. Folded over nothing, appends before
-the purge seem to begin a journal, which the purge does not mean. But if the mark is after the offset from which on
-there was nothing, then there was something: its writer has seen it. So the purge counts (`JournalFold.nothing_since`).
-What remains is an append without a condition that came between a mark and its purge, if the mark is in an earlier slice
-than both, and if the replicator dies in the middle of that purge: then the journal begins with this append.
+A purge also says at which mark its writer saw the life. A store without transactions may be in the middle of a purge:
+the journal is gone, and the partition's offset is still before the purge. Folded over nothing, appends before the purge
+seem to begin a journal, which the purge does not mean. But if the mark is after the offset from which on there was
+nothing, then there was something: its writer has seen it. So the purge counts (`JournalFold.nothing_since`). What
+remains is an append without a condition that came between a mark and its purge, if the mark is in an earlier slice than
+both, and if the replicator dies in the middle of that purge: then the journal begins with this append.
 
 An event that does not count is a *fork*: a second writer, or the same append sent twice. It is **proven** if its number
 is taken by a known event, else **suspected**. Gaps are no forks, nor is a record that is read twice, nor a journal that
@@ -100,8 +100,10 @@ class JournalFold(NamedTuple):
                 end = 0 if life is None else life.end
                 first_that_counts = action.range.last if action.id is None else action.range.first
                 return first_that_counts > end and self._holds(life, action.condition)
-            case Delete() | Purge():
+            case Delete():
                 return self._holds(life, action.condition)
+            case Purge():
+                return self._holds(life, action.condition) or self._was_seen(life, action.condition)
             case Mark():
                 return True
         assert_never(action)
@@ -142,12 +144,15 @@ class JournalFold(NamedTuple):
         if condition.seq_nr is not None and condition.seq_nr != (0 if life is None else life.seq_nr):
             return False
         named = self.name(life)
-        if condition.life is None or named is None or named == condition.life:
-            return True
-        seen, is_of_store = condition.seen, life is None or life.began_at is None
-        if seen is None or is_of_store or self.nothing_since is None or condition.life == NOT_BEGUN:
+        return condition.life is None or named is None or named == condition.life
+
+    def _was_seen(self, life: Life | None, condition: Condition | None) -> bool:
+        """Whether the writer of a purge has seen another journal where the fold began with nothing."""
+        if self.nothing_since is None or condition is None or condition.seen is None or condition.life == NOT_BEGUN:
             return False
-        return seen.partition == self.partition and seen.offset > self.nothing_since
+        if life is not None and (life.began_at is None or condition.seq_nr not in (None, life.seq_nr)):
+            return False
+        return condition.seen.partition == self.partition and condition.seen.offset > self.nothing_since
 
 
 def after_append(life: Life | None, numbers: SeqRange) -> Life:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import chain, repeat
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -176,3 +177,31 @@ def test_one_that_wakes_up_late_changes_nothing(
         ReplicateWorker(store, segment_size).apply(late, expected=0)
     meanwhile()
     assert_equal(topic, store)
+
+
+@pytest.mark.parametrize("appends", [0, 1], ids=["nothing", "an append"])
+def test_a_purge_that_was_half_applied_is_recognised_when_the_slice_is_repeated(appends: int) -> None:
+    """The journal is gone, the offset is before the purge: what came before the purge begins no journal."""
+    for cut in range(2, 8):
+        for death in range(12):
+            topic, store = Topic(), MemoryReplica()
+            topic.append("a", 1, 2)
+            for number in range(appends):
+                topic.append("a", 3 + number, append_id="before")
+            topic.act_on("a", Purge())  # a mark and the purge
+            purge = topic.records[-1]
+            topic.append("a", 1, append_id="1")
+            topic.repeat("a")
+            topic.records.append(purge)  # once more
+            topic.append("a", 2, append_id="2")
+            ReplicateWorker(store, 2).apply(topic.slice(0, 1), expected=0)
+            store.dies_at = store.writes + death
+            try:
+                for batch in topic.chunks(1, [cut, 10]):
+                    ReplicateWorker(store, 2).apply(batch, expected=0)
+            except KilledError:
+                store.dies_at = None
+                for batch in topic.chunks(due(store), [10]):
+                    ReplicateWorker(store, 2).apply(batch, expected=0)
+            assert_equal(topic, store)
+            assert topic.says("a") == (2, ((1, 3 + appends), (2, 6 + appends)))

@@ -400,7 +400,7 @@ def collect_records(
 def decide_parking(
     source: SliceSource, journal: JournalRecords, head: JournalHead | None, *, is_parked: bool
 ) -> ParkingDecision:
-    purged = _find_purge(source.partition, journal, head, is_parked=is_parked)
+    purged = _find_purge(source, journal, head, is_parked=is_parked)
     is_freed = purged >= 0
     voids = is_freed and (is_parked or journal.has_before(purged))
     cut, reason = _first_damage(journal, purged)
@@ -422,25 +422,48 @@ def decide_parking(
         )
 
 
-def _find_purge(partition: int, journal: JournalRecords, head: JournalHead | None, *, is_parked: bool) -> int:
+def _find_purge(source: SliceSource, journal: JournalRecords, head: JournalHead | None, *, is_parked: bool) -> int:
     """The offset of the last purge that counts, -1 if there is none.
 
-    From the damage on, the journal stays as it was, until a purge ends that.
+    From the damage on, the journal stays as it was, until a purge ends that. If a purge has a condition, events before
+    it are decoded: what it finds must not depend on how the log is cut into slices.
     """
-    if not any(isinstance(each.action, Purge) for each in journal.actions):
+    purges = [each for each in journal.actions if isinstance(each.action, Purge)]
+    if not purges:
         return -1
-    fold, life, applied = _begin_fold(journal.key, partition, head, journal.actions)
+    fold, life, applied = _begin_fold(journal.key, source.partition, head, journal.actions)
     purged = -1
-    damaged = sorted(each.offset for each in journal.damaged)
+    damaged = [each.offset for each in journal.damaged]
+    if any(isinstance(each.action, Purge) and each.action.condition is not None for each in purges):
+        before = [each for each in journal.actions if applied < each.offset < purges[-1].offset]
+        damaged += [each.offset for each in before if isinstance(each.action, Append) and _is_damaged(source, each)]
+    damaged.sort()
     for offset, action, _ in journal.actions:
         if offset <= applied:
+            # The slice is repeated. What the purge found is gone; it counted if the life began after it.
+            if isinstance(action, Purge) and (action.condition is None or _began_after(journal, head, fold, offset)):
+                purged = offset
             continue
-        is_stopped = (is_parked and purged < 0) or bisect_right(damaged, offset) > bisect_right(damaged, purged)
+        known = bisect_right(damaged, max(purged, applied))
+        is_stopped = (is_parked and purged < 0) or bisect_right(damaged, offset) > known
         if isinstance(action, Purge) and (fold.frees(life, action) if is_stopped else fold.counts(life, action)):
             fold, life, purged = fold._replace(nothing_since=offset), None, offset
         elif not is_stopped:
             life = fold.after(life, action, offset)
     return purged
+
+
+def _began_after(journal: JournalRecords, head: JournalHead | None, fold: JournalFold, offset: int) -> bool:
+    places = [each.offset for each in journal.actions if isinstance(each.action, Append) and each.offset > offset]
+    return head is not None and any(life_id(fold.key, fold.partition, each) == head.record_id for each in places)
+
+
+def _is_damaged(source: SliceSource, acted: ActionRecord[LogRecord]) -> bool:
+    try:
+        _events(source, acted)
+    except DamagedRecordError:
+        return True
+    return False
 
 
 def quarantine_from(
