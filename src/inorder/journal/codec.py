@@ -65,7 +65,7 @@ from inorder.model.journal import (
     payload_type,
     range_of,
 )
-from inorder.model.message import Limits, Message, Record, encode, json_bytes, utf8
+from inorder.model.message import Limits, Message, Record, RecordHeaders, encode, json_bytes, utf8
 
 ACTION_HEADER: Final = "journal.action"
 APPEND_HEADER: Final = "inorder.append"
@@ -139,14 +139,11 @@ def with_condition(record: Record, condition: Condition) -> Record:
 
 def action_of(record: LogRecord, topic: str, partition: int) -> Action | None:
     """The action of a record, None if it is not of a journal; raises `DamagedRecordError` if it cannot be read."""
-    own = {name: value for name, value in reversed(record.headers) if name in JOURNAL_HEADERS}
-    header = own.get(ACTION_HEADER)
+    header = next((value for name, value in record.headers if name == ACTION_HEADER), None)
     if header is None or record.key is None or record.timestamp_ms is None:
         return None
     try:
-        action = from_header(header)
-        if len(own) > 1 and action is not None:
-            action = _with_own_headers(action, own.get(APPEND_HEADER), own.get(CONDITION_HEADER))
+        action = from_header(header, record.headers)
         if not has_time(record) and not isinstance(action, Mark | None):
             raise ValueError(f"no date has the time of the record, {record.timestamp_ms} ms")
     except Exception as error:
@@ -154,14 +151,6 @@ def action_of(record: LogRecord, topic: str, partition: int) -> Action | None:
             raise
         raise damaged_error("a header of the journal", error, record, topic, partition) from error
     return None if isinstance(action, Append) and record.value is None else action
-
-
-def _with_own_headers(action: Action, append_id: bytes | None, condition: bytes | None) -> Action:
-    if append_id is not None and isinstance(action, Append):
-        action = replace(action, id=append_id.decode())
-    if condition is not None and not isinstance(action, Mark):
-        action = replace(action, condition=from_condition(condition))
-    return action
 
 
 def events_of(action: Append, record: LogRecord, topic: str, partition: int) -> list[EventRecord]:
@@ -433,24 +422,37 @@ def to_header(action: Action) -> bytes:
     assert_never(action)
 
 
-def from_header(value: bytes) -> Action | None:
+def from_header(value: bytes, headers: RecordHeaders = ()) -> Action | None:
     """The action of a header, None if it is of a later version; raises `ValueError` if it is damaged.
+
+    Id and condition are in other headers of the record.
 
     >>> from_header(b'{"new":{}}'), from_header(b'{"purge":{"origin":"h"}}')
     (None, Purge(origin='h', version=None, condition=None))
     """
     root = require_object(parse_json(value), "the header")
+    append_id, condition = _own_headers(headers)
     if "append" in root:
-        return _append(require_object(root["append"], "append"))
+        return _append(require_object(root["append"], "append"), append_id, condition)
     if "mark" in root:
         content = require_object(root["mark"], "mark")
         return Mark(_text(content, "id"), *_read_sender(content))
     if "delete" in root:
         content = require_object(root["delete"], "delete")
-        return Delete(read_seq_nr(content, "to"), *_read_sender(content))
+        return Delete(read_seq_nr(content, "to"), *_read_sender(content), condition)
     if "purge" in root:
-        return Purge(*_read_sender(require_object(root["purge"], "purge")))
+        return Purge(*_read_sender(require_object(root["purge"], "purge")), condition)
     return None
+
+
+def _own_headers(headers: RecordHeaders) -> tuple[str | None, Condition | None]:
+    append_id = condition = None
+    for name, value in headers:
+        if value is not None and name == APPEND_HEADER:
+            append_id = value.decode()
+        elif value is not None and name == CONDITION_HEADER:
+            condition = from_condition(value)
+    return append_id, condition
 
 
 def to_condition(condition: Condition) -> bytes:
@@ -562,7 +564,7 @@ def data_of(metadata: object) -> object:
     return metadata.get("data") if isinstance(metadata, dict) else None
 
 
-def _append(content: Mapping[str, object]) -> Append:
+def _append(content: Mapping[str, object], append_id: str | None, condition: Condition | None) -> Append:
     numbers = require_object(content.get("range"), "range")
     first, last = read_seq_nr(numbers, "from"), read_seq_nr(numbers, "to")
     if first > last:
@@ -570,9 +572,9 @@ def _append(content: Mapping[str, object]) -> Append:
     kind = content.get("payloadType")
     if not isinstance(kind, str) or kind not in (PayloadType.BINARY, PayloadType.JSON):
         raise ValueError(f"payloadType {kind!r} is neither 'binary' nor 'json'")
-    return Append(
-        SeqRange(first, last), PayloadType(kind), *_read_sender(content), metadata=data_of(content.get("metadata"))
-    )
+    origin, version = _read_sender(content)
+    metadata = data_of(content.get("metadata"))
+    return Append(SeqRange(first, last), PayloadType(kind), origin, version, metadata, append_id, condition)
 
 
 def _sender(action: Action) -> dict[str, object]:
@@ -580,8 +582,12 @@ def _sender(action: Action) -> dict[str, object]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _read_sender(content: Mapping[str, object]) -> RecordSender:
-    return RecordSender(*(None if content.get(name) is None else _text(content, name) for name in RecordSender._fields))
+def _read_sender(content: Mapping[str, object]) -> tuple[str | None, str | None]:
+    origin, version = content.get("origin"), content.get("version")
+    return (
+        None if origin is None else _text(content, "origin"),
+        None if version is None else _text(content, "version"),
+    )
 
 
 def _text(content: Mapping[str, object], field: str) -> str:

@@ -95,23 +95,20 @@ class JournalFold(NamedTuple):
 
     def counts(self, life: Life | None, action: Action) -> bool:
         """Whether an action counts that finds the journal in this life; a mark changes nothing, and always does."""
-        match action:
-            case Append():
-                end = 0 if life is None else life.end
-                first_that_counts = action.range.last if action.id is None else action.range.first
-                return first_that_counts > end and self._holds(life, action.condition)
-            case Delete():
-                return self._holds(life, action.condition)
-            case Purge():
-                return self._holds(life, action.condition) or self._was_seen(life, action.condition)
-            case Mark():
-                return True
-        assert_never(action)
+        if isinstance(action, Append):
+            first_that_counts = action.range.last if action.id is None else action.range.first
+            is_above = life is None or first_that_counts > life.end
+            return is_above and (action.condition is None or self._holds(life, action.condition))
+        if isinstance(action, Mark) or action.condition is None or self._holds(life, action.condition):
+            return True
+        return isinstance(action, Purge) and self._was_seen(life, action.condition)
 
     def after(self, life: Life | None, action: Action, offset: int) -> Life | None:
         """The life after an action, the same if that is void; None is no journal at all."""
-        if not self.counts(life, action):
-            return life
+        return self.apply(life, action, offset) if self.counts(life, action) else life
+
+    def apply(self, life: Life | None, action: Action, offset: int) -> Life | None:
+        """The life after an action that counts."""
         match action:
             case Append():
                 after = after_append(life, action.range)
@@ -138,17 +135,15 @@ class JournalFold(NamedTuple):
         """
         return self.counts(life, purge) or life is None or not life.is_begun
 
-    def _holds(self, life: Life | None, condition: Condition | None) -> bool:
-        if condition is None:
-            return True
+    def _holds(self, life: Life | None, condition: Condition) -> bool:
         if condition.seq_nr is not None and condition.seq_nr != (0 if life is None else life.seq_nr):
             return False
         named = self.name(life)
         return condition.life is None or named is None or named == condition.life
 
-    def _was_seen(self, life: Life | None, condition: Condition | None) -> bool:
+    def _was_seen(self, life: Life | None, condition: Condition) -> bool:
         """Whether the writer of a purge has seen another journal where the fold began with nothing."""
-        if self.nothing_since is None or condition is None or condition.seen is None or condition.life == NOT_BEGUN:
+        if self.nothing_since is None or condition.seen is None or condition.life == NOT_BEGUN:
             return False
         if life is not None and (life.began_at is None or condition.seq_nr not in (None, life.seq_nr)):
             return False
@@ -166,7 +161,7 @@ def after_append(life: Life | None, numbers: SeqRange) -> Life:
     if not life.is_begun:
         return Life(numbers.last, min(life.delete_to, numbers.first - 1))
     end = max(life.seq_nr, numbers.last)
-    return Life(end, life.delete_to, stored_id=life.stored_id, began_at=life.began_at)
+    return Life(end, life.delete_to, True, life.stored_id, life.began_at)
 
 
 def after_delete(life: Life | None, to: DeleteTo) -> Life:

@@ -127,7 +127,7 @@ class PlanReplay:
             return self
         if isinstance(action, Purge):
             return PlanReplay(self.fold._replace(nothing_since=offset), ReadPlan(None, None, 0, None, offset))
-        plan = replace(plan, life=self.fold.after(before, action, offset))
+        plan = replace(plan, life=self.fold.apply(before, action, offset))
         if plan.log_from is None and isinstance(action, Append):
             is_first = before is None and plan.purged_at is None
             plan = replace(plan, log_from=offset, before=before, is_headless=is_first and action.range.first > 1)

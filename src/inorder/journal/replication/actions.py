@@ -237,7 +237,7 @@ def _judge(
             if isinstance(action, Append):
                 forks += judge_events(fold, life, action, _events(source, acted)).forks
             continue
-        life = fold.after(life, action, offset)
+        life = fold.apply(life, action, offset)
         counted.append(acted)
         if isinstance(action, Purge):
             fold, begun_at, begun = fold._replace(nothing_since=offset), -1, None
