@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from inorder.engines.progress import Listener
-from inorder.engines.slice_work import PATIENCE_SECONDS, PORTION_BYTES, Slice, head_of, jittered, joined
+from inorder.engines.slice_work import PATIENCE_SECONDS, PORTION_BYTES, Slice, from_offset, head_of, jittered, joined
 from inorder.model.errors import MassRefusalError
 from inorder.model.partitioning import Place
 
@@ -95,8 +95,9 @@ class Holds:
         if hold is None:
             hold = self._holds[place] = _Hold(error, now, now, now + PATIENCE_SECONDS)
             if refused is not None:
-                hold.head = head_of(refused, HEAD_RECORDS)
-                hold.is_cut = len(refused) > HEAD_RECORDS
+                # A large slice is applied in pieces, so its first records may be applied.
+                left = from_offset(refused, error.offset)
+                hold.head, hold.is_cut = head_of(left, HEAD_RECORDS), len(left) > HEAD_RECORDS
         elif error.is_certain:
             hold.error, hold.due = error, now + self._jitter(hold.pause)
             hold.pause = min(2 * hold.pause, LONGEST_PAUSE_SECONDS)
@@ -130,6 +131,10 @@ class Holds:
         for place in self.due():
             if (head := self._holds[place].head) is not None:
                 yield replace(head, waited_seconds=self.waited(place))
+
+    def postpone(self, place: Place) -> None:
+        """The partition could not be tried: something else is away."""
+        self._holds[place].due = self._clock() + self._jitter(PATIENCE_SECONDS)
 
     def release(self, place: Place) -> bool:
         """Ends a wait; returns whether the partition must be read again from its pointer."""

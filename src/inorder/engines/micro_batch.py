@@ -253,6 +253,7 @@ class MicroBatch:
             except MassRefusalError as error:
                 holds.hold(place, error)
             except TransientError as error:
+                holds.postpone(place)
                 logger.debug("pipeline.head_not_tried", extra={"error": str(error)})  # the tasks meet it too
             else:
                 if outcome is not None:

@@ -132,10 +132,12 @@ class RunTotals:
     _sums: Counter[str] = field(default_factory=Counter)
     _phases: Counter[str] = field(default_factory=Counter)
     _last: float | None = None
+    _waiting: set[Place] = field(default_factory=set)
 
     def applied(self, outcome: SliceOutcome) -> None:
         with self._lock:
             self._sums.update({name: getattr(outcome, name) for name in FIGURES})
+            self._waiting.discard((outcome.topic, outcome.partition))
             self._last = self.clock()
 
     def spent(self, phases: Mapping[str, float]) -> None:
@@ -148,8 +150,9 @@ class RunTotals:
     def restarted(self, places: Collection[Place], error: InorderError) -> None:
         """Not summed up."""
 
-    def waits(self, place: Place, error: MassRefusalError) -> None:
-        """Not summed up."""
+    def waits(self, place: Place, error: MassRefusalError) -> None:  # noqa: ARG002 - the log has it
+        with self._lock:
+            self._waiting.add(place)
 
     def totals(self) -> dict[str, int]:
         """The sums in records, all of `FIGURES`."""
@@ -157,8 +160,10 @@ class RunTotals:
             return {name: self._sums[name] for name in FIGURES}
 
     def as_dict(self) -> dict[str, Any]:
-        """The sums, the seconds per phase, and the age of the last slice in seconds."""
+        """The sums, the seconds per phase, the age of the last slice in seconds, and the partitions that wait."""
         with self._lock:
             age = None if self._last is None else round(self.clock() - self._last, 3)
             phases = {name: round(seconds, 3) for name, seconds in sorted(self._phases.items())}
-            return {name: self._sums[name] for name in FIGURES} | {"phase_seconds": phases, "last_slice_age": age}
+            waiting = [f"{topic}[{number}]" for topic, number in sorted(self._waiting)]
+            sums = {name: self._sums[name] for name in FIGURES}
+            return sums | {"phase_seconds": phases, "last_slice_age": age, "waiting": waiting}

@@ -415,9 +415,14 @@ def head_of(batch: Slice, most: int) -> Slice:
     return batch if len(batch) <= most else _piece(batch, slice(0, most))
 
 
+def from_offset(batch: Slice, offset: int) -> Slice:
+    """The records of a slice at and above an offset."""
+    return _piece(batch, slice(bisect_left(batch.offsets, offset), None))
+
+
 def joined(one: Slice, other: Slice) -> Slice:
     """A slice with those records of another one that follow it."""
-    rest = _piece(other, slice(bisect_left(other.offsets, one.next_offset), None))
+    rest = from_offset(other, one.next_offset)
     return replace(
         one,
         offsets=[*one.offsets, *rest.offsets],

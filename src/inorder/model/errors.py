@@ -257,6 +257,8 @@ class MassRefusalError(TransientError):
     code = "PIPELINE-001"
     place: tuple[str, int] | None = None
     """The topic and partition that waits; a job goes on with its other partitions."""
+    offset = 0
+    """Where it waits: the records below it may be applied."""
     is_certain = False
     """Whether enough records are refused to tell; else more are waited for, briefly."""
 

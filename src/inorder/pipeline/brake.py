@@ -176,5 +176,6 @@ def _mass_refusal(batch: Slice, code: str, refused: int, records: int, sample: s
         " records are at fault, set `max_refused_share = 1` for the table and start the job again: they become dead"
         " letters.",
     )
-    error.place, error.is_certain = (batch.topic, batch.partition), refused >= FEW
+    error.place, error.offset = (batch.topic, batch.partition), batch.offsets[0]
+    error.is_certain = refused >= FEW
     return error

@@ -136,6 +136,15 @@ def test_nothing_of_a_slice_is_committed_when_the_partition_waits_and_all_of_it_
     assert apply_slice(store, MAPPING, batch, 0, brake).applied == 5_000
 
 
+def test_the_good_records_before_the_bad_ones_of_a_large_slice_are_applied_and_it_waits_behind_them() -> None:
+    store = MemoryTableStore(refuses=refuses_bad)
+    batch = slice_of(*((key, message(key, data="bad" if key >= 1_000 else "ok")) for key in range(2_000)))
+    with pytest.raises(MassRefusalError) as found:
+        apply_slice(store, MAPPING, batch, 0, Brake(0.5))
+    assert found.value.offset == store.contents.pointers["upsert", 0].next_offset == 1_000
+    assert (len(store.contents.rows), store.contents.letters) == (1_000, {})
+
+
 def test_a_single_bad_record_among_good_ones_is_buried_at_once() -> None:
     store = MemoryTableStore(refuses=refuses_bad)
     batch = slice_of(*((key, message(key, data="bad" if key == 3 else "ok")) for key in range(5)))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from inorder.engines.holds import HEAD_RECORDS, LONGEST_PATIENCE_SECONDS, LONGEST_PAUSE_SECONDS, Holds
 from inorder.engines.in_process import apply_all
 from inorder.engines.job_status import JobFigures
-from inorder.engines.progress import NULL_LISTENER, LoggingListener
+from inorder.engines.progress import NULL_LISTENER, CompositeListener, LoggingListener, RunTotals
 from inorder.engines.slice_work import PATIENCE_SECONDS, PORTION_BYTES, Pointer, Reading, Slice, SliceOutcome
 from inorder.model.errors import GuaranteeError, InorderError, MassRefusalError
 from inorder.model.partitioning import Place
@@ -115,6 +115,16 @@ def test_later_records_are_tried_together_with_the_first_and_few_of_them_are_kep
     assert not holds.release(PLACE)
 
 
+def test_what_is_tried_again_begins_where_the_table_refuses() -> None:
+    clock = Clock()
+    holds, error = Holds(NULL_LISTENER, clock=clock), certain()
+    error.offset = 400
+    holds.hold(PLACE, error, records(0, 1_000))
+    clock.now = 1.0
+    [head] = holds.due_heads()
+    assert list(head.offsets) == list(range(400, 400 + HEAD_RECORDS))
+
+
 @pytest.mark.parametrize("later", [records(6, 7 + HEAD_RECORDS), records(6, 7, size=PORTION_BYTES)])
 def test_what_is_not_kept_is_read_again(later: Slice) -> None:
     holds = Holds(NULL_LISTENER)
@@ -134,17 +144,19 @@ def test_a_run_that_does_not_wait_gives_the_partition_up() -> None:
 
 def test_a_partition_that_waits_is_in_health_and_metrics_until_it_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
-    figures = JobFigures("upsert", clock)
-    listener = LoggingListener(figures)
+    figures, totals = JobFigures("upsert", clock), RunTotals()
+    listener = LoggingListener(CompositeListener(figures, totals))
     listener.waits(PLACE, MassRefusalError("upsert[0] waits at offset 5"))
     clock.now = 7_200.0
     listener.waits(PLACE, MassRefusalError("upsert[0] waits at offset 5"))
     assert figures.trouble == "upsert[0] waits at offset 5"
+    assert totals.as_dict()["waiting"] == ["upsert[0]"]
     assert figures.reading(is_running=True, lag=None).waiting == {PLACE: 7_200.0}
     with caplog.at_level("INFO", "inorder.pipeline"):
         listener.applied(SliceOutcome(*PLACE, next_offset=6, read=1, applied=1))
     assert "pipeline.partition_goes_on" in caplog.messages
     assert figures.trouble == ""
+    assert totals.as_dict()["waiting"] == []
     assert figures.reading(is_running=True, lag=None).waiting == {}
 
 
