@@ -83,8 +83,9 @@ def start_session(
         _check_submitted(conf, choice, gateway, needs_kafka)
     for key, value in choice.properties.items():
         conf.set(key, value)
-    if choice.master is not None or not conf.contains("spark.master"):
-        conf.setMaster(choice.master or LOCAL_MASTER)
+    if not is_submitted:
+        # Spark has set these for the shell that it takes us for.
+        conf.setMaster(choice.master or LOCAL_MASTER).set("spark.ui.showConsoleProgress", "false")
     if (conf.get("spark.app.name") or "") in ("", "pyspark-shell", SUBMITTED):
         conf.setAppName(name)
     for key, value in _properties(conf.get("spark.master") or "", has_ui=has_ui).items():

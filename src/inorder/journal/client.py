@@ -47,6 +47,7 @@ from inorder.model.errors import (
     GuaranteeError,
     RecordsLostError,
     SeqNrConflictError,
+    TransientError,
     UnknownOutcomeError,
 )
 from inorder.model.journal import (
@@ -294,12 +295,12 @@ class Journal:
         """Removes the journal and everything known about it; the next append begins a new one.
 
         It means the life that `life` names, else the one that it finds, and does nothing in another. Of a journal that
-        cannot be read it removes whatever there is.
+        cannot be read, because it is damaged or its store is away, it removes whatever there is.
         """
         with self._measured("purge"):
             try:
                 condition = self._name_life(self._journals.moment(self.key), life)
-            except (DamagedRecordError, RecordsLostError):
+            except (DamagedRecordError, RecordsLostError, ConfigurationError, TransientError):
                 condition = None if life is None else Condition(life)
             return self._send(Purge(*self._journals.sender, condition), "Purging")
 

@@ -220,7 +220,7 @@ def test_rows_of_version_0_1_0_are_adopted_at_first_sight(
     create_topic(job.topic, 2)
     job.produce(range(10), "old")
     job.run()
-    for column in ("topic_id", "leader_epoch", "leader_epoch_at", "end_offset"):
+    for column in ("topic_id", "leader_epoch", "leader_epoch_at", "end_offset", "unknown_fields"):
         direct.execute(f"ALTER TABLE inorder_pointer DROP COLUMN {column}")
     direct.execute('DELETE FROM inorder_pointer WHERE "partition" = 1')
     install_schema(job.settings, "table")
