@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from inorder.journal.action import NOT_BEGUN, Append, Condition, Purge
 from inorder.journal.codec import action_of
 from inorder.journal.expire import Expired
 from inorder.journal.life import life_id
+from inorder.journal.stores.ports import JournalHead
 from inorder.model.errors import (
     DamagedRecordError,
     RecordsLostError,
@@ -17,7 +19,7 @@ from inorder.model.errors import (
     UnknownOutcomeError,
     ValidationError,
 )
-from inorder.model.journal import Event, PartitionOffset
+from inorder.model.journal import Event, Key, PartitionOffset
 from inorder.model.message import Record
 from inorder.testing.memory_journal import MemoryJournalLog
 from tests.unit.journal.test_expiring import DAY, TODAY, expired
@@ -243,5 +245,30 @@ def test_a_purge_under_way_shows_no_half_of_a_journal() -> None:
         return reader_moment(*arguments, **named)  # type: ignore[arg-type] # as it was called
 
     world.journals.reader.moment = purge_meanwhile  # type: ignore[method-assign,assignment] # after the mark
+    assert world.read() == []
+    assert len(looks) == 2
+
+
+def test_a_purge_under_way_that_hides_a_journal_first_shows_no_half_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a store without transactions the head then seems deleted to its end, and its offset is the old one."""
+    world = World()
+    world.append(*range(1, 118))
+    world.replicate()
+    world.append(118, 119)
+    reader_moment, pointer = world.journals.reader.moment, world.store.pointer
+    looks: list[int] = []
+
+    def hide_meanwhile(*arguments: object, **named: object) -> object:
+        looks.append(1)
+        if len(looks) == 1:
+            world.journals.send(KEY, Purge()).result()
+        return reader_moment(*arguments, **named)  # type: ignore[arg-type] # as it was called
+
+    def hidden(key: Key) -> JournalHead | None:
+        head = pointer(key)
+        return head and replace(head, delete_to=head.seq_nr)
+
+    monkeypatch.setattr(world.journals.reader, "moment", hide_meanwhile)
+    monkeypatch.setattr(world.store, "pointer", hidden)
     assert world.read() == []
     assert len(looks) == 2

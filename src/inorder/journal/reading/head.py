@@ -129,8 +129,10 @@ class PlanReplay:
             return PlanReplay(self.fold._replace(nothing_since=offset), ReadPlan(None, None, 0, None, offset))
         plan = replace(plan, life=self.fold.apply(before, action, offset))
         if plan.log_from is None and isinstance(action, Append):
-            is_first = before is None and plan.purged_at is None
-            plan = replace(plan, log_from=offset, before=before, is_headless=is_first and action.range.first > 1)
+            # A purge under way first hides all that the store has, as a delete would, and removes the head last.
+            shows_nothing = before is None or (before.is_begun and before.delete_to >= before.seq_nr)
+            is_headless = shows_nothing and plan.purged_at is None and action.range.first > 1
+            plan = replace(plan, log_from=offset, before=before, is_headless=is_headless)
         return PlanReplay(self.fold, plan)
 
 
