@@ -109,11 +109,12 @@ def apply_all(
     on and its later records were dropped.
     """
 
-    def apply(batch: Slice) -> bool:
+    def apply(batch: Slice, waited_seconds: float) -> bool:
         """Whether the slice was applied; if not, its partition waits."""
         place = batch.topic, batch.partition
+        known = replace(batch, topic_id=ids.get(batch.topic), waited_seconds=waited_seconds)
         try:
-            outcome = apply_at(worker, replace(batch, topic_id=ids.get(batch.topic)), expected.get(place, 0))
+            outcome = apply_at(worker, known, expected.get(place, 0))
         except MassRefusalError as error:
             holds.hold(place, error, batch)
             return False
@@ -130,9 +131,9 @@ def apply_all(
             if place in holds:
                 holds.keep(batch)
             else:
-                apply(replace(batch, waited_seconds=holds.waited(place)))
+                apply(batch, holds.waited(place))
         for head in holds.due_heads():
-            if apply(head) and holds.release((head.topic, head.partition)):
+            if apply(head, head.waited_seconds) and holds.release((head.topic, head.partition)):
                 return True
         if unread is not None:
             unread -= ended

@@ -128,14 +128,19 @@ class Recent:
             self._buckets.append((began, before + tally))
         else:
             self._buckets.append((now, tally))
+            self._forget(now)
 
     def total(self, now: float) -> Tally:
+        self._forget(now)
+        return sum((tally for _, tally in self._buckets), Tally())
+
+    def _forget(self, now: float) -> None:
+        """Drops what is older than the window, but for the last `FEW` records."""
         records = sum(tally.records for _, tally in self._buckets)
         while self._buckets and now - self._buckets[0][0] > WINDOW_SECONDS:
             if records - self._buckets[0][1].records < FEW:
                 break
             records -= self._buckets.popleft()[1].records
-        return sum((tally for _, tally in self._buckets), Tally())
 
 
 class Brake:

@@ -32,7 +32,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import orjson
 
 from inorder.engines.slice_work import Slice
-from inorder.model.errors import ConfigurationError, last_line
+from inorder.model.errors import ConfigurationError, InorderError, last_line
 from inorder.pipeline.mapping import (
     FIELD_TYPES,
     KEY_BYTES_LIMIT,
@@ -107,22 +107,25 @@ class Decoded:
 def decode_from(from_offset: int, mapping: TableMapping, batch: Slice, needs_key: NeedsKey = needs_no_key) -> Decoded:
     """Decodes the part of a slice that is new into rows and dead letters."""
     first = bisect_left(batch.offsets, from_offset)
-    letters: list[DeadLetter] = []
-    decoder = Decoder(mapping, needs_key)
-    rows = fold(chain.from_iterable(_blocks(decoder, mapping, batch, first, letters)), mapping.mode)
-    return Decoded(rows, letters, len(batch) - first, decoder.unknown)
+    decoded = Decoded([], [], len(batch) - first)
+    decoded.rows[:] = fold(chain.from_iterable(_blocks(mapping, batch, first, needs_key, decoded)), mapping.mode)
+    return decoded
 
 
 def _blocks(
-    decoder: Decoder, mapping: TableMapping, batch: Slice, first: int, letters: list[DeadLetter]
+    mapping: TableMapping, batch: Slice, first: int, needs_key: NeedsKey, decoded: Decoded
 ) -> Iterator[Iterable[Change]]:
     """The changes, block by block, so that a record that is not plain slows down only its own block."""
     reader = _plain_reader(mapping)
+    decoder: Decoder | None = None
     for start in range(first, len(batch), _BLOCK):
         block = slice(start, start + _BLOCK)
         offsets, keys, values = batch.offsets[block], batch.keys[block], batch.values[block]
-        changes = reader.changes(offsets, keys, values, decoder)
-        yield _decode_each(decoder, batch, range(start, start + len(offsets)), letters) if changes is None else changes
+        changes = reader.changes(offsets, keys, values, needs_key, decoded.unknown)
+        if changes is None:
+            decoder = decoder or Decoder(mapping, needs_key, decoded.unknown)
+            changes = _decode_each(decoder, batch, range(start, start + len(offsets)), decoded.letters)
+        yield changes
 
 
 def decode_changes(
@@ -204,14 +207,20 @@ def _overlay(older: Values, newer: Values) -> Values:
     return tuple([old if new is None else new for old, new in zip(older, newer, strict=True)])
 
 
+def _known_fields(mapping: TableMapping) -> frozenset[str]:
+    return frozenset((*mapping.key_names, *mapping.columns))
+
+
 class Decoder:
     """Decodes records by one mapping."""
 
-    def __init__(self, mapping: TableMapping, needs_key: NeedsKey = needs_no_key) -> None:
-        self.needs_key = needs_key
-        self.unknown: Counter[str] = Counter()
-        """How many valid records had a field that the mapping does not name."""
-        self.known = frozenset((*mapping.key_names, *mapping.columns))
+    def __init__(
+        self, mapping: TableMapping, needs_key: NeedsKey = needs_no_key, unknown: Counter[str] | None = None
+    ) -> None:
+        """`unknown` counts the valid records with a field that the mapping does not name, by field."""
+        self._needs_key = needs_key
+        self._unknown = Counter[str]() if unknown is None else unknown
+        self._known = _known_fields(mapping)
         self._why = f"mode {mapping.mode!r}, deletes {mapping.deletes!r}"
         self._can_delete = mapping.can_delete
         self._limit = mapping.max_value_bytes
@@ -222,7 +231,7 @@ class Decoder:
         self._nothing = (None,) * len(mapping.fields)
 
     def decode(self, key: bytes | None, value: bytes | None) -> Decision:
-        """What the record changes; raises nothing but `MemoryError`, which is not the record's fault."""
+        """What the record changes; raises only what is not its fault: a lack of memory, and errors of `needs_key`."""
         try:
             if value is None:
                 return self._delete(key)
@@ -234,7 +243,7 @@ class Decoder:
             return Rejected("not-json", f"{error}; it begins with {shorten(value)}.")
         except Refused as refused:
             return Rejected(refused.code, refused.detail)
-        except MemoryError:
+        except (MemoryError, InorderError):
             raise
         except Exception as error:  # noqa: BLE001 - the boundary of one record
             return Rejected(UNEXPECTED, f"Decoding it failed: {last_line(error)}")
@@ -257,7 +266,7 @@ class Decoder:
 
     def _update(self, record_key: bytes | None, document: dict[str, Any]) -> Decision:
         key = self._keys.from_document(record_key, document)
-        if record_key is None and self.needs_key():
+        if record_key is None and self._needs_key():
             return Rejected(
                 NO_RECORD_KEY,
                 f"The record of row {shorten(key)} has no Kafka key, and its topic has several partitions: nothing"
@@ -275,7 +284,7 @@ class Decoder:
                     values.append(convert(value))
                 except Refused as refused:
                     return Rejected(refused.code, f"The field {name!r} {refused.detail}.")
-        self.unknown.update(document.keys() - self.known)
+        self._unknown.update(document.keys() - self._known)
         update = RowUpdate(key, tuple(values))
         return IGNORED if update.values == self._nothing else update
 
@@ -289,6 +298,7 @@ class _PlainReader:
 
     def __init__(self, mapping: TableMapping) -> None:
         self._limit = mapping.max_value_bytes
+        self._known = _known_fields(mapping)
         self._keys = [(name, FIELD_TYPES[kind]) for name, kind in mapping.key_columns]
         self._fields = [(name, FIELD_TYPES[kind]) for name, kind in mapping.fields]
         self._nothing = (None,) * len(mapping.fields)
@@ -300,20 +310,23 @@ class _PlainReader:
         offsets: Sequence[int],
         keys: Sequence[bytes | None],
         values: Sequence[bytes | None],
-        decoder: Decoder,
+        needs_key: NeedsKey,
+        unknown: Counter[str],
     ) -> Iterable[Change] | None:
         """The changes of all records; None where one of them is not plain."""
         if self._gives_up:
             return None
         try:
             documents = self._documents(values)
-            identities = self._identities(documents, keys, decoder.needs_key)
+            identities = self._identities(documents, keys, needs_key)
             columns = [self._column(documents, name, kind) for name, kind in self._fields]
+        except InorderError:
+            raise
         except Exception:  # noqa: BLE001 - `Decoder` decides, and says what is wrong with which record
             return None
-        if set().union(*documents) - decoder.known:
+        if set().union(*documents) - self._known:
             names = Counter(chain.from_iterable(documents))
-            decoder.unknown.update({name: number for name, number in names.items() if name not in decoder.known})
+            unknown.update({name: number for name, number in names.items() if name not in self._known})
         changes = zip(identities, offsets, zip(*columns, strict=True), strict=True)
         if all(None in column for column in columns) and (nothing := self._nothing) in zip(*columns, strict=True):
             return [change for change in changes if change[2] != nothing]

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inorder.engines.slice_work import Slice
 from inorder.model.errors import TransientError
 from inorder.pipeline import decoding
 from inorder.pipeline.decoding import UNEXPECTED, Decoder, Rejected, decode_from
@@ -153,3 +154,13 @@ def test_what_a_publisher_is_told_about_such_a_message_is_a_refusal() -> None:
     decided = Decoder(MAPPING).decode(None, nested)
     assert isinstance(decided, Rejected)
     assert "nested too deeply" in decided.detail
+
+
+def test_an_outage_while_partitions_are_counted_is_no_fault_of_a_record() -> None:
+    def away() -> bool:
+        raise TransientError("The database is away.")
+
+    values = [b'{"id": 1, "data": "x"}']
+    batch = Slice("t", 0, [0], [None], values, [0], ())
+    with pytest.raises(TransientError):
+        decode_from(0, TableMapping("messages", "t", "messages"), batch, away)
