@@ -59,6 +59,20 @@ def _json_lines(file: Path) -> list[str]:
     return [line for line in file.read_text(errors="replace").splitlines() if line.startswith('{"Event"')]
 
 
+def run_submitted(home: Path, config: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """The job upsert, once; what Python writes to stderr is in its stdout."""
+    job = [submit.__file__, "upsert", "--once", "--json", "--config", str(config)]
+    return subprocess.run(
+        [str(home / "bin" / "spark-submit"), *options, *job],
+        cwd=config.parent,
+        env={**os.environ, "PYTHONPATH": str(SOURCE), "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
 @pytest.mark.full
 def test_a_submitted_job_runs_on_the_cluster_with_the_submitters_settings(
     cluster: str,
@@ -91,16 +105,7 @@ def test_a_submitted_job_runs_on_the_cluster_with_the_submitters_settings(
         "spark.ui.enabled": "false",
     }
     options = [part for name, value in properties.items() for part in ("--conf", f"{name}={value}")]
-    command = [str(spark_home / "bin" / "spark-submit"), "--master", cluster, "--name", "nightly", *options]
-    ran = subprocess.run(
-        [*command, submit.__file__, "upsert", "--once", "--json", "--config", str(config)],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(SOURCE), "SPARK_HOME": str(spark_home), "PYSPARK_PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    ran = run_submitted(spark_home, config, "--master", cluster, "--name", "nightly", *options)
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout.splitlines()[-1])["applied"] == RECORDS
     rows = direct.execute("SELECT id, data FROM messages ORDER BY id").fetchall()
@@ -122,15 +127,6 @@ def test_a_master_in_the_settings_that_differs_from_the_submitters_is_refused(
         f'[kafka]\n"bootstrap.servers" = "{kafka_bootstrap}"\n[database]\nurl = "{postgres_url}"\n'
         '[pipeline]\nmaster = "local[2]"\n'
     )
-    command = [str(spark_home / "bin" / "spark-submit"), "--master", "local[1]", submit.__file__]
-    ran = subprocess.run(
-        [*command, "upsert", "--once", "--config", str(config)],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(SOURCE), "SPARK_HOME": str(spark_home), "PYSPARK_PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    ran = run_submitted(spark_home, config, "--master", "local[1]")
     assert ran.returncode == 3, ran.stderr
     assert "spark-submit was given the master local[1], and pipeline.master is local[2]" in ran.stdout

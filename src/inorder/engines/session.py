@@ -71,7 +71,7 @@ def _beside(yours: SparkSession) -> SparkSession:
 def start_session(
     name: str, choice: SparkChoice = ANY_SPARK, *, needs_kafka: bool = False, has_ui: bool = False
 ) -> SparkSession:
-    """Starts Spark as the settings say or, under `spark-submit`, as that was told to.
+    """Starts Spark as the settings say or, under `spark-submit`, as that was called.
 
     Properties come from `[pipeline.spark]`, then from `spark-submit` or spark-defaults.conf, then from here: only what
     is unset is set.

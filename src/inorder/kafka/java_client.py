@@ -58,7 +58,7 @@ def java_properties(properties: Mapping[str, object], more: Mapping[str, object]
     are read, so that only the driver needs them.
     """
     extra = {name: _text(value) for name, value in (more or {}).items()}
-    source = _Source({name: _text(value) for name, value in properties.items()})
+    source = _Given({name: _text(value) for name, value in properties.items()})
     found = {name: value for name in _SAME if (value := source.take(name))}
     protocol = (source.take("security.protocol") or "").upper()
     found |= {"security.protocol": protocol} if protocol else {}
@@ -76,7 +76,7 @@ def _names(properties: Mapping[str, str], prefix: str) -> bool:
 
 
 @dataclass(slots=True)
-class _Source:
+class _Given:
     """Properties of librdkafka, and those of them that are translated or do not matter."""
 
     given: Mapping[str, str]
@@ -114,7 +114,7 @@ def _refuse(refused: list[tuple[str, str]]) -> None:
 # TLS.
 
 
-def _tls(source: _Source) -> dict[str, str]:
+def _tls(source: _Given) -> dict[str, str]:
     found = _trust_store(source) | _key_store(source)
     match (source.take("ssl.endpoint.identification.algorithm") or "").lower():
         case "none":
@@ -132,7 +132,7 @@ def _tls(source: _Source) -> dict[str, str]:
     return found
 
 
-def _trust_store(source: _Source) -> dict[str, str]:
+def _trust_store(source: _Given) -> dict[str, str]:
     inline, location = source.take("ssl.ca.pem"), source.take("ssl.ca.location")
     if location == "probe":  # librdkafka looks for the system's authorities, the Java client has its own
         location = None
@@ -145,7 +145,7 @@ def _trust_store(source: _Source) -> dict[str, str]:
     return {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": known}
 
 
-def _key_store(source: _Source) -> dict[str, str]:
+def _key_store(source: _Given) -> dict[str, str]:
     password = source.take("ssl.key.password")
     if location := source.take("ssl.keystore.location"):
         secret = source.take("ssl.keystore.password") or ""
@@ -175,7 +175,7 @@ def _key_store(source: _Source) -> dict[str, str]:
     return found if password is None else {**found, "ssl.key.password": password}
 
 
-def _pem(source: _Source, name: str) -> tuple[str, str] | None:
+def _pem(source: _Given, name: str) -> tuple[str, str] | None:
     """The property and the text of a key or certificate."""
     if inline := source.take(f"{name}.pem"):
         source.take(f"{name}.location")
@@ -203,9 +203,9 @@ def _read(name: str, location: str) -> str:
 # The login.
 
 
-def _login(source: _Source) -> dict[str, str]:
+def _login(source: _Given) -> dict[str, str]:
     mechanism = (source.take("sasl.mechanisms", "sasl.mechanism") or "GSSAPI").upper()
-    translate: Callable[[_Source], dict[str, str]] | None = {"GSSAPI": _kerberos, "OAUTHBEARER": _oauth}.get(mechanism)
+    translate: Callable[[_Given], dict[str, str]] | None = {"GSSAPI": _kerberos, "OAUTHBEARER": _oauth}.get(mechanism)
     if mechanism in _PASSWORD_MODULES:
         user, password = source.take("sasl.username") or "", source.take("sasl.password") or ""
         login = _module(_PASSWORD_MODULES[mechanism], username=user, password=password)
@@ -218,7 +218,7 @@ def _login(source: _Source) -> dict[str, str]:
     return {"sasl.mechanism": mechanism, **found}
 
 
-def _kerberos(source: _Source) -> dict[str, str]:
+def _kerberos(source: _Given) -> dict[str, str]:
     """The Java client renews tickets by itself, so a command for that is not needed where there is a keytab."""
     keytab, principal = source.take("sasl.kerberos.keytab"), source.take("sasl.kerberos.principal")
     named = {} if principal is None else {"principal": principal}
@@ -234,7 +234,7 @@ def _kerberos(source: _Source) -> dict[str, str]:
     return found
 
 
-def _oauth(source: _Source) -> dict[str, str]:
+def _oauth(source: _Given) -> dict[str, str]:
     method = (source.take("sasl.oauthbearer.method") or "default").lower()
     is_unsecured = _is_true(source.take("enable.sasl.oauthbearer.unsecure.jwt"))
     if method == "oidc":
@@ -245,7 +245,7 @@ def _oauth(source: _Source) -> dict[str, str]:
     return {}
 
 
-def _oidc(source: _Source) -> dict[str, str]:
+def _oidc(source: _Given) -> dict[str, str]:
     options = {
         "clientId": source.take("sasl.oauthbearer.client.id") or "",
         "clientSecret": source.take("sasl.oauthbearer.client.secret") or "",
@@ -266,7 +266,7 @@ def _oidc(source: _Source) -> dict[str, str]:
     }
 
 
-def _unsecured(source: _Source) -> dict[str, str]:
+def _unsecured(source: _Given) -> dict[str, str]:
     """Tokens without a signature, for tests: `principal=NAME`."""
     config = source.take("sasl.oauthbearer.config") or ""
     pairs = dict(pair.partition("=")[::2] for pair in config.split())

@@ -20,7 +20,7 @@ to be published (`split`).
   in common; and the content is at hand, so a proof costs a CRC and no round trip.
 - Why only these columns: they are what was sent. A mark, a trigger or a person may change others. A row whose sent
   columns were changed after it was published is another event: it is published too.
-- Two rows with one id and the same topic, headers, key and value cannot be told apart: the second one counts as the
+- Two rows with one id and the same topic, headers, key and value cannot be distinguished: the second one counts as the
   first, so readers get one such event and not two. Events with an id or a time of their own always differ. Two rows
   that differ pass for one another with a chance of 1 in 2**32 for each id that is given out twice; or if their key and
   value, written one after the other, are the same bytes.

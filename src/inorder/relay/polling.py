@@ -65,7 +65,7 @@ What if …
 | the database loses its last commits   | offset and rows are of one moment; of the rows above the offset those that   |
 |                                       | the marker proves are not sent again, and others with their ids are sent     |
 | ids are set back below the offset     | the ids that were published last are compared with their rows, and those     |
-|                                       | that got other rows are recorded as missing, so sent (`Recent`)              |
+|                                       | that got other rows are recorded as missing, so sent (`RecentRows`)          |
 | another tool deletes rows             | delivered ones: nothing; others count as never committed                     |
 """
 
@@ -93,7 +93,7 @@ from inorder.relay.polling_rules import (
     LargeIdGap,
     MarkedRows,
     Missing,
-    Recent,
+    RecentRows,
     Round,
     Step,
     chunks,
@@ -269,7 +269,7 @@ class PollingTerm:
         self._missing_round_at = self._tables_read_at = options.clock()
         self._round = Round(0, Step((), 0))
         self._state = Marker(proofs=())
-        self._recent = Recent()
+        self._recent = RecentRows()
         self._looked_back_at = options.clock()
         self._in_flight: Sequence[OutboxRow] = ()
 

@@ -135,7 +135,7 @@ def recover(offset: int, marker: Marker, known: MarkedRows | None = None) -> Set
     return Settlement(offset, to_offset, missed=[MissingEvent(id) for id in missed], delivered=sorted(published))
 
 
-class Recent:
+class RecentRows:
     """The newest rows that were published, by their proofs: what is known of ids that are given out again.
 
     A table that keeps its published rows cannot be searched for rows that were not published. So when the sequence of

@@ -192,7 +192,7 @@ class PipelineSettings(Section):
         description=(
             "A consumer group whose committed offsets follow the pointers of the jobs `upsert` and `replicate`, so "
             "that kafka-consumer-groups, Kafbat, Burrow or KEDA show their lag. A copy, some seconds old: inorder "
-            "never reads it. Name a group that nobody else uses, and one for each job. The user of `[kafka]` needs "
+            "never reads it. Name a group of its own, and one for each job. The user of `[kafka]` needs "
             "READ on the group and on the topics. Without it nothing is committed."
         ),
     )

@@ -13,7 +13,7 @@ import pytest
 from inorder.database.mysql import connect as mysql_connect
 from inorder.database.postgres import connect, install
 from inorder.outbox.layouts import install_statements
-from inorder.outbox.stores.table import Backlog, backlog
+from inorder.outbox.stores.table import OutboxBacklog, backlog
 from inorder.relay.stores.ports import Scan
 from inorder.relay.stores.postgres_outbox import PostgresOutboxStore
 from tests.contract.conftest import DatabaseOf
@@ -101,10 +101,10 @@ def test_what_waits_is_counted_in_every_layout(
     database = database_of(postgres_url)
     for layout in ("native", "goharvest", "debezium"):
         install(connection, install_statements(layout, "postgresql", layout))
-        assert backlog(database, layout, layout) == Backlog(0, None)
+        assert backlog(database, layout, layout) == OutboxBacklog(0, None)
     connection.execute("INSERT INTO native (topic) VALUES ('t')")
     connection.execute(EVENT.replace("outbox", "debezium"), (uuid4(),))
     found = backlog(database, "native")
     assert found.rows == 1
     assert found.oldest is not None
-    assert backlog(database, "debezium", "debezium") == Backlog(1, None)
+    assert backlog(database, "debezium", "debezium") == OutboxBacklog(1, None)

@@ -146,14 +146,14 @@ class Table:
     gone: frozenset[int] = frozenset()
     loaded: list[int] = field(default_factory=list)
 
-    def found(self, ids: Sequence[int], most: int) -> list[OutboxRow]:
-        found = [row(id, self.rows[id]) if self.rows[id] <= most else row(-id) for id in ids]
-        return sorted(found, key=lambda each: each.id)
+    def found(self, ids: Sequence[int], most: int) -> list[tuple[int, int]]:
+        return [(id, self.rows[id]) if self.rows[id] <= most else (-id, 0) for id in ids]
 
     def complete(self, max_bytes: int, most: int, held: frozenset[int] = frozenset()) -> Complete:
-        return complete(self.found(list(self.rows), most), max_bytes, ById(self._load, self._sizes), held)
+        by_id = ById(lambda found: row(*found), self._load, self._sizes)
+        return complete(self.found(list(self.rows), most), max_bytes, by_id, held)
 
-    def _load(self, ids: Sequence[int], most: int) -> list[OutboxRow]:
+    def _load(self, ids: Sequence[int], most: int) -> list[tuple[int, int]]:
         self.loaded += ids
         return self.found([id for id in ids if id not in self.gone], most)
 

@@ -43,7 +43,7 @@ _BACKLOG_STATEMENTS = sql.load("inorder.outbox", "sql/backlog.sql")
 
 
 @dataclass(frozen=True, slots=True)
-class Backlog:
+class OutboxBacklog:
     """Rows that are committed and not purged."""
 
     rows: int
@@ -51,13 +51,13 @@ class Backlog:
     """When the oldest was written, where the layout has a column for it."""
 
 
-def backlog(database: Database, table: str, layout: str = "native") -> Backlog:
+def backlog(database: Database, table: str, layout: str = "native") -> OutboxBacklog:
     """Counts the rows, which takes time on a large table."""
     found = layouts.layout(layout, database.dialect)
     quoted = quoted_table(database.dialect, table)
     statement = _BACKLOG_STATEMENTS.render("backlog", table=quoted, written_at=found.written_at)
     rows, oldest = database.execute(statement).rows[0]
-    return Backlog(rows, written_at(oldest))
+    return OutboxBacklog(rows, written_at(oldest))
 
 
 _WAITING_ROWS_STATEMENTS = sql.load("inorder.outbox", "sql/waiting_rows.sql")

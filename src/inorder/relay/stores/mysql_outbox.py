@@ -58,7 +58,6 @@ from inorder.relay.stores.outbox_store import (
     PollingSleeper,
     bound_ids,
     complete,
-    decode_sorted,
     divide,
     fragments,
     marked_page,
@@ -201,12 +200,12 @@ class MySQLOutboxStore(PollingSleeper):
         max_bytes: int,
         held: frozenset[int] = NONE_HELD,
     ) -> Complete:
-        decode = self._layout.decode
         by_id = ById(
-            rows=lambda ids, most: decode_sorted(decode, self._by_id(transaction, ids, most)),
+            self._layout.decode,
+            found=lambda ids, most: self._by_id(transaction, ids, most),
             sizes=lambda ids: self._sizes(transaction, ids),
         )
-        return complete(decode_sorted(decode, found), max_bytes, by_id, held)
+        return complete(found, max_bytes, by_id, held)
 
     def _by_id(self, transaction: Transaction, ids: Sequence[int], most: int) -> Sequence[Sequence[Any]]:
         found: list[Sequence[Any]] = []

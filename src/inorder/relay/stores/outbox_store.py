@@ -95,9 +95,17 @@ def most_a_row(scan: Scan, limit: int) -> int:
 class ById:
     """Reads single rows on the connection of a scan."""
 
-    rows: Callable[[Sequence[int], int], list[OutboxRow]]
-    """Those that exist of some ids, in id order; of such as have more bytes than given only the id, negated."""
+    decode: Decode
+    found: Callable[[Sequence[int], int], Sequence[Sequence[Any]]]
+    """Those that exist of some ids; of such as have more bytes than given only the id, negated."""
     sizes: Callable[[Sequence[int]], Mapping[int, int]]
+
+    def rows(self, ids: Sequence[int], most: int) -> list[OutboxRow]:
+        return self.decoded(self.found(ids, most))
+
+    def decoded(self, found: Sequence[Sequence[Any]]) -> list[OutboxRow]:
+        """Rows in id order, those that are too large first."""
+        return sorted(decode_rows(self.decode, found), key=attrgetter("id"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +119,9 @@ class Complete:
     """How many were deleted since the scan."""
 
 
-def decode_sorted(decode: Decode, found: Sequence[Sequence[Any]]) -> list[OutboxRow]:
-    """Rows in id order, those that are too large first."""
-    return sorted(decode_rows(decode, found), key=attrgetter("id"))
-
-
-def complete(rows: list[OutboxRow], max_bytes: int, by_id: ById, held: frozenset[int] = NONE_HELD) -> Complete:
+def complete(found: Sequence[Sequence[Any]], max_bytes: int, by_id: ById, held: frozenset[int] = NONE_HELD) -> Complete:
     """Reads what a scan left out: as many of its first rows as have `max_bytes` together, and at least one."""
+    rows = by_id.decoded(found)
     if not rows or rows[0].id > 0:
         return Complete(rows)
     met = sorted(abs(row.id) for row in rows)
@@ -133,8 +137,8 @@ def complete(rows: list[OutboxRow], max_bytes: int, by_id: ById, held: frozenset
     read = by_id.rows([id for id in fresh[:count] if id in large], LAST_ID)
     known = small | {row.id: row for row in read} | {id: _bare(id) for id in held.intersection(met)}
     taken = met[: bisect_left(met, rest[0])] if rest else met
-    found = [known[id] for id in taken if id in known]
-    return Complete(found, rest, gone=len(taken) - len(found))
+    whole = [known[id] for id in taken if id in known]
+    return Complete(whole, rest, gone=len(taken) - len(whole))
 
 
 def _bare(id: int) -> OutboxRow:

@@ -42,7 +42,6 @@ from inorder.relay.stores.outbox_store import (
     ById,
     Complete,
     complete,
-    decode_sorted,
     fragments,
     marked_page,
     most_a_row,
@@ -222,12 +221,12 @@ class PostgresOutboxStore(PostgresSleeping):
     def _complete(
         self, connection: Connection, found: Sequence[Sequence[Any]], max_bytes: int, held: frozenset[int] = NONE_HELD
     ) -> Complete:
-        decode = self._layout.decode
         by_id = ById(
-            rows=lambda ids, most: decode_sorted(decode, self._by_id(connection, ids, most)),
+            self._layout.decode,
+            found=lambda ids, most: self._by_id(connection, ids, most),
             sizes=lambda ids: {row[0]: row[1] for row in self._execute(connection, "sizes", {"probes": list(ids)})},
         )
-        return complete(decode_sorted(decode, found), max_bytes, by_id, held)
+        return complete(found, max_bytes, by_id, held)
 
     def _by_id(self, connection: Connection, ids: Sequence[int], most: int) -> Sequence[Sequence[Any]]:
         bound = {"probes": list(ids), "above": LAST_ID, "limit": 1, "most": most}

@@ -25,7 +25,6 @@ from inorder.relay.stores.outbox_store import (
     PollingSleeper,
     bound_ids,
     complete,
-    decode_sorted,
     divide,
     fragments,
     marked_page,
@@ -131,12 +130,12 @@ class SQLiteOutboxStore(PollingSleeper):
         max_bytes: int,
         held: frozenset[int] = NONE_HELD,
     ) -> Complete:
-        decode = self._layout.decode
         by_id = ById(
-            rows=lambda ids, most: decode_sorted(decode, self._by_id(connection, ids, most)),
+            self._layout.decode,
+            found=lambda ids, most: self._by_id(connection, ids, most),
             sizes=lambda ids: dict(self._execute(connection, "sizes", probes=bound_ids(ids)).fetchall()),
         )
-        return complete(decode_sorted(decode, found), max_bytes, by_id, held)
+        return complete(found, max_bytes, by_id, held)
 
     def _by_id(self, connection: sqlite3.Connection, ids: Sequence[int], most: int) -> list[Any]:
         bound = {"probes": bound_ids(ids), "above": LAST_ID, "limit": 1, "most": most}

@@ -11,11 +11,10 @@ import orjson
 from inorder.database.database import Database, InstallingDatabase, Result, Transaction, statements_of, written_at
 from inorder.database.sql import quoted_table
 from inorder.model.errors import FencedError
-from inorder.model.message import OutboxRow
 from inorder.outbox.layouts import layout, lock_table
 from inorder.outbox.stores.table import as_needed
 from inorder.relay.stores.exceeded import exceeded_tables
-from inorder.relay.stores.outbox_store import ById, columns_unless_large, complete, decode_sorted, marked_page
+from inorder.relay.stores.outbox_store import ById, columns_unless_large, complete, marked_page
 from inorder.relay.stores.ports import LAST_ID, Page, TopicBacklog
 
 LAYOUT = "deimos"
@@ -54,8 +53,8 @@ class SqlTopicStore:
     def read(self, topic: str, limit: int, max_bytes: int = LAST_ID) -> Page:
         """One statement, so one snapshot; large messages are read by id afterwards."""
         found = self._execute(self._database, "read", topic=topic, limit=limit, most=max_bytes // limit).rows
-        by_id = ById(self._read_by_id, self._sizes)
-        return marked_page(complete(decode_sorted(self._decode, found), max_bytes, by_id), limit)
+        by_id = ById(self._decode, self._read_by_id, self._sizes)
+        return marked_page(complete(found, max_bytes, by_id), limit)
 
     def stamp(self, topic: str, worker: UUID, session: UUID, ids: Sequence[int]) -> int:
         """Lock and messages in one transaction."""
@@ -91,9 +90,8 @@ class SqlTopicStore:
     def close(self) -> None:
         self._database.close()
 
-    def _read_by_id(self, ids: Sequence[int], most: int) -> list[OutboxRow]:
-        found = self._execute(self._database, "read_by_id", ids=self._list(ids), most=most)
-        return decode_sorted(self._decode, found.rows)
+    def _read_by_id(self, ids: Sequence[int], most: int) -> Sequence[Sequence[Any]]:
+        return self._execute(self._database, "read_by_id", ids=self._list(ids), most=most).rows
 
     def _sizes(self, ids: Sequence[int]) -> dict[int, int]:
         found = self._execute(self._database, "sizes", ids=self._list(ids))
