@@ -39,7 +39,8 @@ lint: $(READY) ## style, types, and the layers of the house
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-fault: java $(READY) ## the long runs: kills, pauses and cuts, contests with peers
+fault: java $(READY) ## the long runs: kills, pauses and cuts, contests with peers, new Hypothesis examples
+	@$(BIN)/pytest tests/unit -m hypothesis --hypothesis-profile=deep -n 2 --dist worksteal
 	@$(BIN)/pytest tests/fault tests/acceptance -m fault
 
 matrix: java $(READY) ## 1, 4 and 8 relays in every set-up, with errors, kills and freezes of 20 s (ARGS="-k 'drain and shards-4'")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain, repeat
 from typing import TypeAlias
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from inorder.journal.audit.findings import FindingKind, StoredRow
@@ -19,7 +19,19 @@ from tests.unit.journal.test_replicating_kills import SEGMENTS, due, sizes, step
 Steps: TypeAlias = list[tuple[str, str, list[int]]]
 
 
+PURGED_WHILE_PARKED: Steps = [("look", "a", [1]), ("header", "a", [1]), ("append", "a", [1]), ("purge seen", "a", [1])]
+VOID_PURGE_BEFORE_PARKING: Steps = [
+    ("append", "a", [1]),
+    ("purge seen", "a", [1]),
+    ("delete", "a", [3]),
+    ("repeat", "a", [1]),
+    ("header", "a", [1]),
+]
+
+
 @examples(60)
+@example(PURGED_WHILE_PARKED, [], 2, 1)
+@example(VOID_PURGE_BEFORE_PARKING, [], 2, 1)
 @given(steps, sizes, SEGMENTS, st.integers(1, 5))
 def test_a_replicated_store_has_no_difference(chosen: Steps, cuts: list[int], size: int, batch: int) -> None:
     world = Audited(topic_of(chosen), segment_size=size, batch=batch)

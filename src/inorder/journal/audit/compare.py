@@ -59,7 +59,7 @@ from inorder.journal.audit.findings import (
     select_columns,
 )
 from inorder.journal.codec import timestamp_of
-from inorder.journal.life import JournalFold, life_id, life_of
+from inorder.journal.life import JournalFold, Life, life_id, life_of
 from inorder.journal.replication.actions import JournalOutcome, SliceSource, read_action, replicate_journal
 from inorder.journal.replication.transition import ActionRecord, InsertEvents
 from inorder.journal.segments import journal_segment
@@ -140,6 +140,7 @@ class JournalAudit:
         self._unseen = {offset for offset in self._waiting if span.first <= offset <= span.replicated}
         self._parked_from = self._find_parked_from()
         self._life = FoldedLife()
+        self._stopped: _Stopped | None = None
         self._purged_at = -1
         self._found = _Findings()
         self._events = self._older = 0
@@ -158,6 +159,7 @@ class JournalAudit:
                 if self._counts(action):
                     self._purge(record.offset)
             elif self._parked_from is not None and record.offset >= self._parked_from:
+                self._stop()
                 self._require_quarantined(record.offset, "It follows a record in quarantine.")
             else:
                 if isinstance(action, Append) and not self._life.is_whole:
@@ -166,15 +168,20 @@ class JournalAudit:
                 done = replicate_journal(self._place, self._key, self._life.head, acted)
                 self._follow(record, done, is_append=isinstance(action, Append))
         except DamagedRecordError as error:
+            self._stop()
             self._require_quarantined(record.offset, error.message)
+
+    def _stop(self) -> None:
+        """Remembers the life in which the journal was parked: a purge that frees it also takes its quarantine away."""
+        self._stopped = self._stopped or _Stopped(life_of(self._life.head))
 
     def _counts(self, purge: Purge) -> bool:
         """Whether a purge counts; if the store has no head, what it found is not known before the first that does."""
-        fold, life = JournalFold(*self._journal), life_of(self._life.head)
-        if self._parked_from is not None:
-            return fold.frees(life, purge)
+        fold = JournalFold(*self._journal)
         is_unknown = self._head is None and self._span.first > 0 and self._purged_at < 0
-        return is_unknown or fold.counts(life, purge)
+        if is_unknown or fold.counts(life_of(self._life.head), purge):
+            return True
+        return self._stopped is not None and fold.frees(self._stopped.life, purge)
 
     def _settle(self, action: Append, record: LogRecord) -> Append | None:
         """The append as it is judged while the beginning of the journal is not known; None if it is void."""
@@ -229,6 +236,7 @@ class JournalAudit:
     def _purge(self, offset: int) -> None:
         void = sorted(each for each in self._waiting if each < offset)
         self._found, self._life, self._purged_at, self._rows = _Findings(), FoldedLife(), offset, None
+        self._stopped = None
         self._events = self._older = 0
         for each in void:
             self._report(
@@ -458,6 +466,13 @@ class FoldedLife:
         same = (head.seq_nr, head.delete_to or 0) == (expected.seq_nr, expected.delete_to or 0)
         is_placed = not self.is_whole or self.changed_at <= head.partition_offset.offset <= self.last_at
         return same and is_placed and (not self.expiries or head.expiry in self.expiries)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stopped:
+    """The first record that cannot be applied has come."""
+
+    life: Life | None
 
 
 MAX_MISPLACED: Final = 100
