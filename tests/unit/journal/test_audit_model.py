@@ -39,7 +39,17 @@ def test_a_replicated_store_has_no_difference(chosen: Steps, cuts: list[int], si
     assert world.differences() == []
 
 
+BEGUN_AFTER_A_BOUND: Steps = [
+    ("append", "b", [1]),
+    ("delete seen", "a", [1]),
+    ("look", "a", [1]),
+    ("append after", "a", [1]),
+]
+
+
 @examples(60)
+@example(BEGUN_AFTER_A_BOUND, [], 2, 1)
+@example([("append", "b", [1]), ("delete", "a", [1]), ("append", "a", [5])], [], 2, 1)
 @given(steps, sizes, SEGMENTS, st.integers(0, 14))
 def test_retention_makes_no_difference(chosen: Steps, cuts: list[int], size: int, first: int) -> None:
     world = Audited(topic_of(chosen), segment_size=size)

@@ -187,9 +187,9 @@ class JournalAudit:
         """The append as it is judged while the beginning of the journal is not known; None if it is void."""
         head = self._head
         if head is not None and head.record_id == life_id(*self._journal, record.offset):
-            self._found, self._life, self._rows = _Findings(), FoldedLife(), None
+            self._found, self._life, self._rows = _Findings(), FoldedLife(self._bound_before(head, action)), None
             self._events = self._older = 0
-            return action
+            return replace(action, id=None, condition=None)
         if head is None or self._is_settled or (action.id is None and action.condition is None):
             return action
         row = self._visible(head).peek()
@@ -197,6 +197,15 @@ class JournalAudit:
             self._is_settled = True
             return replace(action, id=None, condition=None)
         return None
+
+    def _bound_before(self, head: JournalHead, action: Append) -> JournalHead | None:
+        """The head that the first append of the store's life has found: deletes before it may have set a bound.
+
+        One above what this life has deleted since would make no difference.
+        """
+        bound = min(head.delete_to or 0, action.range.first - 1)
+        found = self._life.head
+        return replace(found, seq_nr=bound, delete_to=bound, record_id=None) if found is not None and bound else None
 
     @property
     def _journal(self) -> tuple[Key, int]:
