@@ -23,7 +23,8 @@ from inorder.engines.survey import replaced, survey
 from inorder.model.errors import MassRefusalError
 from inorder.model.partitioning import Place
 
-SLICE_RECORDS = 10_000
+SLICE_RECORDS = 40_000
+"""A transaction has a price of its own, so a backlog is read in large slices; `PORTION_BYTES` bounds large records."""
 WAIT_SECONDS = 0.1
 """How long a read waits for a record, and so how late a stop may be noticed while no record arrives."""
 

@@ -7,7 +7,7 @@ them their Python and restarts them when an executor is lost.
 
     survey     read pointers and extents of the topics; refuse a pointer whose record is gone
     launch     share the partitions out among as many tasks as Spark has slots for, each a job of its own
-    consume    a task reads what is there, at most 10,000 records, applies it as a slice, and reports now and then
+    consume    a task reads what is there, at most 40,000 records, applies it as a slice, and reports now and then
     change     new partitions, a new topic, or another number of slots: all tasks end after their current slice, and a
                new launch follows
     failure    of the environment: that task is restarted after a pause; a violated guarantee: that task is restarted

@@ -142,8 +142,8 @@ _SQL_PROPERTIES = {
     "spark.sql.session.timeZone": "UTC",
     # Ordered paths have no shuffle, and the optimizer must not add one.
     "spark.sql.adaptive.enabled": "false",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-    # A slice is held in memory on both sides; without this limit, 10,000 large records would be one slice.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "40000",
+    # A slice is held in memory on both sides; without this limit, 40,000 large records would be one slice.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 1024 * 1024),
 }
 """What the jobs need of a session, be it yours or ours."""

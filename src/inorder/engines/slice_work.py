@@ -31,8 +31,8 @@ from inorder.model.partitioning import Extent, Place
 
 logger = logging.getLogger("inorder.pipeline")
 
-PORTION_BYTES: Final = 2 * 1024 * 1024
-"""The size of one transaction. More would not be faster, and the decoded values are held in memory."""
+PORTION_BYTES: Final = 8 * 1024 * 1024
+"""The size of one transaction: it bounds the memory of a task, as the decoded values are held until the commit."""
 
 STALE_KEYS: Final = 20
 """How many keys of stale records an outcome names: after a replay there may be as many as rows."""
