@@ -11,8 +11,8 @@ module that knows all products.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import date, datetime
 from functools import cached_property, partial
@@ -37,6 +37,7 @@ from inorder.journal.stores.opening import JournalReplicas, JournalStore, Stored
 from inorder.kafka.admin import Cluster, commit_group_offsets
 from inorder.model.errors import ConfigurationError
 from inorder.model.partitioning import Partitioner, Place
+from inorder.observe.endpoint import PeriodicReader
 from inorder.operate import doctor, status
 from inorder.operate.key_lookup import DatabaseHops, KeyLookup
 from inorder.operate.key_trace import KeyTrace
@@ -55,6 +56,7 @@ from inorder.pipeline.status import (
     pointers_of,
 )
 from inorder.pipeline.stores.dead_letters import SqlDeadLetters
+from inorder.pipeline.tombstones import CleanedTombstones, TombstoneCleaning
 from inorder.relay import reshard
 from inorder.relay.on_spark import run_relay
 from inorder.relay.parts import RelayParts
@@ -223,6 +225,14 @@ class App:
         reset = PipelineReset(self.upsert_work, self.database, self.generations, source)
         return reset.run(topic, from_first=from_first, dry_run=dry_run)
 
+    def clean_tombstones(self, *, dry_run: bool = False) -> list[CleanedTombstones]:
+        """Removes tombstones of the job `upsert` that are of no use any more."""
+        return self._cleaning_of(self.database).run(dry_run=dry_run)
+
+    def _cleaning_of(self, database: Database) -> TombstoneCleaning:
+        source, generations = KafkaSource(dict(self.settings.kafka.properties)), SqlTopicGenerations(database)
+        return TombstoneCleaning(self.table_mappings(), database, generations, source)
+
     def status(self) -> dict[str, status.Part]:
         """The state of each product; one that cannot be read has an error."""
         return status.read_parts(
@@ -304,7 +314,7 @@ class App:
         """The job `upsert`."""
         with closing(self.relay.open_database("inorder pipeline (generations)")) as database:
             gate = GenerationGate(SqlTopicGenerations(database), SqlPointers(database))
-            with self.mirror(self.upsert_pointers):
+            with self.mirror(self.upsert_pointers), self.cleaning():
                 return run_upsert(self.upsert_work, self.spark_engine, gate, once=once, stop=stop, listener=listener)
 
     def run_replicate(self, *, once: bool, stop: threading.Event, listener: Listener = NULL_LISTENER) -> dict[str, Any]:
@@ -327,6 +337,20 @@ class App:
             return mirrored(KafkaSource(properties), sorted({topic for topic, _ in pointers}), pointers)
 
         return PointerMirror(offsets, partial(commit_group_offsets, properties, group))
+
+    @contextmanager
+    def cleaning(self) -> Iterator[None]:
+        """Removes useless tombstones now and then while the block lasts, if `pipeline.clean_seconds` is set."""
+        if (seconds := self.settings.pipeline.clean_seconds) is None:
+            yield
+            return
+        with closing(self.relay.open_database("inorder pipeline (tombstones)")) as database:
+            periodic = PeriodicReader("tombstones", self._cleaning_of(database).run, seconds=seconds)
+            periodic.start()
+            try:
+                yield
+            finally:
+                periodic.stop()
 
     def upsert_pointers(self) -> dict[Place, int]:
         """The pointers of the job `upsert`."""

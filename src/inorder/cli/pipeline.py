@@ -209,6 +209,26 @@ def reset(
         say("Every pointer fits its topic; nothing was changed.")
 
 
+@app.command()
+def clean(
+    config: ConfigFile = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be removed, and do nothing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove tombstones of deleted rows that no record and no dead letter can be older than any more.
+
+    A run notes where the topics end. Once retention has removed everything before that, a later run removes the
+    tombstones from before it. Run it daily, or set `pipeline.clean_seconds`.
+    """
+    with open_app(config) as app:
+        found = [each.as_dict() for each in app.clean_tombstones(dry_run=dry_run)]
+    if as_json:
+        show_json(found)
+    else:
+        shown = [each | {"held_by": ", ".join(each["held_by"][:3]) or "-"} for each in found]
+        show_table([list(shown[0]), *(list(each.values()) for each in shown)])
+
+
 def _expire(app: App, once: bool, dry_run: bool, as_json: bool) -> None:
     """Runs without Spark."""
     service = app.job_service(Job.expire.value, dict)

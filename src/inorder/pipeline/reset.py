@@ -75,6 +75,12 @@ class HeldTopic:
     extents: Mapping[int, Extent]
 
 
+def held_topic(source: TopicSource, topic: str) -> HeldTopic | None:
+    """None if there is no such topic."""
+    id, extents = source.topic_id(topic), source.extents(topic)
+    return None if extents is None else HeldTopic(id, extents)
+
+
 def plan_reset(
     pointers: Mapping[int, Pointer],
     held: HeldTopic | None,
@@ -144,7 +150,7 @@ class PipelineReset:
         reading = self._reading(topic, {(each.topic, each.partition): each.pointer.next_offset for each in rows})
         pointers = {each.partition: each.pointer for each in rows if each.topic == reading.topic}
         newest = max((each.pointer.generation for each in rows), default=None)
-        held = self._held(reading.topic)
+        held = held_topic(self._source, reading.topic)
         if held is None and reading.ends is None:
             raise ConfigurationError(
                 f"There is no topic {reading.topic!r}.", hint="The job waits until it exists; nothing must be reset."
@@ -171,10 +177,6 @@ class PipelineReset:
         if state is None:
             return Generation(0, topic, 0)
         return may_apply(state, lambda name: {number: at for (each, number), at in pointers.items() if each == name})
-
-    def _held(self, topic: str) -> HeldTopic | None:
-        id, extents = self._source.topic_id(topic), self._source.extents(topic)
-        return None if extents is None else HeldTopic(id, extents)
 
     def _write(self, target: TableTarget, resets: Sequence[PointerReset]) -> None:
         dialect, pipeline = self._database.dialect, target.mapping.pipeline

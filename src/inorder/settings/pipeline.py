@@ -187,6 +187,14 @@ class PipelineSettings(Section):
             "pointer went back together, so the table ends the same. For databases whose failover may lose commits."
         ),
     )
+    clean_seconds: float | None = Field(
+        default=None,
+        ge=1,
+        description=(
+            "How often the job `upsert` removes tombstones of deleted rows that no record can be older than any more "
+            "(`inorder pipeline clean`). Without it they stay until the command is run."
+        ),
+    )
     mirror_group: GroupName | None = Field(
         default=None,
         description=(

@@ -98,6 +98,15 @@ CREATE TABLE IF NOT EXISTS inorder_tombstone (
     PRIMARY KEY (pipeline, `key`)
 ) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
+-- name: create_tombstone_mark
+-- For `inorder pipeline clean`: tombstones recorded before before_at are of no use once the records below these ends are gone.
+-- ends is a JSON object: for each topic its Kafka id and the end of each partition.
+CREATE TABLE IF NOT EXISTS inorder_tombstone_mark (
+    pipeline  VARCHAR(255) NOT NULL PRIMARY KEY,
+    before_at DATETIME(6)  NOT NULL,
+    ends      LONGTEXT     NOT NULL
+) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
 -- name: create_table
 -- The target table; updated_at is informative, order comes from the version columns alone. A row that another program inserts
 -- is older than any record. The collation, whose name differs between the two servers, distinguishes "a" from "a ".

@@ -73,6 +73,15 @@ CREATE TABLE IF NOT EXISTS inorder_tombstone (
     PRIMARY KEY (pipeline, key)
 );
 
+-- name: create_tombstone_mark
+-- For `inorder pipeline clean`: tombstones recorded before before_at are of no use once the records below these ends are gone.
+-- ends is a JSON object: for each topic its Kafka id and the end of each partition.
+CREATE TABLE IF NOT EXISTS inorder_tombstone_mark (
+    pipeline  text        NOT NULL PRIMARY KEY,
+    before_at timestamptz NOT NULL,
+    ends      text        NOT NULL
+);
+
 -- name: create_table
 -- The target table; updated_at is informative, order comes from the version columns alone. A row that another program inserts
 -- is older than any record. The fillfactor leaves space in the pages, because an update within its page costs a third less.
