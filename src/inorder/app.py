@@ -11,6 +11,7 @@ module that knows all products.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import replace
@@ -31,9 +32,10 @@ from inorder.journal.audit.findings import AuditFinding
 from inorder.journal.audit.job import Audit
 from inorder.journal.expire import Expired
 from inorder.journal.jobs import ExpireJob, replicate_work, run_replicate
-from inorder.journal.service import JournalAdmin, Journals, journal_store, journal_topics
+from inorder.journal.service import JournalAdmin, Journals, journal_store, journal_topics, topic_look_up
 from inorder.journal.stores.kafka_notices import announcers
 from inorder.journal.stores.opening import JournalReplicas, JournalStore, StoredRows
+from inorder.journal.topic_identity import TopicGuard
 from inorder.kafka.admin import Cluster, commit_group_offsets
 from inorder.model.errors import ConfigurationError
 from inorder.model.partitioning import Partitioner, Place
@@ -411,7 +413,11 @@ class App:
         id: str | None = None,
     ) -> dict[str, Any]:
         """Runs the job `audit` to its end."""
-        return self.audit(on_finding, topic=topic, id=id).run(self.spark_choice, stop)
+        audit = self.audit(on_finding, topic=topic, id=id)
+        guard = TopicGuard(topic_look_up(audit.properties), self.journal_store.incarnation, time.monotonic)
+        for each in audit.topics:
+            guard.require(each)  # else every journal would differ
+        return audit.run(self.spark_choice, stop)
 
     def migration(self, topic: str, to: str | None = None, *, database: Database | None = None) -> Migration:
         """The copy of a topic's later generations into one Kafka topic."""

@@ -22,7 +22,7 @@ from inorder.journal.replication.store_port import (
 )
 from inorder.journal.replication.transition import DeleteEvents, DeleteHead, InsertEvents, InsertHead, UpdateHead
 from inorder.journal.segments import journal_segment
-from inorder.journal.stores.ports import JournalHead
+from inorder.journal.stores.ports import JournalHead, TopicIncarnation
 from inorder.journal.stores.rows import event_columns
 from inorder.model.errors import FencedError, TransientError
 from inorder.model.journal import EventRecord, Key, PartitionOffset, SeqNr
@@ -71,11 +71,20 @@ class MemoryReplica:
         self._offsets: dict[tuple[str, int], int] = {}
         self._quarantine: dict[tuple[Key, int, int], Quarantined] = {}
         self._void: dict[Key, int] = {}
+        self._topics: dict[str, TopicIncarnation] = {}
         self._lifted: set[tuple[Key, int, int]] = set()
 
     def offsets(self, topic: str) -> Mapping[int, int]:
         """What is replicated."""
         return {partition: offset for (name, partition), offset in self._offsets.items() if name == topic}
+
+    def incarnation(self, topic: str) -> TopicIncarnation | None:
+        """Which topic of that name it is."""
+        return self._topics.get(topic)
+
+    def adopt(self, topic: str, held: TopicIncarnation) -> TopicIncarnation:
+        """The first one wins."""
+        return self._topics.setdefault(topic, held)
 
     @contextmanager
     def slice(self, topic: str, partition: int) -> Iterator[ReplicaSlice]:
@@ -196,7 +205,7 @@ class _Slice:
             if each.offset > self._store._void.get(each.key, -1) and row not in self._store._lifted:
                 self._store._quarantine.setdefault(row, each)
 
-    def move_offset(self, offset: int) -> None:
+    def move_offset(self, offset: int, topic_id: str | None = None) -> None:  # noqa: ARG002 - nothing is reset here
         self._store.write()
         if self._store.offset(*self._place) != self._offset:
             raise FencedError("Another replicator has moved the offset.")

@@ -132,9 +132,9 @@ class _Slice:
             self._statements.is_carrying_out = False
         self._halt("after-head")
 
-    def move_offset(self, offset: int) -> None:
+    def move_offset(self, offset: int, topic_id: str | None = None) -> None:
         self._halt("before-pointer")
-        self._writing.move_offset(offset)
+        self._writing.move_offset(offset, topic_id)
         self.has_moved = bool(self._changes)
         self._halt("after-pointer")
 

@@ -337,6 +337,29 @@ def lag(config: ConfigFile = None, as_json: AsJson = False) -> None:
         show_table([("topic", "partition", "end", "replicated", "behind"), *rows])
 
 
+@app.command()
+def reset(
+    topic: Topic,
+    config: ConfigFile = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would change, and do nothing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Accept that a topic was re-created or truncated, has more partitions, or lost records by retention.
+
+    Writers, readers and the job replicate refuse a topic that is not the one whose records are in the store. Stop the
+    job, run this, and start it again. Journals stay as they are in the store and continue with what the topic holds;
+    what was not replicated of the former topic is lost.
+    """
+    with open_app(config) as app:
+        changed = app.journal_admin.reset(topic, dry_run=dry_run)
+    if changed is not None:
+        show_fields(changed.as_dict(), as_json)
+    elif as_json:
+        show_json(None)
+    else:
+        say("The store fits its topic; nothing was changed.")
+
+
 def _show_recovery(recovery: Recovery) -> None:
     if recovery.snapshot is not None:
         show_json({"snapshot": line_of_snapshot(recovery.snapshot)})

@@ -111,6 +111,10 @@ class Pointer:
     """The offset after the last record of a closed generation; no record at or above it is applied."""
     leader_epoch: int | None = None
     """Of the record before `next_offset`, if it is known: a log that was truncated below it is detected."""
+    partitions: int | None = None
+    """How many partitions the topic may have, where the work depends on it."""
+    reset_command: str = "inorder pipeline reset"
+    """The command with which an operator accepts what has become of the topic; its name follows."""
 
 
 class SliceWorker(Protocol):
@@ -259,12 +263,20 @@ def check_topic(batch: Slice, topic_id: str | None) -> None:
         raise other_topic(batch.topic, topic_id, batch.topic_id)
 
 
-def other_topic(topic: str, applied: str, found: str) -> OtherTopicError:
+def other_topic(topic: str, applied: str, found: str, reset_command: str = "inorder pipeline reset") -> OtherTopicError:
     return OtherTopicError(
         f"Topic {topic!r} was deleted and re-created: records of the topic with id {applied} were applied, and it now"
         f" has id {found}.",
-        hint=f"Stop the job and run `inorder pipeline reset {topic}`: the new topic then counts as newer than all that"
-        " was applied. (A journal's pointers are in pointer2.)",
+        hint=f"Stop the job and run `{reset_command} {topic}`: the new topic then counts as newer than all that was"
+        " applied.",
+    )
+
+
+def more_partitions(topic: str, before: int, found: int, reset_command: str) -> OtherTopicError:
+    return OtherTopicError(
+        f"Topic {topic!r} has {found} partitions, and had {before} when its records were applied: the same keys are now"
+        " in other partitions.",
+        hint=f"Stop all writers, wait until everything is applied, then run `{reset_command} {topic}`.",
     )
 
 

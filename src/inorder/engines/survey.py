@@ -21,16 +21,25 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from inorder.engines.slice_work import Pointer, SliceWork, SliceWorker, TopicSource, other_topic
+from inorder.engines.slice_work import (
+    Pointer,
+    SliceWork,
+    SliceWorker,
+    TopicSource,
+    more_partitions,
+    other_topic,
+)
 from inorder.model.errors import GuaranteeError, TransientError
 from inorder.model.partitioning import Extent, Place
 
 
-def accept_loss(topic: str) -> str:
+def accept_loss(topic: str, reset_command: str | None = None) -> str:
     """The hint where a topic no longer holds the next record."""
+    command = f"`{reset_command or 'inorder pipeline reset'} {topic}`"
+    other = "" if reset_command else f" (for journals `inorder journal reset {topic}`)"
     return (
-        f"Restore the topic, or stop the job and run `inorder pipeline reset {topic}` to accept the loss and continue"
-        " with what the topic holds. (A journal's pointers are in pointer2: delete its rows.)"
+        f"Restore the topic, or stop the job and run {command}{other} to accept the loss and continue with what the"
+        " topic holds."
     )
 
 
@@ -121,7 +130,9 @@ def unreadable(
 ) -> dict[int, GuaranteeError]:
     """The partitions whose pointers are of another topic, or whose next record is gone; each with the reason."""
     found = {
-        number: replaced(topic, id, number, one) or _gone(topic, number, one, extents.get(number))
+        number: replaced(topic, id, number, one)
+        or _added(topic, number, one, len(extents))
+        or _gone(topic, number, one, extents.get(number))
         for number, one in pointers.items()
     }
     return {number: error for number, error in found.items() if error is not None}
@@ -131,7 +142,19 @@ def replaced(topic: str, id: str | None, number: int, pointer: Pointer) -> Guara
     """The error if a pointer is of another topic of that name; None where one of the ids is unknown."""
     if not _differ(pointer.topic_id, id):
         return None
-    error = other_topic(topic, str(pointer.topic_id), str(id))
+    error = other_topic(topic, str(pointer.topic_id), str(id), pointer.reset_command)
+    error.place = topic, number
+    return error
+
+
+def _added(topic: str, number: int, pointer: Pointer, count: int) -> GuaranteeError | None:
+    """The error for a partition that was added although the work depends on their number.
+
+    The others are read on: what is in them comes before all that writers who know of the new ones will write.
+    """
+    if pointer.partitions is None or number < pointer.partitions:
+        return None
+    error = more_partitions(topic, pointer.partitions, count, pointer.reset_command)
     error.place = topic, number
     return error
 
@@ -146,7 +169,7 @@ def _gone(topic: str, number: int, pointer: Pointer, extent: Extent | None) -> G
     else:
         return None
     at = f"The pointer of {topic}[{number}] is at {pointer.next_offset}, but the partition {found}."
-    error = GuaranteeError(at, hint=accept_loss(topic))
+    error = GuaranteeError(at, hint=accept_loss(topic, pointer.reset_command))
     error.place = topic, number
     return error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,11 +23,12 @@ from inorder.journal.replication.store_port import Quarantine, Quarantined
 from inorder.journal.snapshots import SnapshotHistory
 from inorder.journal.stores.kafka_log import KafkaJournalLog
 from inorder.journal.stores.kafka_notices import replicated_offsets, store_wait
-from inorder.journal.stores.opening import JournalStore, open_journal_store, open_snapshot_store
-from inorder.journal.stores.ports import EventualJournal, JournalLog
+from inorder.journal.stores.opening import JournalStore, ReplicaStore, open_journal_store, open_snapshot_store
+from inorder.journal.stores.ports import EventualJournal, JournalLog, TopicIncarnation
 from inorder.journal.subscription import Subscription
+from inorder.journal.topic_identity import JournalReset, LookUp, TopicGuard, plan_reset
 from inorder.kafka.admin import Cluster
-from inorder.model.errors import DamagedRecordError
+from inorder.model.errors import ConfigurationError, DamagedRecordError
 from inorder.model.journal import Key
 from inorder.model.message import Limits
 from inorder.model.partitioning import Extent
@@ -45,8 +46,13 @@ class Journals(JournalClient):
     def __init__(self, settings: Settings, *, metrics: CollectorRegistry | None = None) -> None:
         """`metrics` is a registry of `prometheus_client` that is to have their figures; without it none are taken."""
         meter = journal_meter(metrics)
-        kafka = KafkaJournalLog(settings.kafka.properties, on_lent=measure_loans(meter))
         unmeasured = journal_store(settings)
+        self._guard = TopicGuard(
+            topic_look_up(settings.kafka.properties), unmeasured.incarnation, time.monotonic, self._forget
+        )
+        kafka = self._kafka = KafkaJournalLog(
+            settings.kafka.properties, on_lent=measure_loans(meter), guard=self._guard
+        )
         store = unmeasured if meter is SILENT else MeasuredStore(unmeasured, meter)
         timeout = self._seconds = settings.journal.timeout_seconds
         self._heads = self._head_cache(settings, kafka, store, meter)
@@ -99,7 +105,14 @@ class Journals(JournalClient):
             timeout_seconds=self._seconds,
             on_fork=_log_fork,
             on_damaged=on_damaged,
+            identify=self._guard.require,
         )
+
+    def _forget(self, topic: str) -> None:
+        """Another topic was accepted under that name: nothing that is known of the former one holds."""
+        self._kafka.forget(topic)
+        if self._heads is not None:
+            self._heads.forget(topic)
 
     def close(self) -> None:
         """Sends what is waiting and closes everything; may be called twice."""
@@ -135,6 +148,16 @@ def journal_store(settings: Settings) -> JournalStore:
     return open_journal_store(settings.journal.store_url(settings.database))
 
 
+def topic_look_up(properties: Mapping[str, Any]) -> LookUp:
+    """What the cluster holds under the name of a topic; each call connects, so that none is kept open for it."""
+
+    def look_up(topic: str) -> TopicIncarnation | None:
+        found = Cluster(properties).identify(topic)
+        return None if found is None else TopicIncarnation(*found)
+
+    return look_up
+
+
 def _sender(settings: Settings) -> RecordSender:
     try:
         ours = version("inorder")
@@ -168,15 +191,16 @@ class JournalAdmin:
     def __init__(
         self,
         store: JournalStore,
-        quarantine: Callable[[], Quarantine],
+        replicas: Callable[[], ReplicaStore],
         cluster: Cluster,
         *,
         topic_prefixes: Sequence[str],
         segment_size: int,
     ) -> None:
-        """`quarantine` opens the write side of the store, for one call."""
+        """`replicas` opens the write side of the store, for one call."""
         self._store = store
-        self._quarantine = quarantine
+        self._quarantine: Callable[[], Quarantine] = replicas
+        self._replicas = replicas
         self._cluster = cluster
         self._prefixes = topic_prefixes
         self._segment_size = segment_size
@@ -203,6 +227,24 @@ class JournalAdmin:
         """Discards the records of a parked journal, or one of them; returns how many."""
         with closing(self._quarantine()) as store:
             return store.discard(key, offset)
+
+    def reset(self, topic: str, *, dry_run: bool = False) -> JournalReset | None:
+        """Accepts what has become of a topic (`topic_identity.py`); None if everything fits."""
+        self._store.install()
+        found, extents = self._cluster.identify(topic), self._cluster.extents(topic)
+        if found is None or extents is None:
+            raise ConfigurationError(f"There is no topic {topic!r}.", hint="Create it first, then run this again.")
+        with closing(self._replicas()) as store:
+            recorded, applied = store.incarnation(topic), store.offsets(topic)
+            waiting = {
+                number: self._lag(topic, number, extent).behind
+                for number, extent in extents.items()
+                if recorded is not None and number < recorded.partitions
+            }
+            plan = plan_reset(topic, recorded, applied, found[0], extents, waiting)
+            if plan is not None and not dry_run:
+                store.reset(plan)
+        return plan
 
     def _lag(self, topic: str, partition: int, extent: Extent) -> Lag:
         replicated = self._store.offset(topic, partition)

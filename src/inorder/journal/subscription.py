@@ -38,6 +38,7 @@ Failure table:
 | parked its journal                         | is skipped for good; without it `DamagedRecordError`, again after   |
 |                                            | every start                                                         |
 | partitions are added                       | they are found within some seconds and read from their beginning    |
+| the topic is deleted and re-created        | `OtherTopicError`; a checkpoint of the former one is refused, too   |
 | a store without transactions purges a      | an event of the purged life may come; a fork too, while it is       |
 | journal at this very moment                | under way                                                           |
 """
@@ -54,12 +55,21 @@ from typing import Any, Final, NamedTuple, Self
 from inorder.journal.event_filter import MAX_JOURNALS, EventFilter, JournalStates, key_of
 from inorder.journal.life import Fork
 from inorder.journal.reading.reader import TIMEOUT_SECONDS
-from inorder.journal.stores.ports import EventualJournal, JournalHead, JournalLog, LogRecord, TopicTail
+from inorder.journal.stores.ports import (
+    FORMER,
+    EventualJournal,
+    JournalHead,
+    JournalLog,
+    LogRecord,
+    TopicIncarnation,
+    TopicTail,
+)
 from inorder.model.deadline import Deadline
 from inorder.model.errors import (
     DamagedRecordError,
     DeadlineError,
     InorderError,
+    OtherTopicError,
     RecordsLostError,
     TopicUnavailableError,
     TransientError,
@@ -68,6 +78,7 @@ from inorder.model.errors import (
 from inorder.model.journal import EventRecord, Key, SeqNr
 
 PAGE: Final = 256
+MAX_OFFSET: Final = 2**63 - 1
 POLL_SECONDS: Final = 0.2
 PAUSE_SECONDS: Final = 0.5
 LOOK_FOR_PARTITIONS_SECONDS: Final = 30.0
@@ -108,7 +119,9 @@ class Subscription:
         max_journals: int = MAX_JOURNALS,
         on_fork: Callable[[Key, Fork], None] = lambda key, fork: None,  # noqa: ARG005 - the signature
         on_damaged: Callable[[DamagedRecordError], None] | None = None,
+        identify: Callable[[str], TopicIncarnation | None] = lambda topic: None,  # noqa: ARG005 - the signature
     ) -> None:
+        """`identify` returns which topic of that name it is, or raises `OtherTopicError`."""
         at = Checkpoint.from_json(checkpoint, topic)
         self._log = log
         self._store = store
@@ -119,6 +132,7 @@ class Subscription:
         self._max_journals = max_journals
         self._on_fork = on_fork
         self._on_damaged = on_damaged or _raise
+        self._identify = identify
         self._at = at
         self._missed: int | None = None
         self._stop = threading.Event()
@@ -172,10 +186,18 @@ class Subscription:
             else:
                 return
 
+    def _require_topic(self) -> TopicIncarnation | None:
+        """Which topic it is; raises `OtherTopicError` if the checkpoint is of another one of that name."""
+        found = self._identify(self._topic)
+        if found is not None and found.id is not None:
+            self._at = self._at.of_topic(found)
+        return found
+
     def _scan_and_follow(self) -> Iterator[Subscribed | None]:
+        found = self._require_topic()
         with closing(self._log.tail(self._topic)) as tail:
             if self._at.is_beginning:
-                self._at = replace(self._at, scan=self._new_scan(tail.partitions()))
+                self._at = replace(self._at, scan=self._new_scan(tail.partitions(), found))
             if self._at.scan is not None:
                 yield from self._scan()
             while not self._stop.is_set() and (yield from self._follow(tail)):
@@ -206,6 +228,7 @@ class Subscription:
                 return False
             if now - looked >= LOOK_FOR_PARTITIONS_SECONDS:
                 looked = now
+                self._require_topic()
                 if list(tail.partitions()) != list(partitions):
                     return True
         return False
@@ -240,10 +263,12 @@ class Subscription:
         replicated = self._store.offset(self._topic, partition)
         return min(self._at.done.get(partition, -1), -1 if replicated is None else replicated) + 1
 
-    def _new_scan(self, partitions: Sequence[int]) -> StoreScan | None:
+    def _new_scan(self, partitions: Sequence[int], found: TopicIncarnation | None = None) -> StoreScan | None:
         offsets = {partition: self._store.offset(self._topic, partition) for partition in partitions}
         done = self._at.done
         to = {part: offset for part, offset in offsets.items() if offset is not None and offset > done.get(part, -1)}
+        if found is not None and found.number > 0 and FORMER not in done:
+            to[FORMER] = MAX_OFFSET  # the events of former topics of that name are in the store alone
         return StoreScan(to) if to else None
 
     def _scan_instead(self, lost: RecordsLostError) -> None:
@@ -320,7 +345,7 @@ def _scan_journal(
         with closing(store.read(key, head, at.seq_nr + 1)) as records:
             for record in records:
                 place = record.partition_offset
-                if place.offset <= at.to.get(place.partition, -1) and not start.includes(record):
+                if place.offset <= at.to.get(min(place.partition, FORMER), -1) and not start.includes(record):
                     at = replace(at, seq_nr=record.seq_nr)
                     yield ScannedEvent(key, record, replace(start, scan=at))
     yield ScannedEvent(key, None, replace(start, scan=at))
@@ -328,7 +353,7 @@ def _scan_journal(
 
 def _has_more(head: JournalHead, start: Checkpoint) -> bool:
     last = head.partition_offset
-    return last.offset > start.done.get(last.partition, -1)
+    return last.offset > start.done.get(min(last.partition, FORMER), -1)
 
 
 Offsets = Mapping[int, int]
@@ -360,6 +385,21 @@ class Checkpoint:
     done: Offsets = field(default_factory=dict)
     begun: Mapping[int, PartialRecord] = field(default_factory=dict)
     scan: StoreScan | None = None
+    topic_id: str | None = None
+    """Kafka's id of the topic whose offsets these are; None in checkpoints of earlier versions."""
+    number: int = 0
+    """How many topics of that name were accepted before it."""
+
+    def of_topic(self, found: TopicIncarnation) -> Checkpoint:
+        """The checkpoint with the topic that it is of; raises `OtherTopicError` if that is another one."""
+        if self.topic_id is not None and (self.topic_id, self.number) != (found.id, found.number):
+            raise OtherTopicError(
+                f"Topic {self.topic!r} was deleted and re-created, or truncated: the checkpoint is of the topic with id"
+                f" {self.topic_id} (number {self.number}), and it now has id {found.id} (number {found.number}).",
+                hint="Begin the subscription with None, and build what it feeds again: the first events are then those"
+                " that the store has.",
+            )
+        return replace(self, topic_id=found.id, number=found.number)
 
     @property
     def is_beginning(self) -> bool:
@@ -369,7 +409,7 @@ class Checkpoint:
     def includes(self, record: EventRecord) -> bool:
         """Whether an event was shown before, by its place in the log."""
         place = record.partition_offset
-        if place.offset <= self.done.get(place.partition, -1):
+        if place.offset <= self.done.get(min(place.partition, FORMER), -1):
             return True
         begun = self.begun.get(place.partition)
         return begun is not None and place.offset == begun.offset and record.seq_nr <= begun.seq_nr
@@ -379,7 +419,7 @@ class Checkpoint:
         to = {} if self.scan is None else self.scan.to
         done = {**self.done, **to}
         begun = {part: begun for part, begun in self.begun.items() if begun.offset > done.get(part, -1)}
-        return Checkpoint(self.topic, done, begun)
+        return Checkpoint(self.topic, done, begun, None, self.topic_id, self.number)
 
     def to_json(self) -> dict[str, Any]:
         """A value for any JSON column.
@@ -392,6 +432,8 @@ class Checkpoint:
             value["begun"] = {str(part): asdict(begun) for part, begun in self.begun.items()}
         if self.scan is not None:
             value["walk"] = {"to": _json_offsets(self.scan.to), "id": self.scan.id, "seq_nr": self.scan.seq_nr}
+        if self.topic_id is not None:
+            value |= {"topic_id": self.topic_id, "number": self.number}
         return value
 
     @classmethod
@@ -400,7 +442,9 @@ class Checkpoint:
         if value is None:
             return cls(topic)
         try:
-            found = cls(str(value["topic"]), _read_offsets(value["done"]), _read_partial(value), _read_scan(value))
+            id, number = value.get("topic_id"), _read_number(value.get("number", 0))
+            offsets = _read_offsets(value["done"]), _read_partial(value), _read_scan(value)
+            found = cls(str(value["topic"]), *offsets, None if id is None else str(id), number)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             hint = "Pass the `checkpoint` of an event of a subscription, or None to begin at the first event."
             raise ValidationError(
@@ -416,7 +460,7 @@ class CheckpointTracker:
     """A checkpoint on the log that advances record by record."""
 
     def __init__(self, at: Checkpoint) -> None:
-        self._topic = at.topic
+        self._at = at
         self._done = dict(at.done)
         self._begun = dict(at.begun)
 
@@ -426,7 +470,7 @@ class CheckpointTracker:
 
     def position(self) -> Checkpoint:
         """The checkpoint now."""
-        return Checkpoint(self._topic, dict(self._done), dict(self._begun))
+        return self._checkpoint(dict(self._done), dict(self._begun))
 
     def after(
         self, partition: int, offset: int, events: Sequence[EventRecord]
@@ -438,11 +482,14 @@ class CheckpointTracker:
         if len(events) > 1:
             before, others = dict(self._done), self._begun
             for event in events[:-1]:
-                position = Checkpoint(self._topic, before, {**others, partition: PartialRecord(offset, event.seq_nr)})
+                position = self._checkpoint(before, {**others, partition: PartialRecord(offset, event.seq_nr)})
                 yield event, position
         self._done[partition] = offset
         if events:
             yield events[-1], self.position()
+
+    def _checkpoint(self, done: Offsets, begun: Mapping[int, PartialRecord]) -> Checkpoint:
+        return Checkpoint(self._at.topic, done, begun, None, self._at.topic_id, self._at.number)
 
 
 def _json_offsets(offsets: Offsets) -> dict[str, int]:

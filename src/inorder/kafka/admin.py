@@ -95,6 +95,14 @@ class Cluster:
         id = None if found is None else str(found.topic_id)
         return None if id == _NO_ID else id
 
+    def identify(self, topic: str) -> tuple[str | None, int] | None:
+        """Kafka's id of a topic and the number of its partitions, both of one answer; None where it does not exist."""
+        found = self._describe(topic)
+        if found is None:
+            return None
+        id = str(found.topic_id)
+        return None if id == _NO_ID else id, len(found.partitions)
+
     def _describe(self, topic: str) -> TopicDescription | None:
         future = self._client.describe_topics(TopicCollection([topic]), request_timeout=SECONDS)[topic]
         try:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from inorder.journal.replication.job import ReplicateWorker, release
 from inorder.journal.replication.store_port import HeadMemory, JournalChange, ReplicaSlice
-from inorder.journal.stores.ports import JournalHead
+from inorder.journal.stores.ports import JournalHead, TopicIncarnation
 from inorder.model.errors import GuaranteeError, RejectedError, TransientError
 from inorder.model.journal import Key
 from tests.fakes.replica import KilledError, MemoryReplica
@@ -41,6 +41,12 @@ class Replicator:
 
     def offsets(self, topic: str) -> Mapping[int, int]:
         return self.store.offsets(topic)
+
+    def incarnation(self, topic: str) -> TopicIncarnation | None:
+        return self.store.incarnation(topic)
+
+    def adopt(self, topic: str, held: TopicIncarnation) -> TopicIncarnation:
+        return self.store.adopt(topic, held)
 
     def close(self) -> None:
         self.store.close()

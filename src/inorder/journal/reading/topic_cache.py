@@ -285,6 +285,13 @@ class HeadCache:
                 topic = self._topics[key.topic] = self._open(key.topic)
         return topic.find(key, partition, offset, deadline)
 
+    def forget(self, topic: str) -> None:
+        """Drops what is known of a topic: it is another one now, with offsets of its own."""
+        with self._lock:
+            found = self._topics.pop(topic, None)
+        if found is not None:
+            found.close()
+
     def readings(self) -> dict[str, HeadCacheReading]:
         with self._lock:
             topics = dict(self._topics)

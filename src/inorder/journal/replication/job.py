@@ -54,6 +54,8 @@ Failure table:
 | two writers of one journal                | the first wins; the other's events are reported as forks                |
 | store unavailable, disk full, deadlock    | `TransientError`: the slice is read again from the offset               |
 | retention removed what was not applied    | `GuaranteeError` at the start, or from the client                       |
+| the topic was deleted and re-created, or  | `OtherTopicError` at the start, and within seconds in a running job     |
+| has more partitions                       | (`topic_identity.py`)                                                   |
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import Protocol
+from typing import Final, Protocol
 
 from inorder.engines.measures import MeasureTally
 from inorder.engines.slice_work import (
@@ -99,7 +101,7 @@ from inorder.journal.replication.store_port import (
     group_by_partition,
 )
 from inorder.journal.replication.transition import ActionRecord
-from inorder.journal.stores.ports import JournalHead, LogRecord
+from inorder.journal.stores.ports import JournalHead, LogRecord, TopicIncarnation
 from inorder.model.errors import (
     ConfigurationError,
     FencedError,
@@ -108,6 +110,9 @@ from inorder.model.errors import (
 from inorder.model.journal import Key
 
 log = logging.getLogger("inorder.journal")
+
+RESET: Final = "inorder journal reset"
+"""The command that accepts what has become of a topic."""
 
 
 class Announcer(Protocol):
@@ -164,11 +169,14 @@ class ReplicateWorker:
     def pointers(self, topic: str) -> Mapping[int, Pointer]:
         with self._timed("offsets"):
             offsets = self._replica.offsets(topic)
-        return {partition: Pointer(offset + 1) for partition, offset in offsets.items()}
+        recorded = self._replica.incarnation(topic)
+        return {partition: _pointer(offset + 1, recorded) for partition, offset in offsets.items()}
 
-    def begin(self, topic: str, topic_id: str | None, firsts: Mapping[int, int]) -> Mapping[int, Pointer]:  # noqa: ARG002
-        # `pointer2` has no place for an id: a re-created topic is noticed only where it ends below the offset.
-        return self.pointers(topic)
+    def begin(self, topic: str, topic_id: str | None, firsts: Mapping[int, int]) -> Mapping[int, Pointer]:
+        """Records which topic it is, unless the store knows that. A partition without an offset gets none here."""
+        recorded = self._replica.adopt(topic, TopicIncarnation(topic_id, len(firsts)))
+        begun = {partition: _pointer(first, recorded) for partition, first in firsts.items()}
+        return begun | dict(self.pointers(topic))
 
     def apply(self, batch: Slice, expected: int) -> SliceOutcome:
         """Applies what is new in the slice, once."""
@@ -218,6 +226,12 @@ class ReplicateWorker:
         return nullcontext() if self._tally is None else self._tally.timed(verb)
 
 
+def _pointer(next_offset: int, recorded: TopicIncarnation | None) -> Pointer:
+    if recorded is None:
+        return Pointer(next_offset, reset_command=RESET)
+    return Pointer(next_offset, topic_id=recorded.id, partitions=recorded.partitions, reset_command=RESET)
+
+
 @dataclass(slots=True)
 class _SliceResult:
     applied: int = 0
@@ -251,7 +265,7 @@ class _SliceTransaction:
         new = sum(each >= due for each in batch.offsets)
         written = self._write(writing, due - 1)
         with self.timed("move_offset"):
-            writing.move_offset(batch.offsets[-1])
+            writing.move_offset(batch.offsets[-1], batch.topic_id)
         _log_result(written)
         outcome = SliceOutcome(
             batch.topic,

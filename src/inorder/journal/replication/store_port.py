@@ -32,7 +32,7 @@ from inorder.journal.replication.transition import (
     Statement,
     UpdateHead,
 )
-from inorder.journal.stores.ports import JournalHead, LogRecord
+from inorder.journal.stores.ports import JournalHead, LogRecord, TopicIncarnation
 from inorder.model.errors import DamagedRecordError
 from inorder.model.journal import Key
 
@@ -118,8 +118,12 @@ class ReplicaSlice(Protocol):
     def quarantine(self, records: Sequence[Quarantined]) -> None:
         """Keeps records that are not applied; one that is there already stays."""
 
-    def move_offset(self, offset: int) -> None:
-        """Everything up to the offset is written; it never moves back."""
+    def move_offset(self, offset: int, topic_id: str | None = None) -> None:
+        """Everything up to the offset is written; it never moves back.
+
+        `topic_id` is Kafka's id of the topic that the slice was read from. A store with transactions raises
+        `OtherTopicError` if it has accepted another topic of that name meanwhile.
+        """
 
 
 class JournalReplica(Protocol):
@@ -134,6 +138,12 @@ class JournalReplica(Protocol):
 
     def offsets(self, topic: str) -> Mapping[int, int]:
         """The replicated offsets of a topic, by partition."""
+
+    def incarnation(self, topic: str) -> TopicIncarnation | None:
+        """Which topic of that name the offsets and journals belong to; None before it was recorded."""
+
+    def adopt(self, topic: str, held: TopicIncarnation) -> TopicIncarnation:
+        """Records which topic it is, unless that is known; returns what is recorded then."""
 
     def close(self) -> None:
         """Releases connections; may be used again afterwards."""
@@ -314,8 +324,8 @@ class _RememberingSlice:
     def lift(self, key: Key, partition: int, offset: int) -> None:
         self._slice.lift(key, partition, offset)
 
-    def move_offset(self, offset: int) -> None:
-        self._slice.move_offset(offset)
+    def move_offset(self, offset: int, topic_id: str | None = None) -> None:
+        self._slice.move_offset(offset, topic_id)
         if self._offset is None or offset > self._offset:
             self.moved_to = offset
 

@@ -22,9 +22,9 @@ from inorder.journal.segments import (
     segment_size,
 )
 from inorder.journal.stores.cassandra_session import CassandraSession, cassandra_errors, identify, identity, install
-from inorder.journal.stores.ports import Expiry, JournalHead
+from inorder.journal.stores.ports import Expiry, JournalHead, TopicIncarnation
 from inorder.journal.stores.rows import EventColumns, require_unique, stored_event
-from inorder.model.errors import PermanentError
+from inorder.model.errors import PermanentError, RejectedError
 from inorder.model.journal import EventRecord, Key, PartitionOffset, SeqNr
 
 AT_ONCE: Final = 16
@@ -34,6 +34,12 @@ MAX_EMPTY: Final = 10_000
 """Segments in a row without an event that a read tries if the head does not list them."""
 RANGES: Final = tuple((first, min(first + _TOKENS.step, 2**63 - 1)) for first in _TOKENS)
 """The Murmur3 ring in 128 parts, each without its first token; enough that none takes long to scan."""
+
+
+def incarnation(session: CassandraSession, topic: str) -> TopicIncarnation | None:
+    """The topic of that name that the rows belong to, if it is recorded."""
+    row = session.execute("incarnation", topic, serial=True).one()
+    return TopicIncarnation(*row) if row else None
 
 
 class CassandraJournal:
@@ -65,6 +71,12 @@ class CassandraJournal:
     def offset(self, topic: str, partition: int) -> int | None:
         row = self._session.execute("offset", topic, partition, serial=True).one()
         return None if row is None or row[0] is None or row[0] < 0 else int(row[0])
+
+    def incarnation(self, topic: str) -> TopicIncarnation | None:
+        try:
+            return incarnation(self._session, topic)
+        except RejectedError:
+            return None  # no such table: of Kafka Journal, or of an earlier version
 
     def read(self, key: Key, head: JournalHead, from_seq_nr: SeqNr) -> Generator[EventRecord, None, None]:
         """The visible events from a number on, segment after segment up to the head's last."""

@@ -41,6 +41,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain
@@ -70,9 +71,9 @@ from inorder.journal.replication.transition import (
     UpdateHead,
 )
 from inorder.journal.segments import SegmentSpan, metajournal_segment, metajournal_segments, present_segments
-from inorder.journal.stores.cassandra import GAPS, encode_gaps, head_of
+from inorder.journal.stores.cassandra import GAPS, encode_gaps, head_of, incarnation
 from inorder.journal.stores.cassandra_session import CassandraSession, cassandra_errors
-from inorder.journal.stores.ports import Expiry, JournalHead
+from inorder.journal.stores.ports import Expiry, JournalHead, TopicIncarnation
 from inorder.journal.stores.rows import (
     encode_metadata,
     encode_payload,
@@ -81,7 +82,8 @@ from inorder.journal.stores.rows import (
     reason_column,
     time_column,
 )
-from inorder.model.errors import FencedError, RejectedError
+from inorder.journal.topic_identity import JournalReset, moved_error, quarantine_error
+from inorder.model.errors import ConfigurationError, FencedError, RejectedError
 from inorder.model.journal import Event, EventRecord, Key, PartitionOffset
 
 AT_ONCE: Final = 32
@@ -102,6 +104,41 @@ class CassandraReplica:
     def offsets(self, topic: str) -> Mapping[int, int]:
         rows = self._session.execute("offsets")
         return {partition: offset for name, partition, offset in rows if name == topic and offset >= 0}
+
+    def incarnation(self, topic: str) -> TopicIncarnation | None:
+        return incarnation(self._session, topic)
+
+    def adopt(self, topic: str, held: TopicIncarnation) -> TopicIncarnation:
+        now = datetime.now(UTC)
+        self._session.execute("adopt", topic, held.id, held.partitions, now, now)
+        found = self.incarnation(topic) or held
+        if found.id is None and held.id is not None:
+            self._set_incarnation(topic, found, replace(found, id=held.id))
+            return self.incarnation(topic) or held
+        return found
+
+    def reset(self, plan: JournalReset) -> None:
+        """Moves offsets forward; what would need older cells to lose is refused."""
+        if plan.gives_offsets_again:
+            raise ConfigurationError(
+                f"Journals of topic {plan.topic!r} cannot continue in another topic of that name on Cassandra: it keeps"
+                " the cells with the highest offsets, so records with lower ones would be lost.",
+                hint="Write to a topic with a new name, or replicate into an empty keyspace.",
+            )
+        if self.quarantined(plan.topic):
+            raise quarantine_error(plan.topic)
+        for partition, offset in plan.offsets.items():
+            if offset < 0:
+                continue
+            with self.slice(plan.topic, partition) as writing:
+                if writing.lock_offset() != plan.seen.get(partition):
+                    raise moved_error(plan.topic)
+                writing.move_offset(offset)
+        self._set_incarnation(plan.topic, plan.before, plan.after)
+
+    def _set_incarnation(self, topic: str, before: TopicIncarnation, after: TopicIncarnation) -> None:
+        values = after.id, after.partitions, after.number, datetime.now(UTC)
+        self._session.execute("set_incarnation", *values, topic, before.id, before.partitions)
 
     @contextmanager
     def slice(self, topic: str, partition: int) -> Iterator[ReplicaSlice]:
@@ -206,7 +243,7 @@ class _Slice:
             bound = [(*_quarantined(each), now, BASE_MICROS + each.offset) for each in records]
             self._all("insert_quarantined", bound)
 
-    def move_offset(self, offset: int) -> None:
+    def move_offset(self, offset: int, topic_id: str | None = None) -> None:  # noqa: ARG002 - no reset gives one again
         now = datetime.now(UTC)
         if self._offset is None:
             answer = self._session.execute("insert_offset", self._topic, self._partition, offset, now, now)

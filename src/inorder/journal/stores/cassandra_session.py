@@ -176,7 +176,7 @@ LOCK_SECONDS = 60
 PATIENCE_SECONDS = 60.0
 VERSION_KEY = "schema-version"
 IDENTITY_KEY = "store-id"
-OURS = frozenset({"quarantine", "snapshot"})
+OURS = frozenset({"journal_topic", "quarantine", "snapshot"})
 """Tables that Kafka Journal does not have, so that the number of a migration says nothing about them."""
 OUR_COLUMNS = {"add_snapshot_place": ("snapshot", "offset")}
 """Statements for columns that inorder's first version did not have, each with one of them; these have no numbers."""

@@ -19,6 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from inorder.database.pool import OnLent, Pool, ignore_loan
 from inorder.journal.stores.kafka_producer import JournalProducer
 from inorder.journal.stores.ports import LogRecord, TopicTail, Window
+from inorder.journal.topic_identity import TopicGuard
 from inorder.kafka.admin import Cluster, check_properties
 from inorder.kafka.errors import BEING_MADE, describe, error_of, meaning, topic_unavailable
 from inorder.kafka.readers import committed_consumer
@@ -114,30 +115,58 @@ TAIL_CHUNK = 5_000
 class KafkaJournalLog:
     """Sends, reads windows and follows topics; nothing connects before it is needed."""
 
-    def __init__(self, properties: Mapping[str, Any], *, on_lent: OnLent = ignore_loan) -> None:
-        """`on_lent` is called for every loan of a consumer."""
+    def __init__(
+        self, properties: Mapping[str, Any], *, on_lent: OnLent = ignore_loan, guard: TopicGuard | None = None
+    ) -> None:
+        """`on_lent` is called for every loan of a consumer; `guard` decides which topics may be used."""
         check_properties(properties)
         self._properties = dict(properties)
         self._producer = JournalProducer(properties)
         self._pool = consumer_pool(properties, on_lent)
+        self._guard = guard
 
     def send(self, record: Record) -> Future[PartitionOffset]:
+        if self._guard is not None:
+            try:
+                self._guard.require(record.topic)
+            except InorderError as error:
+                refused: Future[PartitionOffset] = Future()
+                refused.set_exception(error)
+                return refused
         return self._producer.send(record)
+
+    def forget(self, topic: str) -> None:
+        """Looks a topic up again before its next record: it is another one now."""
+        self._producer.forget(topic)
 
     def partition_of(self, topic: str, key: bytes) -> int | None:
         partitions = self._producer.partitions(topic)
         return None if partitions is None else partition_of(key, partitions, Partitioner.MURMUR2)
 
     def records(self, window: Window, key: bytes, deadline: Deadline) -> Generator[LogRecord, None, None]:
-        with self._pool.lent() as consumer:
-            yield from window_records(consumer, window, key, deadline)
+        try:
+            with self._pool.lent() as consumer:
+                yield from window_records(consumer, window, key, deadline)
+        except (RecordsLostError, TopicUnavailableError):
+            self._look_again(window.topic)
+            raise
 
     def tail(self, topic: str) -> TopicTail:
+        if self._guard is not None:
+            self._guard.require(topic)
         return KafkaTail(self._properties, topic)
 
     def close(self) -> None:
+        if self._guard is not None:
+            self._guard.close()
         self._producer.close()
         self._pool.close()
+
+    def _look_again(self, topic: str) -> None:
+        """Says so if records are missing because it is another topic."""
+        if self._guard is not None:
+            self._guard.doubt(topic)
+            self._guard.require(topic)
 
 
 class KafkaTail:

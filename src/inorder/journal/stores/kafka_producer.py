@@ -92,6 +92,10 @@ class JournalProducer:
         known = self._topics.get(topic)
         return known.partitions if known else None
 
+    def forget(self, topic: str) -> None:
+        """Looks a topic up again before its next record."""
+        self._topics.pop(topic, None)
+
     def close(self) -> None:
         """Waits for records in flight, within a limit; may be called twice."""
         with self._lock:

@@ -9,7 +9,8 @@ from inorder.journal.audit.findings import JournalRows
 from inorder.journal.expire import ExpiryIndex
 from inorder.journal.replication.store_port import JournalReplica, Quarantine
 from inorder.journal.snapshots import SnapshotStore
-from inorder.journal.stores.ports import EventualJournal
+from inorder.journal.stores.ports import EventualJournal, TopicIncarnation
+from inorder.journal.topic_identity import ResettableStore
 from inorder.model.errors import ConfigurationError
 
 
@@ -24,6 +25,9 @@ class JournalStore(EventualJournal, ExpiryIndex, Protocol):
 
         Not made from the address, since readers and replicators may reach one store by different ones.
         """
+
+    def incarnation(self, topic: str) -> TopicIncarnation | None:
+        """Which topic of that name its rows belong to; None where that is not recorded."""
 
 
 def open_journal_store(url: str) -> JournalStore:
@@ -53,7 +57,7 @@ def open_snapshot_store(url: str) -> SnapshotStore:
             return PostgresSnapshots(url)
 
 
-class ReplicaStore(JournalReplica, Quarantine, Protocol):
+class ReplicaStore(JournalReplica, Quarantine, ResettableStore, Protocol):
     """The write side of a store, with its quarantine."""
 
 

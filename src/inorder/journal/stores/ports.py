@@ -11,13 +11,27 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import date, timedelta
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from inorder.journal.segments import SegmentSpan
 from inorder.model.deadline import Deadline
 from inorder.model.journal import DeleteTo, EventRecord, Key, PartitionOffset, SeqNr
 from inorder.model.message import Record, RecordHeaders
+
+FORMER: Final = 1 << 20
+"""Partitions from this number on do not exist in Kafka: they are those of former incarnations of a topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicIncarnation:
+    """Which topic of a name it is, and how its journals are spread; see `topic_identity.py`."""
+
+    id: str | None
+    """Kafka's id; None where the brokers have none."""
+    partitions: int
+    number: int = 0
+    """How many were accepted before it under the same name."""
 
 
 class LogRecord(NamedTuple):

@@ -17,7 +17,7 @@ from inorder.journal.audit.findings import StoredRow, StoredState
 from inorder.journal.replication.actions import shorten_id
 from inorder.journal.replication.store_port import parked_error
 from inorder.journal.segments import journal_segment, segment_size
-from inorder.journal.stores.ports import Expiry, JournalHead
+from inorder.journal.stores.ports import Expiry, JournalHead, TopicIncarnation
 from inorder.journal.stores.rows import EventColumns, require_unique, stored_event
 from inorder.model.errors import ConfigurationError
 from inorder.model.journal import EventRecord, Key, PartitionOffset, SeqNr
@@ -71,6 +71,15 @@ class PostgresJournal:
     def offset(self, topic: str, partition: int) -> int | None:
         rows = self._rows("offset", topic=topic, partition=partition)
         return int(rows[0][0]) if rows else None
+
+    def incarnation(self, topic: str) -> TopicIncarnation | None:
+        try:
+            rows = self._rows("incarnation", topic=topic)
+        except ConfigurationError:
+            if self._rows("has_incarnations")[0][0]:
+                raise
+            return None  # of an earlier version; `install` creates it
+        return TopicIncarnation(*rows[0]) if rows else None
 
     def read(self, key: Key, head: JournalHead, from_seq_nr: SeqNr) -> Generator[EventRecord, None, None]:
         first = max(from_seq_nr, (head.delete_to or 0) + 1)

@@ -36,7 +36,7 @@ from inorder.journal.replication.transition import (
     UpdateHead,
 )
 from inorder.journal.segments import metajournal_segment
-from inorder.journal.stores.ports import JournalHead
+from inorder.journal.stores.ports import FORMER, JournalHead, TopicIncarnation
 from inorder.journal.stores.postgres import head_of, quarantine_id
 from inorder.journal.stores.rows import (
     encode_metadata,
@@ -47,6 +47,7 @@ from inorder.journal.stores.rows import (
     reason_column,
     time_column,
 )
+from inorder.journal.topic_identity import JournalReset, find_difference, moved_error, quarantine_error
 from inorder.model.errors import RejectedError
 from inorder.model.journal import Event, EventRecord, Key
 from inorder.model.message import json_bytes
@@ -173,6 +174,40 @@ class PostgresReplica:
             rows = connection.execute(_STATEMENTS["offsets"], {"topic": topic}).fetchall()
         return {partition: offset for partition, offset in rows if offset >= 0}
 
+    def incarnation(self, topic: str) -> TopicIncarnation | None:
+        connection = self._connect()
+        with postgres_errors(), connection.transaction():
+            row = connection.execute(_STATEMENTS["incarnation"], {"topic": topic}).fetchone()
+        return TopicIncarnation(*row) if row else None
+
+    def adopt(self, topic: str, held: TopicIncarnation) -> TopicIncarnation:
+        connection = self._connect()
+        bound = {"topic": topic, "topic_id": held.id, "partitions": held.partitions}
+        with postgres_errors(), connection.transaction():
+            connection.execute(_STATEMENTS["adopt"], bound)
+        return self.incarnation(topic) or held
+
+    def reset(self, plan: JournalReset) -> None:
+        """One transaction, after all slices that are under way."""
+        connection = self._connect()
+        topic, number, accepted = {"topic": plan.topic}, plan.after.number, plan.after
+        written = {"partitions": list(plan.offsets), "offsets": list(plan.offsets.values())}
+        with committed(connection, f"reset of {plan.topic}"), postgres_errors():
+            found = connection.execute(_STATEMENTS["lock_offsets"], topic).fetchall()
+            if any(offset != plan.seen.get(partition, -1) for partition, offset in found):
+                raise moved_error(plan.topic)
+            if connection.execute(_STATEMENTS["quarantined"], topic | {"id": None}).fetchone():
+                raise quarantine_error(plan.topic)
+            connection.execute(_STATEMENTS["set_offsets"], topic | written)
+            if plan.retires_all:
+                connection.execute(_STATEMENTS["delete_offsets"], topic | {"partitions": list(plan.offsets)})
+            if plan.retires_all or plan.retired:
+                partitions = None if plan.retires_all else list(plan.retired)
+                for name in ("retire_events", "retire_heads", "retire_snapshots"):
+                    connection.execute(_STATEMENTS[name], topic | {"former": FORMER, "partitions": partitions})
+            values = {"topic_id": accepted.id, "partitions": accepted.partitions, "number": number}
+            connection.execute(_STATEMENTS["set_incarnation"], topic | values)
+
     @contextmanager
     def slice(self, topic: str, partition: int) -> Iterator[ReplicaSlice]:
         """One transaction."""
@@ -265,8 +300,17 @@ class _Slice:
             columns = map(list, zip(*map(_quarantined_row, records), strict=True))
             self._execute("insert_quarantined", **dict(zip(_QUARANTINED_COLUMNS, columns, strict=True)))
 
-    def move_offset(self, offset: int) -> None:
-        self._execute("move_offset", offset=offset)
+    def move_offset(self, offset: int, topic_id: str | None = None) -> None:
+        moved = self._execute("move_offset", offset=offset, topic_id=topic_id).rowcount
+        if moved or topic_id is None:
+            return
+        row = self._execute("incarnation").fetchone()
+        recorded = TopicIncarnation(*row) if row else None
+        error = find_difference(
+            self._topic, recorded, TopicIncarnation(topic_id, recorded.partitions if recorded else 0)
+        )
+        if error is not None:
+            raise error
 
     def _inserts(self, change: JournalChange) -> list[_Insert]:
         """The inserts of a journal; its deletes are executed in their order among them."""

@@ -62,6 +62,17 @@ CREATE TABLE IF NOT EXISTS pointer2 (
     PRIMARY KEY (topic, "partition")
 );
 
+-- name: install_topic
+-- Which topic of a name the rows belong to; Kafka Journal does not have this table.
+CREATE TABLE IF NOT EXISTS journal_topic (
+    topic      text        NOT NULL PRIMARY KEY,
+    topic_id   text,
+    partitions integer     NOT NULL,
+    number     integer     NOT NULL DEFAULT 0,
+    created    timestamptz NOT NULL DEFAULT now(),
+    updated    timestamptz NOT NULL DEFAULT now()
+);
+
 -- name: install_setting
 -- What the store knows of itself; schema-version is the number of its last migration.
 CREATE TABLE IF NOT EXISTS setting (
@@ -194,8 +205,10 @@ INSERT INTO pointer2 (topic, "partition", "offset") VALUES (%(topic)s, %(partiti
 ON CONFLICT (topic, "partition") DO NOTHING;
 
 -- name: move_offset
+-- Nothing if another topic was accepted under that name since the slice was read. A statement after the lock sees that.
 UPDATE pointer2 SET "offset" = %(offset)s, updated = now()
-WHERE topic = %(topic)s AND "partition" = %(partition)s AND "offset" < %(offset)s;
+WHERE topic = %(topic)s AND "partition" = %(partition)s AND "offset" < %(offset)s
+  AND NOT EXISTS (SELECT FROM journal_topic t WHERE t.topic = %(topic)s AND t.topic_id <> %(topic_id)s::text);
 
 -- name: heads
 SELECT id, "partition", "offset", segment_size, seq_nr, delete_to, expire_after, expire_on, record_id
@@ -295,3 +308,48 @@ ORDER BY topic, id, "partition", "offset";
 -- name: discard
 DELETE FROM quarantine
 WHERE topic = %(topic)s AND id = %(id)s AND (%(offset)s::bigint IS NULL OR "offset" = %(offset)s);
+
+-- name: incarnation
+SELECT topic_id, partitions, number FROM journal_topic WHERE topic = %(topic)s;
+
+-- name: has_incarnations
+SELECT to_regclass('journal_topic') IS NOT NULL;
+
+-- name: adopt
+-- The first one wins; a row without an id gets the first one seen.
+INSERT INTO journal_topic AS t (topic, topic_id, partitions) VALUES (%(topic)s, %(topic_id)s, %(partitions)s)
+ON CONFLICT (topic) DO UPDATE SET topic_id = excluded.topic_id, updated = now() WHERE t.topic_id IS NULL;
+
+-- name: lock_offsets
+-- All slices of the topic are done, and none begins, until the transaction ends.
+SELECT "partition", "offset" FROM pointer2 WHERE topic = %(topic)s ORDER BY "partition" FOR UPDATE;
+
+-- name: set_offsets
+INSERT INTO pointer2 (topic, "partition", "offset")
+SELECT %(topic)s, x.* FROM unnest(%(partitions)s::integer[], %(offsets)s::bigint[]) AS x
+ON CONFLICT (topic, "partition") DO UPDATE SET "offset" = excluded."offset", updated = now();
+
+-- name: delete_offsets
+DELETE FROM pointer2 WHERE topic = %(topic)s AND NOT "partition" = ANY(%(partitions)s);
+
+-- name: retire_events
+-- Places of the past, which no rule takes for those of the present topic; NULL for all partitions.
+UPDATE journal SET "partition" = "partition" + %(former)s
+WHERE topic = %(topic)s AND "partition" < %(former)s
+  AND (%(partitions)s::integer[] IS NULL OR "partition" = ANY(%(partitions)s));
+
+-- name: retire_heads
+UPDATE metajournal SET "partition" = "partition" + %(former)s
+WHERE topic = %(topic)s AND "partition" < %(former)s
+  AND (%(partitions)s::integer[] IS NULL OR "partition" = ANY(%(partitions)s));
+
+-- name: retire_snapshots
+UPDATE snapshot SET "partition" = "partition" + %(former)s
+WHERE topic = %(topic)s AND "partition" < %(former)s
+  AND (%(partitions)s::integer[] IS NULL OR "partition" = ANY(%(partitions)s));
+
+-- name: set_incarnation
+INSERT INTO journal_topic (topic, topic_id, partitions, number)
+VALUES (%(topic)s, %(topic_id)s, %(partitions)s, %(number)s)
+ON CONFLICT (topic) DO UPDATE
+SET topic_id = excluded.topic_id, partitions = excluded.partitions, number = excluded.number, updated = now();
