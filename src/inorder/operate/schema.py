@@ -51,7 +51,7 @@ def _journal_url(settings: Settings, dialect: str | None) -> str:
     """The store's URL, whose keyspace the DDL names; another database's where `dialect` names one."""
     found = settings.journal.store or settings.database.url
     url = found.get_secret_value() if found else "postgresql://"
-    return url if dialect is None or url.startswith(dialect) else f"{dialect}://"
+    return settings.journal.cassandra.added_to(url if dialect is None or url.startswith(dialect) else f"{dialect}://")
 
 
 def _table(settings: Settings, layout: str) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations
 from typing import TYPE_CHECKING
 
+from inorder.model.errors import ConfigurationError
 from inorder.model.names import RESERVED_COLUMNS
-from inorder.settings.journal import JournalSettings
+from inorder.settings.journal import JournalSettings, cassandra_options
 from inorder.settings.pipeline import PipelineSettings, UpsertSettings
 from inorder.settings.relay import MARGIN_PARTS, LeaseSettings, RelaySettings
 from inorder.settings.section import SecretUrl
@@ -263,6 +264,10 @@ def _scheme(url: SecretUrl | None) -> str:
 
 
 def _journal(journal: JournalSettings) -> Iterator[str]:
+    try:
+        cassandra_options(journal.cassandra.added_to(_cassandra_url(journal)))
+    except ConfigurationError as error:
+        yield f"{error.message} {error.hint}"
     topic = journal.replicated_topic
     for prefix in journal.topic_prefixes:
         if topic.startswith(prefix):
@@ -278,3 +283,9 @@ def _journal(journal: JournalSettings) -> Iterator[str]:
             f"journal.wait_for_store_ms = {wait} leaves a read no time for Kafka within "
             f"journal.timeout_seconds = {journal.timeout_seconds}."
         )
+
+
+def _cassandra_url(journal: JournalSettings) -> str:
+    """The store's URL if it is of Cassandra; options without such a store are checked all the same."""
+    url = journal.store.get_secret_value() if journal.store else ""
+    return url if url.startswith("cassandra:") else "cassandra://"

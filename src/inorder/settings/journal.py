@@ -2,14 +2,183 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator
+from pydantic_core import ErrorDetails
 
-from inorder.settings.section import SecretUrl, Section, TopicName, TopicNameOrNone, Whole, check_scheme
+from inorder.model.errors import ConfigurationError
+from inorder.settings.section import SecretUrl, Section, TopicName, TopicNameOrNone, Whole, check_scheme, matching
 from inorder.settings.servers import DatabaseSettings
 
 SCHEMES = ("postgresql+psycopg", "cassandra")
+
+ReadLevel = Literal["ONE", "LOCAL_ONE", "QUORUM", "LOCAL_QUORUM", "ALL"]
+WriteLevel = Literal["ONE", "LOCAL_ONE", "QUORUM", "LOCAL_QUORUM", "EACH_QUORUM", "ALL"]
+_OVERLAPPING = {
+    ("QUORUM", "QUORUM"),
+    ("QUORUM", "EACH_QUORUM"),
+    ("LOCAL_QUORUM", "LOCAL_QUORUM"),
+    ("LOCAL_QUORUM", "EACH_QUORUM"),
+}
+"""Reads and writes that have a replica in common whatever the replication factor is; ALL has one with each."""
+# Shorter than the 48 letters that Cassandra allows, since the names of indexes begin with that of their table.
+CassandraTable = Annotated[str, matching(r"[a-z][a-z0-9_]{0,31}", "lower-case letters, digits and _, at most 32")]
+_DROPPED = frozenset({"metadata", "pointer"})
+"""Tables of old versions of Kafka Journal, which migrations drop."""
+_FACTOR = "[1-9][0-9]{0,2}"
+Replicas = Annotated[
+    str,
+    BeforeValidator(lambda value: str(value) if type(value) is int else value),
+    matching(
+        rf"{_FACTOR}|[\w.-]+:{_FACTOR}(,[\w.-]+:{_FACTOR})*",
+        "a number, or the number for each data centre, such as dc1:3,dc2:3",
+    ),
+]
+_OLD_NAMES = {"dc": "local_dc"}
+"""Of options in a URL."""
+
+
+class CassandraSettings(Section):
+    """A store in Cassandra. Each option may also be in the query of the URL: `cassandra://host/journal?tls=true`."""
+
+    local_dc: str = Field(
+        default="",
+        max_length=200,
+        description=(
+            "The data centre whose nodes are used, and which LOCAL_QUORUM and LOCAL_SERIAL refer to. Replicators and "
+            "readers of a store must use the same one with these levels. A cluster of several data centres is refused "
+            "without it, unless no level is local. In a URL also `dc`."
+        ),
+    )
+    tls: bool = Field(
+        default=False, description="Connect with TLS. The certificate of a node is always verified against `tls_ca`."
+    )
+    tls_ca: str = Field(
+        default="",
+        description="Path of the certificates, in PEM, that the nodes' ones are signed by; empty: those of the system.",
+    )
+    tls_check_hostname: bool = Field(
+        default=True,
+        description=(
+            "Whether a node's certificate must name the address that the node is reached at: of its contact point "
+            "first, then the one that it announces (`rpc_address` or `broadcast_rpc_address`)."
+        ),
+    )
+    tls_certificate: str = Field(
+        default="", description="Path of the client's certificate in PEM, where nodes have `require_client_auth`."
+    )
+    tls_key: str = Field(
+        default="",
+        description="Path of its private key in PEM, without a password; empty: it is in `tls_certificate`.",
+    )
+    read_consistency: ReadLevel = Field(
+        default="LOCAL_QUORUM",
+        description=(
+            "The consistency level of reads. A level is refused if a read could miss what a write at "
+            "`write_consistency` has acknowledged."
+        ),
+    )
+    write_consistency: WriteLevel = Field(
+        default="LOCAL_QUORUM",
+        description="The consistency level of writes. EACH_QUORUM lets readers of every data centre use LOCAL_QUORUM.",
+    )
+    serial_consistency: Literal["SERIAL", "LOCAL_SERIAL"] = Field(
+        default="LOCAL_SERIAL",
+        description=(
+            "The level of compare-and-sets. SERIAL where replicators or installers may run in several data centres."
+        ),
+    )
+    replicas: Replicas = Field(
+        default="1",
+        description=(
+            "How often the keyspace keeps each row, where `inorder schema install` creates it: a number for "
+            "SimpleStrategy, or numbers by data centre for NetworkTopologyStrategy, such as `dc1:3,dc2:3`. An existing "
+            "keyspace is not changed."
+        ),
+    )
+    journal_table: CassandraTable = Field(default="journal", description="Name of the table of events.")
+    metajournal_table: CassandraTable = Field(default="metajournal", description="Name of the table of heads.")
+    pointer_table: CassandraTable = Field(default="pointer2", description="Name of the table of offsets.")
+    setting_table: CassandraTable = Field(default="setting", description="Name of the table of the schema's version.")
+    locks_table: CassandraTable = Field(default="locks", description="Name of the table of locks.")
+    snapshot_table: CassandraTable = Field(default="snapshot", description="Name of the table of snapshots.")
+    quarantine_table: CassandraTable = Field(default="quarantine", description="Name of the quarantine.")
+
+    def added_to(self, url: str) -> str:
+        """The URL with those options that were set; one for another kind of store is not changed."""
+        values = self.model_dump(include=self.model_fields_set)
+        if not values or not url.startswith("cassandra:"):
+            return url
+        encoded = urlencode(
+            {name: str(value).lower() if type(value) is bool else value for name, value in values.items()}
+        )
+        return f"{url}{'&' if urlsplit(url).query else '?'}{encoded}"
+
+    @property
+    def tables(self) -> dict[str, str]:
+        """The name of each table, by its usual one."""
+        return {
+            "journal": self.journal_table,
+            "metajournal": self.metajournal_table,
+            "pointer2": self.pointer_table,
+            "setting": self.setting_table,
+            "locks": self.locks_table,
+            "snapshot": self.snapshot_table,
+            "quarantine": self.quarantine_table,
+        }
+
+    @property
+    def is_local(self) -> bool:
+        """Whether a level depends on the data centre of the node that is asked."""
+        levels = self.read_consistency, self.write_consistency, self.serial_consistency
+        return any(level.startswith("LOCAL_") for level in levels)
+
+    def contradictions(self) -> Iterator[str]:
+        """Options that cannot be used together, each with the reason."""
+        levels = self.read_consistency, self.write_consistency
+        if "ALL" not in levels and levels not in _OVERLAPPING:
+            yield f"read_consistency {levels[0]} may miss what write_consistency {levels[1]} has acknowledged"
+        if not self.tls and (self.tls_ca or self.tls_certificate or self.tls_key or not self.tls_check_hostname):
+            yield "options tls_… need tls = true"
+        if self.tls_key and not self.tls_certificate:
+            yield "tls_key needs tls_certificate"
+        for name, count in Counter(self.tables.values()).items():
+            if count > 1:
+                yield f"{count} tables are called {name}"
+            elif name in _DROPPED:
+                yield f"a migration of the schema drops a table called {name}"
+
+
+def cassandra_options(url: str) -> CassandraSettings:
+    """The options in the query of a URL; raises `ConfigurationError` for unknown ones, naming them."""
+    pairs = parse_qsl(urlsplit(url).query, keep_blank_values=True)
+    options = {_OLD_NAMES.get(name, name): value for name, value in pairs}
+    problems: list[str] = []
+    if len(options) < len(pairs):
+        twice = [name for name, count in Counter(_OLD_NAMES.get(name, name) for name, _ in pairs).items() if count > 1]
+        problems.append(f"{', '.join(twice)} is set twice")
+    try:
+        found = CassandraSettings.model_validate(options)
+        problems += found.contradictions()
+    except ValidationError as error:
+        found = CassandraSettings()
+        problems += [_describe(each) for each in error.errors(include_input=False, include_url=False)]
+    if problems:
+        known = ", ".join(CassandraSettings.model_fields)
+        raise ConfigurationError(
+            f"The options of Cassandra in journal.store or journal.cassandra: {'; '.join(problems)}.",
+            hint=f"Known options: {known}.",
+        )
+    return found
+
+
+def _describe(error: ErrorDetails) -> str:
+    name = ".".join(map(str, error["loc"]))
+    return f"unknown option {name}" if error["type"] == "extra_forbidden" else f"{name}: {error['msg']}"
 
 
 class JournalSettings(Section):
@@ -29,6 +198,7 @@ class JournalSettings(Section):
             "`cassandra://host:port/keyspace`. The default is the database of `database.url`."
         ),
     )
+    cassandra: CassandraSettings = Field(default_factory=CassandraSettings)
     segment_size: Whole = Field(
         default=10_000,
         ge=2,
@@ -98,7 +268,7 @@ class JournalSettings(Section):
 
     def store_url(self, database: DatabaseSettings) -> str:
         """The store's URL with its password; raises `ConfigurationError` where none is set."""
-        return self.store.get_secret_value() if self.store else database.require_url()
+        return self.cassandra.added_to(self.store.get_secret_value() if self.store else database.require_url())
 
     @field_validator("store", mode="before")
     @classmethod

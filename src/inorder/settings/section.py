@@ -32,7 +32,8 @@ def _whole(value: Any) -> Any:
 Whole = Annotated[int, BeforeValidator(_whole)]
 
 
-def _matching(pattern: str, expected: str) -> AfterValidator:
+def matching(pattern: str, expected: str) -> AfterValidator:
+    """Refuses text of another shape."""
     shape = re.compile(pattern)
 
     def check(value: str) -> str:
@@ -48,14 +49,14 @@ _IDENTIFIERS = "letters, digits and _, at most 63, not beginning with a digit"
 
 # Quoting in statements relies on these shapes (inorder.database.sql).
 TableName = Annotated[
-    str, _matching(rf"{_IDENTIFIER}(\.{_IDENTIFIER})?", f"{_IDENTIFIERS}; a schema and a dot may come first")
+    str, matching(rf"{_IDENTIFIER}(\.{_IDENTIFIER})?", f"{_IDENTIFIERS}; a schema and a dot may come first")
 ]
-ColumnName = Annotated[str, _matching(r"[A-Za-z_][A-Za-z0-9_]{0,62}", _IDENTIFIERS)]
+ColumnName = Annotated[str, matching(r"[A-Za-z_][A-Za-z0-9_]{0,62}", _IDENTIFIERS)]
 _TOPIC = r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}"
 _TOPICS = "1 to 249 letters, digits, '.', '_' and '-'"
-TopicName = Annotated[str, _matching(_TOPIC, _TOPICS)]
-TopicNameOrNone = Annotated[str, _matching(f"|{_TOPIC}", f"{_TOPICS}, or empty")]
-GroupName = Annotated[str, _matching(r"[A-Za-z0-9._-]{1,200}", "1 to 200 letters, digits, '.', '_' and '-'")]
+TopicName = Annotated[str, matching(_TOPIC, _TOPICS)]
+TopicNameOrNone = Annotated[str, matching(f"|{_TOPIC}", f"{_TOPICS}, or empty")]
+GroupName = Annotated[str, matching(r"[A-Za-z0-9._-]{1,200}", "1 to 200 letters, digits, '.', '_' and '-'")]
 
 OnExceeded = Literal["park", "skip", "block"]
 """What happens to a record that used up its attempts."""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Final
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 from inorder.database import sql
 from inorder.model.errors import ConfigurationError, InorderError, RejectedError, TransientError, UnreachableError
+from inorder.settings.journal import CassandraSettings, cassandra_options
 
 try:
     from cassandra import (
@@ -24,6 +26,7 @@ try:
         OperationTimedOut,
         RequestExecutionException,
         Unauthorized,
+        UnresolvableContactPoints,
     )
     from cassandra.auth import PlainTextAuthProvider
     from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, Session
@@ -49,6 +52,7 @@ FAMILIES: Final[tuple[tuple[type[Exception], type[InorderError]], ...]] = (
     (AuthenticationFailed, ConfigurationError),
     (Unauthorized, ConfigurationError),
     (NoHostAvailable, UnreachableError),
+    (UnresolvableContactPoints, UnreachableError),
     (OperationTimedOut, UnreachableError),
     (InvalidRequest, RejectedError),
     (RequestExecutionException, TransientError),
@@ -77,16 +81,15 @@ class CassandraSession:
     """One cluster, connected at the first statement; safe for use by many threads."""
 
     def __init__(self, url: str) -> None:
-        """`cassandra://user:password@host,host:port/keyspace?dc=name&replicas=3`."""
+        """`cassandra://user:password@host,host:port/keyspace?option=value`, with the options of `CassandraSettings`."""
         parts = urlsplit(url)
-        query = parse_qs(parts.query)
+        self.options = cassandra_options(url)
         hosts, _, port = parts.netloc.rpartition("@")[2].partition(":")
         self.keyspace = sql.quoted(parts.path.strip("/") or DEFAULT_KEYSPACE)
-        self.replicas = _number(query.get("replicas", ["1"])[0], "replicas")
+        self._names = _names(self.keyspace, self.options)
         self._hosts = hosts.split(",") if hosts else ["127.0.0.1"]
         self._port = _number(port or str(DEFAULT_PORT), "the port")
         self._login = (unquote(parts.username or ""), unquote(parts.password or ""))
-        self._dc = query.get("dc", [""])[0]
         self._lock = threading.Lock()
         self._session: Session | None = None
         self._cluster: Cluster | None = None
@@ -103,7 +106,7 @@ class CassandraSession:
             self.session.execute(statement, timeout=60)
 
     def rendered(self, name: str) -> str:
-        return _STATEMENTS.render(name, keyspace=self.keyspace, replicas=str(self.replicas))
+        return _STATEMENTS.render(name, **self._names)
 
     def prepared(self, name: str, *, serial: bool = False) -> PreparedStatement:
         """A statement of this keyspace, prepared once; `serial` reads see what a compare-and-set has written."""
@@ -114,7 +117,9 @@ class CassandraSession:
                 found = self.session.prepare(self.rendered(name))
             found.is_idempotent = True
             if serial:
-                found.consistency_level = ConsistencyLevel.LOCAL_SERIAL
+                found.consistency_level = _level(self.options.serial_consistency)
+            elif _STATEMENTS[name].startswith("SELECT"):
+                found.consistency_level = _level(self.options.read_consistency)
             self._prepared[label] = found
         return found
 
@@ -122,9 +127,15 @@ class CassandraSession:
     def session(self) -> Session:
         with self._lock:
             if self._session is None:
-                self._cluster = self._new_cluster()
                 with cassandra_errors():
-                    self._session = self._cluster.connect()
+                    cluster = self._new_cluster()
+                    session = cluster.connect()
+                try:
+                    check_datacenters(self.options, {host.datacenter for host in cluster.metadata.all_hosts()})
+                except ConfigurationError:
+                    cluster.shutdown()
+                    raise
+                self._cluster, self._session = cluster, session
             return self._session
 
     def close(self) -> None:
@@ -136,11 +147,12 @@ class CassandraSession:
             cluster.shutdown()
 
     def _new_cluster(self) -> Cluster:
-        near = DCAwareRoundRobinPolicy(local_dc=self._dc) if self._dc else RoundRobinPolicy()
+        options = self.options
+        near = DCAwareRoundRobinPolicy(local_dc=options.local_dc) if options.local_dc else RoundRobinPolicy()
         profile = ExecutionProfile(
             load_balancing_policy=TokenAwarePolicy(near),
-            consistency_level=ConsistencyLevel.LOCAL_QUORUM,
-            serial_consistency_level=ConsistencyLevel.LOCAL_SERIAL,
+            consistency_level=_level(options.write_consistency),  # of batches, too; prepared reads have their own
+            serial_consistency_level=_level(options.serial_consistency),
             request_timeout=ANSWER_SECONDS,
             row_factory=named_tuple_factory,
         )
@@ -153,7 +165,54 @@ class CassandraSession:
             protocol_version=5,
             connect_timeout=CONNECT_SECONDS,
             sockopts=_AT_ONCE,
+            ssl_context=tls_context(options) if options.tls else None,
         )
+
+
+def _level(name: str) -> int:
+    return int(ConsistencyLevel.name_to_value[name])
+
+
+def _names(keyspace: str, options: CassandraSettings) -> dict[str, str]:
+    """What statements are rendered with."""
+    tables = {usual: name if name == usual else sql.quoted(name) for usual, name in options.tables.items()}
+    heads = options.metajournal_table
+    indexes = {"created_index": sql.quoted(f"{heads}_created_date"), "expiry_index": sql.quoted(f"{heads}_expire_on")}
+    return {"keyspace": keyspace, "replication": _replication(options.replicas), **tables, **indexes}
+
+
+def _replication(replicas: str) -> str:
+    if replicas.isdecimal():
+        return f"'class': 'SimpleStrategy', 'replication_factor': {replicas}"
+    pairs = [each.rpartition(":") for each in replicas.split(",")]
+    return ", ".join(["'class': 'NetworkTopologyStrategy'", *(f"'{name}': {count}" for name, _, count in pairs)])
+
+
+def check_datacenters(options: CassandraSettings, found: Collection[str | None]) -> None:
+    """Raises `ConfigurationError` where a local level would mean one data centre now and another one later."""
+    if len(found) > 1 and options.is_local and not options.local_dc:
+        names = ", ".join(sorted(map(str, found)))
+        raise ConfigurationError(
+            f"The cluster has several data centres ({names}), and journal.cassandra.local_dc is not set.",
+            hint="Set it to the one that replicators and readers use, or all consistency levels to ones that are not"
+            " LOCAL.",
+        )
+
+
+def tls_context(options: CassandraSettings) -> ssl.SSLContext:
+    """A context that verifies the certificates of nodes."""
+    try:
+        context = ssl.create_default_context(cafile=options.tls_ca or None)
+        context.check_hostname = options.tls_check_hostname
+        if options.tls_certificate:
+            # Without a password of its own, OpenSSL would ask for one on the terminal.
+            context.load_cert_chain(options.tls_certificate, options.tls_key or None, password=lambda: "")
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"The certificates of journal.cassandra cannot be loaded: {error}.",
+            hint="tls_ca, tls_certificate and tls_key are paths of PEM files; the key has no password.",
+        ) from error
+    return context
 
 
 def _number(text: str, what: str) -> int:
@@ -238,10 +297,12 @@ def _run(session: CassandraSession, names: Iterable[str]) -> list[str]:
 
 
 def _tables(session: CassandraSession) -> Mapping[str, Collection[str]]:
-    """The columns of each table, as they are now."""
+    """The columns of each table as they are now, by the table's usual name."""
     session.session.cluster.refresh_schema_metadata()
     keyspace = session.session.cluster.metadata.keyspaces.get(session.keyspace.strip('"'))
-    return {} if keyspace is None else {name: set(table.columns) for name, table in keyspace.tables.items()}
+    usual = {name: each for each, name in session.options.tables.items()}
+    tables = {} if keyspace is None else keyspace.tables
+    return {usual[name]: set(table.columns) for name, table in tables.items() if name in usual}
 
 
 def _lacking(found: Mapping[str, Collection[str]]) -> list[str]:
