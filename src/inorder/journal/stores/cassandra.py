@@ -7,7 +7,9 @@ other replicators have no such list; their segments are tried one by one, up to 
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from itertools import chain
 from typing import Any, Final
@@ -24,7 +26,7 @@ from inorder.journal.segments import (
 from inorder.journal.stores.cassandra_session import CassandraSession, cassandra_errors, identify, identity, install
 from inorder.journal.stores.ports import Expiry, JournalHead, TopicIncarnation
 from inorder.journal.stores.rows import EventColumns, require_unique, stored_event
-from inorder.model.errors import PermanentError, RejectedError
+from inorder.model.errors import ConfigurationError, PermanentError, RejectedError
 from inorder.model.journal import EventRecord, Key, PartitionOffset, SeqNr
 
 AT_ONCE: Final = 16
@@ -34,6 +36,25 @@ MAX_EMPTY: Final = 10_000
 """Segments in a row without an event that a read tries if the head does not list them."""
 RANGES: Final = tuple((first, min(first + _TOKENS.step, 2**63 - 1)) for first in _TOKENS)
 """The Murmur3 ring in 128 parts, each without its first token; enough that none takes long to scan."""
+
+
+EXPIRY_DAYS: Final = 14
+"""Days before today that the index is asked for."""
+SCAN_DAYS: Final = 7
+"""So often the ring is scanned for journals that expired earlier; less than `EXPIRY_DAYS`, so that no day is left out."""
+SCANNED_KEY: Final = "inorder.expiry-scan."
+"""In the table `setting`, with the topic: the day of the last scan."""
+
+
+def expiry_days(before: date, scanned: date | None) -> list[date]:
+    """The days to ask the index for; none if the ring is to be scanned.
+
+    >>> [len(expiry_days(date(2026, 5, 20), date(2026, 5, day))) for day in (13, 14, 20, 21)]
+    [0, 14, 14, 0]
+    """
+    if scanned is None or not 0 <= (before - scanned).days < SCAN_DAYS:
+        return []
+    return [before - timedelta(days=back) for back in range(1, EXPIRY_DAYS + 1)]
 
 
 def incarnation(session: CassandraSession, topic: str) -> TopicIncarnation | None:
@@ -106,19 +127,45 @@ class CassandraJournal:
     def expired(self, topic: str, before: date) -> Iterator[str]:
         """The ids of the journals that expired before a day.
 
-        The index of the table serves one day only, and a missed day may be any.
+        The table's index on `expire_on` answers for one day, not for all before one. So the last days are asked for one
+        by one, and the ring is scanned now and then for older ones: journals of days on which the job did not run, or
+        whose heads were replicated after their day. When it was last scanned is in the table `setting`; only a scan
+        that found none that is older than the index is asked for counts, so that those are looked for again.
         """
-        return (id for (id,) in self._of_all_heads("expired", topic, before))
+        days = expiry_days(before, self._scanned(topic))
+        if days:
+            for rows in self._at_once("expired_on", [(topic, day) for day in days]):
+                yield from (id for (id,) in rows)
+            return
+        oldest = before
+        for id, on in self._of_all_heads("expired", topic, before):
+            oldest = min(oldest, _date(on))
+            yield id
+        if (before - oldest).days <= EXPIRY_DAYS:
+            self._set_scanned(topic, before)
+
+    def _scanned(self, topic: str) -> date | None:
+        row = self._session.execute("setting", f"{SCANNED_KEY}{topic}").one()
+        return date.fromisoformat(row[0]) if row else None
+
+    def _set_scanned(self, topic: str, day: date) -> None:
+        # A role that may only read is refused here; it scans each time.
+        with suppress(ConfigurationError):
+            key, origin = f"{SCANNED_KEY}{topic}", socket.gethostname()
+            self._session.execute("set_setting", key, day.isoformat(), datetime.now(UTC), origin)
 
     def _of_all_heads(self, name: str, topic: str, *bound: Any) -> Iterator[Any]:
         """Scans the ring, some ranges at a time: a topic's 10,000 segments one by one take a hundred times as long."""
-        for start in range(0, len(RANGES), AT_ONCE):
+        for rows in self._at_once(name, [(topic, *bound, *between) for between in RANGES]):
+            yield from rows
+
+    def _at_once(self, name: str, queries: Sequence[tuple[Any, ...]]) -> Iterator[Iterator[Any]]:
+        """The rows of each query, some queries at a time."""
+        for start in range(0, len(queries), AT_ONCE):
             with cassandra_errors():
                 statement, session = self._session.prepared(name), self._session.session
-                queries = RANGES[start : start + AT_ONCE]
-                answers = [session.execute_async(statement, (topic, *bound, *between)) for between in queries]
-            for answer in answers:
-                yield from _rows(answer.result)
+                answers = [session.execute_async(statement, each) for each in queries[start : start + AT_ONCE]]
+            yield from (_rows(answer.result) for answer in answers)
 
     def close(self) -> None:
         self._session.close()
@@ -209,6 +256,7 @@ def _duration(value: Any) -> timedelta:
 
 
 def _date(value: Any) -> date:
+    """The day of the driver's own type."""
     return datetime.fromtimestamp(value.seconds, UTC).date()
 
 
