@@ -41,7 +41,7 @@ RANGES: Final = tuple((first, min(first + _TOKENS.step, 2**63 - 1)) for first in
 EXPIRY_DAYS: Final = 14
 """Days before today that the index is asked for."""
 SCAN_DAYS: Final = 7
-"""So often the ring is scanned for journals that expired earlier; less than `EXPIRY_DAYS`, so that no day is left out."""
+"""So often the ring is scanned for older ones; less than `EXPIRY_DAYS`, so that no day is left out."""
 SCANNED_KEY: Final = "inorder.expiry-scan."
 """In the table `setting`, with the topic: the day of the last scan."""
 
