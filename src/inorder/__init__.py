@@ -9,17 +9,41 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from inorder import spark
+    from inorder import spark, testing
+    from inorder.journal.client import Journal
     from inorder.journal.service import AsyncJournals, Journals
+    from inorder.journal.snapshots import Recovery
+    from inorder.journal.subscription import Subscribed, Subscription
     from inorder.model.errors import (
         ConfigurationError,
+        DamagedRecordError,
+        DeadlineError,
+        GuaranteeError,
         InorderError,
+        JournalChangedError,
         PermanentError,
         PublishError,
+        RecordsLostError,
+        RejectedError,
+        SeqNrConflictError,
+        SnapshotTooOldError,
+        TopicUnavailableError,
         TransientError,
+        UnknownOutcomeError,
+        UnreachableError,
         ValidationError,
     )
-    from inorder.model.journal import Event, Json, Key, Snapshot, SnapshotCriteria
+    from inorder.model.journal import (
+        Event,
+        EventRecord,
+        Json,
+        Key,
+        PartitionOffset,
+        Payload,
+        SeqNr,
+        Snapshot,
+        SnapshotCriteria,
+    )
     from inorder.model.message import Limits, Message
     from inorder.outbox import Outbox
     from inorder.pipeline.checks import Publisher, message_checks
@@ -29,50 +53,89 @@ if TYPE_CHECKING:
 _HOMES = {
     "AsyncJournals": "inorder.journal.service",
     "ConfigurationError": "inorder.model.errors",
+    "DamagedRecordError": "inorder.model.errors",
+    "DeadlineError": "inorder.model.errors",
     "Event": "inorder.model.journal",
+    "EventRecord": "inorder.model.journal",
+    "GuaranteeError": "inorder.model.errors",
     "InorderError": "inorder.model.errors",
+    "Journal": "inorder.journal.client",
+    "JournalChangedError": "inorder.model.errors",
     "Journals": "inorder.journal.service",
     "Json": "inorder.model.journal",
     "Key": "inorder.model.journal",
     "Limits": "inorder.model.message",
     "Message": "inorder.model.message",
     "Outbox": "inorder.outbox",
+    "PartitionOffset": "inorder.model.journal",
+    "Payload": "inorder.model.journal",
     "PermanentError": "inorder.model.errors",
     "PublishError": "inorder.model.errors",
     "Publisher": "inorder.pipeline.checks",
+    "RecordsLostError": "inorder.model.errors",
+    "Recovery": "inorder.journal.snapshots",
+    "RejectedError": "inorder.model.errors",
     "Relay": "inorder.relay.service",
+    "SeqNr": "inorder.model.journal",
+    "SeqNrConflictError": "inorder.model.errors",
     "Settings": "inorder.settings",
     "Snapshot": "inorder.model.journal",
     "SnapshotCriteria": "inorder.model.journal",
+    "SnapshotTooOldError": "inorder.model.errors",
+    "Subscribed": "inorder.journal.subscription",
+    "Subscription": "inorder.journal.subscription",
+    "TopicUnavailableError": "inorder.model.errors",
     "TransientError": "inorder.model.errors",
+    "UnknownOutcomeError": "inorder.model.errors",
+    "UnreachableError": "inorder.model.errors",
     "ValidationError": "inorder.model.errors",
     "message_checks": "inorder.pipeline.checks",
 }
-_ROOMS = ("spark",)
+_ROOMS = ("spark", "testing")
 """Whole modules that are public."""
 
 __all__ = [
     "AsyncJournals",
     "ConfigurationError",
+    "DamagedRecordError",
+    "DeadlineError",
     "Event",
+    "EventRecord",
+    "GuaranteeError",
     "InorderError",
+    "Journal",
+    "JournalChangedError",
     "Journals",
     "Json",
     "Key",
     "Limits",
     "Message",
     "Outbox",
+    "PartitionOffset",
+    "Payload",
     "PermanentError",
     "PublishError",
     "Publisher",
+    "RecordsLostError",
+    "Recovery",
+    "RejectedError",
     "Relay",
+    "SeqNr",
+    "SeqNrConflictError",
     "Settings",
     "Snapshot",
     "SnapshotCriteria",
+    "SnapshotTooOldError",
+    "Subscribed",
+    "Subscription",
+    "TopicUnavailableError",
     "TransientError",
+    "UnknownOutcomeError",
+    "UnreachableError",
     "ValidationError",
     "message_checks",
     "spark",
+    "testing",
 ]
 
 

@@ -21,6 +21,7 @@ is one delete; a read takes as long as its reader waited for it, not what the re
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -34,7 +35,7 @@ from uuid import UUID, uuid4
 from inorder.engines.measures import SILENT, Meter
 from inorder.journal.action import Action, Append, Condition, Delete, Mark, Purge, check_expire_after
 from inorder.journal.codec import RecordSender, action_of, action_record, append_record, with_condition
-from inorder.journal.life import JournalFold, Life
+from inorder.journal.life import Fork, JournalFold, Life
 from inorder.journal.reading.reader import JournalReader, Moment, wait_for_place
 from inorder.journal.snapshots import JournalSnapshots, MarkedMoment, Recovery, SnapshotHistory
 from inorder.journal.stores.ports import EventualJournal, JournalLog, Window
@@ -71,6 +72,8 @@ from inorder.model.journal import (
     check_seq_nr,
 )
 from inorder.model.message import Limits, Record
+
+log = logging.getLogger("inorder.journal")
 
 _NO_HEADERS: Mapping[str, str] = {}
 
@@ -479,6 +482,11 @@ class Journal:
         meter.add("journal_results", 1, topic, verb, "success" if is_success else "failure")
         if events is not None:
             meter.add("journal_events", events, topic, verb)
+
+
+def log_fork(key: Key, fork: Fork) -> None:
+    """Reports an event that does not count; see `life.py`."""
+    log.warning("journal.fork", extra={"journal": str(key), "fork": str(fork), "is_proven": fork.is_proven})
 
 
 class _Outcome(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,9 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from inorder.engines.measures import SILENT, Meter
 from inorder.journal.asynchronous import THREADS, AsyncJournalClient
-from inorder.journal.client import JournalClient
+from inorder.journal.client import JournalClient, log_fork
 from inorder.journal.codec import RecordSender
-from inorder.journal.life import Fork
 from inorder.journal.measuring import JournalMetrics, MeasuredStore, journal_meter, measure_loans
 from inorder.journal.reading.reader import JournalReader
 from inorder.journal.reading.topic_cache import HeadCache
@@ -36,8 +34,6 @@ from inorder.settings import Settings
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
-
-log = logging.getLogger("inorder.journal")
 
 
 class Journals(JournalClient):
@@ -64,7 +60,7 @@ class Journals(JournalClient):
             heads=self._heads,
             store_wait=store_wait(settings.journal, store, self._notices),
             timeout_seconds=timeout,
-            on_fork=_log_fork,
+            on_fork=log_fork,
             meter=meter,
         )
         limits = Limits(max_value_bytes=settings.outbox.max_value_bytes)
@@ -103,7 +99,7 @@ class Journals(JournalClient):
             checkpoint=checkpoint,
             idle_seconds=idle_seconds,
             timeout_seconds=self._seconds,
-            on_fork=_log_fork,
+            on_fork=log_fork,
             on_damaged=on_damaged,
             identify=self._guard.require,
         )
@@ -164,10 +160,6 @@ def _sender(settings: Settings) -> RecordSender:
     except PackageNotFoundError:
         ours = "unknown"
     return RecordSender(settings.journal.origin or socket.gethostname(), ours)
-
-
-def _log_fork(key: Key, fork: Fork) -> None:
-    log.warning("journal.fork", extra={"journal": str(key), "fork": str(fork), "is_proven": fork.is_proven})
 
 
 class Lag(NamedTuple):

@@ -1,19 +1,30 @@
-"""Journals without servers: a log, a store, snapshots, and a replicator that is as far behind as a test wants."""
+"""Journals without servers: a log, a store, snapshots, and a replicator that is as far behind as a test wants.
+
+`MemoryJournals` puts them together, for the tests of applications. It is the same client and the same reader as on
+Kafka, and the same rules decide what counts (`journal/life.py`); only log, store and snapshots are in memory. So it
+passes the same contract suite, `tests/contract/journals`. The parts are public as well, for a test that wants to be in
+between them.
+"""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, assert_never
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple, assert_never
 from uuid import UUID
 
 from inorder.journal.action import Mark, apply_expiry_change
-from inorder.journal.codec import action_of
+from inorder.journal.asynchronous import THREADS, AsyncJournalClient
+from inorder.journal.client import JournalClient, log_fork
+from inorder.journal.codec import RecordSender, action_of
 from inorder.journal.life import Fork
 from inorder.journal.reading.head_cache import Ahead, InspectedRecord, Known, PartitionCache, inspect_record
+from inorder.journal.reading.reader import JournalReader
 from inorder.journal.replication.actions import SliceSource, replicate_journal
 from inorder.journal.replication.transition import (
     ActionRecord,
@@ -25,8 +36,16 @@ from inorder.journal.replication.transition import (
     UpdateHead,
 )
 from inorder.journal.segments import journal_segment
-from inorder.journal.snapshots import LifeAtMark, SnapshotRow, place_snapshot, purged_error, select_snapshots
+from inorder.journal.snapshots import (
+    LifeAtMark,
+    SnapshotHistory,
+    SnapshotRow,
+    place_snapshot,
+    purged_error,
+    select_snapshots,
+)
 from inorder.journal.stores.ports import JournalHead, LogRecord, Window
+from inorder.journal.subscription import Subscription
 from inorder.model.deadline import Deadline
 from inorder.model.errors import GuaranteeError, RecordsLostError
 from inorder.model.journal import EventRecord, Key, PartitionOffset, SeqNr, Snapshot, SnapshotCriteria
@@ -54,6 +73,66 @@ REGIMES = (
     *(Regime(f"the store is {n} behind, its offset one more", n, 1) for n in (1, 2, 3)),
 )
 """The ways in which the original's tests let replication lag."""
+IN_STEP: Final = Regime("in step")
+NEVER: Final = Regime("the store is empty", None)
+
+
+class MemoryJournals(JournalClient):
+    """`inorder.Journals` without servers, for tests; any topic exists. Safe for use by many threads.
+
+    `regime` says how far replication is behind, `head_cache` is `journal.head_cache`, `snapshots` the number that each
+    journal keeps.
+
+    >>> from inorder import Event, Key
+    >>> journal = MemoryJournals().journal(Key("account-1", "journal"))
+    >>> journal.append([Event(1, {"opened": "EUR"})], expected_seq_nr=0).offset
+    1
+    >>> [record.event.payload for record in journal.read()]
+    [{'opened': 'EUR'}]
+    """
+
+    log: MemoryJournalLog
+    store: MemoryJournalStore
+
+    def __init__(
+        self,
+        *,
+        partitions: int = 1,
+        regime: Regime = IN_STEP,
+        head_cache: bool = False,
+        snapshots: int = 10,
+        origin: str | None = None,
+        timeout_seconds: float = 30.0,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        log: MemoryJournalLog | None = None,
+    ) -> None:
+        log, store, history = log or MemoryJournalLog(partitions), MemoryJournalStore(), MemorySnapshots()
+        self.replicator = MemoryReplicator(log, store, snapshots=history)
+        self.replicator.follow(regime)
+        heads = MemoryHeads(log, store) if head_cache else None
+        super().__init__(
+            log,
+            store,
+            JournalReader(log, store, time.monotonic, heads=heads, timeout_seconds=timeout_seconds, on_fork=log_fork),
+            sender=RecordSender(origin),
+            snapshot_history=SnapshotHistory(history, snapshots),
+            timeout_seconds=timeout_seconds,
+            now=now,
+        )
+        self._seconds = timeout_seconds
+
+    def subscribe(self, topic: str, checkpoint: Any = None, **options: Any) -> Subscription:
+        """Every event of a topic after a checkpoint; see `inorder.Journals.subscribe`."""
+        options = {"timeout_seconds": self._seconds, "on_fork": log_fork, **options}
+        return Subscription(self.log, self.store, topic, time.monotonic, checkpoint=checkpoint, **options)
+
+
+class AsyncMemoryJournals(AsyncJournalClient):
+    """`inorder.AsyncJournals` without servers; `journals` has the events, for a test to look at."""
+
+    def __init__(self, journals: MemoryJournals | None = None, *, threads: int = THREADS) -> None:
+        self.journals = journals or MemoryJournals()
+        super().__init__(self.journals, self.journals.subscribe, threads=threads)
 
 
 class MemoryReplicator:
@@ -72,6 +151,7 @@ class MemoryReplicator:
         self._snapshots = snapshots
         self._segment_size = segment_size
         self._next: dict[tuple[str, int], int] = {}
+        self._lock = threading.RLock()
         self.forks: list[Fork] = []
 
     def follow(self, regime: Regime) -> None:
@@ -81,21 +161,23 @@ class MemoryReplicator:
     def replicate(self, topic: str, partition: int, end: int, *, moves_offset: bool = True) -> None:
         """Applies the records below an offset."""
         place = topic, partition
-        for record in self._log.records_between(topic, partition, self._next.get(place, 0), end):
-            self._apply(record, topic, partition)
-        self._next[place] = max(end, self._next.get(place, 0))
-        if moves_offset and end:
-            self._store.move_offset(topic, partition, end - 1)
+        with self._lock:
+            for record in self._log.records_between(topic, partition, self._next.get(place, 0), end):
+                self._apply(record, topic, partition)
+            self._next[place] = max(end, self._next.get(place, 0))
+            if moves_offset and end:
+                self._store.move_offset(topic, partition, end - 1)
 
     def _keep_up(self, regime: Regime, topic: str, partition: int) -> None:
         if regime.records_behind is None:
             return
-        end = max(0, self._log.end(topic, partition) - regime.records_behind)
-        self.replicate(topic, partition, end, moves_offset=False)
-        if end > regime.offset_behind:
-            self._store.move_offset(topic, partition, end - 1 - regime.offset_behind)
-        if regime.forgets:
-            self._log.forget(topic, partition, end)
+        with self._lock:
+            end = max(0, self._log.end(topic, partition) - regime.records_behind)
+            self.replicate(topic, partition, end, moves_offset=False)
+            if end > regime.offset_behind:
+                self._store.move_offset(topic, partition, end - 1 - regime.offset_behind)
+            if regime.forgets:
+                self._log.forget(topic, partition, end)
 
     def _apply(self, record: LogRecord, topic: str, partition: int) -> None:
         action = action_of(record, topic, partition)
@@ -109,6 +191,8 @@ class MemoryReplicator:
             self._snapshots.void(key, PartitionOffset(partition, record.offset))
         self._store.carry_out(key, statements)
         self.forks.extend(done.forks)
+        for fork in done.forks:
+            log_fork(key, fork)
 
 
 class MemoryHeads:
@@ -118,15 +202,17 @@ class MemoryHeads:
         self._log = log
         self._store = store
         self._limits = limits
+        self._lock = threading.Lock()
         self._caches: dict[tuple[str, int], PartitionCache] = {}
 
     def find(self, key: Key, partition: int, offset: int, deadline: Deadline) -> Ahead | Known | None:  # noqa: ARG002 - the port's signature
-        cache = self._caches.setdefault((key.topic, partition), PartitionCache(**self._limits))
-        replicated = self._store.offset(key.topic, partition)
-        if replicated is not None:
-            cache.remove(replicated)
-        cache.add(self._seen(key.topic, partition, -1 if cache.offset is None else cache.offset))
-        found = cache.find(key.id.encode(), offset)
+        with self._lock:
+            cache = self._caches.setdefault((key.topic, partition), PartitionCache(**self._limits))
+            replicated = self._store.offset(key.topic, partition)
+            if replicated is not None:
+                cache.remove(replicated)
+            cache.add(self._seen(key.topic, partition, -1 if cache.offset is None else cache.offset))
+            found = cache.find(key.id.encode(), offset)
         return found if isinstance(found, Ahead | Known) else None
 
     def _seen(self, topic: str, partition: int, after: int) -> Iterator[InspectedRecord]:
@@ -260,6 +346,7 @@ class MemoryJournalStore:
         self._journals: dict[Key, _Rows] = {}
         self._offsets: dict[tuple[str, int], int] = {}
         self._keeps_rows = keeps_rows
+        self._lock = threading.Lock()
 
     def pointer(self, key: Key) -> JournalHead | None:
         rows = self._journals.get(key)
@@ -273,8 +360,11 @@ class MemoryJournalStore:
         segments = self._journals[key].segments
         first, last = (journal_segment(number, head.segment_size) for number in (start, head.seq_nr))
         reached = 0
-        for segment in sorted(number for number in segments if first <= number <= last):
-            rows = sorted(segments.get(segment, {}).items(), key=lambda row: row[0][0])
+        with self._lock:
+            numbers = sorted(number for number in segments if first <= number <= last)
+        for segment in numbers:
+            with self._lock:
+                rows = sorted(segments.get(segment, {}).items(), key=lambda row: row[0][0])
             for (seq_nr, record_id), record in rows:
                 if record_id != head.record_id or not start <= seq_nr <= head.seq_nr:
                     continue
@@ -290,9 +380,10 @@ class MemoryJournalStore:
         """Does nothing."""
 
     def carry_out(self, key: Key, statements: Iterable[Statement]) -> None:
-        rows = self._journals.setdefault(key, _Rows())
-        for statement in statements:
-            self._carry_out(rows, statement)
+        with self._lock:
+            rows = self._journals.setdefault(key, _Rows())
+            for statement in statements:
+                self._carry_out(rows, statement)
 
     def move_offset(self, topic: str, partition: int, offset: int) -> None:
         """Records that everything up to an offset is applied; it never moves back."""
