@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from inorder import spark, testing
     from inorder.journal.client import Journal
+    from inorder.journal.entity import Entity, Updated
     from inorder.journal.service import AsyncJournals, Journals
     from inorder.journal.snapshots import Recovery
     from inorder.journal.subscription import Subscribed, Subscription
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         TransientError,
         UnknownOutcomeError,
         UnreachableError,
+        UpdateConflictError,
         ValidationError,
     )
     from inorder.model.journal import (
@@ -55,6 +57,7 @@ _HOMES = {
     "ConfigurationError": "inorder.model.errors",
     "DamagedRecordError": "inorder.model.errors",
     "DeadlineError": "inorder.model.errors",
+    "Entity": "inorder.journal.entity",
     "Event": "inorder.model.journal",
     "EventRecord": "inorder.model.journal",
     "GuaranteeError": "inorder.model.errors",
@@ -88,6 +91,8 @@ _HOMES = {
     "TransientError": "inorder.model.errors",
     "UnknownOutcomeError": "inorder.model.errors",
     "UnreachableError": "inorder.model.errors",
+    "UpdateConflictError": "inorder.model.errors",
+    "Updated": "inorder.journal.entity",
     "ValidationError": "inorder.model.errors",
     "message_checks": "inorder.pipeline.checks",
 }
@@ -99,6 +104,7 @@ __all__ = [
     "ConfigurationError",
     "DamagedRecordError",
     "DeadlineError",
+    "Entity",
     "Event",
     "EventRecord",
     "GuaranteeError",
@@ -132,6 +138,8 @@ __all__ = [
     "TransientError",
     "UnknownOutcomeError",
     "UnreachableError",
+    "UpdateConflictError",
+    "Updated",
     "ValidationError",
     "message_checks",
     "spark",

@@ -16,17 +16,29 @@ Cancelling a task never stops an append that was handed over: it may be written.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from inspect import isawaitable
 from itertools import islice
 from typing import Any, Final, ParamSpec, Protocol, Self, TypeVar
 from uuid import UUID
 
 from inorder.journal.client import Journal, JournalClient
+from inorder.journal.entity import (
+    ATTEMPTS,
+    AppendOptions,
+    DecideAgain,
+    Decided,
+    Entity,
+    Recovered,
+    State,
+    Update,
+    Updated,
+)
 from inorder.journal.subscription import Subscribed, Subscription
 from inorder.model.errors import DamagedRecordError, InorderError
 from inorder.model.journal import (
@@ -81,6 +93,38 @@ class AsyncJournalClient:
         """The ids of all replicated journals of a topic, in any order."""
         return _stream(self._pool, lambda: _pages(self._journals.ids(topic)))
 
+    async def update(
+        self,
+        key: Key,
+        entity: Entity[State],
+        decide: Callable[[State], Decided | Awaitable[Decided]],
+        *,
+        attempts: int = ATTEMPTS,
+        expire_after: timedelta | None = None,
+        metadata: object = None,
+        data: object = None,
+        headers: Mapping[str, str] = _NO_HEADERS,
+    ) -> Updated[State]:
+        """Updates an entity; see `JournalClient.update`. `decide` runs in the event loop, and may be a coroutine.
+
+        `apply` runs on a thread. A task that is cancelled may have appended its events.
+        """
+        about = AppendOptions(expire_after, metadata, data, headers)
+        update = Update(self._journals.journal(key), entity, attempts=attempts, about=about)
+        while True:
+            step: Recovered[State] | Updated[State] | DecideAgain = await self._run(update.recover)
+            if isinstance(step, Recovered):
+                decided = decide(step.state)
+                step = await self._run(update.append, step, await decided if isawaitable(decided) else decided)
+            if isinstance(step, Updated):
+                return step
+            if isinstance(step, DecideAgain):
+                await asyncio.sleep(step.pause_seconds)
+
+    async def state(self, key: Key, entity: Entity[State]) -> State:
+        """The state of an entity at this moment; see `JournalClient.state`."""
+        return await self._run(self._journals.state, key, entity)
+
     async def subscribe(
         self,
         topic: str,
@@ -113,6 +157,9 @@ class AsyncJournalClient:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    async def _run(self, call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        return await asyncio.wrap_future(self._pool.submit(call, *arguments, **named))
 
     def _close(self) -> None:
         self._pool.shutdown()
@@ -182,10 +229,10 @@ class AsyncJournal:
         return await self._run(self._journal.mark, id)
 
     async def save_snapshot(
-        self, seq_nr: SeqNr, payload: Payload = None, *, metadata: object = None
+        self, seq_nr: SeqNr, payload: Payload = None, *, metadata: object = None, life: UUID | None = None
     ) -> Snapshot | None:
         """Saves the state after the events up to a number; see `Journal.save_snapshot`."""
-        return await self._run(partial(self._journal.save_snapshot, metadata=metadata), seq_nr, payload)
+        return await self._run(partial(self._journal.save_snapshot, metadata=metadata, life=life), seq_nr, payload)
 
     async def snapshot(self, criteria: SnapshotCriteria = ANY_SNAPSHOT) -> Snapshot | None:
         """The latest snapshot that fits."""

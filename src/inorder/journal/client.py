@@ -35,6 +35,18 @@ from uuid import UUID, uuid4
 from inorder.engines.measures import SILENT, Meter
 from inorder.journal.action import Action, Append, Condition, Delete, Mark, Purge, check_expire_after
 from inorder.journal.codec import RecordSender, action_of, action_record, append_record, with_condition
+from inorder.journal.entity import (
+    ATTEMPTS,
+    AppendOptions,
+    DecideAgain,
+    Decided,
+    Entity,
+    Recovered,
+    State,
+    Update,
+    Updated,
+    recover_state,
+)
 from inorder.journal.life import Fork, JournalFold, Life
 from inorder.journal.reading.reader import JournalReader, Moment, wait_for_place
 from inorder.journal.snapshots import JournalSnapshots, MarkedMoment, Recovery, SnapshotHistory
@@ -114,6 +126,39 @@ class JournalClient:
         """The ids of all replicated journals of a topic, parked ones included, in any order."""
         return self.store.ids(topic)
 
+    def update(
+        self,
+        key: Key,
+        entity: Entity[State],
+        decide: Callable[[State], Decided],
+        *,
+        attempts: int = ATTEMPTS,
+        expire_after: timedelta | None = None,
+        metadata: object = None,
+        data: object = None,
+        headers: Mapping[str, str] = _NO_HEADERS,
+    ) -> Updated[State]:
+        """Recovers an entity, calls `decide` with its state, and appends the events that it returns.
+
+        They count only if the journal is still what the decision was based on. If another writer came first, the state
+        is recovered and decided on again, so `decide` may be called several times, up to `attempts`; then
+        `UpdateConflictError` is raised. The rest is as for `Journal.append`. See `entity.py`.
+        """
+        about = AppendOptions(expire_after, metadata, data, headers)
+        update = Update(self.journal(key), entity, attempts=attempts, about=about)
+        while True:
+            step: Recovered[State] | Updated[State] | DecideAgain = update.recover()
+            if isinstance(step, Recovered):
+                step = update.append(step, decide(step.state))
+            if isinstance(step, Updated):
+                return step
+            if isinstance(step, DecideAgain):
+                time.sleep(step.pause_seconds)
+
+    def state(self, key: Key, entity: Entity[State]) -> State:
+        """The state of an entity at this moment; `entity.initial` if it has no journal."""
+        return recover_state(self.journal(key), entity).state
+
     def send(self, key: Key, action: Action) -> Future[PartitionOffset]:
         """Sends an action that carries no events."""
         return self.log.send(action_record(key, action, self.now(), self.limits))
@@ -188,7 +233,7 @@ class Journal:
         events = list(events)
         with self._measured("append", len(events)):
             id = uuid4().hex if append_id is None else append_id
-            record = self._encode(events, id, expire_after, metadata, data, headers)
+            record = self._encode(events, id, AppendOptions(expire_after, metadata, data, headers))
             if not allow_gaps:
                 check_contiguous(events)
             if expected_seq_nr is None:
@@ -204,14 +249,36 @@ class Journal:
                 return repeated
             if not allow_gaps:
                 check_contiguous(events, expected_seq_nr)
-            condition = Condition(self._fold(marked).name(marked.moment.plan.life), expected_seq_nr)
-            place = self._send_append(with_condition(record, condition), id)
-            action = Append(numbers, PayloadType.JSON, id=id, condition=condition)
+            return self._append_on(marked, record, numbers, id).place
+
+    def append_on(
+        self, marked: MarkedMoment, events: Sequence[Event], append_id: str, about: AppendOptions
+    ) -> Appended:
+        """Appends events that count only if they follow just what was read at a mark: this number of this life.
+
+        Raises `SeqNrConflictError` if they do not. It may be called again with the same arguments, and counts once.
+        """
+        with self._measured("append", len(events)):
+            record = self._encode(events, append_id, about)
+            check_contiguous(events, marked.moment.plan.pointer or 0)
+            return self._append_on(marked, record, SeqRange(events[0].seq_nr, events[-1].seq_nr), append_id)
+
+    def _append_on(self, marked: MarkedMoment, record: Record, numbers: SeqRange, append_id: str) -> Appended:
+        end = marked.moment.plan.pointer or 0
+        condition = Condition(self._fold(marked).name(marked.moment.plan.life), end)
+        place = self._send_append(with_condition(record, condition), append_id)
+        action = Append(numbers, PayloadType.JSON, id=append_id, condition=condition)
+        try:
             outcome = self._judge(marked, place, action)
-            if outcome.place is None:
-                pointer = None if outcome.life is None else outcome.life.seq_nr
-                raise self._conflict_error(expected_seq_nr, pointer, f"the append at {place} does not count")
-            return outcome.place
+        except UnknownOutcomeError:
+            raise
+        except TransientError as error:
+            text = f"The append to {self.key} is written at {place}; whether it counts is not known: {error.message}"
+            raise UnknownOutcomeError(text, hint=_repeat_append(append_id)) from error
+        if outcome.place is None:
+            pointer = None if outcome.life is None else outcome.life.seq_nr
+            raise self._conflict_error(end, pointer, f"the append at {place} does not count")
+        return Appended(outcome.place, self._fold(marked).name(outcome.life))
 
     def append_later(
         self,
@@ -231,7 +298,7 @@ class Journal:
         events, began = list(events), perf_counter()
         try:
             id = uuid4().hex if append_id is None else append_id
-            record = self._encode(events, id, expire_after, metadata, data, headers)
+            record = self._encode(events, id, AppendOptions(expire_after, metadata, data, headers))
             if not allow_gaps:
                 check_contiguous(events)
             place = self._journals.log.send(record)
@@ -320,17 +387,20 @@ class Journal:
         with self._measured("mark"):
             return self._send(self._mark(id), "Marking")
 
-    def save_snapshot(self, seq_nr: SeqNr, payload: Payload = None, *, metadata: object = None) -> Snapshot | None:
+    def save_snapshot(
+        self, seq_nr: SeqNr, payload: Payload = None, *, metadata: object = None, life: UUID | None = None
+    ) -> Snapshot | None:
         """Saves the state after the events up to a number in the store; replaces a snapshot of the same number.
 
-        Raises `ValidationError` for a number above the journal's end. Returns None, and writes nothing, if the journal
-        already has as many newer snapshots as it keeps (`journal.snapshots`). Saving again does no harm.
+        Raises `ValidationError` for a number above the journal's end. `life` names the life whose state it is; in
+        another `JournalChangedError` is raised. Returns None, and writes nothing, if the journal already has as many
+        newer snapshots as it keeps (`journal.snapshots`). Saving again does no harm.
         """
         now = self._journals.now()
         # Not all stores keep more than milliseconds.
         time = now.replace(microsecond=now.microsecond // 1000 * 1000)
         snapshot = Snapshot(seq_nr, payload, time, metadata, *self._journals.sender)
-        return snapshot if self._snapshots.save(snapshot) else None
+        return snapshot if self._snapshots.save(snapshot, life) else None
 
     def snapshot(self, criteria: SnapshotCriteria = ANY_SNAPSHOT) -> Snapshot | None:
         """The latest snapshot that fits, by number, then by time; never one taken before a purge."""
@@ -381,8 +451,8 @@ class Journal:
         return self._journals.wait_for(self._journals.send(self.key, action), f"{what} {self.key}", repeat)
 
     def _send_append(self, record: Record, append_id: str) -> PartitionOffset:
-        repeat = f"Repeat it with append_id={append_id!r}: it counts once, unless the journal is purged in between."
-        return self._journals.wait_for(self._journals.log.send(record), f"Appending to {self.key}", repeat)
+        place = self._journals.log.send(record)
+        return self._journals.wait_for(place, f"Appending to {self.key}", _repeat_append(append_id))
 
     def _fold(self, marked: MarkedMoment) -> JournalFold:
         return JournalFold(self.key, marked.mark.partition)
@@ -404,13 +474,16 @@ class Journal:
             )
         fold, life = self._fold(marked), moment.plan.life
         window = Window(self.key.topic, place.partition, moment.known_to + 1, place.offset - 1)
-        repeated: PartitionOffset | None = None
+        repeated: _Outcome | None = None
         for offset, found in self._actions(window) if place.offset - mark.offset > 1 else ():
             is_same = isinstance(action, Append) and isinstance(found, Append) and found.id == action.id
-            if is_same and fold.counts(life, found):
-                repeated = PartitionOffset(place.partition, offset)
+            is_repeated = is_same and fold.counts(life, found)
             life = fold.after(life, found, offset)
-        return _Outcome(place if fold.counts(life, action) else repeated, life)
+            if is_repeated:
+                repeated = _Outcome(PartitionOffset(place.partition, offset), life)
+        if fold.counts(life, action):
+            return _Outcome(place, fold.apply(life, action, place.offset))
+        return repeated or _Outcome(None, life)
 
     def _find_append(self, first: SeqNr, append_id: str) -> PartitionOffset | None:
         """The place of the append with an id, if it counts and begins with a number.
@@ -453,16 +526,12 @@ class Journal:
         self,
         events: Sequence[Event],
         append_id: str,
-        expire_after: timedelta | None,
-        metadata: object,
-        data: object,
-        headers: Mapping[str, str],
+        about: AppendOptions,
     ) -> Record:
-        about = RecordMetadata(metadata, PayloadMetadata(check_expire_after(expire_after), data))
+        metadata = RecordMetadata(about.metadata, PayloadMetadata(check_expire_after(about.expire_after), about.data))
         journals, began = self._journals, perf_counter()
-        record = append_record(
-            self.key, events, journals.now(), journals.sender, about, headers, journals.limits, append_id=append_id
-        )
+        sender, headers, limits = journals.sender, about.headers, journals.limits
+        record = append_record(self.key, events, journals.now(), sender, metadata, headers, limits, append_id=append_id)
         kind = "json" if (record.value or b"").startswith(b"{") else "binary"
         journals.meter.took("journal_encode", perf_counter() - began, kind)
         return record
@@ -489,8 +558,19 @@ def log_fork(key: Key, fork: Fork) -> None:
     log.warning("journal.fork", extra={"journal": str(key), "fork": str(fork), "is_proven": fork.is_proven})
 
 
+def _repeat_append(append_id: str) -> str:
+    return f"Repeat it with append_id={append_id!r}: it counts once, unless the journal is purged in between."
+
+
+class Appended(NamedTuple):
+    """The place of an append that counts, and the name of the life that has it; None if that is not known."""
+
+    place: PartitionOffset
+    life: UUID | None
+
+
 class _Outcome(NamedTuple):
-    """The place of the record that counts, None if none does, and the journal before it."""
+    """The place of the record that counts, and the journal after it; None if none does, and the journal before it."""
 
     place: PartitionOffset | None
     life: Life | None

@@ -66,7 +66,7 @@ from datetime import datetime
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-from inorder.journal.life import life_id
+from inorder.journal.life import JournalFold, life_id
 from inorder.journal.reading.head import ReadPlan
 from inorder.journal.reading.reader import JournalReader, Moment
 from inorder.model.deadline import Deadline
@@ -99,6 +99,8 @@ class Recovery:
 
     snapshot: Snapshot | None
     events: Iterator[EventRecord]
+    marked: MarkedMoment
+    """That moment, for an append that is to follow just these events."""
 
 
 class SnapshotHistory(NamedTuple):
@@ -119,12 +121,12 @@ class JournalSnapshots:
     reader: JournalReader
     deadline: Callable[[str], Deadline]
 
-    def save(self, snapshot: Snapshot) -> bool:
-        """Saves a snapshot; False if the history is full of newer ones."""
+    def save(self, snapshot: Snapshot, life: UUID | None = None) -> bool:
+        """Saves a snapshot, in the life that is named; False if the history is full of newer ones."""
         check_seq_nr(snapshot.seq_nr)
         deadline = self.deadline(f"Saving a snapshot of {self.key}")
         store, size = self.history
-        return store.save(self.key, snapshot, size, lambda: self._settled(snapshot.seq_nr, deadline))
+        return store.save(self.key, snapshot, size, lambda: self._settled(snapshot.seq_nr, deadline, life))
 
     def latest(self, criteria: SnapshotCriteria) -> Snapshot | None:
         return self._found(criteria, MAX_SEQ_NR)[1]
@@ -155,17 +157,20 @@ class JournalSnapshots:
             marked, found = again, found_again
             deadline.remaining()
         if found is None:
-            return Recovery(None, self.reader.events(marked.moment, SeqRange.all()))
+            return Recovery(None, self.reader.events(marked.moment, SeqRange.all()), marked)
         if has_hole(marked.moment.plan, found):
             raise too_old_error(self.key, marked.moment.plan, found)
         first = next_seq_nr(found.seq_nr)
         behind = iter(()) if first is None else self.reader.events(marked.moment, SeqRange(first, MAX_SEQ_NR))
-        return Recovery(found, behind)
+        return Recovery(found, behind, marked)
 
-    def _settled(self, seq_nr: SeqNr, deadline: Deadline) -> LifeAtMark:
+    def _settled(self, seq_nr: SeqNr, deadline: Deadline, life: UUID | None = None) -> LifeAtMark:
         while True:
             deadline.remaining()
             marked = self.mark_moment(MAX_SEQ_NR)
+            name = JournalFold(self.key, marked.mark.partition).name(marked.moment.plan.life)
+            if life is not None and name is not None and name != life:
+                raise purged_error(self.key)
             require_reached(self.key, marked.moment.plan, seq_nr)
             if is_settled(marked.mark, marked.moment.plan):
                 return self._life(marked)

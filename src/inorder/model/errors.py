@@ -15,7 +15,8 @@ InorderError                     code, message, next step
 │   ├── DeadlineError            an operation timed out
 │   ├── LockConflictError        a deadlock, or a lock that was not granted in time; the transaction may run again
 │   ├── MassRefusalError         a table refuses most records of a partition, which waits
-│   └── JournalChangedError      a journal was truncated while it was read
+│   ├── JournalChangedError      a journal was truncated while it was read
+│   └── UpdateConflictError      other writers changed a journal during every attempt to update it
 └── PermanentError               a record or a state that retrying cannot fix  exit 1
     ├── RejectedError            the broker or the store refused this record for its content
     ├── DamagedRecordError       a record of a journal cannot be read
@@ -267,6 +268,16 @@ class JournalChangedError(TransientError):
     """A journal was truncated or purged while it was read, so the result may have gaps; read it again."""
 
     code = "JOURNAL-001"
+
+
+class UpdateConflictError(TransientError):
+    """Other writers changed a journal during each of `attempts` attempts to update its entity; nothing was appended."""
+
+    code = "JOURNAL-010"
+
+    def __init__(self, message: str, *, hint: str = "", attempts: int) -> None:
+        super().__init__(message, hint=hint)
+        self.attempts = attempts
 
 
 class DamagedRecordError(PermanentError):

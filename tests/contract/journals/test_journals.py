@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
 
@@ -12,6 +14,7 @@ import pytest
 import inorder
 from inorder.journal.asynchronous import AsyncJournalClient
 from inorder.journal.client import Journal
+from inorder.journal.entity import Entity
 from inorder.model.errors import (
     RejectedError,
     SeqNrConflictError,
@@ -226,3 +229,64 @@ def test_async_code_has_the_same_journals(journals: Journals, topic: str) -> Non
             assert await journal.pointer() is None
 
     asyncio.run(live())
+
+
+@dataclass(frozen=True)
+class Account:
+    balance: int = 0
+    changes: int = 0
+
+
+ACCOUNT = Entity(
+    Account(), lambda account, event: Account(account.balance + event["by"], account.changes + 1), snapshot_every=5
+)
+
+
+def change(by: int) -> Callable[[Account], list[dict[str, int]] | None]:
+    """A change, unless it overdraws the account, with the balance that it was decided on."""
+    return lambda account: None if account.balance + by < 0 else [{"by": by, "on": account.balance}]
+
+
+@pytest.mark.usefixtures("replicating")
+def test_threads_that_update_one_account_decide_on_its_true_state(journals: Journals, topic: str) -> None:
+    key, threads = Key("account", topic), 4
+
+    def work(number: int) -> int:
+        changes = (number, -2, 3, -number, 1)
+        return sum(by for by in changes if journals.update(key, ACCOUNT, change(by), attempts=50).events)
+
+    with ThreadPoolExecutor(threads) as pool:
+        total = sum(pool.map(work, range(1, threads + 1)))
+    balance = 0
+    for record in journals.journal(key).read():
+        payload = record.event.payload
+        assert isinstance(payload, dict)
+        assert payload["on"] == balance >= 0
+        balance += payload["by"]
+    account = journals.state(key, ACCOUNT)
+    assert (account.balance, account.changes) == (balance, journals.journal(key).pointer())
+    assert balance == total
+
+
+@pytest.mark.usefixtures("replicating")
+def test_an_entity_is_recovered_from_snapshot_and_events_and_begins_anew_after_a_purge(
+    journals: Journals, topic: str
+) -> None:
+    key = Key("account", topic)
+    for number in range(1, 13):
+        assert journals.update(key, ACCOUNT, change(1)).state == Account(number, number)
+    journal = journals.journal(key)
+    assert [each.seq_nr for each in journal.snapshots()] == [10, 5]
+    journal.delete(10)
+    assert journals.state(key, ACCOUNT) == Account(12, 12)
+
+    def overtaken(account: Account) -> list[dict[str, int]]:
+        if account.balance == 12:  # the first time
+            journal.purge()
+            journals.update(key, ACCOUNT, lambda _: [{"by": 100}] * 12)  # as many events as before
+        return [{"by": 1}]
+
+    done = journals.update(key, ACCOUNT, overtaken)
+    assert (done.state, done.seq_nr, done.attempts) == (Account(1201, 13), 13, 2)
+    assert journals.state(key, ACCOUNT) == Account(1201, 13)
+    assert [each.seq_nr for each in journal.snapshots()] == [12]

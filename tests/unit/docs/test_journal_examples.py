@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Coroutine
 from typing import Any
+
+import pytest
 
 from tests.unit.docs.markdown import blocks, page
 
@@ -20,8 +23,16 @@ def examples_of(name: str) -> dict[str, Callable[[], object]]:
     return {name: function for namespace in found for name, function in namespace.items() if name.startswith("test_")}
 
 
-def test_the_test_in_the_journal_page_passes() -> None:
-    found = examples_of("docs/journal.md")
-    assert list(found) == ["test_of_two_openings_one_counts"]
+@pytest.mark.parametrize(
+    ("name", "tests"),
+    [
+        ("docs/journal.md", ["test_of_two_openings_one_counts"]),
+        ("docs/entities.md", ["test_an_account_is_never_overdrawn", "test_an_order_is_paid_once"]),
+    ],
+)
+def test_the_tests_in_a_page_pass(name: str, tests: list[str]) -> None:
+    found = examples_of(name)
+    assert list(found) == tests
     for test in found.values():
-        test()
+        if isinstance(outcome := test(), Coroutine):
+            asyncio.run(outcome)
