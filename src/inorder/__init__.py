@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from inorder import spark, testing
     from inorder.journal.client import Journal
     from inorder.journal.entity import Entity, Updated
+    from inorder.journal.projection import Appended, Deleted, Projection, Purged
     from inorder.journal.service import AsyncJournals, Journals
     from inorder.journal.snapshots import Recovery
     from inorder.journal.subscription import Subscribed, Subscription
@@ -53,10 +54,12 @@ if TYPE_CHECKING:
     from inorder.settings import Settings
 
 _HOMES = {
+    "Appended": "inorder.journal.projection",
     "AsyncJournals": "inorder.journal.service",
     "ConfigurationError": "inorder.model.errors",
     "DamagedRecordError": "inorder.model.errors",
     "DeadlineError": "inorder.model.errors",
+    "Deleted": "inorder.journal.projection",
     "Entity": "inorder.journal.entity",
     "Event": "inorder.model.journal",
     "EventRecord": "inorder.model.journal",
@@ -73,8 +76,10 @@ _HOMES = {
     "PartitionOffset": "inorder.model.journal",
     "Payload": "inorder.model.journal",
     "PermanentError": "inorder.model.errors",
+    "Projection": "inorder.journal.projection",
     "PublishError": "inorder.model.errors",
     "Publisher": "inorder.pipeline.checks",
+    "Purged": "inorder.journal.projection",
     "RecordsLostError": "inorder.model.errors",
     "Recovery": "inorder.journal.snapshots",
     "RejectedError": "inorder.model.errors",
@@ -100,10 +105,12 @@ _ROOMS = ("spark", "testing")
 """Whole modules that are public."""
 
 __all__ = [
+    "Appended",
     "AsyncJournals",
     "ConfigurationError",
     "DamagedRecordError",
     "DeadlineError",
+    "Deleted",
     "Entity",
     "Event",
     "EventRecord",
@@ -120,8 +127,10 @@ __all__ = [
     "PartitionOffset",
     "Payload",
     "PermanentError",
+    "Projection",
     "PublishError",
     "Publisher",
+    "Purged",
     "RecordsLostError",
     "Recovery",
     "RejectedError",

@@ -32,6 +32,8 @@ from inorder.journal.audit.findings import AuditFinding
 from inorder.journal.audit.job import Audit
 from inorder.journal.expire import Expired
 from inorder.journal.jobs import ExpireJob, replicate_work, run_replicate
+from inorder.journal.projection import Projection
+from inorder.journal.projection_runner import PartitionStatus
 from inorder.journal.service import JournalAdmin, Journals, journal_store, journal_topics, topic_look_up
 from inorder.journal.stores.kafka_notices import announcers
 from inorder.journal.stores.opening import JournalReplicas, JournalStore, StoredRows
@@ -386,6 +388,32 @@ class App:
             **({} if today is None else {"today": today}),
         )
         return job.run(once=once, stop=stop)
+
+    def project(
+        self,
+        projection: Projection,
+        *,
+        once: bool,
+        stop: threading.Event,
+        database: str | None = None,
+        service: JobService | None = None,
+    ) -> dict[str, int]:
+        """Runs a projection until `stop` is set, or once; returns how many changes of each kind came."""
+
+        def report(reason: str) -> None:
+            if service is not None:
+                service.hindrance = reason
+
+        with Journals(self.settings, metrics=service.registry if service else None) as journals:
+            return journals.project(projection, database=database, on_waiting=report).run(once=once, stop=stop)
+
+    def projection_status(self, projection: Projection, database: str | None = None) -> list[PartitionStatus]:
+        """How far a projection is, whichever instances run."""
+        return self.journals.project(projection, database=database).status()
+
+    def reset_projection(self, projection: Projection, database: str | None = None) -> int:
+        """Forgets how far a projection is; returns the number of its partitions."""
+        return self.journals.project(projection, database=database).reset()
 
     def audit(
         self, on_finding: Callable[[AuditFinding], None], *, topic: str | None = None, id: str | None = None

@@ -8,12 +8,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
 import typer
 
 from inorder.cli.output import AsJson, ConfigFile, open_app, readable, say, show_fields, show_json, show_table
+from inorder.cli.stopping import in_background, stop_on_signals
 from inorder.model.errors import ConfigurationError, ValidationError
 from inorder.model.journal import (
     Event,
@@ -30,6 +32,7 @@ from inorder.model.journal import (
 
 if TYPE_CHECKING:
     from inorder.journal.client import Journal
+    from inorder.journal.projection import Projection
     from inorder.journal.replication.store_port import Quarantined
     from inorder.journal.snapshots import Recovery
     from inorder.model.journal import SnapshotCriteria
@@ -358,6 +361,69 @@ def reset(
         show_json(None)
     else:
         say("The store fits its topic; nothing was changed.")
+
+
+Project = Annotated[
+    str, typer.Argument(metavar="MODULE:NAME", help="Where the `inorder.Projection` is, as Python imports it.")
+]
+
+
+@app.command()
+def project(
+    name: Project,
+    config: ConfigFile = None,
+    database: Annotated[
+        str | None, typer.Option(metavar="URL", help="The database of its tables; that of `database.url` without it.")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="End when the topics are read to their present ends.")] = False,
+    status: Annotated[bool, typer.Option("--status", help="Print how far it is, and do nothing.")] = False,
+    reset: Annotated[
+        bool, typer.Option("--reset", help="Forget how far it is, so that it begins again; empty its tables first.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Fold journals into tables of yours with a handler, each change exactly once; several instances share the work."""
+    projection = _import_projection(name)
+    if sum([once, status, reset]) > 1:
+        raise typer.BadParameter("give one of --once, --status and --reset")
+    app = open_app(config)
+    if status or reset:
+        with app:
+            if reset:
+                show_fields({"forgotten": app.reset_projection(projection, database)}, as_json)
+                return
+            rows = app.projection_status(projection, database)
+        if as_json:
+            show_json([row._asdict() for row in rows])
+        elif rows:
+            show_table([rows[0]._fields, *rows])
+        else:
+            say(f"The projection {projection.name} has not begun.")
+        return
+    service = app.job_service(f"projection {projection.name}", dict)
+    with stop_on_signals(f"the projection {projection.name}") as stop, app, service:
+        if service.address:
+            say("Serves health and metrics at http://{}:{}.".format(*service.address))
+        totals = in_background(
+            lambda: app.project(projection, once=once, stop=stop, database=database, service=service)
+        )
+    show_fields(dict(totals), as_json)
+
+
+def _import_projection(name: str) -> Projection:
+    from inorder.journal.projection import Projection
+
+    module, _, attribute = name.partition(":")
+    sys.path.insert(0, "")  # as `python -m` does: projections lie beside the settings
+    try:
+        found = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigurationError(
+            f"{name!r} cannot be imported: {error}.", hint="Name it as `package.module:projection`."
+        ) from error
+    if not isinstance(found, Projection):
+        raise ConfigurationError(f"{name!r} is no `inorder.Projection`.", hint="Build one with a name and a handler.")
+    return found
 
 
 def _show_recovery(recovery: Recovery) -> None:

@@ -25,6 +25,12 @@ without a registry. `JournalMetrics` is the meter with one. The store is measure
 | `inorder_head_cache_offsets_total{topic,source}`     | offsets by which `kafka` and the `store` moved it on |
 | `inorder_head_cache_restarts_total{topic,result}`    | how often its thread started again after a failure: |
 |                                                      | `expected` (Kafka or the store) or `unexpected` |
+| `inorder_projection_lag{projection,topic,partition}` | offsets that are not in the read model, of the partitions |
+|                                                      | that this instance has |
+| `inorder_projection_waiting{projection,topic,partition}` | 1 if the partition waits after a failure, else 0 |
+| `inorder_projection_changes_total{projection,topic,kind}` | changes that were committed: `appended`, `deleted`, |
+|                                                      | `purged` |
+| `inorder_projection_failures_total{projection,topic}` | transactions that failed and are tried again |
 | `inorder_expire_pass_seconds`                        | how long one pass of the job `expire` took |
 | `inorder_expire_journals_total{topic,outcome}`       | expired journals that it `purged`, or `left` |
 
@@ -50,6 +56,7 @@ from inorder.journal.reading.topic_cache import HeadCacheReading
 from inorder.journal.stores.ports import EventualJournal, JournalHead
 from inorder.journal.timing import timed, timed_stream
 from inorder.model.journal import EventRecord, Key, SeqNr
+from inorder.model.partitioning import Place
 
 _TIMES: Final = {
     "journal_latency": ("journal_latency", "How long a verb of a journal took.", ("topic", "type")),
@@ -67,6 +74,8 @@ _COUNTS: Final = {
     "store_events": ("journal_store_events", "Events that were read from the store.", ("topic",)),
     "head_cache_offsets": ("head_cache_offsets", "Offsets that the cache has moved on.", ("topic", "source")),
     "head_cache_restarts": ("head_cache_restarts", "Starts of its thread after a failure.", ("topic", "result")),
+    "projection_changes": ("projection_changes", "Changes that were committed.", ("projection", "topic", "kind")),
+    "projection_failures": ("projection_failures", "Transactions that failed.", ("projection", "topic")),
     "expire_journals": ("expire_journals", "Expired journals.", ("topic", "outcome")),
 }
 # A read from memory, or the encoding of one event, takes microseconds.
@@ -74,6 +83,8 @@ _BUCKETS: Final = (0.000_01, 0.000_1, *BOUNDS)
 
 
 ReadHeads = Callable[[], Mapping[str, HeadCacheReading]]
+ReadLags = Callable[[], Mapping[Place, int]]
+ReadWaiting = Callable[[], Mapping[Place, str]]
 
 
 def journal_meter(registry: CollectorRegistry | None) -> Meter:
@@ -106,7 +117,9 @@ class JournalMetrics:
             for name, (ours, meaning, labels) in _COUNTS.items()
         }
         self._heads = HeadCollector()
+        self._projections = ProjectionCollector()
         registry.register(self._heads)
+        registry.register(self._projections)
 
     def took(self, name: str, seconds: float, *labels: str) -> None:
         metric = self._times[name]
@@ -118,6 +131,10 @@ class JournalMetrics:
     def watch(self, read: ReadHeads) -> Callable[[], None]:
         """Reads a head cache at each scrape; returns how to stop that."""
         return self._heads.watch(read)
+
+    def watch_projection(self, name: str, lags: ReadLags, waiting: ReadWaiting) -> Callable[[], None]:
+        """Reads the partitions of a projection at each scrape; returns how to stop that."""
+        return self._projections.watch(name, lags, waiting)
 
 
 class HeadCollector(Collector):
@@ -148,6 +165,41 @@ class HeadCollector(Collector):
                 waiting[topic] += reading.waiting
         yield _gauge("head_cache_journals", "Journals that it holds.", journals)
         yield _gauge("head_cache_waiting", "Readers that wait for it.", waiting)
+
+
+class ProjectionCollector(Collector):
+    """The partitions that the projections of this process have."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._reads: list[tuple[str, ReadLags, ReadWaiting]] = []
+
+    def watch(self, name: str, lags: ReadLags, waiting: ReadWaiting) -> Callable[[], None]:
+        watched = name, lags, waiting
+        with self._lock:
+            self._reads.append(watched)
+
+        def forget() -> None:
+            with self._lock:
+                if watched in self._reads:
+                    self._reads.remove(watched)
+
+        return forget
+
+    def collect(self) -> Iterator[Metric]:
+        with self._lock:
+            reads = list(self._reads)
+        labels = ("projection", "topic", "partition")
+        lag = GaugeMetricFamily("inorder_projection_lag", "Offsets not in the read model.", labels=labels)
+        waits = GaugeMetricFamily("inorder_projection_waiting", "Whether a partition waits.", labels=labels)
+        for name, read_lags, read_waiting in reads:
+            waiting = read_waiting()
+            for place, behind in sorted(read_lags().items()):
+                named = name, place[0], str(place[1])
+                lag.add_metric(named, behind)
+                waits.add_metric(named, 1.0 if place in waiting else 0.0)
+        yield lag
+        yield waits
 
 
 def _gauge(name: str, meaning: str, numbers: Mapping[str, int]) -> Metric:

@@ -9,11 +9,14 @@ from contextlib import closing
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from inorder.database.database import Database, open_database
 from inorder.engines.measures import SILENT, Meter
 from inorder.journal.asynchronous import THREADS, AsyncJournalClient
 from inorder.journal.client import JournalClient, log_fork
 from inorder.journal.codec import RecordSender
 from inorder.journal.measuring import JournalMetrics, MeasuredStore, journal_meter, measure_loans
+from inorder.journal.projection import Projection
+from inorder.journal.projection_runner import ProjectionRunner, SharedTail
 from inorder.journal.reading.reader import JournalReader
 from inorder.journal.reading.topic_cache import HeadCache
 from inorder.journal.replication.job import release
@@ -21,8 +24,10 @@ from inorder.journal.replication.store_port import Quarantine, Quarantined
 from inorder.journal.snapshots import SnapshotHistory
 from inorder.journal.stores.kafka_log import KafkaJournalLog
 from inorder.journal.stores.kafka_notices import replicated_offsets, store_wait
+from inorder.journal.stores.kafka_shared import KafkaSharedTail
 from inorder.journal.stores.opening import JournalStore, ReplicaStore, open_journal_store, open_snapshot_store
 from inorder.journal.stores.ports import EventualJournal, JournalLog, TopicIncarnation
+from inorder.journal.stores.projection_store import ProjectionStore
 from inorder.journal.subscription import Subscription
 from inorder.journal.topic_identity import JournalReset, LookUp, TopicGuard, plan_reset
 from inorder.kafka.admin import Cluster
@@ -41,6 +46,10 @@ class Journals(JournalClient):
 
     def __init__(self, settings: Settings, *, metrics: CollectorRegistry | None = None) -> None:
         """`metrics` is a registry of `prometheus_client` that is to have their figures; without it none are taken."""
+        self._settings = settings
+        self._projections: list[ProjectionRunner] = []
+        self._databases: list[Database] = []
+        self._unwatched: list[Callable[[], None]] = []
         meter = journal_meter(metrics)
         unmeasured = journal_store(settings)
         self._guard = TopicGuard(
@@ -110,8 +119,44 @@ class Journals(JournalClient):
         if self._heads is not None:
             self._heads.forget(topic)
 
+    def project(
+        self,
+        projection: Projection,
+        *,
+        database: str | None = None,
+        on_waiting: Callable[[str], object] = lambda _reason: None,
+    ) -> ProjectionRunner:
+        """A projection into tables of a database, by default that of `database.url`: call `run` of what is returned.
+
+        Instances with the same name share the partitions. `run` is for one thread; `stop` or `close` ends it.
+        `on_waiting` is called with the reason when a partition begins to wait, and with "" when none does any more.
+        """
+        url = self._settings.database.require_url() if database is None else database
+        opened = open_database(url, f"inorder projection {projection.name}")
+        self._databases.append(opened)
+        properties = self._settings.kafka.properties
+
+        def open_tail(chosen: Projection, is_alone: bool) -> SharedTail:
+            for topic in chosen.topics:
+                self._guard.require(topic)
+            group = None if is_alone else f"inorder.projection.{chosen.name}"
+            return KafkaSharedTail(properties, chosen.topics, group)
+
+        store = ProjectionStore(opened, projection.name)
+        runner = ProjectionRunner(projection, store, self.store, open_tail, meter=self.meter, on_waiting=on_waiting)
+        self._projections.append(runner)
+        if isinstance(self.meter, JournalMetrics):
+            self._unwatched.append(self.meter.watch_projection(projection.name, runner.lags, runner.waiting))
+        return runner
+
     def close(self) -> None:
         """Sends what is waiting and closes everything; may be called twice."""
+        for runner in self._projections:
+            runner.stop()
+        for unwatch in self._unwatched:
+            unwatch()
+        for opened in self._databases:
+            opened.close()
         self._unwatch()
         if self._heads is not None:
             self._heads.close()

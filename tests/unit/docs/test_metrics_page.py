@@ -26,6 +26,7 @@ def served() -> dict[str, set[str]]:
     registry = CollectorRegistry()
     metrics = of_journals.journal_metrics(registry)
     metrics.watch(lambda: {"topic": HeadCacheReading(1, 1)})
+    metrics.watch_projection("name", lambda: {("topic", 0): 1}, dict)
     for name, (_, _, labels) in of_journals._TIMES.items():
         metrics.took(name, 1.0, *labels)
     for name, (_, _, labels) in of_journals._COUNTS.items():
@@ -67,4 +68,12 @@ def test_the_modules_that_serve_them_name_them_too() -> None:
 
 def test_no_metric_has_a_label_for_a_key_or_an_id() -> None:
     allowed = {"topic", "partition", "type", "result", "outcome", "payload_type", "step", "when", "source", "phase"}
-    assert set().union(*served().values()) == allowed | {"version", "expires", "code", "pipeline", "field"}
+    assert set().union(*served().values()) == allowed | {
+        "version",
+        "expires",
+        "code",
+        "pipeline",
+        "field",
+        "projection",
+        "kind",
+    }
