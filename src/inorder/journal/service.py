@@ -49,7 +49,7 @@ class Journals(JournalClient):
         self._settings = settings
         self._projections: list[ProjectionRunner] = []
         self._databases: list[Database] = []
-        self._unwatched: list[Callable[[], None]] = []
+        self._unwatch_projections: list[Callable[[], None]] = []
         meter = journal_meter(metrics)
         unmeasured = journal_store(settings)
         self._guard = TopicGuard(
@@ -146,14 +146,14 @@ class Journals(JournalClient):
         runner = ProjectionRunner(projection, store, self.store, open_tail, meter=self.meter, on_waiting=on_waiting)
         self._projections.append(runner)
         if isinstance(self.meter, JournalMetrics):
-            self._unwatched.append(self.meter.watch_projection(projection.name, runner.lags, runner.waiting))
+            self._unwatch_projections.append(self.meter.watch_projection(projection.name, runner.lags, runner.waiting))
         return runner
 
     def close(self) -> None:
         """Sends what is waiting and closes everything; may be called twice."""
         for runner in self._projections:
             runner.stop()
-        for unwatch in self._unwatched:
+        for unwatch in self._unwatch_projections:
             unwatch()
         for opened in self._databases:
             opened.close()
