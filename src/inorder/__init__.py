@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from inorder import spark, testing
     from inorder.journal.client import Journal
     from inorder.journal.entity import Entity, Updated
+    from inorder.journal.event_types import EventTypes
     from inorder.journal.projection import Appended, Deleted, Projection, Purged
     from inorder.journal.service import AsyncJournals, Journals
     from inorder.journal.snapshots import Recovery
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
         ConfigurationError,
         DamagedRecordError,
         DeadlineError,
+        EventTypeError,
         GuaranteeError,
         InorderError,
         JournalChangedError,
@@ -63,6 +65,8 @@ _HOMES = {
     "Entity": "inorder.journal.entity",
     "Event": "inorder.model.journal",
     "EventRecord": "inorder.model.journal",
+    "EventTypeError": "inorder.model.errors",
+    "EventTypes": "inorder.journal.event_types",
     "GuaranteeError": "inorder.model.errors",
     "InorderError": "inorder.model.errors",
     "Journal": "inorder.journal.client",
@@ -114,6 +118,8 @@ __all__ = [
     "Entity",
     "Event",
     "EventRecord",
+    "EventTypeError",
+    "EventTypes",
     "GuaranteeError",
     "InorderError",
     "Journal",

@@ -49,16 +49,16 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 from uuid import uuid4
 
 from inorder.journal.codec import from_value, to_value
+from inorder.journal.event_types import from_json, to_json
 from inorder.journal.snapshots import MarkedMoment, Recovery, has_hole
 from inorder.model.errors import (
     ConfigurationError,
@@ -87,8 +87,6 @@ from inorder.model.journal import (
 )
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter
-
     from inorder.journal.client import Journal
 
 log = logging.getLogger("inorder.journal")
@@ -107,7 +105,7 @@ _VERSION: Final = "state_version"
 
 
 class EventCodec(Protocol):
-    """Turns the events of an application into payloads and back."""
+    """Turns the events of an application into payloads and back: `EventTypes`, or a class of your own."""
 
     def encode(self, event: Any) -> Payload:
         """The payload of an event."""
@@ -349,7 +347,7 @@ def encode_state(entity: Entity[Any], state: Any) -> Payload:
         return entity.encode_state(state)
     kind: Any = entity.state_type or type(entity.initial)
     try:
-        return json_payload(_adapter(kind).dump_python(state, mode="json"))
+        return json_payload(to_json(kind, state))
     except Exception as error:
         raise ConfigurationError(
             f"A state of type {type(state).__name__} cannot be written as JSON of {kind!r}: {error}",
@@ -366,18 +364,11 @@ def _decode_state(entity: Entity[State], key: Key, snapshot: Snapshot) -> tuple[
         if entity.decode_state is not None:
             return (entity.decode_state(snapshot.payload),)
         kind: Any = entity.state_type or type(entity.initial)
-        return (_adapter(kind).validate_python(json_value(snapshot.payload)),)
+        return (from_json(kind, json_value(snapshot.payload)),)
     except Exception as error:  # noqa: BLE001 - whatever the application's types raise; the events have it all
         fields = {"journal": str(key), "seq_nr": snapshot.seq_nr, "error": str(error)}
         log.warning("journal.snapshot_unreadable", extra=fields)
         return None
-
-
-@lru_cache(maxsize=256)
-def _adapter(kind: Hashable) -> TypeAdapter[Any]:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(cast("Any", kind))
 
 
 def _require_whole(key: Key, entity: Entity[Any], unused: Snapshot, found: Recovery) -> None:

@@ -22,6 +22,7 @@ InorderError                     code, message, next step
     ├── DamagedRecordError       a record of a journal cannot be read
     ├── SeqNrConflictError       a journal does not end where an append expected it to
     ├── SnapshotTooOldError      events that follow a snapshot are deleted
+    ├── EventTypeError           an event has a type or version that this program does not know
     └── GuaranteeError           loss, disorder or a duplicate was seen        exit 5
         ├── MovedBackError       the database went back to before a commit that was seen
         ├── OtherTopicError      a topic is not the one that the pointers belong to
@@ -323,3 +324,18 @@ class SnapshotTooOldError(PermanentError):
         super().__init__(message, hint=hint)
         self.seq_nr = seq_nr
         self.delete_to = delete_to
+
+
+class EventTypeError(PermanentError):
+    """An event has a type or a version that this program does not know, or data that does not fit them."""
+
+    code = "JOURNAL-011"
+
+    def __init__(
+        self, message: str, *, hint: str = "", event_type: str | None, version: int | None, journal: str, seq_nr: int
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.event_type = event_type
+        self.version = version
+        self.journal = journal
+        self.seq_nr = seq_nr

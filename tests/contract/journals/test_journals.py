@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from itertools import islice
 
 import pytest
@@ -15,7 +16,9 @@ import inorder
 from inorder.journal.asynchronous import AsyncJournalClient
 from inorder.journal.client import Journal
 from inorder.journal.entity import Entity
+from inorder.journal.event_types import EventTypes
 from inorder.model.errors import (
+    EventTypeError,
     RejectedError,
     SeqNrConflictError,
     SnapshotTooOldError,
@@ -290,3 +293,31 @@ def test_an_entity_is_recovered_from_snapshot_and_events_and_begins_anew_after_a
     assert (done.state, done.seq_nr, done.attempts) == (Account(1201, 13), 13, 2)
     assert journals.state(key, ACCOUNT) == Account(1201, 13)
     assert [each.seq_nr for each in journal.snapshots()] == [12]
+
+
+EVENTS = EventTypes()
+
+
+@EVENTS.register("account.changed", version=2)
+@dataclass(frozen=True)
+class Changed:
+    by: Decimal
+    at: datetime
+
+
+@EVENTS.upcast("account.changed", from_version=1)
+def add_time(data: dict[str, object]) -> dict[str, object]:
+    return {**data, "at": "2026-01-01T00:00:00Z"}
+
+
+@pytest.mark.usefixtures("replicating")
+def test_events_of_two_versions_are_read_by_one_class(journals: Journals, topic: str) -> None:
+    key, now = Key("account", topic), datetime(2026, 1, 1, tzinfo=UTC)
+    changes: Entity[tuple[Changed, ...]] = Entity((), lambda state, event: (*state, event), events=EVENTS)
+    journals.journal(key).append([Event(1, {"type": "account.changed", "version": 1, "data": {"by": "1.50"}})])
+    done = journals.update(key, changes, lambda _: [Changed(Decimal("2.50"), now)])
+    assert done.state == (Changed(Decimal("1.50"), now), Changed(Decimal("2.50"), now))
+    assert journals.state(key, changes) == done.state
+    journals.journal(key).append([Event(3, {"type": "account.changed", "version": 3, "data": {}})])
+    with pytest.raises(EventTypeError, match=f"Event 3 of {topic}:account, type 'account.changed', version 3"):
+        journals.state(key, changes)
