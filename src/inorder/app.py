@@ -460,10 +460,16 @@ class App:
         )
 
     def migrate_topic(
-        self, topic: str, *, to: str | None = None, once: bool = True, stop: threading.Event | None = None
+        self,
+        topic: str,
+        *,
+        to: str | None = None,
+        once: bool = True,
+        stop: threading.Event | None = None,
+        reset: bool = False,
     ) -> dict[str, int]:
         """Copies in this process; see `migrate_here`."""
-        return migrate_here(self.migration(topic, to), once=once, stop=stop)
+        return migrate_here(self.migration(topic, to), once=once, stop=stop, reset=reset)
 
     def run_migrate(
         self,

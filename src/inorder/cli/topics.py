@@ -100,6 +100,9 @@ def migrate(
         str | None, typer.Option(metavar="TOPIC", help="Where to; by default the topic's first generation.")
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Copy new records too, until a signal.")] = False,
+    reset: Annotated[
+        bool, typer.Option("--reset", help="Accept topics that were re-created, and copy from their first records.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Copy later generations of a topic into one Kafka topic, for readers that know no generations.
@@ -110,7 +113,7 @@ def migrate(
     left = "What is not copied stays where it is."
     app = open_app(config)
     with stop_on_signals("the copy", STOP_SECONDS, lambda: left) as stop, app:
-        copied = in_background(lambda: app.migrate_topic(name, to=to, once=not follow, stop=stop))
+        copied = in_background(lambda: app.migrate_topic(name, to=to, once=not follow, stop=stop, reset=reset))
     show_fields(dict(copied), as_json)
 
 

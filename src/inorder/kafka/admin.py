@@ -229,6 +229,13 @@ def commit_group_offsets(properties: Mapping[str, Any], group: str, offsets: Map
             raise meaning(place.error, f"{doing} in {place.topic}[{place.partition}]")
 
 
+def forget_group(properties: Mapping[str, Any], group: str) -> None:
+    """Deletes the committed offsets of a group that has no members; one that does not exist is no error."""
+    client = AdminClient(dict(properties), logger=CLIENT_LOG)
+    answers = client.delete_consumer_groups([group], request_timeout=SECONDS)
+    _await(answers[group], f"Deleting group {group!r}", SECONDS, unless=(KafkaError.GROUP_ID_NOT_FOUND,))
+
+
 # Creating topics. Each is looked up first: creating one needs the permission CREATE even where it exists, and adding
 # partitions needs ALTER, which a relay need not have once an administrator has created its topics.
 

@@ -6,9 +6,19 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, NamedTuple, Protocol
 
 from inorder.model.errors import PermanentError
+
+
+class CopiedTopics(NamedTuple):
+    """Kafka's ids of the topics of a copy; None where it does not exist, or the brokers have no ids."""
+
+    source_id: str | None
+    destination_id: str | None
+
+
+UNKNOWN_TOPICS: Final = CopiedTopics(None, None)
 
 
 class Phase(StrEnum):

@@ -2,6 +2,11 @@
 
 A generation is copied once the previous one is copied in every partition: the gate of the pipeline (`topics/gate.py`),
 with the offsets of the copy as pointers. The current generation is copied up to its end, or continuously.
+
+The offsets of a copy say what of one topic is in another. If either is deleted and created again under its name, they
+say nothing any more. So the database has Kafka's ids of both from the first run on, and another one is refused: at the
+start, in a running copy within seconds, and before a copy reports that it is done. `reset` accepts it, forgets the
+offsets, and copies what the source holds from its first record on. Copies of topics that are the same continue.
 """
 
 from __future__ import annotations
@@ -19,17 +24,27 @@ from inorder.engines.partition_reader import KafkaSource
 from inorder.engines.progress import NULL_LISTENER, CompositeListener, Listener, RunTotals
 from inorder.engines.running import SparkEngine, follow
 from inorder.engines.slice_work import SliceOutcome, SliceWork
-from inorder.model.errors import ConfigurationError, GuaranteeError, InorderError, MassRefusalError, TransientError
+from inorder.kafka.admin import forget_group
+from inorder.model.errors import (
+    ConfigurationError,
+    GuaranteeError,
+    InorderError,
+    MassRefusalError,
+    OtherTopicError,
+    TransientError,
+)
 from inorder.model.message import RESERVED, is_reserved
 from inorder.model.partitioning import Partitioner, Place
 from inorder.topics.gate import BoundedWork, is_drained, may_apply
-from inorder.topics.generations import Generation, Pointers, Target, TopicState
+from inorder.topics.generations import CopiedTopics, Generation, Pointers, Target, TopicState
 from inorder.topics.stores.generations import SqlPointers, SqlTopicGenerations
-from inorder.topics.stores.kafka_copy import CopyWork
+from inorder.topics.stores.kafka_copy import CopyWork, other_copy
 from inorder.topics.stores.kafka_topics import KafkaTopicCluster
 
 
-def migrate_here(migration: Migration, *, once: bool = True, stop: threading.Event | None = None) -> dict[str, int]:
+def migrate_here(
+    migration: Migration, *, once: bool = True, stop: threading.Event | None = None, reset: bool = False
+) -> dict[str, int]:
     """Copies in this process; returns records by generation's topic. What was copied before is not copied again."""
     copied = _Copied()
     source = migration.source
@@ -37,8 +52,9 @@ def migrate_here(migration: Migration, *, once: bool = True, stop: threading.Eve
     def run_engine(work: SliceWork, changed: threading.Event) -> None:
         InProcess(work, source).run(changed, once, copied)
 
-    migration.prepare()
+    migration.prepare(reset=reset)
     follow(migration.reading, migration.topic, stop or threading.Event(), run_engine)
+    migration.require_topics()
     return {each.topic: copied.records[each.topic] for each in migration.sources()}
 
 
@@ -51,6 +67,7 @@ def run_migrate(
     drive = partial(follow, migration.reading, migration.topic, stop)
     heard = CompositeListener(progress, listener)
     engine.run(migration.reading(), once=once, stop=stop, listener=heard, drive=drive)
+    migration.require_topics()
     return dict(progress.totals())
 
 
@@ -78,15 +95,31 @@ class Migration:
         self._properties = dict(properties)
         self._partitioner = partitioner
         self._copied: dict[str, Pointers] = {}
+        self._ids: dict[str, CopiedTopics] = {}
 
-    def prepare(self) -> None:
-        """Creates the destination where it is missing; raises where copying into it would harm a reader."""
+    def prepare(self, *, reset: bool = False) -> None:
+        """Creates the destination where it is missing; raises where copying into it would harm a reader.
+
+        With `reset`, sources or a destination that were re-created are accepted.
+        """
         state = self._state()
         sources = sources_of(state, self.destination)
         self._require_drained(state)
         cluster = KafkaTopicCluster(self._properties)
         if cluster.partitions(self.destination) is None:
+            if self._generations.read_copies(self.destination) and not reset:
+                raise OtherTopicError(
+                    f"Topic {self.destination!r} was deleted in the middle of a copy, and what was copied with it.",
+                    hint=f"Stop the copy and run `{self._reset_command}`: everything is then copied again.",
+                )
             cluster.make(Target(self.destination, sources[-1].partitions), like=sources[-1].topic)
+        self.require_topics(reset=reset)
+
+    def require_topics(self, *, reset: bool = False) -> None:
+        """Raises `OtherTopicError` for a source or a destination that was re-created since its copy began."""
+        for generation in self.sources():
+            self._ids.pop(generation.topic, None)
+            self._identify(generation.topic, reset=reset)
 
     def sources(self) -> Sequence[Generation]:
         """The generations to copy."""
@@ -111,8 +144,36 @@ class Migration:
                 found[generation.topic, number] = max(0, end - max(copied.get(number, 0), extent.first))
         return found
 
+    @property
+    def _reset_command(self) -> str:
+        to = "" if self.destination == self.topic else f" --to {self.destination}"
+        return f"inorder topics migrate {self.topic}{to} --reset"
+
     def _work(self, topic: str) -> CopyWork:
-        return CopyWork(tuple(sorted(self._properties.items())), topic, self.destination, self._partitioner)
+        properties, ids = tuple(sorted(self._properties.items())), self._identify(topic)
+        return CopyWork(properties, topic, self.destination, self._partitioner, ids, self._reset_command)
+
+    def _identify(self, topic: str, *, reset: bool = False) -> CopiedTopics:
+        """The topics that the offsets of a copy belong to, recorded at its first run."""
+        known = self._ids.get(topic)
+        if known is not None:
+            return known
+        held = CopiedTopics(self.source.topic_id(topic), self.source.topic_id(self.destination))
+        ids = self._generations.adopt_copy(topic, self.destination, held)
+        command = self._reset_command
+        error = other_copy(topic, ids.source_id, held.source_id, command) or other_copy(
+            self.destination, ids.destination_id, held.destination_id, command
+        )
+        if error is not None and not reset:
+            raise error
+        if error is not None:
+            # The offsets first: if this is interrupted, the ids still differ, and the next run refuses again.
+            forget_group(self._properties, CopyWork((), topic, self.destination).name)
+            self._generations.accept_copy(topic, self.destination, held)
+            self._copied.pop(topic, None)
+            ids = held
+        self._ids[topic] = ids
+        return ids
 
     def _pointers(self, generation: Generation) -> Pointers:
         """How far a generation is copied; one that is copied to its ends stays so, and is not read again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,6 +41,7 @@ def test_a_copier_that_is_fenced_between_two_records_is_fenced(monkeypatch: pyte
     copier = PartitionCopier.__new__(PartitionCopier)
     copier._producer = FencedProducer({}, "id")
     copier._destination, copier._partitions, copier._partitioner = "copy", 1, Partitioner.MURMUR2
+    copier._compared_at = time.monotonic()
     batch = replace(slice_of((0, b"{}")), headers=((),))
     with pytest.raises(FencedError, match="one is enough"):
         copier.copy(batch, 0)

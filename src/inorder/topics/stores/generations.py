@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from inorder.database.database import Database, Dialect, InstallingDatabase, statements_of
 from inorder.engines.slice_work import Pointer
-from inorder.topics.generations import Generation, Pointers, TopicState, decode, encode
+from inorder.topics.generations import CopiedTopics, Generation, Pointers, TopicState, decode, encode
 
 
 class SqlTopicGenerations:
@@ -39,6 +39,22 @@ class SqlTopicGenerations:
         }
         statement = self._statements["insert" if state.epoch == 1 else "replace"]
         return self._database.execute(statement, values).count == 1
+
+    def read_copies(self, destination: str) -> dict[str, CopiedTopics]:
+        """Which topics were copied into one, by the name of each source."""
+        rows = self._database.execute(self._statements["read_copies"], {"destination": destination}).rows
+        return {source: CopiedTopics(*ids) for source, *ids in rows}
+
+    def adopt_copy(self, source: str, destination: str, held: CopiedTopics) -> CopiedTopics:
+        """Records which topics are copied, unless that is known; returns what is recorded then."""
+        bound = {"source": source, "destination": destination, **held._asdict()}
+        self._database.execute(self._statements["insert_copy"], bound)
+        return self.read_copies(destination)[source]
+
+    def accept_copy(self, source: str, destination: str, held: CopiedTopics) -> None:
+        """Records other topics of these names."""
+        bound = {"source": source, "destination": destination, **held._asdict()}
+        self._database.execute(self._statements["set_copy"], bound)
 
     def close(self) -> None:
         """Closes the connection; may be called twice."""

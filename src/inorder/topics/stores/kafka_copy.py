@@ -33,13 +33,17 @@ Failure table:
 | a partition goes from one worker to another| the same; that is how Spark places the tasks of micro-batches       |
 | two copiers at once                        | they fence each other in turn: slower, and nothing twice            |
 | the destination refuses a record           | `RejectedError` with its coordinates; nothing behind it is copied   |
-| the source was deleted and re-created      | Kafka deleted the offsets with it: the new one is copied whole      |
+| the source was deleted and re-created      | `OtherTopicError`: Kafka deleted the offsets with it, and what was  |
+|                                            | not copied is lost. `inorder topics migrate --reset` copies the new |
+| the destination was                        | `OtherTopicError`: what was copied is lost, and its offsets are     |
+|                                            | not. `--reset` copies everything again                              |
 | the group's offsets went back or expired   | a running engine stops with an error. A new one cannot know: it      |
 |                                            | copies again what it finds no offset for                            |
 """
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -47,6 +51,7 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from inorder.engines.slice_work import Apply, MovedBack, Pointer, Skip, Slice, SliceOutcome, check_order, plan
+from inorder.kafka.admin import Cluster
 from inorder.kafka.errors import describe, error_of, meaning
 from inorder.kafka.fenced_producer import TASK_TIMEOUTS, FencedProducer
 from inorder.kafka.readers import ANSWER_SECONDS, ASK_AGAIN_SECONDS, committed_consumer, read_committed_offsets
@@ -57,13 +62,17 @@ from inorder.model.errors import (
     FencedError,
     GuaranteeError,
     InorderError,
+    OtherTopicError,
     RejectedError,
 )
 from inorder.model.message import RecordHeaders
 from inorder.model.partitioning import Partitioner, partition_of
+from inorder.topics.generations import UNKNOWN_TOPICS, CopiedTopics
 
 ORIGIN = "inorder-origin"
 """The header with the coordinates of the original: topic/partition/offset."""
+COMPARE_SECONDS = 2.0
+"""How often a destination that is written to is compared with the one that the copy began with."""
 SERVE_EVERY = 1_000
 """Records between two calls of `poll`, which lets the client report failed records."""
 
@@ -76,6 +85,9 @@ class CopyWork:
     source: str
     destination: str
     partitioner: Partitioner = Partitioner.MURMUR2
+    ids: CopiedTopics = UNKNOWN_TOPICS
+    """The topics that the offsets of the copy belong to, where they are known."""
+    reset_command: str = "inorder topics migrate --reset"
 
     @property
     def name(self) -> str:
@@ -93,6 +105,30 @@ class CopyWork:
     def open(self) -> CopyWorker:
         """A worker that holds no partition yet."""
         return CopyWorker(self)
+
+    def require_source(self, found: str | None) -> None:
+        """Raises `OtherTopicError` if the source is another topic of that name."""
+        if error := other_copy(self.source, self.ids.source_id, found, self.reset_command):
+            raise error
+
+    def require_destination(self) -> None:
+        """The same for the destination; asks the cluster."""
+        if self.ids.destination_id is None:
+            return
+        found = Cluster(dict(self.properties)).topic_id(self.destination)
+        if error := other_copy(self.destination, self.ids.destination_id, found, self.reset_command):
+            raise error
+
+
+def other_copy(topic: str, copied: str | None, found: str | None, reset_command: str) -> OtherTopicError | None:
+    """The error if one side of a copy is another topic than before; None where one of the ids is unknown."""
+    if copied is None or found is None or copied == found:
+        return None
+    return OtherTopicError(
+        f"Topic {topic!r} was deleted and re-created in the middle of a copy: it had id {copied}, and now has {found}."
+        " What was copied before and what is copied now are not one topic.",
+        hint=f"Stop the copy and run `{reset_command}`: what the sources hold is then copied from their first records.",
+    )
 
 
 class CopyWorker:
@@ -115,11 +151,13 @@ class CopyWorker:
 
     def begin(self, topic: str, topic_id: str | None, firsts: Mapping[int, int]) -> Mapping[int, Pointer]:  # noqa: ARG002
         """Stores nothing: offsets are committed with their records, and Kafka deletes them with their topic."""
+        self._work.require_source(topic_id)
         return self.pointers(topic)
 
     def apply(self, batch: Slice, expected: int) -> SliceOutcome:
         """Copies what is new in a slice."""
         check_order(batch)
+        self._work.require_source(batch.topic_id)
         try:
             return self._apply(batch, expected)
         except FencedError:
@@ -167,6 +205,9 @@ class PartitionCopier:
     def __init__(self, work: CopyWork, number: int) -> None:
         """Takes the partition from its present holder, and reads how far it is copied."""
         self.group = work.name
+        self._work = work
+        self._compared_at = time.monotonic()
+        work.require_destination()
         self._destination = work.destination
         self._partitioner = work.partitioner
         properties = dict(work.properties)
@@ -194,6 +235,9 @@ class PartitionCopier:
     def copy(self, batch: Slice, from_offset: int) -> int:
         """Copies the records from an offset on, in one transaction; returns their number."""
         first = bisect_left(batch.offsets, from_offset)
+        if time.monotonic() - self._compared_at >= COMPARE_SECONDS:
+            self._work.require_destination()
+            self._compared_at = time.monotonic()
         try:
             self._producer.begin()
             for index in range(first, len(batch)):

@@ -8,7 +8,22 @@ CREATE TABLE IF NOT EXISTS inorder_topic (
     state      LONGTEXT NOT NULL
 ) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
+-- name: install_copies
+-- One row for each copy of a topic into another: Kafka's ids of both, since the offsets of a copy are of these two.
+CREATE TABLE IF NOT EXISTS inorder_topic_copy (
+    source         VARCHAR(249) NOT NULL,
+    destination    VARCHAR(249) NOT NULL,
+    source_id      VARCHAR(249),
+    destination_id VARCHAR(249),
+    PRIMARY KEY (source, destination)
+) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
 -- name: insert
 -- The first switch of a topic; a second one changes nothing.
 INSERT IGNORE INTO inorder_topic (topic, epoch, phase, generation, state)
 VALUES (%(topic)s, %(epoch)s, %(phase)s, %(generation)s, %(state)s);
+
+-- name: insert_copy
+-- The first run of a copy; a second one changes nothing.
+INSERT IGNORE INTO inorder_topic_copy (source, destination, source_id, destination_id)
+VALUES (%(source)s, %(destination)s, %(source_id)s, %(destination_id)s);

@@ -8,8 +8,24 @@ CREATE TABLE IF NOT EXISTS inorder_topic (
     state      text NOT NULL
 );
 
+-- name: install_copies
+-- One row for each copy of a topic into another: Kafka's ids of both, since the offsets of a copy are of these two.
+CREATE TABLE IF NOT EXISTS inorder_topic_copy (
+    source         text NOT NULL,
+    destination    text NOT NULL,
+    source_id      text,
+    destination_id text,
+    PRIMARY KEY (source, destination)
+);
+
 -- name: insert
 -- The first switch of a topic; a second one changes nothing.
 INSERT INTO inorder_topic (topic, epoch, phase, generation, state)
 VALUES (%(topic)s, %(epoch)s, %(phase)s, %(generation)s, %(state)s)
 ON CONFLICT (topic) DO NOTHING;
+
+-- name: insert_copy
+-- The first run of a copy; a second one changes nothing.
+INSERT INTO inorder_topic_copy (source, destination, source_id, destination_id)
+VALUES (%(source)s, %(destination)s, %(source_id)s, %(destination_id)s)
+ON CONFLICT (source, destination) DO NOTHING;
