@@ -31,7 +31,7 @@ from inorder.engines.survey import Backlog, look_behind
 from inorder.journal.audit.findings import AuditFinding
 from inorder.journal.audit.job import Audit
 from inorder.journal.expire import Expired
-from inorder.journal.jobs import ExpireJob, replicate_work, run_replicate
+from inorder.journal.jobs import ExpireJob, UncompactedTopics, replicate_work, run_replicate
 from inorder.journal.projection import Projection
 from inorder.journal.projection_runner import PartitionStatus
 from inorder.journal.service import JournalAdmin, Journals, journal_store, journal_topics, topic_look_up
@@ -328,7 +328,8 @@ class App:
             announced = announcers(self.settings.kafka.properties, self.settings.journal, store)
         work = replace(replicate_work(self.settings), announcers=announced)
         with self.mirror(self.journal_pointers):
-            return run_replicate(work, self.spark_engine, self.journal_topics, once=once, stop=stop, listener=listener)
+            topics = UncompactedTopics(self.cluster, self.journal_topics)
+            return run_replicate(work, self.spark_engine, topics, once=once, stop=stop, listener=listener)
 
     def mirror(self, read: Callable[[], Mapping[Place, int]]) -> AbstractContextManager[object]:
         """Copies pointers into the consumer group of `pipeline.mirror_group` while the block lasts, if that is set."""

@@ -12,13 +12,14 @@ rest is read from the store, which may be behind the record, or past it.
 | gone, the store past  | the journal is purged, and its events with it                                          |
 
 What was seen of a journal is its state once that is known: after a purge without a condition, or after the store was
-read. Until then it is the actions themselves, as in the head cache (`reading/head.py`). The least recently written
-journal is forgotten, and the offset up to which something may be forgotten is remembered: if the store has passed it,
-nothing is lost.
+read. Until then it is the actions themselves, as in the head cache (`reading/head.py`). Of more journals than memory is
+to hold, the least recently written are forgotten if the store has passed their last record: nothing is lost. The others
+go to disk until the store has passed them, since replaying the log for each would read it again and again.
 """
 
 from __future__ import annotations
 
+import pickle
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import closing
@@ -31,6 +32,7 @@ from inorder.journal.codec import action_of, events_of
 from inorder.journal.life import Fork, JournalFold, Life, judge_events, life_of
 from inorder.journal.reading.head import EMPTY, HeadInfo, keep, plan_from_cache
 from inorder.journal.stores.ports import EventualJournal, JournalHead, JournalLog, LogRecord, Window
+from inorder.journal.stores.state_spill import SpilledState, StateSpill
 from inorder.model.deadline import Deadline
 from inorder.model.errors import DamagedRecordError
 from inorder.model.journal import EventRecord, Key, SeqRange
@@ -57,16 +59,20 @@ class EventFilter:
         log: JournalLog,
         store: EventualJournal,
         topic: str,
-        states: JournalStates,
+        max_journals: int,
         deadline: Callable[[str], Deadline],
         on_fork: Callable[[Key, Fork], None],
     ) -> None:
         self._log = log
         self._store = store
         self._topic = topic
-        self._states = states
+        self._states = JournalStates(max_journals, self._replicated)
         self._deadline = deadline
         self._on_fork = on_fork
+
+    def close(self) -> None:
+        """Removes what it has remembered; may be called twice."""
+        self._states.close()
 
     def learn(self, partition: int, record: LogRecord) -> None:
         """Takes a record whose events are not needed."""
@@ -187,25 +193,51 @@ def after(state: JournalState, fold: JournalFold, action: Action, offset: int) -
 
 
 class JournalStates:
-    """The states of the journals of one topic, as far as they are remembered."""
+    """The states of the journals of one topic, as far as they are remembered: some in memory, the others on disk."""
 
-    def __init__(self, max_journals: int = MAX_JOURNALS) -> None:
+    def __init__(self, max_journals: int, replicated: Callable[[int], int]) -> None:
+        """`replicated` reads the offset up to which the store has a partition, -1 if it has nothing."""
         self._max = max_journals
+        self._replicated = replicated
         self._known: OrderedDict[tuple[int, bytes], tuple[JournalState, int]] = OrderedDict()
+        self._spill = StateSpill()
         self._forgotten: dict[int, int] = {}
 
     def of(self, partition: int, id: bytes) -> JournalState:
         found = self._known.get((partition, id))
-        return UNKNOWN if found is None else found[0]
+        if found is not None:
+            return found[0]
+        spilled = self._spill.get(partition, id)
+        if spilled is None:
+            return UNKNOWN
+        state: JournalState = pickle.loads(spilled)  # noqa: S301 - our own file, which has no name
+        return state
 
     def set(self, partition: int, id: bytes, state: JournalState, offset: int) -> None:
         """Remembers a state as of the record at an offset."""
         self._known[partition, id] = state, offset
         self._known.move_to_end((partition, id))
         if len(self._known) > self._max:
-            (over, _), (_, last) = self._known.popitem(last=False)
-            self._forgotten[over] = max(last, self._forgotten.get(over, -1))
+            self._make_room()
 
     def forgotten(self, partition: int) -> int:
         """The offset above which no record is forgotten."""
         return self._forgotten.get(partition, -1)
+
+    def close(self) -> None:
+        """Removes what is on disk; may be called twice."""
+        self._spill.close()
+
+    def _make_room(self) -> None:
+        """Forgets what the store has, and moves the rest of the least recently written journals to disk."""
+        over = [self._known.popitem(last=False) for _ in range(1 + self._max // 10)]
+        replicated = {partition: self._replicated(partition) for partition in {partition for (partition, _), _ in over}}
+        self._spill.put(
+            SpilledState(partition, id, last, pickle.dumps(state))
+            for (partition, id), (state, last) in over
+            if last > replicated[partition]
+        )
+        for partition, offset in replicated.items():
+            self._spill.remove(partition, offset)
+            forgotten = min(offset, max(last for (each, _), (_, last) in over if each == partition))
+            self._forgotten[partition] = max(forgotten, self._forgotten.get(partition, -1))

@@ -26,7 +26,8 @@ from inorder.journal.measuring import journal_meter
 from inorder.journal.replication.job import ReplicateWork
 from inorder.journal.service import Journals
 from inorder.journal.stores.opening import JournalReplicas, JournalStore
-from inorder.model.errors import TransientError
+from inorder.kafka.admin import Cluster, require_uncompacted
+from inorder.model.errors import ConfigurationError, TransientError
 from inorder.settings import Settings
 
 if TYPE_CHECKING:
@@ -67,6 +68,42 @@ def run_replicate(
 
     engine.run(work, once=once, stop=stop, listener=CompositeListener(progress, listener), drive=drive)
     return dict(progress.totals())
+
+
+class UncompactedTopics:
+    """The journal topics of the cluster; refuses one that is compacted when it first comes up.
+
+    A job that is starting raises. One that runs leaves the topic out and logs it, so that other journals continue.
+    """
+
+    def __init__(self, cluster: Cluster, read_topics: Topics) -> None:
+        self._cluster = cluster
+        self._read_topics = read_topics
+        self._is_compacted: dict[str, bool] = {}
+        self._is_started = False
+
+    def __call__(self) -> tuple[str, ...]:
+        found = self._read_topics()
+        for topic in found:
+            if topic not in self._is_compacted:
+                self._look_at(topic)
+        self._is_started = True
+        return tuple(topic for topic in found if not self._is_compacted.get(topic))
+
+    def _look_at(self, topic: str) -> None:
+        try:
+            settings = self._cluster.topic_settings(topic)
+        except ConfigurationError:
+            settings = {}  # we may not read its settings
+        try:
+            require_uncompacted(topic, settings)
+        except ConfigurationError as error:
+            if not self._is_started:
+                raise
+            log.error("pipeline.topic_compacted", extra={"topic": topic, "error": str(error)})
+            self._is_compacted[topic] = True
+        else:
+            self._is_compacted[topic] = False
 
 
 def replicate_work(settings: Settings) -> ReplicateWork:

@@ -56,7 +56,10 @@ class Journals(JournalClient):
             topic_look_up(settings.kafka.properties), unmeasured.incarnation, time.monotonic, self._forget
         )
         kafka = self._kafka = KafkaJournalLog(
-            settings.kafka.properties, on_lent=measure_loans(meter), guard=self._guard
+            settings.kafka.properties,
+            on_lent=measure_loans(meter),
+            guard=self._guard,
+            max_consumers=settings.journal.max_consumers,
         )
         store = unmeasured if meter is SILENT else MeasuredStore(unmeasured, meter)
         timeout = self._seconds = settings.journal.timeout_seconds

@@ -22,7 +22,8 @@ Invariants:
 3. Forks are left out, as readers leave them out. That needs the end of a journal before a record; if it was not seen it
    is read from the store. If the store has passed the record, the store's rows show which of its events count and are
    not deleted since. If the store is behind what was forgotten, the log is read again.
-4. Memory: a page of the store, what one poll brings, and the ends of `max_journals` journals.
+4. Memory: a page of the store, what one poll brings, and the ends of `max_journals` journals. Those of further journals
+   that the store lacks are in a temporary file; no part of the log is read twice for them.
 
 Failure table:
 
@@ -52,7 +53,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, NamedTuple, Self
 
-from inorder.journal.event_filter import MAX_JOURNALS, EventFilter, JournalStates, key_of
+from inorder.journal.event_filter import MAX_JOURNALS, EventFilter, key_of
 from inorder.journal.life import Fork
 from inorder.journal.reading.reader import TIMEOUT_SECONDS
 from inorder.journal.stores.ports import (
@@ -215,8 +216,11 @@ class Subscription:
 
     def _follow(self, tail: TopicTail) -> Generator[Subscribed | None, None, bool]:
         """Follows the log; returns True if the topic has other partitions now."""
+        with closing(self._new_filter()) as events:
+            return (yield from self._follow_with(tail, _Taking(CheckpointTracker(self._at), events)))
+
+    def _follow_with(self, tail: TopicTail, taking: _Taking) -> Generator[Subscribed | None, None, bool]:
         partitions = tail.partitions()
-        taking = _Taking(CheckpointTracker(self._at), self._new_filter())
         tail.start({partition: self._start(partition) for partition in partitions})
         heard = looked = self._clock()
         while not self._stop.is_set():
@@ -255,8 +259,7 @@ class Subscription:
             yield Subscribed(key_of(record.key or b"", self._topic), event, position)
 
     def _new_filter(self) -> EventFilter:
-        states = JournalStates(self._max_journals)
-        return EventFilter(self._log, self._store, self._topic, states, self._deadline, self._on_fork)
+        return EventFilter(self._log, self._store, self._topic, self._max_journals, self._deadline, self._on_fork)
 
     def _start(self, partition: int) -> int:
         """Where to begin: at the next record, or earlier, if the store does not have the ends of journals there."""

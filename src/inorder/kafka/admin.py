@@ -176,6 +176,16 @@ class Cluster:
             raise _unreachable(self._servers, f"no answer within {SECONDS:g} s") from error
 
 
+def require_uncompacted(topic: str, settings: Mapping[str, str]) -> None:
+    """Refuses a topic whose records Kafka removes by key: all but the last record of each journal would be lost."""
+    policy = settings.get("cleanup.policy", "")
+    if "compact" in policy:
+        raise ConfigurationError(
+            f"Topic {topic!r} is compacted (cleanup.policy={policy}), which removes events of journals.",
+            hint="Set cleanup.policy=delete on the topic. What was compacted already is lost.",
+        )
+
+
 class _UnknownTopicError(InorderError):
     pass
 

@@ -236,6 +236,15 @@ class JournalSettings(Section):
             "replication is down one read for each partition waits, the others do not."
         ),
     )
+    max_consumers: Whole = Field(
+        default=64,
+        ge=1,
+        le=10_000,
+        description=(
+            "The most Kafka consumers that reads of the log use at once, in one `Journals`. Further reads wait for one "
+            "within `journal.timeout_seconds`. A read that is not at its end keeps its consumer until it is closed."
+        ),
+    )
     snapshots: Whole = Field(
         default=10,
         ge=1,

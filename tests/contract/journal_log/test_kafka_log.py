@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
@@ -66,6 +67,20 @@ def test_a_future_holds_the_place_at_which_the_record_is_found(log: KafkaJournal
     assert (found.offset, found.key, found.value) == (place.offset, b"a", b"one")
     assert found.headers == (("h", "ü".encode()),)
     assert found.timestamp_ms is not None
+
+
+def test_reads_use_no_more_consumers_than_allowed_and_wait_for_one(properties: dict[str, object], topic: str) -> None:
+    with closing(KafkaJournalLog(properties, max_consumers=1)) as log:
+        first, last = sent(log, record(topic, "a"), record(topic, "a"))
+        window = Window(topic, first.partition, first.offset, last.offset)
+        unfinished = log.records(window, b"a", deadline())
+        next(unfinished)
+        with pytest.raises(TransientError, match="All 1 are in use"):
+            next(log.records(window, b"a", deadline(0.2)))
+        with ThreadPoolExecutor(1) as thread:
+            waiting = thread.submit(read, log, window, "a")
+            unfinished.close()
+            assert len(waiting.result(60)) == 2
 
 
 def test_records_of_one_thread_arrive_in_its_order(log: KafkaJournalLog, topic: str) -> None:

@@ -156,6 +156,19 @@ class TestForks:
         assert topic.shown() == [("a", 1)]
 
 
+@pytest.mark.parametrize("behind", [999, 60, 5], ids="the store is {} behind".format)
+def test_many_journals_that_are_not_replicated_are_remembered_and_the_log_is_read_once(behind: int) -> None:
+    topic, ids = Topic(2), [f"journal {number}" for number in range(40)]
+    for number in (1, 2, 3):
+        for id in ids:
+            topic.append(id, number)
+        topic.append(ids[0], number)
+    topic.replicate(behind=behind)
+    assert sorted(topic.shown(max_journals=5)) == sorted((id, number) for id in ids for number in (1, 2, 3))
+    assert len(topic.forks) == 3 or behind != 999
+    assert topic.log.windows == []
+
+
 def test_what_is_deleted_or_purged_before_it_is_come_to_is_left_out_if_the_store_knows() -> None:
     topic = Topic(1)
     topic.append("a", 1, 2)

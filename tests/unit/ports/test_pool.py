@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -94,3 +96,47 @@ def test_every_loan_is_told_however_it_ends(things: Things) -> None:
     with pytest.raises(ValueError, match="broken"), pool.lent():
         raise ValueError("broken")
     assert told == [(2.0, 3.0), (0.0, 0.0)]
+
+
+def test_no_more_are_open_than_the_limit_and_others_wait_for_one() -> None:
+    opened, open_now, most_open, lock = [0], [0], [0], threading.Lock()
+
+    def open_one() -> int:
+        with lock:
+            opened[0] += 1
+        return opened[0]
+
+    pool: Pool[int] = Pool(open_one, lambda _: None, most=3)
+
+    def use(number: int) -> None:
+        with pool.lent(60):
+            with lock:
+                open_now[0] += 1
+                most_open[0] = max(most_open[0], open_now[0])
+            with lock:
+                open_now[0] -= 1
+        if number % 3 == 0:
+            with pytest.raises(KeyError), pool.lent(60):
+                raise KeyError  # what fails is closed, and makes room
+
+    with ThreadPoolExecutor(20) as threads:
+        list(threads.map(use, range(60)))
+    assert 1 <= most_open[0] <= 3
+
+
+def test_who_waits_too_long_for_one_is_told_so() -> None:
+    pool: Pool[int] = Pool(lambda: 1, lambda _: None, most=1)
+    with pool.lent(), pytest.raises(TransientError, match="All 1 are in use"), pool.lent(0.01):
+        pass
+    with pool.lent(0.01):
+        pass
+
+
+def test_one_that_cannot_be_opened_takes_no_place() -> None:
+    def open_one() -> int:
+        raise TransientError("away")
+
+    pool: Pool[int] = Pool(open_one, lambda _: None, most=1)
+    for _ in range(2):
+        with pytest.raises(TransientError, match="away"), pool.lent(0.01):
+            pass

@@ -1,8 +1,9 @@
 """The topics of journals on a Kafka cluster: a `JournalLog`.
 
 A consumer costs a connection and some round trips before its first record. So consumers that read short windows are
-pooled for the next reader, and closed after some idle time. Each is assigned one partition by hand, for one window, and
-joins no group.
+pooled for the next reader, and closed after some idle time. There are at most `max_consumers` at once, since each has
+threads, buffers and connections; a reader waits for one within its own time limit. Each is assigned one partition by
+hand, for one window, and joins no group.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from inorder.model.partitioning import Partitioner, partition_of
 
 GROUP = "inorder.journal"
 """The client requires a group's name; no group is joined, and no offset is committed."""
+MAX_CONSUMERS = 64
 CHUNK = 2_000
 LOOK_SECONDS = 0.1
 
@@ -45,8 +47,10 @@ PROPERTIES: Mapping[str, object] = {
 OFFSET_GONE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 
 
-def consumer_pool(properties: Mapping[str, Any], on_lent: OnLent = ignore_loan) -> Pool[Consumer]:
-    return Pool(lambda: committed_consumer(properties, GROUP, PROPERTIES), Consumer.close, on_lent=on_lent)
+def consumer_pool(
+    properties: Mapping[str, Any], on_lent: OnLent = ignore_loan, most: int = MAX_CONSUMERS
+) -> Pool[Consumer]:
+    return Pool(lambda: committed_consumer(properties, GROUP, PROPERTIES), Consumer.close, on_lent=on_lent, most=most)
 
 
 def window_records(consumer: Consumer, window: Window, key: bytes, deadline: Deadline) -> Iterator[LogRecord]:
@@ -116,13 +120,21 @@ class KafkaJournalLog:
     """Sends, reads windows and follows topics; nothing connects before it is needed."""
 
     def __init__(
-        self, properties: Mapping[str, Any], *, on_lent: OnLent = ignore_loan, guard: TopicGuard | None = None
+        self,
+        properties: Mapping[str, Any],
+        *,
+        on_lent: OnLent = ignore_loan,
+        guard: TopicGuard | None = None,
+        max_consumers: int = MAX_CONSUMERS,
     ) -> None:
-        """`on_lent` is called for every loan of a consumer; `guard` decides which topics may be used."""
+        """`on_lent` is called for every loan of a consumer; `guard` decides which topics may be used.
+
+        Reads of the log use at most `max_consumers` at once.
+        """
         check_properties(properties)
         self._properties = dict(properties)
         self._producer = JournalProducer(properties)
-        self._pool = consumer_pool(properties, on_lent)
+        self._pool = consumer_pool(properties, on_lent, max_consumers)
         self._guard = guard
 
     def send(self, record: Record) -> Future[PartitionOffset]:
@@ -145,7 +157,7 @@ class KafkaJournalLog:
 
     def records(self, window: Window, key: bytes, deadline: Deadline) -> Generator[LogRecord, None, None]:
         try:
-            with self._pool.lent() as consumer:
+            with self._pool.lent(deadline.remaining()) as consumer:
                 yield from window_records(consumer, window, key, deadline)
         except (RecordsLostError, TopicUnavailableError):
             self._look_again(window.topic)

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from inorder.kafka.admin import Cluster
+from inorder.kafka.admin import Cluster, require_uncompacted
 from inorder.kafka.errors import (
     CLIENT_LOG,
     TOPIC_ERRORS,
@@ -112,7 +112,9 @@ class JournalProducer:
             raise TopicUnavailableError(
                 topic, f"Topic {topic!r} does not exist.", hint="Create it; a journal's topic must not be compacted."
             )
-        limit = int(cluster.topic_settings(topic)["max.message.bytes"])
+        settings = cluster.topic_settings(topic)
+        require_uncompacted(topic, settings)
+        limit = int(settings["max.message.bytes"])
         known = self._topics[topic] = KnownTopic(partitions, limit)
         return known
 
