@@ -60,13 +60,17 @@ class _Rows:
 class MemoryReplica:
     """A `JournalReplica`, a `Quarantine` and an `EventualJournal`; `writes` counts what was written so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, compares: bool = False) -> None:
         self.writes = 0
+        self.compares = compares
+        """Whether the offset moves by compare-and-set, as in stores of our first version; else the largest wins."""
         self.snapshots = MemorySnapshots()
         self.dies_at: int | None = None
         """The number of the write before which the replicator is killed."""
         self.before_writing: Callable[[], None] | None = None
         """Called once, when the next slice has read everything and written nothing."""
+        self.between: Callable[[], None] | None = None
+        """Called before every write, with itself removed meanwhile."""
         self._journals: dict[Key, _Rows] = {}
         self._offsets: dict[tuple[str, int], int] = {}
         self._quarantine: dict[tuple[Key, int, int], Quarantined] = {}
@@ -144,6 +148,10 @@ class MemoryReplica:
 
     def write(self) -> None:
         """Counts a write, or dies before it."""
+        between, self.between = self.between, None
+        if between is not None:
+            between()
+            self.between = between
         if self.dies_at is not None and self.writes >= self.dies_at:
             self.dies_at = None
             raise KilledError("Killed.")
@@ -207,9 +215,10 @@ class _Slice:
 
     def move_offset(self, offset: int, topic_id: str | None = None) -> None:  # noqa: ARG002 - nothing is reset here
         self._store.write()
-        if self._store.offset(*self._place) != self._offset:
+        now = self._store.offset(*self._place)
+        if self._store.compares and now != self._offset:
             raise FencedError("Another replicator has moved the offset.")
-        self._store._offsets[self._place] = max(offset, -1 if self._offset is None else self._offset)
+        self._store._offsets[self._place] = max(offset, -1 if now is None else now)
 
 
 def _carry_out(rows: _Rows, dated: OffsetStatement) -> None:

@@ -107,6 +107,9 @@ class CassandraSettings(Section):
     locks_table: CassandraTable = Field(default="locks", description="Name of the table of locks.")
     snapshot_table: CassandraTable = Field(default="snapshot", description="Name of the table of snapshots.")
     quarantine_table: CassandraTable = Field(default="quarantine", description="Name of the quarantine.")
+    clock_table: CassandraTable = Field(
+        default="clock", description="Name of the table of the times that rows are written with."
+    )
 
     def added_to(self, url: str) -> str:
         """The URL with those options that were set; one for another kind of store is not changed."""
@@ -129,6 +132,7 @@ class CassandraSettings(Section):
             "locks": self.locks_table,
             "snapshot": self.snapshot_table,
             "quarantine": self.quarantine_table,
+            "clock": self.clock_table,
         }
 
     @property

@@ -11,6 +11,7 @@ import pytest
 from inorder.embedded import Cassandra, Postgres
 from inorder.journal.stores.cassandra import CassandraJournal
 from inorder.journal.stores.cassandra_replica import CassandraReplica
+from inorder.journal.stores.cassandra_session import TABLES, CassandraSession
 from inorder.journal.stores.postgres import PostgresJournal
 from inorder.journal.stores.postgres_replica import PostgresReplica
 from inorder.model.journal import Key
@@ -39,6 +40,21 @@ def cassandra_journal(cassandra: Cassandra) -> Iterator[Store]:
     url = f"{cassandra.url}/journal{uuid.uuid4().hex[:8]}"
     with closing(CassandraJournal(url)) as store, closing(CassandraReplica(url)) as replica:
         store.install()
+        store.install()
+        yield store, replica
+
+
+@pytest.fixture(scope="session")
+def first_cassandra_journal(cassandra: Cassandra) -> Iterator[Store]:
+    """A keyspace as our first version has made it, without the table `clock`."""
+    url = f"{cassandra.url}/first{uuid.uuid4().hex[:8]}"
+    session = CassandraSession(url)
+    with closing(session):
+        session.execute_ddl(session.rendered("create_keyspace"))
+        for name in TABLES:
+            if name != "create_clock":
+                session.execute_ddl(session.rendered(name))
+    with closing(CassandraJournal(url)) as store, closing(CassandraReplica(url)) as replica:
         store.install()
         yield store, replica
 

@@ -12,6 +12,7 @@ from inorder.engines.slice_work import Slice
 from inorder.journal.replication.actions import SliceSource, group_by_journal, replicate_journal
 from inorder.journal.replication.job import ReplicateWorker
 from inorder.journal.replication.store_port import JournalReplica
+from inorder.journal.stores.cassandra_clock import PartitionClocks
 from inorder.journal.stores.cassandra_replica import CassandraReplica
 from inorder.journal.stores.cassandra_session import CassandraSession
 from inorder.model.errors import TransientError
@@ -30,7 +31,7 @@ class DyingSession(CassandraSession):
         return _Counted(super().session, self)
 
     def execute(self, name: str, *bound: Any, serial: bool = False) -> Any:
-        if name in ("insert_offset", "move_offset"):
+        if name in ("insert_offset", "move_offset", "begin_offset", "raise_offset"):
             self.take()
         return super().execute(name, *bound, serial=serial)
 
@@ -53,10 +54,17 @@ class _Counted:
         return getattr(self._session, name)
 
 
+@pytest.fixture(params=["cassandra_journal", pytest.param("first_cassandra_journal", marks=pytest.mark.full)])
+def written_to(request: pytest.FixtureRequest) -> Store:
+    store: Store = request.getfixturevalue(request.param)
+    return store
+
+
 @pytest.fixture
-def dying(cassandra_journal: Store) -> Iterator[CassandraReplica]:
+def dying(written_to: Store) -> Iterator[CassandraReplica]:
     replica = CassandraReplica("")
-    replica._session = DyingSession(url_of(cassandra_journal))
+    replica._session = DyingSession(url_of(written_to))
+    replica._clocks = PartitionClocks(replica._session)
     with closing(replica):
         yield replica
 
@@ -81,9 +89,9 @@ def written(journal: Replicating) -> list[tuple[int, Any]]:
 
 @pytest.mark.parametrize(("whole", "step"), [(True, 1), (False, 6)], ids=["in one slice", "an action a slice"])
 def test_a_replicator_killed_after_any_statement_is_completed_by_the_next(
-    cassandra_journal: Store, dying: CassandraReplica, unique: str, whole: bool, step: int
+    written_to: Store, dying: CassandraReplica, unique: str, whole: bool, step: int
 ) -> None:
-    store, replica = cassandra_journal
+    store, replica = written_to
     session = dying._session
     assert isinstance(session, DyingSession)
     for kill in range(0, 100, step):
@@ -111,8 +119,8 @@ def _replicates(replica: JournalReplica, slices: list[Slice]) -> bool:
     return True
 
 
-def test_a_late_append_does_not_revive_a_purged_journal(cassandra_journal: Store, unique: str) -> None:
-    store, replica = cassandra_journal
+def test_a_late_append_does_not_revive_a_purged_journal(written_to: Store, unique: str) -> None:
+    store, replica = written_to
     journal = Replicating(replica, store, Key("id", unique), 2)
     journal.append(1, 2)
     journal.purge()

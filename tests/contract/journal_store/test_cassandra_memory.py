@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from inorder.journal.segments import OLD_SEGMENTS, metajournal_segment
-from inorder.journal.stores.cassandra_replica import BASE_MICROS, CassandraReplica
+from inorder.journal.stores.cassandra_replica import CassandraReplica
 from inorder.model.journal import Key
 from tests.contract.journal_store.conftest import Store
 from tests.contract.journal_store.replaying import Replicating, slice_of
@@ -100,8 +100,9 @@ def _move_to_old_segment(journal: Replicating, replica: CassandraReplica) -> Non
     place = key.topic, metajournal_segment(key.id, OLD_SEGMENTS), key.id
     numbers = head.partition_offset.partition, head.partition_offset.offset, head.segment_size, head.seq_nr
     row = *place, *numbers, None, now, now.date(), now, None, None, head.record_id, None, None
-    session.execute("insert_head", *row, BASE_MICROS + head.partition_offset.offset)
-    session.execute("delete_head", BASE_MICROS, key.topic, metajournal_segment(key.id), key.id)
+    clock = replica._clocks.settle(key.topic, 0)
+    session.execute("insert_head", *row, clock.micros(head.partition_offset.offset))
+    session.execute("delete_head", clock.micros(0), key.topic, metajournal_segment(key.id), key.id)
     replica._memory.forget([key])
 
 

@@ -138,8 +138,8 @@ def test_a_step_that_was_done_before_its_number_was_written_is_no_error(old: Wat
 @pytest.mark.parametrize("version", ["8", "9"])
 def test_one_that_is_as_new_or_newer_gets_our_own_tables_and_is_left_alone_then(old: Watched, version: str) -> None:
     old.execute("set_setting", "schema-version", version, None, "test")
-    ours = ("create_journal_topic", "create_quarantine", "create_snapshot")
-    assert install(old) == [old.rendered(name) for name in ours]
+    ours = ("clock", "journal_topic", "quarantine", "snapshot")
+    assert install(old) == [old.rendered(f"create_{table}") for table in ours]
     old.ran.clear()
     assert install(old) == []
     assert (old.ran, old.version()) == (["setting"], version)
@@ -163,3 +163,14 @@ def test_snapshots_of_our_first_version_get_their_columns_and_no_number(session:
     assert install(session) == [session.rendered("add_snapshot_place")]
     assert {"partition", "offset", "meta_record_id"} <= (session.columns("snapshot") or set())
     assert (install(session), session.version()) == ([], "8")
+
+
+@pytest.mark.full
+def test_one_of_our_first_version_keeps_its_times(session: Watched) -> None:
+    install(session)
+    session.execute_ddl(f"DROP TABLE {session.keyspace}.clock")
+    assert install(session) == []
+    assert session.columns("clock") is None
+    session.execute_ddl(f"DROP TABLE {session.keyspace}.snapshot")
+    assert install(session) == [session.rendered("create_snapshot")]
+    assert not session.has_clock

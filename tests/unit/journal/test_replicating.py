@@ -216,9 +216,18 @@ def test_a_commit_that_stays_unknown_is_told() -> None:
 def test_one_who_is_fenced_reads_the_offset_again_and_drops_what_is_applied(world: World) -> None:
     world.topic.append("a", 1)
     batch = world.topic.slice(0, 1)
+    world.store.compares = True
     world.store.before_writing = lambda: _applied(world, batch)
     outcome = world.worker.apply(batch, expected=0)
     assert (outcome.replayed, world.numbers()) == (1, [1])
+
+
+def test_where_the_largest_offset_wins_both_have_applied_it(world: World) -> None:
+    world.topic.append("a", 1)
+    world.topic.append("a", 2)
+    world.store.before_writing = lambda: _applied(world, world.topic.slice(0, 2))
+    outcome = world.worker.apply(world.topic.slice(0, 1), expected=0)
+    assert (outcome.applied, outcome.next_offset, world.numbers(), world.store.offset(TOPIC, 0)) == (1, 1, [1, 2], 1)
 
 
 def _applied(world: World, batch: Slice) -> None:

@@ -11,7 +11,7 @@ partition, the driver's memory of the last offset, the figures of an outcome aft
 
 One slice:
 
-    lock the offset       PostgreSQL: the row is locked. Cassandra: it is remembered, and moved by compare-and-set
+    lock the offset       PostgreSQL: the row is locked. Cassandra: it is remembered, and the largest one wins
     drop what is applied  and raise `GuaranteeError` if the offset is below one that was seen committed
     group by journal      records that are not of journals count as applied
     decide what is parked a record that cannot be read parks its journal; the others go on (`actions.py`)
@@ -39,11 +39,11 @@ Failure table:
 | crash between the steps of a purge        | rolled back                       | its head is hidden first and        |
 |                                           |                                   | deleted last; the purge is repeated |
 | answer to the commit is lost              | tried again: the lock waits until | tried again: the offset shows it,   |
-|                                           | the old session is gone, then the | and a compare-and-set that finds    |
-|                                           | offset shows it                   | its own value does no harm          |
-| two replicators, or one that was paused   | one waits for the lock, then      | both write the same cells; one      |
-|                                           | drops what is applied             | moves the offset, the other is      |
-|                                           |                                   | fenced, reads it again and drops    |
+|                                           | the old session is gone, then the | and moving it once more does no     |
+|                                           | offset shows it                   | harm                                |
+| two replicators, or one that was paused   | one waits for the lock, then      | both write the same cells; the      |
+|                                           | drops what is applied             | larger offset wins, and the other   |
+|                                           |                                   | reads it next time and drops        |
 | paused within a transaction               | the server ends the session       | its cells are older than what came  |
 |                                           |                                   | since, and lose                     |
 | replay of any range in any chunking       | nothing changes                   | nothing changes                     |

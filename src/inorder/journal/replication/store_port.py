@@ -215,7 +215,8 @@ class HeadMemory:
     and not finished: the same cells that this one is about to write, with the same times.
 
     A head from memory is as old as one that a replicator read before it was paused. So a store must be able to handle
-    that anyway: Cassandra has the time of each cell, and the offset that moves by compare-and-set.
+    that anyway: Cassandra has the time of each cell. There another one may have moved the offset to the same place, but
+    then it has written the same.
 
     | what happens                                    | what follows                                                   |
     |---|---|

@@ -90,7 +90,8 @@ class CassandraJournal:
         return None
 
     def offset(self, topic: str, partition: int) -> int | None:
-        row = self._session.execute("offset", topic, partition, serial=True).one()
+        # Where it moves by compare-and-set, a serial read completes one that is unfinished.
+        row = self._session.execute("offset", topic, partition, serial=not self._session.has_clock).one()
         return None if row is None or row[0] is None or row[0] < 0 else int(row[0])
 
     def incarnation(self, topic: str) -> TopicIncarnation | None:

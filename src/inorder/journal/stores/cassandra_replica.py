@@ -3,23 +3,23 @@
 Cassandra has no transaction over several rows. The order of writes and the time of each cell take its place:
 
 - **Order**: the events of a journal before its head when they are added, its head first when they are deleted; one
-  head per slice, its last (`write_head_once`); the partition's offset last, by compare-and-set. A reader that sees the
-  offset moved sees everything else.
-- **Time**: every cell is written at a time made from the action's offset, never from a clock. The last write wins in
-  Cassandra, so the newest action does, whichever replicator writes it and when. A replicator that was paused in the
-  middle of an append cannot bring back a journal that was purged meanwhile: its rows are older than the purge's
-  tombstones. (They are kept for `gc_grace_seconds`, ten days by default.)
+  head per slice, its last (`write_head_once`); the partition's offset last. A reader that sees the offset moved sees
+  everything else.
+- **Time**: every cell is written at a time made from the action's offset, never from a clock (`cassandra_clock.py`).
+  The last write wins in Cassandra, so the newest action does, whichever replicator writes it and when. A replicator
+  that was paused in the middle of an append cannot bring back a journal that was purged meanwhile: its rows are older
+  than the purge's tombstones. (They are kept for `gc_grace_seconds`, ten days by default.)
+- **The offset** has such a time, too: the largest wins, so it never moves back, and no condition is needed. Of two
+  replicators each may move it, since each has written all that it covers, and both have written the same.
 - **Repeating** a slice after a crash writes the same cells at the same times.
 - **Memory**: heads need not be read while the offset is where this replicator has moved it (`HeadMemory`).
-
-The times lie beyond those of today's clocks, so that rows of other replicators, written by a clock, are older.
 
 **Gaps.** A delete names every segment, since a segment is a partition of the table. Those that a head lists as gaps
 (`segments.py`) are left out, so a purge costs what is there. Two bounds remain, beyond which the record is refused and
 its journal parked: `MAX_GAPS` in a head, and `MAX_DELETES` segments in one delete, which a journal has only if another
 replicator wrote its head, or with a billion events.
 
-What a slice waits for: one round of reads, one of events, one of heads, and the compare-and-set.
+What a slice waits for: one round of reads, one of events, one of heads, and one for the offset.
 
 **Rows** of the table `journal` are encoded by hand, since the driver would encode every value of every row anew. What
 the events of one append share is encoded once, in the order of the statement `insert_event`. Columns without a value
@@ -72,6 +72,7 @@ from inorder.journal.replication.transition import (
 )
 from inorder.journal.segments import SegmentSpan, metajournal_segment, metajournal_segments, present_segments
 from inorder.journal.stores.cassandra import GAPS, encode_gaps, head_of, incarnation
+from inorder.journal.stores.cassandra_clock import Clock, PartitionClocks, written_offset
 from inorder.journal.stores.cassandra_session import CassandraSession, cassandra_errors
 from inorder.journal.stores.ports import Expiry, JournalHead, TopicIncarnation
 from inorder.journal.stores.rows import (
@@ -100,6 +101,7 @@ class CassandraReplica:
     def __init__(self, url: str) -> None:
         self._session = CassandraSession(url)
         self._memory = HeadMemory()
+        self._clocks = PartitionClocks(self._session)
 
     def offsets(self, topic: str) -> Mapping[int, int]:
         rows = self._session.execute("offsets")
@@ -144,7 +146,7 @@ class CassandraReplica:
     def slice(self, topic: str, partition: int) -> Iterator[ReplicaSlice]:
         """Writes at once; an interrupted slice is repeated."""
         moved = self._memory.moved_to(topic, partition)
-        writing = _Slice(self._session, topic, partition, moved)
+        writing = _Slice(self._session, self._clocks, topic, partition, moved)
         with self._memory.over(writing, topic, partition) as remembering:
             yield remembering
         self._memory.forget(writing.old_segments)  # their segment is read with the head
@@ -159,7 +161,8 @@ class CassandraReplica:
     def discard(self, key: Key, offset: int | None = None) -> int:
         going = [each for each in self.quarantined(key.topic, key.id) if offset in (None, each.offset)]
         for each in going:
-            _delete_quarantined(self._session, key, each.partition, each.offset)
+            micros = self._clocks.settle(key.topic, each.partition).micros(each.offset)
+            _delete_quarantined(self._session, key, each.partition, each.offset, micros)
         return len(going)
 
     def close(self) -> None:
@@ -167,10 +170,14 @@ class CassandraReplica:
 
 
 class _Slice:
-    def __init__(self, session: CassandraSession, topic: str, partition: int, moved: int | None) -> None:
+    def __init__(
+        self, session: CassandraSession, clocks: PartitionClocks, topic: str, partition: int, moved: int | None
+    ) -> None:
         self.old_segments: dict[Key, int] = {}
         """Of heads in the segments of old versions."""
         self._session = session
+        self._clocks = clocks
+        self._known_clock: Clock | None = None
         self._moved = moved
         self._topic = topic
         self._partition = partition
@@ -178,19 +185,25 @@ class _Slice:
         self._parked: list[Any] | None = None
 
     def lock_offset(self) -> int | None:
-        """Remembers the offset; `move_offset` detects whether another replicator has moved it.
+        """Remembers the offset; that another replicator has moved it meanwhile does no harm.
 
-        A serial read also completes an unfinished compare-and-set, and costs as much as one. It is not needed after one
-        of our own that is complete: every plain read finds that, or that the store went back. In that case the query
-        for parked journals need not wait for the answer either: what was parked up to this offset was parked before it.
+        The query for parked journals need not wait for the answer where this replicator has moved the offset before:
+        what was parked up to there was parked before it. Without a clock the offset moves by compare-and-set: a serial
+        read completes one that is unfinished, and is not needed after one of our own that is complete.
         """
         place = self._topic, self._partition
-        if self._moved is not None:
-            found, parked = self._send([self._later("offset", *place), self._later("parked", self._topic)])
-            self._offset, self._parked = _offset_of(found), list(parked)
-        if self._moved is None or self._offset != self._moved:
-            self._parked = None
-            self._offset = _offset_of(self._session.execute("offset", *place, serial=True))
+        clock = self._clocks.known(*place)
+        if self._moved is not None and clock is not None:
+            sends = [self._later("written_offset", *place), self._later("parked", self._topic)]
+            answer, parked = self._send(sends)
+            found = written_offset(answer)
+            self._offset, self._parked, self._known_clock = found and found.offset, list(parked), clock
+            is_ours = not self._session.has_clock or clock.wrote(found)
+            if self._offset == self._moved and is_ours:
+                return self._offset
+        self._parked, self._known_clock = None, None
+        answer = self._session.execute("offset", *place, serial=not self._session.has_clock)
+        self._offset = _offset_of(answer)
         return self._offset
 
     def parked(self, keys: Sequence[Key]) -> set[Key]:
@@ -215,6 +228,8 @@ class _Slice:
 
     def carry_out(self, changes: Sequence[JournalChange]) -> None:
         # Journals are independent, so their first writes go together, then their second ones, and so on.
+        if changes:
+            self._settle_clock(min(dated.offset for change in changes for dated in change.statements))
         try:
             steps = [list(self._steps(change)) for change in changes]
         except Exception as error:
@@ -231,31 +246,48 @@ class _Slice:
 
     def free(self, purged: Mapping[Key, int]) -> None:
         for key, offset in purged.items():
+            micros = self._settle_clock(offset).micros(offset)
             # Just below the purge: all that it makes void is older, and the purge itself may be refused and kept here.
-            self._session.execute("free", BASE_MICROS + offset - 1, key.topic, key.id)
+            self._session.execute("free", micros - 1, key.topic, key.id)
 
     def lift(self, key: Key, partition: int, offset: int) -> None:
-        _delete_quarantined(self._session, key, partition, offset)
+        _delete_quarantined(self._session, key, partition, offset, self._settle_clock(offset).micros(offset))
 
     def quarantine(self, records: Sequence[Quarantined]) -> None:
         now = datetime.now(UTC)
         if records:
-            bound = [(*_quarantined(each), now, BASE_MICROS + each.offset) for each in records]
+            clock = self._settle_clock(min(each.offset for each in records))
+            bound = [(*_quarantined(each), now, clock.micros(each.offset)) for each in records]
             self._all("insert_quarantined", bound)
 
     def move_offset(self, offset: int, topic_id: str | None = None) -> None:  # noqa: ARG002 - no reset gives one again
-        now = datetime.now(UTC)
+        if self._offset is not None and offset <= self._offset:
+            return
+        now, place = datetime.now(UTC), (self._topic, self._partition)
+        micros = self._settle_clock(offset).micros(offset)
+        if not self._session.has_clock:
+            self._compare_and_set(offset, now)
+        elif self._offset is None:
+            self._session.execute("begin_offset", *place, offset, now, now, micros)
+        else:
+            self._session.execute("raise_offset", micros, offset, now, *place)
+
+    def _compare_and_set(self, offset: int, now: datetime) -> None:
         if self._offset is None:
             answer = self._session.execute("insert_offset", self._topic, self._partition, offset, now, now)
-        elif offset > self._offset:
-            answer = self._session.execute("move_offset", offset, now, self._topic, self._partition, self._offset)
         else:
-            return
+            answer = self._session.execute("move_offset", offset, now, self._topic, self._partition, self._offset)
         if not answer.one()[0]:
             raise FencedError(
                 f"Another replicator has moved {self._topic}[{self._partition}] on from {self._offset}.",
                 hint="What this one wrote is the same; it continues from the new offset.",
             )
+
+    def _settle_clock(self, first: int) -> Clock:
+        """The clock of this slice; `first` is the first offset that is written with it."""
+        if self._known_clock is None:
+            self._known_clock = self._clocks.settle(self._topic, self._partition, first=first)
+        return self._known_clock
 
     def _steps(self, change: JournalChange) -> Iterator[list[Write]]:
         begins = any(_begins(dated.statement) for dated in change.statements)
@@ -264,11 +296,12 @@ class _Slice:
 
     def _writes(self, key: Key, dated: OffsetStatement, begins: bool) -> Iterator[list[Write]]:
         """The writes for one statement, step by step; each step is sent after the last is answered."""
-        statement, micros = dated.statement, BASE_MICROS + dated.offset
+        clock = self._settle_clock(dated.offset)
+        statement, micros = dated.statement, clock.micros(dated.offset)
         match statement:
             case InsertEvents():
                 insert = self._session.prepared("insert_event")
-                yield from ([each] for each in build_writes(insert, key, statement, begins=begins))
+                yield from ([each] for each in build_writes(insert, key, statement, clock, begins=begins))
             case DeleteEvents():
                 yield [self._write(*each) for each in _deletes(key, statement, micros)]
             case InsertHead():
@@ -317,9 +350,9 @@ def _begins(statement: Statement) -> bool:
     return isinstance(statement, InsertHead) or (isinstance(statement, UpdateHead) and statement.record_id is not None)
 
 
-def _delete_quarantined(session: CassandraSession, key: Key, partition: int, offset: int) -> None:
+def _delete_quarantined(session: CassandraSession, key: Key, partition: int, offset: int, micros: int) -> None:
     # At the time of the record itself: of two writes at one time the delete wins, so a replay does not restore it.
-    session.execute("lift", BASE_MICROS + offset, key.topic, key.id, partition, offset)
+    session.execute("lift", micros, key.topic, key.id, partition, offset)
 
 
 def _quarantined(each: Quarantined) -> tuple[Any, ...]:
@@ -393,8 +426,6 @@ def _expiry(expiry: Expiry | None) -> tuple[Any, Any]:
     return Duration(0, expiry.after.days, int(rest.total_seconds() * 1_000_000) * 1000), expiry.on
 
 
-BASE_MICROS: Final = 1 << 52
-"""In the year 2112: no clock of today writes later."""
 BATCH_ROWS: Final = 200
 BATCH_BYTES: Final = 64 * 1024
 """Of payloads; a larger one goes alone."""
@@ -407,7 +438,7 @@ _BINARY: Final = b"binary"
 
 
 def build_writes(
-    insert: PreparedStatement, key: Key, statement: InsertEvents, *, begins: bool = False
+    insert: PreparedStatement, key: Key, statement: InsertEvents, clock: Clock, *, begins: bool = False
 ) -> Iterator[Write]:
     """The rows of one segment; raises `UnicodeEncodeError` for a lone surrogate, which Cassandra cannot store.
 
@@ -415,7 +446,7 @@ def build_writes(
     """
     batch, size = list[Values](), 0
     first = statement.events[0].partition_offset if begins else None
-    for values, length, place in _rows(key, statement):
+    for values, length, place in _rows(key, statement, clock):
         if batch and (size + length > BATCH_BYTES or len(batch) == BATCH_ROWS):
             yield Write(insert, batch)
             batch, size = [], 0
@@ -428,12 +459,12 @@ def _with_nulls(values: list[Any]) -> list[Any]:
     return [None if value is UNSET_VALUE else value for value in values]
 
 
-def _rows(key: Key, statement: InsertEvents) -> Iterator[tuple[list[Any], int, PartitionOffset]]:
+def _rows(key: Key, statement: InsertEvents, clock: Clock) -> Iterator[tuple[list[Any], int, PartitionOffset]]:
     """The values of each row, how long its payload is, and the place of its append."""
     place, shared = None, _NOTHING
     for record in statement.events:
         if place is None or record.partition_offset is not place:  # the first of an append
-            place, shared = record.partition_offset, _shared(key, statement, record)
+            place, shared = record.partition_offset, _shared(key, statement, record, clock)
         before, sender, metadata, after = shared
         event = record.event
         payload, number = event.payload, _BIGINT(event.seq_nr)
@@ -459,7 +490,7 @@ class _Shared(NamedTuple):
 _NOTHING: Final = _Shared()
 
 
-def _shared(key: Key, statement: InsertEvents, record: EventRecord) -> _Shared:
+def _shared(key: Key, statement: InsertEvents, record: EventRecord, clock: Clock) -> _Shared:
     sender = (
         _BIGINT((record.timestamp - _EPOCH) // _MILLISECOND),
         UNSET_VALUE if statement.record_id is None else statement.record_id.bytes,
@@ -472,7 +503,7 @@ def _shared(key: Key, statement: InsertEvents, record: EventRecord) -> _Shared:
         (key.id.encode(), key.topic.encode(), _BIGINT(statement.segment)),
         sender,
         encode_metadata(record.metadata).encode(),
-        (_map(record.headers), _BIGINT(BASE_MICROS + record.offset)),
+        (_map(record.headers), _BIGINT(clock.micros(record.offset))),
     )
 
 

@@ -94,6 +94,17 @@ class CassandraSession:
         self._session: Session | None = None
         self._cluster: Cluster | None = None
         self._prepared: dict[str, PreparedStatement] = {}
+        self._has_clock: bool | None = None
+
+    @property
+    def has_clock(self) -> bool:
+        """Whether the times of cells are of the present (`cassandra_clock.py`); they are in all new stores."""
+        if self._has_clock is None:
+            found = {name for (name,) in self.execute("tables", self.keyspace.strip('"'))}
+            if self.options.clock_table not in found and self.options.quarantine_table not in found:
+                return True  # it is not installed yet
+            self._has_clock = self.options.clock_table in found
+        return self._has_clock
 
     def execute(self, name: str, *bound: Any, serial: bool = False) -> Any:
         """Runs a named statement; rows are fetched page by page."""
@@ -235,7 +246,7 @@ LOCK_SECONDS = 60
 PATIENCE_SECONDS = 60.0
 VERSION_KEY = "schema-version"
 IDENTITY_KEY = "store-id"
-OURS = frozenset({"journal_topic", "quarantine", "snapshot"})
+OURS = frozenset({"clock", "journal_topic", "quarantine", "snapshot"})
 """Tables that Kafka Journal does not have, so that the number of a migration says nothing about them."""
 OUR_COLUMNS = {"add_snapshot_place": ("snapshot", "offset")}
 """Statements for columns that inorder's first version did not have, each with one of them; these have no numbers."""
@@ -255,21 +266,27 @@ def install(session: CassandraSession) -> list[str]:
     """
     found = _tables(session)
     run = [] if "setting" in found else _run(session, ("create_keyspace", "create_locks", "create_setting"))
-    if _version(session) >= LAST and found.keys() >= OURS and not _lacking(found):
+    if _version(session) >= LAST and found.keys() >= _ours(found) and not _lacking(found):
         return run
     with _lock(session):
         version, found = _version(session), _tables(session)
         run += [_migrate(session, name) for name in _lacking(found)]
         if version >= LAST:
-            return run + _run(session, [f"create_{table}" for table in sorted(OURS - found.keys())])
+            return run + _run(session, [f"create_{table}" for table in sorted(_ours(found) - found.keys())])
+        tables = [name for name in TABLES if name != "create_clock" or "clock" in _ours(found)]
         if "journal" not in found:
-            run += _run(session, TABLES)
+            run += _run(session, tables)
             _write_version(session, LAST)
             return run
         for number in range(version + 1, LAST + 1):
             run.append(_migrate(session, MIGRATIONS[number]))
             _write_version(session, number)
-        return run + _run(session, TABLES)
+        return run + _run(session, tables)
+
+
+def _ours(found: Mapping[str, Collection[str]]) -> frozenset[str]:
+    """Those of our tables that the keyspace should have: not `clock` if our first version has written there."""
+    return OURS if "clock" in found or "quarantine" not in found else OURS - {"clock"}
 
 
 def identify(session: CassandraSession) -> None:

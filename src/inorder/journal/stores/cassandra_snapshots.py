@@ -3,7 +3,7 @@
 A turn is a row in `locks` that expires. Its holder sends a mark, reads the history, writes, and releases the turn by a
 compare-and-set. If that finds the turn gone, nothing counts and all is done again with a new mark.
 
-A cell's time is made from the mark's offset, as in `cassandra_replica.py`: the tombstone of a purge covers everything
+A cell's time is made from the mark's offset, as in `cassandra_clock.py`: the tombstone of a purge covers everything
 placed before it, whenever it is written; and a saver that was paused and lost its turn loses to the next ones, since
 their marks come after its own. No two snapshots have the same time, so the cells of two never mix.
 """
@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 from uuid import uuid4
 
 from inorder.journal.snapshots import LifeAtMark, SnapshotRow, place_snapshot, select_snapshots
-from inorder.journal.stores.cassandra_replica import BASE_MICROS
+from inorder.journal.stores.cassandra_clock import PartitionClocks
 from inorder.journal.stores.cassandra_session import CassandraSession
 from inorder.journal.stores.rows import SnapshotColumns, snapshot_columns, stored_snapshot
 from inorder.model.errors import TransientError
@@ -38,6 +38,7 @@ class CassandraSnapshots:
     def __init__(self, url: str, *, turn_seconds: int = TURN_SECONDS) -> None:
         self._session = CassandraSession(url)
         self._turn_seconds = turn_seconds
+        self._clocks = PartitionClocks(self._session)
 
     def rows(self, key: Key) -> list[SnapshotRow]:
         found = self._session.execute("snapshots", key.id, key.topic)
@@ -63,9 +64,10 @@ class CassandraSnapshots:
                 return False
             place, life = at_mark.place, at_mark.stored_life
             row = key.id, key.topic, placed.slot, place.partition, place.offset, life, *columns
-            self._session.execute("save_snapshot", *row, _micros(at_mark))
+            micros = self._micros(key, at_mark)
+            self._session.execute("save_snapshot", *row, micros)
             for slot in placed.emptied:
-                self._session.execute("delete_snapshot", _micros(at_mark), key.id, key.topic, slot)
+                self._session.execute("delete_snapshot", micros, key.id, key.topic, slot)
             return True
 
         return self._in_turn(key, write)
@@ -74,8 +76,9 @@ class CassandraSnapshots:
         def write() -> int:
             at_mark = send_mark()
             going = select_snapshots(self.rows(key), at_mark, criteria)
+            micros = self._micros(key, at_mark) if going else 0
             for row in going:
-                self._session.execute("delete_snapshot", _micros(at_mark), key.id, key.topic, row.slot)
+                self._session.execute("delete_snapshot", micros, key.id, key.topic, row.slot)
             return len(going)
 
         return self._in_turn(key, write)
@@ -112,6 +115,6 @@ class CassandraSnapshots:
         # Ours too if the answer to the first request was lost.
         return bool(answer[0]) or getattr(answer, "metadata", None) == token
 
-
-def _micros(at_mark: LifeAtMark) -> int:
-    return BASE_MICROS + at_mark.place.offset
+    def _micros(self, key: Key, at_mark: LifeAtMark) -> int:
+        # Read each time: a replicator may have made a new clock since.
+        return self._clocks.settle(key.topic, at_mark.place.partition).micros(at_mark.place.offset)
