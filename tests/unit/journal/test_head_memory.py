@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import timedelta
+from itertools import takewhile
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.journal.replication.job import ReplicateWorker, release
-from inorder.journal.replication.store_port import HeadMemory, JournalChange, ReplicaSlice
+from inorder.journal.replication.store_port import (
+    HeadMemory,
+    JournalChange,
+    Quarantined,
+    ReplicaSlice,
+    write_head_once,
+)
+from inorder.journal.replication.transition import InsertEvents
 from inorder.journal.stores.ports import JournalHead, TopicIncarnation
-from inorder.model.errors import GuaranteeError, RejectedError, TransientError
+from inorder.model.errors import FencedError, GuaranteeError, RejectedError, TransientError
 from inorder.model.journal import Key
 from tests.fakes.replica import KilledError, MemoryReplica
 from tests.selection import examples
@@ -24,8 +34,10 @@ from tests.unit.journal.test_replicating_kills import SEGMENTS, Watching, assert
 class Replicator:
     """One process: a store that others write too, and a memory of its own."""
 
-    def __init__(self, store: MemoryReplica, most: int = 100) -> None:
+    def __init__(self, store: MemoryReplica, most: int = 100, *, expects: bool = False) -> None:
         self.store = store
+        self.expects = expects
+        """Whether it writes events before it knows where the offset is, as the one for Cassandra does."""
         self.asked: list[str] = []
         """Journals whose heads the store was asked for."""
         self.refuses: set[int] = set()
@@ -36,8 +48,12 @@ class Replicator:
     def slice(self, topic: str, partition: int) -> Iterator[ReplicaSlice]:
         with self.store.slice(topic, partition) as writing:
             self._listen(writing)
-            with self._memory.over(writing, topic, partition) as remembering:
+            moved = self._memory.moved_to(topic, partition)
+            expecting = _Expecting(writing, moved) if self.expects and moved is not None else writing
+            with self._memory.over(expecting, topic, partition) as remembering:
                 yield remembering
+                if isinstance(expecting, _Expecting):
+                    expecting.confirm()
 
     def offsets(self, topic: str) -> Mapping[int, int]:
         return self.store.offsets(topic)
@@ -71,6 +87,49 @@ class Replicator:
         writing.heads, writing.carry_out = heard, refusing  # type: ignore[method-assign]  # listened to
 
 
+class _Expecting:
+    """A slice that expects the offset where its replicator left it, and no journal parked."""
+
+    def __init__(self, writing: ReplicaSlice, moved: int) -> None:
+        self._writing = writing
+        self._moved = moved
+        self._keys: Sequence[Key] = ()
+
+    def lock_offset(self) -> int | None:
+        return self._moved
+
+    def parked(self, keys: Sequence[Key]) -> Collection[Key]:
+        self._keys = keys
+        return ()
+
+    def carry_out(self, changes: Sequence[JournalChange]) -> None:
+        events = [_inserts(change) for change in changes]
+        self._writing.carry_out([each for each in events if each.statements])
+        self.confirm()
+        self._writing.carry_out(changes)
+
+    def confirm(self) -> None:
+        if self._writing.lock_offset() != self._moved or self._writing.parked(self._keys):
+            raise FencedError("Not as expected.")
+
+    def free(self, purged: Mapping[Key, int]) -> None:
+        self.confirm()
+        self._writing.free(purged)
+
+    def quarantine(self, records: Sequence[Quarantined]) -> None:
+        self.confirm()
+        self._writing.quarantine(records)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._writing, name)
+
+
+def _inserts(change: JournalChange) -> JournalChange:
+    """The events that a change writes before anything else."""
+    first = takewhile(lambda each: isinstance(each.statement, InsertEvents), write_head_once(change))
+    return replace(change, statements=tuple(first))
+
+
 turns = st.lists(
     st.tuples(st.integers(0, 1), st.integers(1, 4), st.none() | st.integers(0, 5), st.booleans(), st.integers(-3, 0)),
     max_size=12,
@@ -80,23 +139,24 @@ how far behind the offset its slice begins."""
 
 
 @examples(500)
-@given(steps, turns, sizes, SEGMENTS, st.sampled_from([1, 100]))
+@given(steps, turns, sizes, SEGMENTS, st.sampled_from([1, 100]), st.booleans())
 def test_rivals_with_memories_that_fail_anywhere_lead_to_what_the_topic_says(
     chosen: list[tuple[str, str, list[int]]],
     taken: list[tuple[int, int, int | None, bool, int]],
     cuts: list[int],
     segment_size: int,
     most: int,
+    expects: bool,
 ) -> None:
     topic, store = topic_of(chosen), MemoryReplica()
-    watching, rivals = Watching(store), [Replicator(store, most), Replicator(store, most)]
+    watching, rivals = Watching(store), [Replicator(store, most, expects=expects) for _ in range(2)]
     for who, length, fails, is_killed, behind in taken:
         first = max(0, due(store) + behind)
         store.dies_at = None if fails is None else store.writes + fails
         with suppress(KilledError):
             rivals[who].apply(topic, first, first + length, segment_size=segment_size)
         if store.dies_at is None and fails is not None and is_killed:
-            rivals[who] = Replicator(store, most)
+            rivals[who] = Replicator(store, most, expects=expects)
         store.dies_at = None
         watching.look()
     for batch in topic.chunks(due(store), cuts):
@@ -106,7 +166,7 @@ def test_rivals_with_memories_that_fail_anywhere_lead_to_what_the_topic_says(
 
 
 @examples(300)
-@given(steps, st.integers(0, 6), st.integers(1, 6), sizes, sizes, SEGMENTS)
+@given(steps, st.integers(0, 6), st.integers(1, 6), sizes, sizes, SEGMENTS, st.booleans())
 def test_one_that_goes_on_from_its_memory_after_a_pause_changes_nothing(
     chosen: list[tuple[str, str, list[int]]],
     first: int,
@@ -114,9 +174,10 @@ def test_one_that_goes_on_from_its_memory_after_a_pause_changes_nothing(
     cuts: list[int],
     rest: list[int],
     segment_size: int,
+    expects: bool,
 ) -> None:
     topic, store = topic_of(chosen), MemoryReplica()
-    paused, other = Replicator(store), Replicator(store)
+    paused, other = Replicator(store, expects=expects), Replicator(store, expects=expects)
     for each in range(min(first, len(topic.records))):
         paused.apply(topic, each, each + 1, segment_size=segment_size)
 

@@ -19,7 +19,11 @@ Cassandra has no transaction over several rows. The order of writes and the time
 its journal parked: `MAX_GAPS` in a head, and `MAX_DELETES` segments in one delete, which a journal has only if another
 replicator wrote its head, or with a billion events.
 
-What a slice waits for: one round of reads, one of events, one of heads, and one for the offset.
+**What a slice waits for**: a round of events, one of heads, and one for the offset. The offset and the parked journals
+are read together with the first. Until the answer arrives, a replicator acts on where it has left the offset itself,
+as if it had been paused since: it writes events, which no one sees before their head, and nothing else (`confirm`).
+If the answer differs the slice is repeated. The first slice of a partition, and one that finds heads that are not in
+memory, waits for more.
 
 **Rows** of the table `journal` are encoded by hand, since the driver would encode every value of every row anew. What
 the events of one append share is encoded once, in the order of the statement `insert_event`. Columns without a value
@@ -101,6 +105,7 @@ class CassandraReplica:
     def __init__(self, url: str) -> None:
         self._session = CassandraSession(url)
         self._memory = HeadMemory()
+        self._parked: dict[str, frozenset[str]] = {}
         self._clocks = PartitionClocks(self._session)
 
     def offsets(self, topic: str) -> Mapping[int, int]:
@@ -146,9 +151,10 @@ class CassandraReplica:
     def slice(self, topic: str, partition: int) -> Iterator[ReplicaSlice]:
         """Writes at once; an interrupted slice is repeated."""
         moved = self._memory.moved_to(topic, partition)
-        writing = _Slice(self._session, self._clocks, topic, partition, moved)
+        writing = _Slice(self._session, self._clocks, topic, partition, moved, self._parked)
         with self._memory.over(writing, topic, partition) as remembering:
             yield remembering
+            writing.confirm()
         self._memory.forget(writing.old_segments)  # their segment is read with the head
 
     def quarantined(self, topic: str | None = None, id: str | None = None) -> list[Quarantined]:
@@ -171,7 +177,13 @@ class CassandraReplica:
 
 class _Slice:
     def __init__(
-        self, session: CassandraSession, clocks: PartitionClocks, topic: str, partition: int, moved: int | None
+        self,
+        session: CassandraSession,
+        clocks: PartitionClocks,
+        topic: str,
+        partition: int,
+        moved: int | None,
+        parked: dict[str, frozenset[str]],
     ) -> None:
         self.old_segments: dict[Key, int] = {}
         """Of heads in the segments of old versions."""
@@ -182,34 +194,55 @@ class _Slice:
         self._topic = topic
         self._partition = partition
         self._offset: int | None = None
-        self._parked: list[Any] | None = None
+        self._parked = parked
+        """The parked journals of each topic, as they were read last."""
+        self._keys: Sequence[Key] = ()
+        self._reads: list[ResponseFuture] = []
+        """Sent, and not waited for yet."""
 
     def lock_offset(self) -> int | None:
         """Remembers the offset; that another replicator has moved it meanwhile does no harm.
 
-        The query for parked journals need not wait for the answer where this replicator has moved the offset before:
-        what was parked up to there was parked before it. Without a clock the offset moves by compare-and-set: a serial
-        read completes one that is unfinished, and is not needed after one of our own that is complete.
+        Where this replicator has moved the offset before, it is expected where it was left, and the journals parked
+        that were parked then; `confirm` waits for the answers before anything that readers see is written.
         """
         place = self._topic, self._partition
         clock = self._clocks.known(*place)
-        if self._moved is not None and clock is not None:
-            sends = [self._later("written_offset", *place), self._later("parked", self._topic)]
-            answer, parked = self._send(sends)
-            found = written_offset(answer)
-            self._offset, self._parked, self._known_clock = found and found.offset, list(parked), clock
-            is_ours = not self._session.has_clock or clock.wrote(found)
-            if self._offset == self._moved and is_ours:
-                return self._offset
-        self._parked, self._known_clock = None, None
-        answer = self._session.execute("offset", *place, serial=not self._session.has_clock)
-        self._offset = _offset_of(answer)
+        if self._moved is not None and clock is not None and self._session.has_clock:
+            with cassandra_errors():
+                self._reads = [self._later("written_offset", *place)(), self._later("parked", self._topic)()]
+            self._offset, self._known_clock = self._moved, clock
+            return self._offset
+        # Where it moves by compare-and-set, a serial read completes one that is unfinished. It is not needed after one
+        # of our own that is complete: every plain read finds that, or that the store went back.
+        for serial in (False, True) if self._moved is not None else (True,):
+            found = self._session.execute("offset", *place, serial=serial and not self._session.has_clock)
+            self._offset = _offset_of(found)
+            if self._offset == self._moved:
+                break
+        self._parked[self._topic] = _ids(self._session.execute("parked", self._topic))
         return self._offset
+
+    def confirm(self) -> None:
+        """Raises `FencedError` unless offset and parked journals are what this slice expects them to be."""
+        reads, self._reads = self._reads, []
+        if not reads or self._known_clock is None:
+            return
+        with cassandra_errors():
+            found, parked = written_offset(reads[0].result()), _ids(reads[1].result())
+        before, self._parked[self._topic] = self._parked.get(self._topic, frozenset()), parked
+        is_ours = found is not None and found.offset == self._offset and self._known_clock.wrote(found)
+        if not is_ours or any((key.id in before) != (key.id in parked) for key in self._keys):
+            raise FencedError(
+                f"{self._topic}[{self._partition}] is at {found and found.offset}, not at {self._offset}, or the parked"
+                " journals have changed.",
+                hint="The slice is repeated from there; nothing that readers see was written.",
+            )
 
     def parked(self, keys: Sequence[Key]) -> set[Key]:
         # One read a slice, nearly always of an empty partition.
-        rows = self._session.execute("parked", self._topic) if self._parked is None else self._parked
-        found = {id for (id,) in rows}
+        self._keys = keys
+        found = self._parked.get(self._topic, frozenset())
         return {key for key in keys if key.id in found}
 
     def heads(self, keys: Sequence[Key]) -> Mapping[Key, JournalHead]:
@@ -237,30 +270,38 @@ class _Slice:
                 raise
             raise RejectedError(f"It cannot be encoded for Cassandra: {describe_fault(error)}.") from error
         for number in range(max(map(len, steps), default=0)):
-            requests = group_requests(write for step in steps if number < len(step) for write in step[number])
-            self._send([partial(self._session.session.execute_async, each) for each in requests])
+            writes = [write for step in steps if number < len(step) for write in step[number]]
+            if any(write.is_visible for write in writes):
+                self.confirm()
+            sends = [partial(self._session.session.execute_async, each) for each in group_requests(writes)]
+            self._send(sends)
 
     def attempt(self) -> AbstractContextManager[None]:
         """Nothing to undo: rows that no head shows are invisible."""
         return nullcontext()
 
     def free(self, purged: Mapping[Key, int]) -> None:
+        if purged:
+            self.confirm()
         for key, offset in purged.items():
             micros = self._settle_clock(offset).micros(offset)
             # Just below the purge: all that it makes void is older, and the purge itself may be refused and kept here.
             self._session.execute("free", micros - 1, key.topic, key.id)
 
     def lift(self, key: Key, partition: int, offset: int) -> None:
+        self.confirm()
         _delete_quarantined(self._session, key, partition, offset, self._settle_clock(offset).micros(offset))
 
     def quarantine(self, records: Sequence[Quarantined]) -> None:
         now = datetime.now(UTC)
         if records:
+            self.confirm()
             clock = self._settle_clock(min(each.offset for each in records))
             bound = [(*_quarantined(each), now, clock.micros(each.offset)) for each in records]
             self._all("insert_quarantined", bound)
 
     def move_offset(self, offset: int, topic_id: str | None = None) -> None:  # noqa: ARG002 - no reset gives one again
+        self.confirm()
         if self._offset is not None and offset <= self._offset:
             return
         now, place = datetime.now(UTC), (self._topic, self._partition)
@@ -290,18 +331,27 @@ class _Slice:
         return self._known_clock
 
     def _steps(self, change: JournalChange) -> Iterator[list[Write]]:
+        """The writes for a journal, step by step; new events go together, as they are invisible until their head."""
         begins = any(_begins(dated.statement) for dated in change.statements)
+        inserts: list[Write] = []
         for dated in write_head_once(change):
-            yield from self._writes(change.key, dated, begins)
+            if isinstance(dated.statement, InsertEvents):
+                insert, clock = self._session.prepared("insert_event"), self._settle_clock(dated.offset)
+                inserts += build_writes(insert, change.key, dated.statement, clock, begins=begins)
+                continue
+            if inserts:
+                yield inserts
+                inserts = []
+            yield from self._writes(change.key, dated)
+        if inserts:
+            yield inserts
 
-    def _writes(self, key: Key, dated: OffsetStatement, begins: bool) -> Iterator[list[Write]]:
+    def _writes(self, key: Key, dated: OffsetStatement) -> Iterator[list[Write]]:
         """The writes for one statement, step by step; each step is sent after the last is answered."""
-        clock = self._settle_clock(dated.offset)
-        statement, micros = dated.statement, clock.micros(dated.offset)
+        statement, micros = dated.statement, self._settle_clock(dated.offset).micros(dated.offset)
         match statement:
             case InsertEvents():
-                insert = self._session.prepared("insert_event")
-                yield from ([each] for each in build_writes(insert, key, statement, clock, begins=begins))
+                raise TypeError("Events are collected first.")
             case DeleteEvents():
                 yield [self._write(*each) for each in _deletes(key, statement, micros)]
             case InsertHead():
@@ -338,6 +388,10 @@ class _Slice:
                 waiting.append(send())
             answers += [each.result() for each in waiting]
         return answers
+
+
+def _ids(rows: Iterable[Any]) -> frozenset[str]:
+    return frozenset(id for (id,) in rows)
 
 
 def _offset_of(answer: ResultSet) -> int | None:
@@ -552,6 +606,8 @@ class Write(NamedTuple):
 
     statement: PreparedStatement
     rows: Sequence[Values]
+    is_visible: bool = False
+    """Whether readers may see it; they see new events only with their head."""
 
     @property
     def size(self) -> int:
@@ -563,11 +619,11 @@ class Write(NamedTuple):
 
 def write(statement: PreparedStatement, *values: Any) -> Write:
     """One row, its values encoded by the driver."""
-    return Write(statement, [statement.bind(values).values])
+    return Write(statement, [statement.bind(values).values], is_visible=True)
 
 
 def group_requests(writes: Iterable[Write]) -> Iterator[BoundStatement | BatchStatement]:
-    """The requests for writes of different partitions; in the same order."""
+    """The requests for writes; small ones share a request, in the same order."""
     some: list[Write] = []
     size = 0
     for each in writes:
@@ -587,9 +643,9 @@ def _request(writes: Sequence[Write]) -> BoundStatement | BatchStatement:
         return bound
     batch = BatchStatement(BatchType.UNLOGGED)
     batch.is_idempotent = True
-    for statement, rows in writes:
-        bound = BoundStatement(statement)
-        for values in rows:
+    for each in writes:
+        bound = BoundStatement(each.statement)
+        for values in each.rows:
             bound.values = values  # the batch takes the values, not the statement around them
             batch.add(bound)
     return batch
