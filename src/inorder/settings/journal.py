@@ -110,6 +110,9 @@ class CassandraSettings(Section):
     clock_table: CassandraTable = Field(
         default="clock", description="Name of the table of the times that rows are written with."
     )
+    topic_table: CassandraTable = Field(
+        default="journal_topic", description="Name of the table of topics, with their ids and partition counts."
+    )
 
     def added_to(self, url: str) -> str:
         """The URL with those options that were set; one for another kind of store is not changed."""
@@ -133,6 +136,7 @@ class CassandraSettings(Section):
             "snapshot": self.snapshot_table,
             "quarantine": self.quarantine_table,
             "clock": self.clock_table,
+            "journal_topic": self.topic_table,
         }
 
     @property
