@@ -31,7 +31,8 @@ both, and if the replicator dies in the middle of that purge: then the journal b
 
 An event that does not count is a *fork*: a second writer, or the same append sent twice. It is **proven** if its number
 is taken by a known event, else **suspected**. Gaps are no forks, nor is a record that is read twice, nor a journal that
-begins again after a purge. Every component that finds a fork reports it.
+begins again after a purge. Nor is an append whose condition does not hold: its writer learns that, and
+decides again, as entities do all the time. Every component that finds a fork reports it.
 
 A delete never removes events that are appended later: it reaches to the end that the journal has at that moment.
 """
@@ -198,11 +199,15 @@ class EventsAndForks(NamedTuple):
 def judge_events(
     fold: JournalFold, before: Life | None, action: Append, records: Sequence[EventRecord]
 ) -> EventsAndForks:
-    """Separates the events of an append that found a journal in a life: those of a void one are all forks."""
+    """Separates the events of an append that found a journal in a life.
+
+    Those of a void one are all forks, unless it has a condition.
+    """
     end = 0 if before is None else before.end
     if fold.counts(before, action):
         return separate_forks(end, records)
-    return EventsAndForks([], [Fork(record, end, record.seq_nr == end) for record in records])
+    forks = [] if action.condition is not None else [Fork(record, end, record.seq_nr == end) for record in records]
+    return EventsAndForks([], forks)
 
 
 def separate_forks(end: SeqNr, records: Sequence[EventRecord]) -> EventsAndForks:

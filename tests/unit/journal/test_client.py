@@ -123,10 +123,10 @@ class TestExpectedSeqNr:
         world.log.on_sent = race
         with pytest.raises(SeqNrConflictError, match="the append at 0:3 does not count"):
             world.journal.append([event(2)], expected_seq_nr=1)
-        # The first one counts, the second is a fork and is reported.
+        # The first one counts. The second is no fork: its writer knows.
         records = list(world.journal.read())
         assert [(record.seq_nr, record.offset) for record in records] == [(1, 0), (2, 2)]
-        assert [(fork.record.offset, fork.is_proven) for fork in world.forks] == [(3, True)]
+        assert world.forks == []
 
     def test_records_of_others_in_between_do_not_matter(self) -> None:
         world = World()

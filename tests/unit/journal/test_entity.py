@@ -148,11 +148,14 @@ class TestUpdate:
 class TestOthers:
     """What other writers do between recovery and append."""
 
-    def test_a_decision_that_another_writer_overtook_is_made_again(self, journals: MemoryJournals) -> None:
+    def test_a_decision_that_another_writer_overtook_is_made_again(
+        self, journals: MemoryJournals, caplog: pytest.LogCaptureFixture
+    ) -> None:
         journals.update(KEY, ACCOUNT, change(5))
         done = journals.update(KEY, ACCOUNT, once(journals, lambda: journals.update(KEY, ACCOUNT, change(-4))))
         assert (done.state, done.attempts) == (Account(Decimal(2), 3), 2)
         assert [each["on"] for each in payloads(journals)] == ["0", "5", "1"]
+        assert caplog.records == []  # it is no fork
 
     def test_a_purge_in_between_is_noticed_even_if_the_number_is_the_same(self, journals: MemoryJournals) -> None:
         def purge_and_open() -> None:
