@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from inorder import spark, testing
-    from inorder.journal.client import Journal
+    from inorder.journal.asynchronous import AsyncJournalClient
+    from inorder.journal.client import Journal, JournalClient
     from inorder.journal.entity import Entity, Updated
     from inorder.journal.event_types import EventTypes
     from inorder.journal.projection import Appended, Deleted, Projection, Purged
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Appended": "inorder.journal.projection",
+    "AsyncJournalClient": "inorder.journal.asynchronous",
     "AsyncJournals": "inorder.journal.service",
     "ConfigurationError": "inorder.model.errors",
     "DamagedRecordError": "inorder.model.errors",
@@ -71,6 +73,7 @@ _HOMES = {
     "InorderError": "inorder.model.errors",
     "Journal": "inorder.journal.client",
     "JournalChangedError": "inorder.model.errors",
+    "JournalClient": "inorder.journal.client",
     "Journals": "inorder.journal.service",
     "Json": "inorder.model.journal",
     "Key": "inorder.model.journal",
@@ -110,6 +113,7 @@ _ROOMS = ("spark", "testing")
 
 __all__ = [
     "Appended",
+    "AsyncJournalClient",
     "AsyncJournals",
     "ConfigurationError",
     "DamagedRecordError",
@@ -124,6 +128,7 @@ __all__ = [
     "InorderError",
     "Journal",
     "JournalChangedError",
+    "JournalClient",
     "Journals",
     "Json",
     "Key",
