@@ -224,6 +224,8 @@ class HeadMemory:
     | restored from a backup                          | before the first is used                                       |
     | a slice fails, wherever                         | the same; what it wrote is not known                           |
     | another one dies in mid-slice                   | the offset stays; this one writes what that one did, and more  |
+    | it dies after a purge, before the offset moves  | the store shows no head where there was one: so a head that is |
+    |                                                 | missing is not remembered, nor one that begins after it        |
     | a journal is parked, by anyone, or was refused  | its head is forgotten: `release` changes it without an offset  |
     | a journal has records in several partitions,    | in one process the head belongs to the partition that wrote it |
     | and they alternate                              | last; in another one a partition may use its own older head,   |
@@ -287,6 +289,7 @@ class _RememberingSlice:
         self._before = before
         self._offset: int | None = None
         self._parked: Collection[Key] = ()
+        self._missing: Collection[Key] = ()
 
     def lock_offset(self) -> int | None:
         self._offset = self._slice.lock_offset()
@@ -303,8 +306,9 @@ class _RememberingSlice:
         known = self._memory.known(self.term, keys)
         unknown = [key for key in keys if key not in known]
         read = self._slice.heads(unknown) if unknown else {}
-        for key in unknown:
-            self._remember(key, read.get(key))
+        self._missing = {key for key in unknown if key not in read}
+        for key, head in read.items():
+            self._remember(key, head)
         return {key: head for key, head in known.items() if head is not None} | dict(read)
 
     def carry_out(self, changes: Sequence[JournalChange]) -> None:
@@ -331,5 +335,5 @@ class _RememberingSlice:
             self.moved_to = offset
 
     def _remember(self, key: Key, head: JournalHead | None) -> None:
-        if key not in self._parked:
+        if key not in self._parked and key not in self._missing:
             self._memory.remember(self.term, key, head)

@@ -315,7 +315,8 @@ def _run(session: CassandraSession, names: Iterable[str]) -> list[str]:
 
 def _tables(session: CassandraSession) -> Mapping[str, Collection[str]]:
     """The columns of each table as they are now, by the table's usual name."""
-    session.session.cluster.refresh_schema_metadata()
+    with cassandra_errors():
+        session.session.cluster.refresh_schema_metadata()
     keyspace = session.session.cluster.metadata.keyspaces.get(session.keyspace.strip('"'))
     usual = {name: each for each, name in session.options.tables.items()}
     tables = {} if keyspace is None else keyspace.tables
