@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 
 import inorder
 from inorder.database.database import open_database
+from inorder.journal.stores.projection_store import ProjectionStore
 from inorder.relay.stores.exceeded import ExceededFilter, SqlExceededStore
 from inorder.relay.stores.ports import Setup
 from inorder.relay.stores.registry import SqlRegistry
@@ -43,6 +45,12 @@ def schema(url: str, number: int) -> None:
     install_schema(settings, "native" if number % 2 else "table")
 
 
+def projection(url: str, number: int) -> None:
+    with closing(open_database(url, "test")) as database:
+        ProjectionStore(database, "view").begin(("journal", number), 0, None)
+        assert ("journal", number, 0) in [row[:3] for row in ProjectionStore(database, "view").rows()]
+
+
 def start_together(start: Callable[[str, int], None], url: str) -> None:
     together = threading.Barrier(INSTANCES)
 
@@ -55,7 +63,7 @@ def start_together(start: Callable[[str, int], None], url: str) -> None:
             job.result()
 
 
-@pytest.mark.parametrize("start", [lease, exceeded, registry])
+@pytest.mark.parametrize("start", [lease, exceeded, registry, projection])
 def test_tables_are_made_once_by_whoever_comes_first(start: Callable[[str, int], None], database_url: str) -> None:
     start_together(start, database_url)
 

@@ -84,7 +84,7 @@ schema_app = typer.Typer(help="Create or print the tables.", no_args_is_help=Tru
 
 
 class SchemaLayout(StrEnum):
-    """The tables of this version: the outbox in its layouts, the pipeline's target, and the journal's store."""
+    """The tables of this version: the outbox in its layouts, the pipeline's, those of projections, the journal's."""
 
     native = "native"
     goharvest = "goharvest"
@@ -92,6 +92,7 @@ class SchemaLayout(StrEnum):
     deimos = "deimos"
     trendyol = "trendyol"
     table = "table"
+    projection = "projection"
     journal = "journal"
 
 
@@ -110,7 +111,7 @@ WhichLayout = Annotated[
         "--layout",
         help=(
             "native, goharvest, debezium, deimos, trendyol: the outbox and the relay's tables. table: the pipeline's "
-            "tables. journal: those of journal.store."
+            "tables. projection: those of projections, beside yours. journal: those of journal.store."
         ),
     ),
 ]

@@ -68,6 +68,9 @@ class SharedTail(Protocol):
     def extent(self, place: Place) -> Extent:
         """The first offset of a partition and the one after its last."""
 
+    def end(self, place: Place) -> int:
+        """The end of a partition as far as it is known without a request; for metrics."""
+
     def start(self, place: Place, offset: int) -> None:
         """Reads a partition from an offset."""
 
@@ -228,7 +231,7 @@ class ProjectionRunner:
             if self._clock() - looked >= END_SECONDS:
                 looked = self._clock()
                 for held in self._held.values():
-                    held.end = tail.extent(held.place).end
+                    held.end = max(held.end, tail.end(held.place))
 
     def _poll(self, tail: SharedTail, seconds: float, *, once: bool) -> None:
         polled = tail.poll(seconds)

@@ -6,6 +6,7 @@ from itertools import chain
 
 from inorder.database.sql import family
 from inorder.journal.stores.opening import journal_statements
+from inorder.journal.stores.projection_store import projection_tables
 from inorder.outbox.layouts import install_statements as outbox_statements
 from inorder.pipeline.job import table_mappings
 from inorder.pipeline.stores.table import table_sql
@@ -32,8 +33,13 @@ def schema_sql(settings: Settings, layout: str, dialect: str | None = None) -> s
 
 
 def schema_statements(settings: Settings, layout: str, dialect: str) -> list[str]:
-    """The DDL of the outbox in a layout with the relay's tables, or of the pipeline's tables; each may be run again."""
+    """The DDL of the outbox in a layout with the relay's tables, of the pipeline's or of projections' tables.
+
+    Each statement may be run again.
+    """
     spoken = family(dialect)
+    if layout == "projection":
+        return projection_tables(spoken)
     if layout == "table":
         made = [table_sql(spoken, mapping).install() for mapping in table_mappings(settings)]
         return list(dict.fromkeys(chain.from_iterable(made)))

@@ -65,6 +65,9 @@ class MemorySharedTail:
     def extent(self, place: Place) -> Extent:
         return Extent(self.topic.log.first(*place), self.topic.log.end(*place))
 
+    def end(self, place: Place) -> int:
+        return self.extent(place).end
+
     def start(self, place: Place, offset: int) -> None:
         self.starts[place] = offset
 

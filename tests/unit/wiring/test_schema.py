@@ -59,3 +59,9 @@ class TestJournal:
     def test_a_database_that_cannot_hold_journals_is_refused(self) -> None:
         with pytest.raises(ConfigurationError, match="Journals cannot be kept in a mysql database"):
             schema_sql(Settings.load(), "journal", "mysql")
+
+
+@pytest.mark.parametrize("dialect", ["postgresql", "mysql", "sqlite"])
+def test_the_tables_of_projections_are_printed_for_migrations(dialect: str) -> None:
+    made = schema_sql(Settings.load(), "projection", dialect)
+    assert made.count("CREATE TABLE IF NOT EXISTS inorder_projection") == 2

@@ -65,6 +65,10 @@ class KafkaSharedTail:
             raise meaning(error_of(exception), f"Reading {place[0]}[{place[1]}]") from exception
         return Extent(*found)
 
+    def end(self, place: Place) -> int:
+        known = self._consumer.get_watermark_offsets(TopicPartition(*place), cached=True)
+        return max(0, known[1])
+
     def start(self, place: Place, offset: int) -> None:
         self._next[place] = offset
         self._position()
