@@ -209,7 +209,7 @@ def test_a_process_that_is_killed_or_paused_inside_its_transaction_applies_nothi
     (tmp_path / "projections.py").write_text(HALTING)
     (tmp_path / "halt").write_text(stop)
     (tmp_path / "inorder.toml").write_text(
-        f'[kafka]\n"bootstrap.servers" = "{kafka_bootstrap}"\n'
+        f'[kafka]\n"bootstrap.servers" = "{kafka_bootstrap}"\n"session.timeout.ms" = 6000\n'
         f'[database]\nurl = "{postgres_url}"\n[journal]\ntopic_prefixes = ["{unique}"]\n'
     )
     accounts = [journals.journal(Key(f"account {number}", unique)) for number in range(4)]
