@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from inorder.database.database import Closable, Database, dialect_of
+from inorder.database.schema_plan import SchemaChange, catalogue_of, plan_changes
 from inorder.engines.job_status import JobService, Lag
 from inorder.engines.mirror import PointerMirror, mirrored
 from inorder.engines.partition_reader import KafkaSource
@@ -36,7 +37,7 @@ from inorder.journal.projection import Projection
 from inorder.journal.projection_runner import PartitionStatus
 from inorder.journal.service import JournalAdmin, Journals, journal_store, journal_topics, topic_look_up
 from inorder.journal.stores.kafka_notices import announcers
-from inorder.journal.stores.opening import JournalReplicas, JournalStore, StoredRows
+from inorder.journal.stores.opening import JournalReplicas, JournalStore, StoredRows, plan_journal_store
 from inorder.journal.topic_identity import TopicGuard
 from inorder.kafka.admin import Cluster, commit_group_offsets
 from inorder.model.errors import ConfigurationError
@@ -45,7 +46,7 @@ from inorder.observe.endpoint import PeriodicReader
 from inorder.operate import doctor, status
 from inorder.operate.key_lookup import DatabaseHops, KeyLookup
 from inorder.operate.key_trace import KeyTrace
-from inorder.operate.schema import JOURNAL, schema_sql, schema_statements
+from inorder.operate.schema import JOURNAL, configured_layouts, schema_sql, schema_statements
 from inorder.operate.topics import TopicAdmin
 from inorder.pipeline.dead_letters_admin import DeadLetterAdmin
 from inorder.pipeline.growth import NewColumn, apply_columns, plan_columns
@@ -271,12 +272,26 @@ class App:
         return doctor.examine(self.settings)
 
     def install_schema(self, layout: str) -> list[str]:
-        """Creates the tables of a layout where they are missing; returns the statements that were run."""
+        """Creates the tables of a layout where they are missing; returns the statements that changed something."""
+        planned = self.plan_schema(layout)
         if layout == JOURNAL:
-            return self.journal_store.install()
-        statements = schema_statements(self.settings, layout, dialect_of(self.settings.database.require_url()))
-        self.database.install(statements)
-        return statements
+            self.journal_store.install()
+        else:
+            self.database.install(self._schema_statements(layout))
+        return [change.statement for change in planned]
+
+    def plan_schema(self, layout: str) -> list[SchemaChange]:
+        """What `install_schema` would change; nothing is written."""
+        if layout == JOURNAL:
+            return plan_journal_store(self.settings.journal.store_url(self.settings.database))
+        return plan_changes(self._schema_statements(layout), catalogue_of(self.database))
+
+    def configured_layouts(self) -> list[str]:
+        """The layouts that the settings name."""
+        return configured_layouts(self.settings)
+
+    def _schema_statements(self, layout: str) -> list[str]:
+        return schema_statements(self.settings, layout, dialect_of(self.settings.database.require_url()))
 
     def schema_sql(self, layout: str, dialect: str | None = None) -> str:
         """The DDL of a layout; nothing connects."""

@@ -129,6 +129,31 @@ def install(config: ConfigFile = None, layout: WhichLayout = SchemaLayout.native
 
 
 @schema_app.command()
+def plan(
+    config: ConfigFile = None,
+    layout: Annotated[
+        SchemaLayout | None,
+        typer.Option("--layout", help="Only this one; by default those that the settings name."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print what install would change, and change nothing: tables to create, columns and indexes to add."""
+    with open_app(config) as app:
+        layouts = app.configured_layouts() if layout is None else [layout.value]
+        planned = [(each, change) for each in layouts for change in app.plan_schema(each)]
+    if as_json:
+        show_json([{"layout": each, **change.as_dict()} for each, change in planned])
+        return
+    for each in layouts:
+        statements = [change.statement for of, change in planned if of == each]
+        if statements:
+            typer.echo(f"-- inorder schema install --layout {each}")
+            typer.echo("".join(f"{statement};\n" for statement in statements))
+    if not planned:
+        say(f"Nothing to do: the tables of {', '.join(layouts) or 'no layout'} are up to date.")
+
+
+@schema_app.command()
 def sql(
     config: ConfigFile = None,
     layout: WhichLayout = SchemaLayout.native,

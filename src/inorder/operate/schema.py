@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
-
 from inorder.database.sql import family
 from inorder.journal.stores.opening import journal_statements
 from inorder.journal.stores.projection_store import projection_tables
@@ -32,6 +30,16 @@ def schema_sql(settings: Settings, layout: str, dialect: str | None = None) -> s
     return "\n".join(f"{statement.strip()};\n" for statement in statements)
 
 
+def configured_layouts(settings: Settings) -> list[str]:
+    """The layouts that the settings name: the outbox, the tables of the job `upsert`, and the journal's store."""
+    found = [str(settings.relay.layout)] if settings.database.url is not None else []
+    if found and {"upsert", "tables"} & settings.pipeline.model_fields_set:
+        found.append("table")
+    if "journal" in settings.model_fields_set:
+        found.append(JOURNAL)
+    return found
+
+
 def schema_statements(settings: Settings, layout: str, dialect: str) -> list[str]:
     """The DDL of the outbox in a layout with the relay's tables, of the pipeline's or of projections' tables.
 
@@ -41,8 +49,13 @@ def schema_statements(settings: Settings, layout: str, dialect: str) -> list[str
     if layout == "projection":
         return projection_tables(spoken)
     if layout == "table":
-        made = [table_sql(spoken, mapping).install() for mapping in table_mappings(settings)]
-        return list(dict.fromkeys(chain.from_iterable(made)))
+        made: list[str] = []
+        for mapping in table_mappings(settings):
+            # Tables that several mappings share are created once. Within one mapping a statement may come twice: MySQL
+            # runs each ALTER that it has chosen with the same words.
+            known = frozenset(made)
+            made += [each for each in table_sql(spoken, mapping).install() if each not in known]
+        return made
     return [
         *outbox_statements(layout, dialect, _table(settings, layout), settings.relay.polling.side_tables),
         *lease_statements(spoken),

@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 from inorder.database import sql
+from inorder.database.schema_plan import SchemaChange, read_change
 from inorder.model.errors import ConfigurationError, InorderError, RejectedError, TransientError, UnreachableError
 from inorder.settings.journal import CassandraSettings, cassandra_options
 
@@ -266,22 +267,50 @@ def install(session: CassandraSession) -> list[str]:
     """
     found = _tables(session)
     run = [] if "setting" in found else _run(session, ("create_keyspace", "create_locks", "create_setting"))
-    if _version(session) >= LAST and found.keys() >= _ours(found) and not _lacking(found):
+    if not _steps(_version(session), found):
         return run
     with _lock(session):
         version, found = _version(session), _tables(session)
-        run += [_migrate(session, name) for name in _lacking(found)]
-        if version >= LAST:
-            return run + _run(session, [f"create_{table}" for table in sorted(_ours(found) - found.keys())])
-        tables = [name for name in TABLES if name != "create_clock" or "clock" in _ours(found)]
+        for name in _steps(version, found):
+            run.append(_migrate(session, name))
+            if name in MIGRATIONS:
+                _write_version(session, MIGRATIONS.index(name))
         if "journal" not in found:
-            run += _run(session, tables)
             _write_version(session, LAST)
-            return run
-        for number in range(version + 1, LAST + 1):
-            run.append(_migrate(session, MIGRATIONS[number]))
-            _write_version(session, number)
-        return run + _run(session, tables)
+        return run
+
+
+def plan(session: CassandraSession) -> list[SchemaChange]:
+    """What `install` would change."""
+    found = _tables(session)
+    keyspace = session.session.cluster.metadata.keyspaces.get(session.keyspace.strip('"'))
+    there = set() if keyspace is None else {*keyspace.tables, *keyspace.indexes}
+    names = _steps(_version(session), found) if "setting" in found else ["create_keyspace", *TABLES]
+    changes = [_change(session.rendered(name)) for name in names if name != "create_keyspace" or keyspace is None]
+    return [each for each in changes if each.kind not in ("table", "index", "drop") or _is_due(each, there)]
+
+
+def _is_due(change: SchemaChange, there: Collection[str]) -> bool:
+    return (change.name in there) == (change.kind == "drop")
+
+
+def _change(statement: str) -> SchemaChange:
+    found = read_change(statement)
+    if found is not None:
+        return found
+    kind = "keyspace" if statement.startswith("CREATE KEYSPACE") else "drop"
+    name = statement.split(" EXISTS ")[1].split()[0].rpartition(".")[2].strip('"')
+    return SchemaChange(kind, name, name, statement)
+
+
+def _steps(version: int, found: Mapping[str, Collection[str]]) -> list[str]:
+    """The statements that a keyspace with these tables lacks; those that create may find some of them done."""
+    lacking = _lacking(found)
+    if version >= LAST:
+        return [*lacking, *(f"create_{table}" for table in sorted(_ours(found) - found.keys()))]
+    migrations = MIGRATIONS[version + 1 :] if "journal" in found else ()
+    tables = [name for name in TABLES if name != "create_clock" or "clock" in _ours(found)]
+    return [*lacking, *migrations, *tables]
 
 
 def _ours(found: Mapping[str, Collection[str]]) -> frozenset[str]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from inorder.database.database import open_database
+from inorder.database.schema_plan import SchemaChange, catalogue_of, plan_changes
 from inorder.journal.audit.findings import JournalRows
 from inorder.journal.expire import ExpiryIndex
 from inorder.journal.replication.store_port import JournalReplica, Quarantine
@@ -110,6 +113,21 @@ def journal_statements(url: str) -> list[str]:
             from inorder.journal.stores.postgres import journal_tables
 
             return journal_tables()
+
+
+def plan_journal_store(url: str) -> list[SchemaChange]:
+    """What `install` would change in the store of a URL."""
+    match _kind(url):
+        case "cassandra":
+            from inorder.journal.stores.cassandra_session import CassandraSession, plan
+
+            with closing(CassandraSession(url)) as session:
+                return plan(session)
+        case _:
+            from inorder.journal.stores.postgres import journal_tables
+
+            with closing(open_database(url, "inorder")) as database:
+                return plan_changes(journal_tables(), catalogue_of(database))
 
 
 def _kind(url: str) -> str:
