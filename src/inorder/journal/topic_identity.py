@@ -86,10 +86,8 @@ class _Seen:
     at: float
     recorded: TopicIncarnation | None
     held: TopicIncarnation
-
-    @property
-    def accepted(self) -> TopicIncarnation:
-        return self.held if self.recorded is None else replace(self.held, number=self.recorded.number)
+    accepted: TopicIncarnation | None
+    """None if it is refused; kept, as every append asks for it."""
 
 
 class TopicGuard:
@@ -127,10 +125,11 @@ class TopicGuard:
                 self._look_later(topic)
         if seen is None:
             return None
-        error = find_difference(topic, seen.recorded, seen.held)
-        if error is not None and self._clock() - seen.at >= REFUSED_SECONDS:
+        if seen.accepted is not None:
+            return seen.accepted
+        if self._clock() - seen.at >= REFUSED_SECONDS:
             seen = self._look(topic)
-            error = None if seen is None else find_difference(topic, seen.recorded, seen.held)
+        error = None if seen is None else find_difference(topic, seen.recorded, seen.held)
         if error is not None:
             raise error
         return None if seen is None else seen.accepted
@@ -160,13 +159,13 @@ class TopicGuard:
         if held is None:
             self._seen.pop(topic, None)
             return None
-        seen = _Seen(self._clock(), self._recorded_or(topic, before), held)
-        if find_difference(topic, seen.recorded, held) is None:
-            known = self._accepted.get(topic, seen.accepted)
-            if known != seen.accepted:
+        recorded, accepted = self._recorded_or(topic, before), None
+        if find_difference(topic, recorded, held) is None:
+            accepted = held if recorded is None else replace(held, number=recorded.number)
+            if self._accepted.get(topic, accepted) != accepted:
                 self._on_changed(topic)  # before anything uses it
-            self._accepted[topic] = seen.accepted
-        self._seen[topic] = seen
+            self._accepted[topic] = accepted
+        seen = self._seen[topic] = _Seen(self._clock(), recorded, held, accepted)
         return seen
 
     def _recorded_or(self, topic: str, before: _Seen | None) -> TopicIncarnation | None:

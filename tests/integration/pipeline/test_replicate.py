@@ -12,13 +12,14 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 import inorder
+from inorder.app import App
 from inorder.embedded import Cassandra
 from inorder.journal.codec import ACTION_HEADER
 from inorder.journal.jobs import follow_topics
 from inorder.journal.replication.job import ReplicateWork
 from inorder.journal.stores.opening import JournalReplicas, JournalStore, open_journal_store
 from inorder.kafka.admin import ensure_partitions
-from inorder.model.errors import DamagedRecordError
+from inorder.model.errors import DamagedRecordError, OtherTopicError
 from inorder.model.journal import Event, Key
 from tests.conftest import Eventually
 from tests.integration.pipeline.engines import ENGINES, SPARK_WAIT, Heard, new_engine
@@ -140,7 +141,7 @@ def test_topics_that_come_later_are_followed_and_two_jobs_at_once_do_no_harm(
 
 
 @pytest.mark.parametrize("kind", few(ENGINES))
-def test_partitions_that_are_added_to_a_topic_are_followed_by_a_running_job(
+def test_partitions_that_are_added_to_a_topic_are_replicated_once_a_reset_has_accepted_them(
     kind: str,
     spark: SparkSession,
     journals: inorder.Journals,
@@ -151,23 +152,34 @@ def test_partitions_that_are_added_to_a_topic_are_followed_by_a_running_job(
     eventually: Eventually,
 ) -> None:
     create_topic(unique, 1)
-    work, stop = ReplicateWork((unique,), JournalReplicas(postgres_url)), threading.Event()
-    engine = new_engine(kind, spark, work, kafka_bootstrap)
-    with closing(opened(postgres_url)) as store, ThreadPoolExecutor(1) as pool:
-        running = pool.submit(engine.run, stop)
-        try:
+    work = ReplicateWork((unique,), JournalReplicas(postgres_url))
+    settings = inorder.Settings.load(None, kafka={"bootstrap.servers": kafka_bootstrap}, database={"url": postgres_url})
+    ids = [f"id {number}" for number in range(12)]
+
+    def run_until(check: Callable[[], object]) -> BaseException | None:
+        stop, engine = threading.Event(), new_engine(kind, spark, work, kafka_bootstrap)
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(engine.run, stop)
+            try:
+                check()
+            finally:
+                stop.set()
+            return running.exception(timeout=SPARK_WAIT)
+
+    with closing(opened(postgres_url)) as store:
+
+        def first() -> None:
             journals.journal(Key("first", unique)).append([Event(1)])
             eventually(lambda: numbers(store, Key("first", unique)) == [1], SPARK_WAIT)
-            ensure_partitions({"bootstrap.servers": kafka_bootstrap}, unique, 3)
-            # Whoever wrote before goes on as it was; a client that comes now knows all partitions.
-            settings = inorder.Settings.load(
-                None, kafka={"bootstrap.servers": kafka_bootstrap}, database={"url": postgres_url}
-            )
-            with inorder.Journals(settings) as later:
-                ids = [f"id {number}" for number in range(12)]
-                places = [later.journal(Key(id, unique)).append([Event(1), Event(2)]) for id in ids]
-            assert {place.partition for place in places} == {0, 1, 2}
-            eventually(lambda: all(numbers(store, Key(id, unique)) == [1, 2] for id in ids), SPARK_WAIT)
-        finally:
-            stop.set()
-        running.result(timeout=SPARK_WAIT)
+
+        assert run_until(first) is None
+        ensure_partitions({"bootstrap.servers": kafka_bootstrap}, unique, 3)
+        with inorder.Journals(settings) as later, pytest.raises(OtherTopicError, match="has 3 partitions, and had 1"):
+            later.journal(Key(ids[0], unique)).append([Event(1)])
+        with App(settings) as app:
+            app.journal_admin.reset(unique)
+        with inorder.Journals(settings) as later:
+            places = [later.journal(Key(id, unique)).append([Event(1), Event(2)]) for id in ids]
+        assert {place.partition for place in places} == {0, 1, 2}
+        all_there = lambda: all(numbers(store, Key(id, unique)) == [1, 2] for id in ids)  # noqa: E731
+        assert run_until(lambda: eventually(all_there, SPARK_WAIT)) is None
