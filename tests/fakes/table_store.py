@@ -73,6 +73,7 @@ class MemoryTableStore:
     def __init__(self, mode: str = "upsert", refuses: Callable[[StoredRow], bool] = lambda _: False) -> None:
         self.contents = Contents()
         self.lost_answers: deque[Literal["committed", "rolled back"]] = deque()
+        self.waiting: dict[Place, str] = {}
         self._mode = mode
         self._refuses = refuses
         self._lock = threading.Lock()
@@ -102,6 +103,9 @@ class MemoryTableStore:
             for number, one in begun.items():
                 self.contents.pointers[topic, number] = replace(one, topic_id=one.topic_id or topic_id)
             return self.pointers(topic)
+
+    def note_waiting(self, topic: str, partition: int, reason: str) -> None:
+        self.waiting[topic, partition] = reason
 
     def close(self) -> None:
         """Memory needs no connection."""

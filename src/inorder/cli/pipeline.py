@@ -128,10 +128,12 @@ def status(config: ConfigFile = None, as_json: AsJson = False) -> None:
     """Print the outcomes of the records, how many offsets wait in each partition, and how old the last slice is."""
     with open_app(config) as app:
         fields = app.pipeline_status()
-    partitions = [] if as_json else fields.pop("partitions")
+    partitions, waiting = ([], []) if as_json else (fields.pop("partitions"), fields.pop("waiting"))
     show_fields(fields, as_json)
     if partitions:
         show_table([list(partitions[0]), *(each.values() for each in partitions)])
+    for each in waiting:
+        typer.echo("{topic}[{partition}] waits since {since}: {reason}".format(**each))
 
 
 OfTable = Annotated[str | None, typer.Option("--table", metavar="TABLE", help="Only this table.")]

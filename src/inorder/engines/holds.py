@@ -130,7 +130,7 @@ class Holds:
         """The records to try again now, with how long they have waited."""
         for place in self.due():
             if (head := self._holds[place].head) is not None:
-                yield replace(head, waited_seconds=self.waited(place))
+                yield replace(head, waited_seconds=self.waited(place), is_held=True)
 
     def postpone(self, place: Place) -> None:
         """The partition could not be tried: something else is away."""

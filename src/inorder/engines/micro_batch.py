@@ -275,7 +275,8 @@ class MicroBatch:
         if not slices:
             return None
         attempt.holds.saw(place, slices[0].next_offset)
-        head = replace(slices[0], topic_id=begin.ids.get(place[0]), waited_seconds=attempt.holds.waited(place))
+        known = replace(slices[0], topic_id=begin.ids.get(place[0]), is_held=True)
+        head = replace(known, waited_seconds=attempt.holds.waited(place))
         return apply_at(self._worker, head, attempt.faults.expected().get(place, 0))
 
     def _have_changed(self, found: Survey) -> bool:

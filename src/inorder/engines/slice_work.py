@@ -65,6 +65,8 @@ class Slice:
     """Of the last record; None where the client does not report it."""
     waited_seconds: float = 0.0
     """How long the partition waits with refused records and none arrived; infinite where it is not to wait longer."""
+    is_held: bool = False
+    """The partition waits, and these are its next records, which are tried again."""
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -419,6 +421,7 @@ def _piece(batch: Slice, part: slice) -> Slice:
         batch.topic_id,
         batch.leader_epoch if part.stop is None else None,
         batch.waited_seconds,
+        batch.is_held,
     )
 
 

@@ -253,7 +253,7 @@ class Journal:
 
     def append_on(
         self, marked: MarkedMoment, events: Sequence[Event], append_id: str, about: AppendOptions
-    ) -> Appended:
+    ) -> CountedAppend:
         """Appends events that count only if they follow just what was read at a mark: this number of this life.
 
         Raises `SeqNrConflictError` if they do not. It may be called again with the same arguments, and counts once.
@@ -263,7 +263,7 @@ class Journal:
             check_contiguous(events, marked.moment.plan.pointer or 0)
             return self._append_on(marked, record, SeqRange(events[0].seq_nr, events[-1].seq_nr), append_id)
 
-    def _append_on(self, marked: MarkedMoment, record: Record, numbers: SeqRange, append_id: str) -> Appended:
+    def _append_on(self, marked: MarkedMoment, record: Record, numbers: SeqRange, append_id: str) -> CountedAppend:
         end = marked.moment.plan.pointer or 0
         condition = Condition(self._fold(marked).name(marked.moment.plan.life), end)
         place = self._send_append(with_condition(record, condition), append_id)
@@ -278,7 +278,7 @@ class Journal:
         if outcome.place is None:
             pointer = None if outcome.life is None else outcome.life.seq_nr
             raise self._conflict_error(end, pointer, f"the append at {place} does not count")
-        return Appended(outcome.place, self._fold(marked).name(outcome.life))
+        return CountedAppend(outcome.place, self._fold(marked).name(outcome.life))
 
     def append_later(
         self,
@@ -562,7 +562,7 @@ def _repeat_append(append_id: str) -> str:
     return f"Repeat it with append_id={append_id!r}: it counts once, unless the journal is purged in between."
 
 
-class Appended(NamedTuple):
+class CountedAppend(NamedTuple):
     """The place of an append that counts, and the name of the life that has it; None if that is not known."""
 
     place: PartitionOffset

@@ -20,6 +20,7 @@ change it, and no publisher of garbage may stop a partition.
         fewer, and more may arrive               wait, until none has arrived for `PATIENCE_SECONDS`: under load they
                                                  do, and say whether the table or the record is at fault
         fewer, and none has arrived              bury, unless the last minute says otherwise
+    of records that waited, some are accepted    wait once more: the table may have been repaired between two of them
     of the last minute and this slice, more than the share, and at least `FEW`
                                                  wait
     else                                         bury
@@ -43,6 +44,8 @@ Failure table:
 | a broken trigger, a record now and then   | the first ones are buried, each after a second; at `FEW` in a    |
 |                                           | row the partition waits                                          |
 | the trigger is repaired                   | the next attempt, at most `LONGEST_PAUSE_SECONDS` later, passes  |
+| it is repaired during such an attempt     | some of its records are accepted: it is rolled back and made     |
+|                                           | once more; what is refused then is the record's fault            |
 | bad records below the share, for ever     | they are buried, for ever: that is a publisher's fault           |
 | bad records above the share, for ever     | the partition waits until the table, or the share, is changed    |
 | several codes, none above the share       | they are buried: a fault of the table has one code               |
@@ -151,6 +154,8 @@ class Brake:
         self._clock = clock
         self._recent = Recent()
         self._checked = Tally()
+        self._is_settling = False
+        """The last attempt of a partition that waits was refused in part, so it is made once more."""
 
     @property
     def is_on(self) -> bool:
@@ -159,13 +164,17 @@ class Brake:
     def check(self, found: Tally, batch: Slice, sample: str) -> None:
         """Raises `MassRefusalError` where the partition waits; `sample` is the reason of one of the refusals."""
         self._checked = found
+        was_settling, self._is_settling = self._is_settling, False
         if not (self.is_on and any(found.refused.values())):
             return
         match decide(found, self._recent.total(self._clock()), self.share, batch.waited_seconds):
             case Wait(code, refused, records):
                 raise _mass_refusal(batch, code, refused, records, sample)
             case Bury():
-                pass
+                if batch.is_held and not was_settling and sum(found.refused.values()) < found.records:
+                    self._is_settling = True
+                    code = max(found.refused, key=found.refused.__getitem__)
+                    raise _mass_refusal(batch, code, found.refused[code], found.records, sample, is_certain=False)
 
     def commit(self) -> None:
         """What was checked last is committed."""
@@ -173,7 +182,9 @@ class Brake:
         self._checked = Tally()
 
 
-def _mass_refusal(batch: Slice, code: str, refused: int, records: int, sample: str) -> MassRefusalError:
+def _mass_refusal(
+    batch: Slice, code: str, refused: int, records: int, sample: str, *, is_certain: bool = True
+) -> MassRefusalError:
     error = MassRefusalError(
         f"{batch.topic}[{batch.partition}] waits at offset {batch.offsets[0]}: {refused} of {records} records are"
         f" refused with code {code}, for example: {sample}",
@@ -182,5 +193,5 @@ def _mass_refusal(batch: Slice, code: str, refused: int, records: int, sample: s
         " letters.",
     )
     error.place, error.offset = (batch.topic, batch.partition), batch.offsets[0]
-    error.is_certain = refused >= FEW
+    error.is_certain = is_certain and refused >= FEW
     return error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from inorder.engines.progress import NULL_LISTENER, CompositeListener, Listener, RunTotals
 from inorder.engines.running import LOOK_SECONDS, RunEngine, SparkEngine, follow
 from inorder.engines.slice_work import Pointer, Slice, SliceOutcome, SliceWork, SliceWorker
-from inorder.model.errors import ConfigurationError, OtherTopicError
+from inorder.model.errors import ConfigurationError, InorderError, MassRefusalError, OtherTopicError
 from inorder.model.partitioning import Place
 from inorder.pipeline.brake import Brake
 from inorder.pipeline.mapping import TableMapping
@@ -66,6 +66,9 @@ class UpsertWork:
         return _UpsertWorker(self.targets)
 
 
+_LONGEST_REASON = 1_000
+
+
 class _UpsertWorker:
     """A store for each topic that was asked for."""
 
@@ -84,7 +87,14 @@ class _UpsertWorker:
         mapping, place = self._targets[batch.topic].mapping, (batch.topic, batch.partition)
         if place not in self._brakes:
             self._brakes[place] = Brake(mapping.max_refused_share)
-        return apply_slice(self._store(batch.topic), mapping, batch, expected, self._brakes[place])
+        store = self._store(batch.topic)
+        try:
+            return apply_slice(store, mapping, batch, expected, self._brakes[place])
+        except MassRefusalError as error:
+            if error.is_certain:
+                with suppress(InorderError):  # the log and the metrics have it, too
+                    store.note_waiting(batch.topic, batch.partition, error.message[:_LONGEST_REASON])
+            raise
 
     def close(self) -> None:
         for store in self._stores.values():

@@ -27,7 +27,8 @@ def pipeline_status(mappings: Sequence[TableMapping], database: Database, source
     pipelines, rows = _progress(mappings, database)
     found = backlog(source, tuple(pipelines), pointers_of(rows))
     return status_fields(pipelines, rows, found, datetime.now(UTC)) | {
-        "unknown_fields": unknown_fields(database, [mapping.pipeline for mapping in mappings]) if rows else {}
+        "unknown_fields": unknown_fields(database, [mapping.pipeline for mapping in mappings]) if rows else {},
+        "waiting": waiting_partitions(database, [mapping.pipeline for mapping in mappings]) if rows else [],
     }
 
 
@@ -124,6 +125,24 @@ def partition_progress(database: Database, pipeline: str) -> list[PartitionProgr
     rows = database.execute(_STATEMENTS["progress"], {"pipeline": pipeline}).rows
     found = [PartitionProgress(*row) for row in rows]
     return [replace(one, updated_at=written_at(one.updated_at)) for one in found]
+
+
+def waiting_partitions(database: Database, pipelines: Iterable[str]) -> list[dict[str, Any]]:
+    """The partitions that wait because their table refuses most records, with the reason and since when.
+
+    Nothing, where the pointers are of an older version and have no column for it.
+    """
+    found: list[dict[str, Any]] = []
+    for pipeline in pipelines:
+        try:
+            rows = database.execute(_STATEMENTS["waiting"], {"pipeline": pipeline}).rows
+        except (RejectedError, ConfigurationError):
+            return []
+        for topic, partition, since, reason in rows:
+            at = written_at(since)
+            since_text = None if at is None else at.isoformat(timespec="seconds")
+            found.append({"topic": topic, "partition": partition, "since": since_text, "reason": reason})
+    return found
 
 
 def unknown_fields(database: Database, pipelines: Iterable[str]) -> dict[str, int]:

@@ -13,9 +13,11 @@ from inorder.model.partitioning import Extent, Place
 from inorder.pipeline.job import TableTarget, UpsertWork
 from inorder.pipeline.reset import PipelineReset
 from inorder.pipeline.slice import apply_slice
+from inorder.pipeline.status import waiting_partitions
 from inorder.pipeline.stores.table import SqlTableStores
 from inorder.topics.generations import Generation
 from inorder.topics.stores.generations import SqlPointers, SqlTopicGenerations
+from tests.conftest import Eventually
 from tests.contract.table_store import places
 from tests.contract.table_store.places import MAPPING, Sql
 from tests.fakes.table_store import message, slice_of
@@ -159,3 +161,25 @@ def test_a_topic_of_no_table_is_refused(sql: Sql) -> None:
     sql.open()
     with pytest.raises(ConfigurationError, match="No table of the job upsert reads topic 'orders'"):
         resetting(sql, Topic(None)).run("orders")
+
+
+def test_why_a_partition_waits_is_shown_until_its_next_slice(sql: Sql, eventually: Eventually) -> None:
+    store = sql.open()
+    store.begin("upsert", "one", {0: 0, 1: 0})
+
+    def waiting() -> list[tuple[str, int, str]]:
+        found = waiting_partitions(sql.looking, [MAPPING.pipeline])
+        assert all(each["since"] for each in found)
+        return [(each["topic"], each["partition"], each["reason"]) for each in found]
+
+    def note(reason: str) -> bool:
+        store.note_waiting("upsert", 1, reason)
+        return waiting() == [("upsert", 1, reason)]
+
+    assert waiting() == []
+    eventually(lambda: note("a trigger raises"))  # SQLite's clock has milliseconds
+    since = sql.look("SELECT waiting_since FROM inorder_pointer WHERE {partition} = 1")
+    assert note("it raises still")
+    assert sql.look("SELECT waiting_since FROM inorder_pointer WHERE {partition} = 1") == since
+    apply_slice(store, MAPPING, slice_of((0, message(1, data="a")), partition=1))
+    assert waiting() == []

@@ -66,6 +66,9 @@ TRIGGER = """
 """
 
 
+SHOWN_AS_WAITING = "inorder_pointer WHERE waiting_since > updated_at"
+
+
 class Load:
     """Publishes to all partitions of two topics, a few records at a time, until it is stopped."""
 
@@ -105,6 +108,7 @@ def test_a_broken_trigger_under_load_costs_no_dead_letter_and_delays_no_other_ta
         direct.execute(TRIGGER)
         first = tables.topics[0]
         eventually(lambda: tables.heard.waiting.keys() == {(first, 0), (first, 1)}, SPARK_WAIT)
+        assert count(direct, SHOWN_AS_WAITING) == 2
         # The other table goes on meanwhile, for a while.
         stood, sent = count(direct, "a"), load.sent
         eventually(lambda: count(direct, "b") > sent + 500, SPARK_WAIT)
@@ -115,6 +119,7 @@ def test_a_broken_trigger_under_load_costs_no_dead_letter_and_delays_no_other_ta
         load.stop()
     eventually(lambda: count(direct, "a") == count(direct, "b") == load.sent, SPARK_WAIT)
     assert count(direct, "inorder_dead_letter") == 0
+    assert count(direct, SHOWN_AS_WAITING) == 0
     assert "P0001" in str(tables.heard.waiting[first, 0])
     assert tables.heard.errors == {}
     tables.stop.set()

@@ -136,6 +136,35 @@ def test_nothing_of_a_slice_is_committed_when_the_partition_waits_and_all_of_it_
     assert apply_slice(store, MAPPING, batch, 0, brake).applied == 5_000
 
 
+def test_a_table_that_is_repaired_in_the_middle_of_an_attempt_costs_no_record() -> None:
+    is_repaired = False
+
+    def refuses(row: StoredRow) -> bool:
+        nonlocal is_repaired
+        is_repaired = is_repaired or row.version[1] == 40
+        return not is_repaired
+
+    store, brake = MemoryTableStore(refuses=refuses), Brake(0.5)
+    batch = slice_of(*((offset, message(offset, data="x")) for offset in range(100)))
+    held = replace(batch, is_held=True, waited_seconds=math.inf)
+    once = replace(MAPPING, max_attempts=1)
+    with pytest.raises(MassRefusalError, match="40 of 100") as caught:
+        apply_slice(store, once, held, 0, brake)
+    assert (caught.value.is_certain, store.contents.rows, store.contents.letters) == (False, {}, {})
+    assert apply_slice(store, once, held, 0, brake).applied == 100
+
+
+def test_records_that_are_refused_again_after_others_were_accepted_are_buried() -> None:
+    store = MemoryTableStore(refuses=lambda row: "bad" in row.values)
+    batch = slice_of(*((offset, message(offset, data="bad" if offset < 20 else "x")) for offset in range(100)))
+    brake = Brake(0.5)
+    held = replace(batch, is_held=True, waited_seconds=math.inf)
+    with pytest.raises(MassRefusalError):
+        apply_slice(store, MAPPING, held, 0, brake)
+    outcome = apply_slice(store, MAPPING, held, 0, brake)
+    assert (outcome.applied, outcome.rejected) == (80, 20)
+
+
 def test_the_good_records_before_the_bad_ones_of_a_large_slice_are_applied_and_it_waits_behind_them() -> None:
     store = MemoryTableStore(refuses=refuses_bad)
     batch = slice_of(*((key, message(key, data="bad" if key >= 1_000 else "ok")) for key in range(2_000)))

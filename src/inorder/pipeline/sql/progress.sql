@@ -7,6 +7,12 @@ FROM inorder_pointer p
 WHERE p.pipeline = %(pipeline)s
 ORDER BY 1, 2, 3;
 
+-- name: waiting
+-- The partitions that wait for their table: no slice was applied since.
+SELECT p.topic, p.partition, p.waiting_since, p.waiting_for FROM inorder_pointer p
+WHERE p.pipeline = %(pipeline)s AND p.waiting_since > p.updated_at
+ORDER BY 1, 2;
+
 -- name: unknown_fields
 -- Which fields the mapping of a pipeline does not name, of each partition that had any.
 SELECT p.unknown_fields FROM inorder_pointer p WHERE p.pipeline = %(pipeline)s AND p.unknown_fields IS NOT NULL;

@@ -38,6 +38,13 @@ UPDATE inorder_pointer SET
     updated_at        = {now}
 WHERE pipeline = %(pipeline)s AND topic = %(topic)s AND {partition} = %(partition)s;
 
+-- name: note_waiting
+-- The partition waits for its table; the next slice that is applied ends it, by its later updated_at.
+UPDATE inorder_pointer SET
+    waiting_since = CASE WHEN waiting_since > updated_at THEN waiting_since ELSE {now} END,
+    waiting_for   = %(reason)s
+WHERE pipeline = %(pipeline)s AND topic = %(topic)s AND {partition} = %(partition)s;
+
 -- name: adopt_topic
 -- Pointers of an older version, which did not store it.
 UPDATE inorder_pointer SET topic_id = %(topic_id)s

@@ -188,6 +188,9 @@ class TableStore(Protocol):
         A new partition has the generation of the others.
         """
 
+    def note_waiting(self, topic: str, partition: int, reason: str) -> None:
+        """Writes beside the pointer why a partition waits, for people; the next slice that is applied ends it."""
+
     def close(self) -> None:
         """Closes the connection; the store may be used again afterwards."""
 

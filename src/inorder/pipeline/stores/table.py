@@ -100,6 +100,11 @@ class SqlTableStore:
         with self._transaction(f"{topic}[{partition}]"):
             yield _Transaction(self._session, self._statements, self._writer, place)
 
+    def note_waiting(self, topic: str, partition: int, reason: str) -> None:
+        bound = {"pipeline": self._mapping.pipeline, "topic": topic, "partition": partition, "reason": reason}
+        with self._transaction(f"{topic}[{partition}]"):
+            self._session.execute(self._statements["note_waiting"], bound)
+
     def close(self) -> None:
         self._session.close()
 

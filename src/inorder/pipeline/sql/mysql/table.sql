@@ -7,6 +7,7 @@
 -- Kafka topic that the offsets belong to. leader_epoch is that of the last record, valid while leader_epoch_at = next_offset: an
 -- engine that does not know it leaves it behind. end_offset is the offset after the last record of a closed generation.
 -- unknown_fields counts records by the fields that the mapping does not name, as a JSON object.
+-- waiting_for is why the table refuses most records, if that began (waiting_since) after the last slice (updated_at).
 CREATE TABLE IF NOT EXISTS inorder_pointer (
     pipeline          VARCHAR(255) NOT NULL,
     topic             VARCHAR(249) NOT NULL,
@@ -24,6 +25,8 @@ CREATE TABLE IF NOT EXISTS inorder_pointer (
     leader_epoch_at   BIGINT,
     end_offset        BIGINT,
     unknown_fields    TEXT,
+    waiting_since     DATETIME(6),
+    waiting_for       TEXT,
     PRIMARY KEY (pipeline, topic, `partition`)
 ) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
@@ -67,6 +70,27 @@ PREPARE inorder_install FROM @inorder_install;
 EXECUTE inorder_install;
 
 -- name: add_pointer_unknown_forget
+-- As above.
+DEALLOCATE PREPARE inorder_install;
+
+-- name: add_pointer_waiting_choose
+-- For a table without these columns, as above.
+SET @inorder_install = IF(
+  (SELECT COUNT(*) FROM information_schema.columns
+   WHERE table_schema = DATABASE() AND table_name = 'inorder_pointer' AND column_name = 'waiting_for') = 0,
+  'ALTER TABLE inorder_pointer ADD COLUMN waiting_since DATETIME(6), ADD COLUMN waiting_for TEXT',
+  'DO 0'
+);
+
+-- name: add_pointer_waiting_prepare
+-- As above.
+PREPARE inorder_install FROM @inorder_install;
+
+-- name: add_pointer_waiting_run
+-- As above.
+EXECUTE inorder_install;
+
+-- name: add_pointer_waiting_forget
 -- As above.
 DEALLOCATE PREPARE inorder_install;
 

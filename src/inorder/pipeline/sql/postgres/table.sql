@@ -6,6 +6,7 @@
 -- Kafka topic that the offsets belong to. leader_epoch is that of the last record, valid while leader_epoch_at = next_offset: an
 -- engine that does not know it leaves it behind. end_offset is the offset after the last record of a closed generation.
 -- unknown_fields counts records by the fields that the mapping does not name, as a JSON object.
+-- waiting_for is why the table refuses most records, if that began (waiting_since) after the last slice (updated_at).
 CREATE TABLE IF NOT EXISTS inorder_pointer (
     pipeline          text        NOT NULL,
     topic             text        NOT NULL,
@@ -23,6 +24,8 @@ CREATE TABLE IF NOT EXISTS inorder_pointer (
     leader_epoch_at   bigint,
     end_offset        bigint,
     unknown_fields    text,
+    waiting_since     timestamptz,
+    waiting_for       text,
     PRIMARY KEY (pipeline, topic, "partition")
 );
 
@@ -33,14 +36,16 @@ DO $$
 BEGIN
   IF NOT EXISTS (
     SELECT FROM pg_attribute
-    WHERE attrelid = to_regclass('inorder_pointer') AND attname = 'unknown_fields' AND NOT attisdropped
+    WHERE attrelid = to_regclass('inorder_pointer') AND attname = 'waiting_for' AND NOT attisdropped
   ) THEN
     ALTER TABLE inorder_pointer
       ADD COLUMN IF NOT EXISTS topic_id text,
       ADD COLUMN IF NOT EXISTS leader_epoch integer,
       ADD COLUMN IF NOT EXISTS leader_epoch_at bigint,
       ADD COLUMN IF NOT EXISTS end_offset bigint,
-      ADD COLUMN IF NOT EXISTS unknown_fields text;
+      ADD COLUMN IF NOT EXISTS unknown_fields text,
+      ADD COLUMN IF NOT EXISTS waiting_since timestamptz,
+      ADD COLUMN IF NOT EXISTS waiting_for text;
   END IF;
 END
 $$;

@@ -6,6 +6,7 @@
 -- Kafka topic that the offsets belong to. leader_epoch is that of the last record, valid while leader_epoch_at = next_offset: an
 -- engine that does not know it leaves it behind. end_offset is the offset after the last record of a closed generation.
 -- unknown_fields counts records by the fields that the mapping does not name, as a JSON object.
+-- waiting_for is why the table refuses most records, if that began (waiting_since) after the last slice (updated_at).
 CREATE TABLE IF NOT EXISTS inorder_pointer (
     pipeline          TEXT    NOT NULL,
     topic             TEXT    NOT NULL,
@@ -23,6 +24,8 @@ CREATE TABLE IF NOT EXISTS inorder_pointer (
     leader_epoch_at   INTEGER,
     end_offset        INTEGER,
     unknown_fields    TEXT,
+    waiting_since     TEXT,
+    waiting_for       TEXT,
     PRIMARY KEY (pipeline, topic, "partition")
 );
 
@@ -45,6 +48,14 @@ ALTER TABLE inorder_pointer ADD COLUMN end_offset INTEGER;
 -- name: add_pointer_unknown_fields
 -- As above.
 ALTER TABLE inorder_pointer ADD COLUMN unknown_fields TEXT;
+
+-- name: add_pointer_waiting_since
+-- As above.
+ALTER TABLE inorder_pointer ADD COLUMN waiting_since TEXT;
+
+-- name: add_pointer_waiting_for
+-- As above.
+ALTER TABLE inorder_pointer ADD COLUMN waiting_for TEXT;
 
 -- name: create_dead_letter
 -- Records that could not be applied, with the reason and their original bytes.
