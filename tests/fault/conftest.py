@@ -77,9 +77,9 @@ class Ordeal:
         self.eventually(is_ahead, 90)
 
     def wait_for_progress(self) -> None:
-        """Waits until the pipeline has applied something since the call."""
+        """Waits until the pipeline has applied something since the call; the first time, Spark may be starting."""
         before = self.path.position().processed
-        self.eventually(lambda: self.path.position().processed > before, 90)
+        self.eventually(lambda: self.path.position().processed > before, 180)
 
     def verdict(self) -> DemoSummary:
         """Waits until everything committed has arrived, and compares."""
