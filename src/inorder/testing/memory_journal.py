@@ -206,9 +206,9 @@ class MemoryHeads:
         self._caches: dict[tuple[str, int], PartitionCache] = {}
 
     def find(self, key: Key, partition: int, offset: int, deadline: Deadline) -> Ahead | Known | None:  # noqa: ARG002 - the port's signature
+        replicated = self._store.offset(key.topic, partition)
         with self._lock:
             cache = self._caches.setdefault((key.topic, partition), PartitionCache(**self._limits))
-            replicated = self._store.offset(key.topic, partition)
             if replicated is not None:
                 cache.remove(replicated)
             cache.add(self._seen(key.topic, partition, -1 if cache.offset is None else cache.offset))
