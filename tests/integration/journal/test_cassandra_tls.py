@@ -114,7 +114,7 @@ def test_journals_are_replicated_and_read_with_a_client_certificate_under_other_
         journal.flush()
         assert (journal.seen(), list(store.ids("topic"))) == ([2, 3], ["id"])
         keyspace = store._session.session.cluster.metadata.keyspaces["journal"]
-        usual = {"setting", "locks", "snapshot", "quarantine", "clock"}
+        usual = {"setting", "locks", "snapshot", "quarantine", "clock", "journal_topic"}
         assert set(keyspace.tables) == {"events", "heads", "places", *usual}
         assert keyspace.replication_strategy.name == "NetworkTopologyStrategy"
 

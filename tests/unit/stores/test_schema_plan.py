@@ -94,5 +94,5 @@ def test_every_alter_that_mysql_chooses_is_run_also_where_several_mappings_share
     settings = Settings.load(None, pipeline={"tables": tables})
     statements = schema_statements(settings, "table", "mysql")
     chosen = [each for each in statements if each.startswith("SET @")]
-    assert len(chosen) == len(set(chosen)) == statements.count("EXECUTE inorder_install") == 2
+    assert len(chosen) == len(set(chosen)) == statements.count("EXECUTE inorder_install") > 1
     assert sum(each.startswith("CREATE TABLE IF NOT EXISTS inorder_pointer") for each in statements) == 1

@@ -36,14 +36,27 @@ DO $$
 BEGIN
   IF NOT EXISTS (
     SELECT FROM pg_attribute
-    WHERE attrelid = to_regclass('inorder_pointer') AND attname = 'waiting_for' AND NOT attisdropped
+    WHERE attrelid = to_regclass('inorder_pointer') AND attname = 'unknown_fields' AND NOT attisdropped
   ) THEN
     ALTER TABLE inorder_pointer
       ADD COLUMN IF NOT EXISTS topic_id text,
       ADD COLUMN IF NOT EXISTS leader_epoch integer,
       ADD COLUMN IF NOT EXISTS leader_epoch_at bigint,
       ADD COLUMN IF NOT EXISTS end_offset bigint,
-      ADD COLUMN IF NOT EXISTS unknown_fields text,
+      ADD COLUMN IF NOT EXISTS unknown_fields text;
+  END IF;
+END
+$$;
+
+-- name: add_pointer_waiting
+-- For a table without these columns, as above.
+DO $$
+BEGIN
+  IF NOT EXISTS (
+    SELECT FROM pg_attribute
+    WHERE attrelid = to_regclass('inorder_pointer') AND attname = 'waiting_for' AND NOT attisdropped
+  ) THEN
+    ALTER TABLE inorder_pointer
       ADD COLUMN IF NOT EXISTS waiting_since timestamptz,
       ADD COLUMN IF NOT EXISTS waiting_for text;
   END IF;
