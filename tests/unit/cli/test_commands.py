@@ -79,6 +79,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             "pipelines": ["upsert:messages"],
             "applied": 3,
             "partitions": [{"topic": "upsert", "partition": 0, "behind": 4}],
+            "waiting": [{"topic": "upsert", "partition": 0, "since": "2026-05-01T12:00:00+00:00", "reason": "P0001"}],
         },
         install_schema=lambda app, layout: [f"table {app.settings.relay.table} ({layout})"],
         schema_sql=lambda app, layout, dialect: f"-- {layout} {dialect} {app.settings.relay.table}",
@@ -232,6 +233,7 @@ def test_pipeline_status_prints_sums_and_then_partitions(run: Run, calls: dict[s
         "applied    3",
         "topic   partition  behind",
         "upsert  0          4",
+        "upsert[0] waits since 2026-05-01T12:00:00+00:00: P0001",
     ]
     assert json.loads(run("pipeline", "status", "--json").stdout)["partitions"][0]["behind"] == 4
 
