@@ -38,8 +38,9 @@ def test_an_ordinary_server_is_accepted_by_relay_and_doctor(url: str) -> None:
 def test_a_cluster_is_refused_by_relay_and_doctor_unless_one_node_is_used(
     mariadb_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "read_facts", lambda *_: GALERA)
+    # Imported before anything is replaced: it would import what is replaced, and keep it.
     monkeypatch.setattr("inorder.operate.doctor_databases.read_facts", lambda *_: GALERA)
+    monkeypatch.setattr(server, "read_facts", lambda *_: GALERA)
     with pytest.raises(ConfigurationError, match="Galera"):
         ServerCheck(mariadb_url, single_writer_node=False)()
     ServerCheck(mariadb_url, single_writer_node=True)()
