@@ -15,13 +15,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs d
     ResourceType,
 )
 
-from inorder.kafka.admin import ensure_topic
+from inorder.kafka.admin import Cluster, ensure_topic
 from inorder.kafka.readers import read_back
 from inorder.kafka.shard_log import Delivered, Incomplete, ShardLog, require_delivered
 from inorder.kafka.topic_facts import size_of
 from inorder.model.errors import FencedError, RejectedError, TransientError, UnknownOutcomeError
 from inorder.model.message import OutboxRow
 from inorder.relay.stores.kafka_log import marker_topic
+from tests.conftest import Eventually
 from tests.contract.shard_log.making import open_log, row
 from tests.contract.shard_log.strict_broker import StrictKafka
 
@@ -114,7 +115,9 @@ def test_a_large_record_passes_where_the_chosen_compression_makes_it_small(
 
 
 @both_on_kafka
-def test_a_limit_that_was_raised_lets_the_record_pass(properties: dict[str, object], small: str, fenced: bool) -> None:
+def test_a_limit_that_was_raised_lets_the_record_pass(
+    properties: dict[str, object], small: str, fenced: bool, eventually: Eventually
+) -> None:
     log = opened(properties, small, fenced=fenced)
     large = noise(small, 0, size=2 * LIMIT)
     for _ in range(2):
@@ -122,6 +125,9 @@ def test_a_limit_that_was_raised_lets_the_record_pass(properties: dict[str, obje
             require_delivered(log.publish([large], b""))
         assert caught.value.row_id == 0
     set_limit(properties, small, 10 * LIMIT)
+    # The controller answers; the broker that is asked next learns it a moment later.
+    shown = Cluster(properties)
+    eventually(lambda: shown.topic_settings(small)["max.message.bytes"] == str(10 * LIMIT))
     require_delivered(log.publish([large], b""))
     assert numbers(properties, small) == [0]
     log.close()
