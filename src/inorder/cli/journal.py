@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import orjson
 import typer
 
-from inorder.cli.output import AsJson, ConfigFile, open_app, readable, say, show_fields, show_json, show_table
+from inorder.cli.output import AsJson, ConfigFile, open_app, readable, say, serving, show_fields, show_json, show_table
 from inorder.cli.stopping import in_background, stop_on_signals
 from inorder.model.errors import ConfigurationError, ValidationError
 from inorder.model.journal import (
@@ -401,9 +401,7 @@ def project(
             say(f"The projection {projection.name} has not begun.")
         return
     service = app.job_service(f"projection {projection.name}", dict)
-    with stop_on_signals(f"the projection {projection.name}") as stop, app, service:
-        if service.address:
-            say("Serves health and metrics at http://{}:{}.".format(*service.address))
+    with stop_on_signals(f"the projection {projection.name}") as stop, app, serving(service):
         totals = in_background(
             lambda: app.project(projection, once=once, stop=stop, database=database, service=service)
         )

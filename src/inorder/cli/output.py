@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,12 +12,22 @@ import typer
 
 if TYPE_CHECKING:
     from inorder.app import App
+    from inorder.engines.job_status import JobService
     from inorder.settings import Settings
 
 
 def say(text: str) -> None:
     """A message for the person at the terminal."""
     typer.echo(text, err=True)
+
+
+@contextmanager
+def serving(service: JobService) -> Iterator[None]:
+    """Serves health and metrics while the block lasts, and says where."""
+    with service:
+        if service.address:
+            say("Serves health and metrics at http://{}:{}.".format(*service.address))
+        yield
 
 
 def show_json(data: object) -> None:

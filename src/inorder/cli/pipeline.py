@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from inorder.cli.output import AsJson, ConfigFile, open_app, say, show_fields, show_json, show_table
+from inorder.cli.output import AsJson, ConfigFile, open_app, say, serving, show_fields, show_json, show_table
 from inorder.cli.stopping import in_background, stop_on_signals
 from inorder.engines.progress import RunTotals
 from inorder.model.errors import GuaranteeError, InorderError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from inorder.app import App
-    from inorder.engines.job_status import JobService, Lag
+    from inorder.engines.job_status import Lag
     from inorder.engines.survey import Backlog
     from inorder.journal.audit.findings import AuditFinding
     from inorder.journal.expire import Expired
@@ -118,7 +118,7 @@ def run(
     listener = CompositeListener(progress, service.listener)
     display = show_progress(progress, lambda: sum(behind().values()))
     # What the app has opened is closed within the time that a signal leaves: a server may be away.
-    with stop_on_signals(f"the job {job.value}") as stop, app, _serving(service), display:
+    with stop_on_signals(f"the job {job.value}") as stop, app, serving(service), display:
         totals = in_background(lambda: run_job(once=once, stop=stop, listener=listener))
     show_fields(dict(totals), as_json)
 
@@ -235,7 +235,7 @@ def _expire(app: App, once: bool, dry_run: bool, as_json: bool) -> None:
     """Runs without Spark."""
     service = app.job_service(Job.expire.value, dict)
     run = partial(app.run_expire, once=once, dry_run=dry_run, on_expired=_say_expired, service=service)
-    with stop_on_signals("the job expire") as stop, app, _serving(service):
+    with stop_on_signals("the job expire") as stop, app, serving(service):
         totals = in_background(lambda: run(stop=stop))
     show_fields(dict(totals), as_json)
 
@@ -250,14 +250,6 @@ def _relay(app: App, once: bool, as_json: bool) -> None:
 
 def _say_expired(expired: Expired) -> None:
     say(str(expired))
-
-
-@contextmanager
-def _serving(service: JobService) -> Iterator[None]:
-    with service:
-        if service.address:
-            say("Serves health and metrics at http://{}:{}.".format(*service.address))
-        yield
 
 
 _OPTIONS = {

@@ -275,8 +275,8 @@ class MicroBatch:
         if not slices:
             return None
         attempt.holds.saw(place, slices[0].next_offset)
-        known = replace(slices[0], topic_id=begin.ids.get(place[0]), is_held=True)
-        head = replace(known, waited_seconds=attempt.holds.waited(place))
+        waited, topic_id = attempt.holds.waited(place), begin.ids.get(place[0])
+        head = replace(slices[0], topic_id=topic_id, waited_seconds=waited, is_held=True)
         return apply_at(self._worker, head, attempt.faults.expected().get(place, 0))
 
     def _have_changed(self, found: Survey) -> bool:

@@ -72,12 +72,17 @@ _NAMED: Final = 5
 """The version of ids that are computed from a name; random ones have another."""
 
 
+def is_named(id: UUID) -> bool:
+    """Whether the record id of a life follows from the log; those of Kafka Journal's replicator are random."""
+    return id.version == _NAMED
+
+
 def life_of(head: JournalHead | None) -> Life | None:
     """The life that a store's head describes; heads of old versions may be deleted further than they reach."""
     if head is None:
         return None
     delete_to, id = head.delete_to or 0, head.record_id
-    stored_id = id if id is not None and id.version == _NAMED else None
+    stored_id = id if id is not None and is_named(id) else None
     return Life(max(head.seq_nr, delete_to), delete_to, head.is_begun, stored_id)
 
 

@@ -78,7 +78,7 @@ from inorder.database.database import Transaction
 from inorder.journal.action import Action, Append, Mark, Purge
 from inorder.journal.codec import action_of, events_of
 from inorder.journal.event_filter import key_of
-from inorder.journal.life import JournalFold, judge_events, life_of
+from inorder.journal.life import JournalFold, is_named, judge_events, life_of
 from inorder.journal.stores.ports import EventualJournal, JournalHead, LogRecord
 from inorder.journal.stores.projection_store import ProjectedJournal, ProjectionPoint, ProjectionStore
 from inorder.model.errors import (
@@ -224,13 +224,10 @@ def plan_catch_up(journal: ProjectedJournal | None, head: JournalHead | None) ->
     return CatchUp(False, deleted_to if is_deleted else None, shown.seq_nr + 1)
 
 
-_NAMED: Final = 5
-
-
 def _is_same_life(journal: ProjectedJournal, head: JournalHead, seq_nr: SeqNr) -> bool:
     """Whether the store's journal is the one that was shown; random ids cannot be compared with names."""
     one, other = journal.stored_id, head.record_id
-    if one is not None and other is not None and (one.version == _NAMED) == (other.version == _NAMED):
+    if one is not None and other is not None and is_named(one) == is_named(other):
         return one == other
     return head.seq_nr >= seq_nr
 

@@ -128,35 +128,30 @@ def partition_progress(database: Database, pipeline: str) -> list[PartitionProgr
 
 
 def waiting_partitions(database: Database, pipelines: Iterable[str]) -> list[dict[str, Any]]:
-    """The partitions that wait because their table refuses most records, with the reason and since when.
-
-    Nothing, where the pointers are of an older version and have no column for it.
-    """
-    found: list[dict[str, Any]] = []
-    for pipeline in pipelines:
-        try:
-            rows = database.execute(_STATEMENTS["waiting"], {"pipeline": pipeline}).rows
-        except (RejectedError, ConfigurationError):
-            return []
-        for topic, partition, since, reason in rows:
-            at = written_at(since)
-            since_text = None if at is None else at.isoformat(timespec="seconds")
-            found.append({"topic": topic, "partition": partition, "since": since_text, "reason": reason})
-    return found
+    """The partitions that wait because their table refuses most records, with the reason and since when."""
+    return [
+        {
+            "topic": topic,
+            "partition": partition,
+            "since": None if (at := written_at(since)) is None else at.isoformat(timespec="seconds"),
+            "reason": reason,
+        }
+        for topic, partition, since, reason in _ask_each(database, "waiting", pipelines)
+    ]
 
 
 def unknown_fields(database: Database, pipelines: Iterable[str]) -> dict[str, int]:
-    """How many records had which fields that no mapping names, most frequent first.
-
-    Nothing, where the pointers are of an older version and have no column for it.
-    """
+    """How many records had which fields that no mapping names, most frequent first."""
     found: dict[str, int] = {}
-    for pipeline in pipelines:
-        try:
-            rows = database.execute(_STATEMENTS["unknown_fields"], {"pipeline": pipeline}).rows
-        except (RejectedError, ConfigurationError):
-            return {}
-        for (text,) in rows:
-            for name, number in (orjson.loads(text) if text else {}).items():
-                found[name] = found.get(name, 0) + number
+    for (text,) in _ask_each(database, "unknown_fields", pipelines):
+        for name, number in (orjson.loads(text) if text else {}).items():
+            found[name] = found.get(name, 0) + number
     return dict(sorted(found.items(), key=lambda each: (-each[1], each[0])))
+
+
+def _ask_each(database: Database, statement: str, pipelines: Iterable[str]) -> list[tuple[Any, ...]]:
+    """The rows of some pipelines; none where the pointers are of an older version and have no column for it."""
+    try:
+        return [row for name in pipelines for row in database.execute(_STATEMENTS[statement], {"pipeline": name}).rows]
+    except (RejectedError, ConfigurationError):
+        return []

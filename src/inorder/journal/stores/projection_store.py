@@ -10,7 +10,7 @@ from uuid import UUID
 import orjson
 
 from inorder.database.database import Database, Dialect, InstallingDatabase, Transaction, statements_of
-from inorder.journal.life import Life
+from inorder.journal.life import Life, is_named
 from inorder.model.partitioning import Place
 
 
@@ -146,13 +146,10 @@ def _row(id: str, journal: ProjectedJournal) -> dict[str, object]:
     }
 
 
-_NAMED = 5
-
-
 def _journal(row: Sequence[Any]) -> ProjectedJournal:
     _, seq_nr, delete_to, is_begun, life, applied = row
     stored_id = None if life is None else UUID(life)
     if not seq_nr:
         return ProjectedJournal(None, None, applied)
-    named = stored_id if stored_id is not None and stored_id.version == _NAMED else None
+    named = stored_id if stored_id is not None and is_named(stored_id) else None
     return ProjectedJournal(Life(seq_nr, delete_to, bool(is_begun), named), stored_id, applied)
