@@ -177,18 +177,23 @@ def test_instances_share_the_partitions_and_one_takes_over_for_another(
 
 
 HALTING = '''
-import os, signal
+import os, signal, time
 from pathlib import Path
 import inorder
 from tests.integration.journal.test_projecting import fold_balance
 
 def halt(transaction, change):
-    """After the writes for a change, inside the transaction: as the file says."""
+    """After the writes for a change, inside the transaction: as the file says.
+
+    SIGSTOP reaches a process by one of its threads, and until that one has run this one might commit.
+    """
     fold_balance(transaction, change)
     request = Path("halt")
     if request.exists() and isinstance(change, inorder.Appended) and change.seq_nr == 2:
         request.rename("halted")
         os.kill(os.getpid(), getattr(signal, Path("halted").read_text()))
+        while not Path("continued").exists():
+            time.sleep(0.01)
 
 projection = inorder.Projection("balances", halt, [os.environ["TOPIC"]])
 '''
@@ -231,6 +236,7 @@ def test_a_process_that_is_killed_or_paused_inside_its_transaction_applies_nothi
         done = subprocess.run(rival, cwd=tmp_path, env=environment, capture_output=True, timeout=120, check=True)
         assert json.loads(done.stdout)["appended"] == 8
         if stop == "SIGSTOP":
+            (tmp_path / "continued").touch()
             process.send_signal(signal.SIGCONT)
         else:
             process = subprocess.Popen(command, cwd=tmp_path, env=environment)
