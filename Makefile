@@ -7,6 +7,8 @@ WITH_SERVERS := tests/contract tests/integration tests/acceptance
 TOGETHER := -n 3 --dist loadfile --no-loadscope-reorder
 APART := -n 2 --dist loadfile --no-loadscope-reorder
 FAST := --hypothesis-profile=fast
+# One verdict for a commit: the order of the files and the same random numbers. `make fault` and plain pytest shuffle.
+SAME := --randomly-dont-reorganize --randomly-seed=1
 SHORT := "short or not (full or fault or soak or matrix)"
 REST := "(full or hypothesis) and not (fault or soak or matrix)"
 
@@ -22,16 +24,16 @@ demo: java $(READY) ## events from a transaction through Kafka and Spark into a 
 # Tests with real servers mostly wait for them, so three at a time share two cores well. They share one server of each
 # kind; one worker has all that starts Spark. Those that kill run by themselves.
 test: java $(READY) ## unit tests, then those with real servers: every guarantee at least once
-	@$(BIN)/pytest tests/unit -m $(SHORT) $(FAST) -n 2 --dist worksteal --durations=5 --durations-min=0.5
+	@$(BIN)/pytest tests/unit -m $(SHORT) $(FAST) -n 2 --dist worksteal $(SAME) --durations=5 --durations-min=0.5
 	@$(BIN)/python -m inorder.embedded
-	@$(BIN)/pytest $(WITH_SERVERS) -m $(SHORT) $(FAST) $(TOGETHER) --durations=15 --durations-min=1
-	@$(BIN)/pytest tests/fault -m $(SHORT) $(APART) --durations=15 --durations-min=1
+	@$(BIN)/pytest $(WITH_SERVERS) -m $(SHORT) $(FAST) $(TOGETHER) $(SAME) --durations=15 --durations-min=1
+	@$(BIN)/pytest tests/fault -m $(SHORT) $(APART) $(SAME) --durations=15 --durations-min=1
 
 test-all: java $(READY) ## the rest: all combinations, both engines, more kills, more examples
-	@$(BIN)/pytest tests/unit -m $(REST) -n 2 --dist worksteal --durations=5 --durations-min=0.5
+	@$(BIN)/pytest tests/unit -m $(REST) -n 2 --dist worksteal $(SAME) --durations=5 --durations-min=0.5
 	@$(BIN)/python -m inorder.embedded
-	@$(BIN)/pytest $(WITH_SERVERS) -m $(REST) $(TOGETHER) --durations=15 --durations-min=1
-	@$(BIN)/pytest tests/fault -m $(REST) --durations=15 --durations-min=1
+	@$(BIN)/pytest $(WITH_SERVERS) -m $(REST) $(TOGETHER) $(SAME) --durations=15 --durations-min=1
+	@$(BIN)/pytest tests/fault -m $(REST) $(SAME) --durations=15 --durations-min=1
 
 lint: $(READY) ## style, types, and the layers of the house
 	@$(BIN)/ruff check .
