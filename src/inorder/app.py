@@ -50,7 +50,7 @@ from inorder.operate.schema import JOURNAL, configured_layouts, schema_sql, sche
 from inorder.operate.topics import TopicAdmin
 from inorder.pipeline.dead_letters_admin import DeadLetterAdmin
 from inorder.pipeline.growth import NewColumn, apply_columns, plan_columns
-from inorder.pipeline.job import GenerationGate, UpsertWork, run_upsert, table_mappings, upsert_work
+from inorder.pipeline.job import UPSERT, GenerationGate, UpsertWork, run_upsert, table_mappings, upsert_work
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.reset import PipelineReset, PointerReset
 from inorder.pipeline.status import (
@@ -70,6 +70,7 @@ from inorder.relay.status import RelayAdmin
 from inorder.relay.stores.ports import Registration
 from inorder.settings import Settings
 from inorder.topics.migration import Migration, migrate_here, run_migrate
+from inorder.topics.pauses import Pause, PauseKind, SqlPauses
 from inorder.topics.stores.generations import SqlPointers, SqlTopicGenerations
 
 if TYPE_CHECKING:
@@ -171,6 +172,31 @@ class App:
         return TopicAdmin(self.settings.topics, self.generations, self.pointers, self.relay, registry)
 
     @cached_property
+    def _pauses(self) -> SqlPauses:
+        return SqlPauses(self.database)
+
+    def pauses(self) -> tuple[Pause, ...]:
+        """What operators have paused."""
+        return self._pauses.read().rows
+
+    def pause(self, kind: PauseKind, name: str, *, reason: str, by: str) -> None:
+        """Pauses a topic of the relay, or a table or job of the pipeline."""
+        self._require_known(kind, name)
+        self._pauses.pause(kind, name, reason=reason, by=by)
+
+    def resume(self, kind: PauseKind, name: str) -> bool:
+        """Ends a pause; False if there is none."""
+        return self._pauses.resume(kind, name)
+
+    def _require_known(self, kind: PauseKind, name: str) -> None:
+        """Refuses names that nothing would ever look up; topics are known to publishers only."""
+        if kind is PauseKind.TOPIC:
+            return
+        known = [UPSERT] if kind is PauseKind.PIPELINE else [each.table for each in self.table_mappings()]
+        if name not in known:
+            raise ConfigurationError(f"There is no {kind} {name!r} to pause.", hint=f"There are: {', '.join(known)}.")
+
+    @cached_property
     def journal_admin(self) -> JournalAdmin:
         journal = self.settings.journal
         return JournalAdmin(
@@ -243,7 +269,7 @@ class App:
         return status.read_parts(
             {
                 "relay": lambda: status.relay_part(self.relay_admin),
-                "topics": lambda: status.topics_part(self.topics),
+                "topics": lambda: status.topics_part(self.topics, self.pauses()),
                 "pipeline": lambda: status.pipeline_part(self.pipeline_status(), self.dead_letters),
                 "journal": lambda: status.journal_part(self.journal_admin),
             }
@@ -332,7 +358,8 @@ class App:
     def run_upsert(self, *, once: bool, stop: threading.Event, listener: Listener = NULL_LISTENER) -> dict[str, Any]:
         """The job `upsert`."""
         with closing(self.relay.open_database("inorder pipeline (generations)")) as database:
-            gate = GenerationGate(SqlTopicGenerations(database), SqlPointers(database))
+            pauses = SqlPauses(database)
+            gate = GenerationGate(SqlTopicGenerations(database), SqlPointers(database), pauses.read)
             with self.mirror(self.upsert_pointers), self.cleaning():
                 return run_upsert(self.upsert_work, self.spark_engine, gate, once=once, stop=stop, listener=listener)
 

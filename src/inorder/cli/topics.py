@@ -1,12 +1,14 @@
-"""inorder topics: creates topics, and switches them to new generations."""
+"""inorder topics: creates topics, and switches them to new generations; inorder pause and resume."""
 
 from __future__ import annotations
 
+import getpass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from inorder.cli.output import AsJson, ConfigFile, open_app, say, show_fields, show_json, show_table
+from inorder.cli.output import AsJson, ConfigFile, Reason, open_app, say, show_fields, show_json, show_table
 from inorder.cli.stopping import in_background, stop_on_signals
 
 if TYPE_CHECKING:
@@ -137,3 +139,54 @@ def _show_state(state: TopicState, as_json: bool) -> None:
     current = state.current
     fields = {"topic": state.topic, "generation": current.number, "kafka_topic": current.topic}
     show_fields({**fields, "partitions": current.partitions, "phase": str(state.phase), "epoch": state.epoch}, as_json)
+
+
+# inorder pause and inorder resume.
+
+
+class Pausable(StrEnum):
+    """What can be paused, in the words of `topics/pauses.py`, which is not imported for `--help`."""
+
+    topic = "topic"
+    table = "table"
+    pipeline = "pipeline"
+
+
+Kind = Annotated[
+    Pausable,
+    typer.Argument(metavar="topic|table|pipeline", help="A topic of the relay, a table of the pipeline, or a job."),
+]
+Paused = Annotated[str, typer.Argument(metavar="NAME", help="Its name; of a job `upsert`.")]
+
+
+def pause(
+    kind: Kind,
+    name: Paused,
+    reason: Reason = "",
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let the messages of a topic wait in the outbox, or the records of a table wait in Kafka.
+
+    Running relays and jobs obey within seconds, and those that start later too. Nothing is lost, the order stays, and
+    everything else continues. `inorder status` shows what is paused.
+    """
+    from inorder.topics.pauses import PauseKind
+
+    if not reason:
+        raise typer.BadParameter("say why with --reason TEXT; the next person on call reads it")
+    with open_app(config) as app:
+        app.pause(PauseKind(kind.value), name, reason=reason, by=getpass.getuser())
+    show_fields({"paused": f"{kind.value} {name}", "reason": reason}, as_json)
+
+
+def resume(kind: Kind, name: Paused, config: ConfigFile = None, as_json: AsJson = False) -> None:
+    """End a pause: what waited follows in order. Exit 1 if there is none."""
+    from inorder.topics.pauses import PauseKind
+
+    with open_app(config) as app:
+        was_paused = app.resume(PauseKind(kind.value), name)
+    show_fields({"resumed": f"{kind.value} {name}" if was_paused else None}, as_json)
+    if not was_paused:
+        say(f"The {kind.value} {name!r} is not paused.")
+        raise typer.Exit(1)

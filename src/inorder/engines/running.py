@@ -115,34 +115,46 @@ def describe(spark: SparkSession) -> dict[str, str | None]:
 
 
 def follow(
-    reading_now: Callable[[], SliceWork],
+    reading_now: Callable[[], SliceWork | None],
     name: str,
     stop: threading.Event,
     run_engine: RunEngine,
     *,
     look: float = LOOK_SECONDS,
 ) -> None:
-    """Runs the engine on what is to be read now, and again whenever that has changed."""
-    reading: SliceWork | None = None
-    while (wanted := _wait_for_reading(reading_now, name, stop)) is not None and wanted != reading:
-        reading = wanted
+    """Runs the engine on what is to be read now, and again whenever that has changed.
+
+    `reading_now` returns None while all of it is paused.
+    """
+    done: SliceWork | None = None
+    while (reading := _wait_for_reading(reading_now, name, stop, look)) is not None and reading != done:
         log.info("pipeline.generation", extra={"pipeline": name, "topics": ",".join(reading.topics)})
         with until_changed(partial(_has_changed, reading_now, reading), stop, look) as over:
             run_engine(reading, over)
+            done = None if over.is_set() else reading  # it ended by itself
 
 
-def _wait_for_reading(reading_now: Callable[[], SliceWork], name: str, stop: threading.Event) -> SliceWork | None:
-    """What to read, as soon as the database answers; None if the job is to stop."""
+def _wait_for_reading(
+    reading_now: Callable[[], SliceWork | None], name: str, stop: threading.Event, look: float
+) -> SliceWork | None:
+    """What to read, as soon as the database answers and not all is paused; None if the job is to stop."""
+    is_paused = False
     while not stop.is_set():
         try:
-            return reading_now()
+            if (found := reading_now()) is not None:
+                return found
         except TransientError as error:
             log.warning("pipeline.generation_not_read", extra={"pipeline": name, "error": str(error)})
             stop.wait(jittered(RETRY_SECONDS))
+            continue
+        if not is_paused:
+            log.warning("pipeline.paused", extra={"pipeline": name})
+        is_paused = True
+        stop.wait(look)
     return None
 
 
-def _has_changed(reading_now: Callable[[], SliceWork], reading: SliceWork) -> bool:
+def _has_changed(reading_now: Callable[[], SliceWork | None], reading: SliceWork) -> bool:
     try:
         return reading_now() != reading
     except InorderError as error:

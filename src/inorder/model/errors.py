@@ -9,7 +9,8 @@ InorderError                     code, message, next step
 │   │   ├── AuthenticationError  a server refuses the login or a certificate
 │   │   └── ReadOnlyServerError  a database answers and accepts no writes: a failover is under way
 │   ├── TopicUnavailableError    one topic is deleted or access is denied, all others work
-│   │   └── TopicSwitchingError  it is closed briefly, while its next generation is opened
+│   │   ├── TopicSwitchingError  it is closed briefly, while its next generation is opened
+│   │   └── TopicPausedError     an operator has paused it
 │   ├── FencedError              another instance took over this instance's shard
 │   ├── UnknownOutcomeError      a commit was sent and its response was lost
 │   ├── DeadlineError            an operation timed out
@@ -141,6 +142,12 @@ class TopicSwitchingError(TopicUnavailableError):
     """A topic is being switched to its next generation. Its rows wait briefly; other topics continue."""
 
     code = "RELAY-004"
+
+
+class TopicPausedError(TopicUnavailableError):
+    """An operator has paused a topic. Its rows wait until `inorder resume`; other topics continue."""
+
+    code = "RELAY-005"
 
 
 class FencedError(TransientError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from inorder.journal.service import JournalAdmin
@@ -10,6 +10,7 @@ from inorder.model.errors import InorderError
 from inorder.operate.topics import TopicAdmin
 from inorder.pipeline.dead_letters_admin import DeadLetterAdmin
 from inorder.relay.status import RelayAdmin
+from inorder.topics.pauses import Pause
 
 Part = dict[str, Any]
 
@@ -30,9 +31,13 @@ def relay_part(relay: RelayAdmin) -> Part:
     return {**relay.status(), "exceeded": len(relay.exceeded_rows())}
 
 
-def topics_part(topics: TopicAdmin) -> Part:
+def topics_part(topics: TopicAdmin, pauses: Sequence[Pause]) -> Part:
     switched = topics.status()
-    return {"switched": len(switched), "behind": {each["topic"]: each["behind"] for each in switched}}
+    return {
+        "switched": len(switched),
+        "behind": {each["topic"]: each["behind"] for each in switched},
+        "paused": {f"{each.kind} {each.name}": str(each) for each in pauses},
+    }
 
 
 def pipeline_part(status: Part, letters: DeadLetterAdmin) -> Part:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from inorder.engines.progress import NULL_LISTENER, CompositeListener, Listener, RunTotals
 from inorder.engines.running import LOOK_SECONDS, RunEngine, SparkEngine, follow
@@ -24,7 +25,10 @@ from inorder.settings import Settings
 from inorder.settings.pipeline import UpsertSettings
 from inorder.topics.gate import BoundedWork, may_apply, version_generation
 from inorder.topics.generations import Generation, TopicState
+from inorder.topics.pauses import NO_PAUSES, Pauses
 from inorder.topics.stores.generations import SqlPointers, SqlTopicGenerations
+
+log = logging.getLogger("inorder.pipeline")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +121,9 @@ def _check_distinct(what: str, names: list[str]) -> None:
 
 # The job `upsert`.
 
+UPSERT: Final = "upsert"
+"""Its name, as `inorder pipeline run` and `inorder pause pipeline` know it."""
+
 
 def run_upsert(
     work: UpsertWork,
@@ -127,11 +134,17 @@ def run_upsert(
     stop: threading.Event,
     listener: Listener = NULL_LISTENER,
 ) -> dict[str, Any]:
-    """Runs the job `upsert` on Spark until `stop` is set, or once; returns its totals in records."""
+    """Runs the job `upsert` on Spark until `stop` is set, or once; returns its totals in records.
+
+    Tables that are paused are not read; a run that ends by itself does not wait for them.
+    """
     for target in work.targets:
         with closing(target.stores()) as store:
             store.install()
     progress = RunTotals()
+    if once and gate.reading(work) is None:
+        log.warning("pipeline.paused", extra={"pipeline": work.name})
+        return dict(progress.totals())
     drive = partial(follow_generations, gate, work, stop)
     engine.run(work, once=once, stop=stop, listener=CompositeListener(progress, listener), drive=drive)
     return dict(progress.totals())
@@ -175,15 +188,28 @@ def _mapping(settings: Settings, target: UpsertSettings) -> TableMapping:
 class GenerationGate:
     """Which Kafka topics the tables of a job read now. Used by one thread at a time, or two that take turns."""
 
-    def __init__(self, generations: SqlTopicGenerations, pointers: SqlPointers) -> None:
+    def __init__(
+        self,
+        generations: SqlTopicGenerations,
+        pointers: SqlPointers,
+        read_pauses: Callable[[], Pauses] = lambda: NO_PAUSES,
+    ) -> None:
         self._generations = generations
         self._pointers = pointers
+        self._read_pauses = read_pauses
 
-    def reading(self, work: UpsertWork) -> SliceWork:
-        """The work with each topic's generation that may be applied, up to its ends; later ones' pointers are begun."""
+    def reading(self, work: UpsertWork) -> SliceWork | None:
+        """The work with each topic's generation that may be applied, up to its ends; later ones' pointers are begun.
+
+        Tables that are paused are left out; None where all are.
+        """
+        pauses = self._read_pauses()
+        running = [target for target in work.targets if not pauses.of_table(UPSERT, target.mapping.table)]
+        if not running:
+            return None
         states = {state.topic: state for state in self._generations.read_all()}
-        found = [self._generation(target.mapping, states.get(target.mapping.topic)) for target in work.targets]
-        targets = tuple(map(_reading, work.targets, found))
+        found = [self._generation(target.mapping, states.get(target.mapping.topic)) for target in running]
+        targets = tuple(map(_reading, running, found))
         ends = tuple((each.topic, each.ends) for each in found if each is not None and each.ends is not None)
         reading = replace(work, targets=targets)
         return BoundedWork(reading, ends) if ends else reading

@@ -36,6 +36,7 @@ from inorder.model.errors import (
     FencedError,
     InorderError,
     RejectedError,
+    TopicPausedError,
     TopicSwitchingError,
     TopicUnavailableError,
     TransientError,
@@ -305,7 +306,8 @@ class BatchPublisher:
 
     def _hold_topic(self, term: PublishingTerm, error: TopicUnavailableError) -> None:
         self._progress.last_error = str(error)
-        log.warning("relay.topic_waits", extra={"topic": error.topic, "error": str(error), "code": error.code})
+        if not isinstance(error, TopicPausedError):  # the routes log that, once
+            log.warning("relay.topic_waits", extra={"topic": error.topic, "error": str(error), "code": error.code})
         pace = self._options.pace
         wait = pace.switch if isinstance(error, TopicSwitchingError) else pace.topic
         term.hold_topic(error.topic, self._options.clock() + wait)

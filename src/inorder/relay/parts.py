@@ -45,6 +45,7 @@ from inorder.relay.topic_lock_batch import TopicLockOptions
 from inorder.settings import Settings
 from inorder.settings.relay import RelaySettings
 from inorder.settings.servers import Property
+from inorder.topics.pauses import SqlPauses
 from inorder.topics.routes import RoutedShardLog, RoutedUnfencedLog, Routes
 from inorder.topics.stores.generations import SqlTopicGenerations
 
@@ -178,7 +179,8 @@ class RelayParts:
         return MarkerCodec(self._read_identity, group=setup.group, is_restored=is_restored)
 
     def _routes(self) -> Routes:
-        return Routes(SqlTopicGenerations(self.open_database("inorder relay (routes)")))
+        database = self.open_database("inorder relay (routes)")
+        return Routes(SqlTopicGenerations(database), SqlPauses(database).read)
 
     def _read_identity(self) -> str:
         """Read once a term, so its connection is not kept."""

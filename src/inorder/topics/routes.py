@@ -2,24 +2,30 @@
 
 A writer caches its routes for half a second; `switch.py` explains why that is enough. Callers of a routed log know
 topics by name, the log inside knows Kafka topics. Rows of a topic that is closed for a switch are reported as rows of
-an unavailable topic, so that relay and publisher let that topic wait and continue with all others. Taking over reads
-the routes behind the fence of the log inside, which is what the switch relies on.
+an unavailable topic, so that relay and publisher let that topic wait and continue with all others. Rows of a topic that
+an operator has paused wait in the same way (`pauses.py`). Taking over reads the routes behind the fence of the log
+inside, which is what the switch relies on.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from inorder.kafka.shard_log import Abandoned, Delivery, Incomplete, ShardLog, UnfencedLog
-from inorder.model.errors import TopicSwitchingError, TopicUnavailableError, TransientError
+from inorder.model.errors import TopicPausedError, TopicSwitchingError, TopicUnavailableError, TransientError
 from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Partitioner
 from inorder.topics.generations import TopicState
+from inorder.topics.pauses import NO_PAUSES, PauseKind, Pauses
+
+log = logging.getLogger("inorder.topics")
 
 TRUSTED_SECONDS = 0.5
 """A writer reads its routes again when they are older. `failover.GRACE_SECONDS` depends on it."""
@@ -43,26 +49,40 @@ class RouteTable:
     """The Kafka topic of each topic that has a later generation."""
     closed: frozenset[str] = frozenset()
     """Topics that are being switched, to which nothing may be written for a moment."""
+    paused: Mapping[str, str] = field(default_factory=dict)
+    """Topics that an operator has paused, each with the reason."""
 
     def of(self, topic: str) -> str | None:
         """The Kafka topic to write to; None while the topic is closed."""
         return None if topic in self.closed else self.moved.get(topic, topic)
 
+    @property
+    def waiting(self) -> AbstractSet[str]:
+        """The topics to which nothing may be written now."""
+        return self.closed | self.paused.keys()
 
-def build_routes(states: Iterable[TopicState]) -> RouteTable:
-    """Builds the routes from the states of all topics."""
+
+def build_routes(states: Iterable[TopicState], pauses: Pauses = NO_PAUSES) -> RouteTable:
+    """Builds the routes from the states of all topics, and from what is paused."""
     known = list(states)
     moved = {state.topic: state.current.topic for state in known if state.current.topic != state.topic}
-    return RouteTable(moved, frozenset(state.topic for state in known if not state.takes_records))
+    closed = frozenset(state.topic for state in known if not state.takes_records)
+    return RouteTable(moved, closed, {row.name: str(row) for row in pauses.rows if row.kind is PauseKind.TOPIC})
 
 
 class Routes:
     """The routes of one process, read again when they are too old; thread-safe."""
 
     def __init__(
-        self, states: StateReader, *, seconds: float = TRUSTED_SECONDS, clock: Callable[[], float] = time.monotonic
+        self,
+        states: StateReader,
+        read_pauses: Callable[[], Pauses] = lambda: NO_PAUSES,
+        *,
+        seconds: float = TRUSTED_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._states = states
+        self._read_pauses = read_pauses
         self._seconds = seconds
         self._clock = clock
         self._lock = threading.Lock()
@@ -77,9 +97,9 @@ class Routes:
             return self._table if self._clock() - self._read_at <= self._seconds else self._read_again()
 
     def for_topics(self, topics: Iterable[str]) -> RouteTable:
-        """The same, but reads again if one of these topics was closed, since it may be open by now."""
+        """The same, but reads again if one of these topics had to wait, since it may be open by now."""
         table = self.current()
-        if table.closed and not table.closed.isdisjoint(topics):
+        if (waiting := table.waiting) and not waiting.isdisjoint(topics):
             with suppress(TransientError):  # it stays closed; other topics need no answer
                 return self.fresh()
         return table
@@ -96,8 +116,12 @@ class Routes:
     def _read_again(self) -> RouteTable:
         # The age counts from before the request, because the answer may have been on its way for long.
         asked_at = self._clock()
-        self._table = build_routes(self._states.read_all())
+        before, self._table = self._table, build_routes(self._states.read_all(), self._read_pauses())
         self._read_at = asked_at
+        for topic in sorted(self._table.paused.keys() - before.paused.keys()):
+            log.warning("topics.paused", extra={"topic": topic, "reason": self._table.paused[topic]})
+        for topic in sorted(before.paused.keys() - self._table.paused.keys()):
+            log.info("topics.resumed", extra={"topic": topic})
         return self._table
 
 
@@ -140,11 +164,11 @@ class RoutedShardLog:
         self._routes.close()
 
     def _send(self, rows: Sequence[OutboxRow], marker: bytes, table: RouteTable) -> Delivery:
-        if not table.moved and not table.closed:
+        if not table.moved and not table.waiting:
             return self._log.publish(rows, marker)
         try:
             moved = route_topics(rows, table)
-        except TopicSwitchingError as error:
+        except (TopicSwitchingError, TopicPausedError) as error:
             return Incomplete(error)
         for topic, target in moved.items():
             if topic in self._log.partitioners:
@@ -186,6 +210,8 @@ class RoutedUnfencedLog(RoutedShardLog):
             table = before  # the batch was sent by these routes, and is only waited for
         if before is not None and any(before.of(row.topic) != table.of(row.topic) for row in rows):
             return Incomplete(TransientError("A topic of the batch was switched meanwhile."), *self.give_up())
+        if before is not None:
+            table = replace(table, paused={})  # the batch was sent before the pause, and is only waited for
         delivery = self._send(rows, marker, table)
         if isinstance(delivery, Incomplete) and delivery.is_under_way:
             self._under_way = table
@@ -193,7 +219,7 @@ class RoutedUnfencedLog(RoutedShardLog):
 
 
 def route_topics(rows: Sequence[OutboxRow], table: RouteTable) -> Mapping[str, str]:
-    """Returns the Kafka topic of each of the rows' topics; raises `TopicSwitchingError` for the first closed one."""
+    """Returns the Kafka topic of each of the rows' topics; raises `TopicUnavailableError` for the first closed one."""
     found: dict[str, str] = {}
     for topic in dict.fromkeys(row.topic for row in rows):
         target = table.of(topic)
@@ -202,6 +228,12 @@ def route_topics(rows: Sequence[OutboxRow], table: RouteTable) -> Mapping[str, s
                 topic,
                 f"Topic {topic!r} is being switched to its next generation; its messages wait.",
                 hint=f"`inorder topics status {topic}` shows the progress.",
+            )
+        if topic in table.paused:
+            raise TopicPausedError(
+                topic,
+                f"Topic {topic!r} is paused: {table.paused[topic]}. Its messages wait.",
+                hint=f"`inorder resume topic {topic}` sends them.",
             )
         found[topic] = target
     return found

@@ -60,7 +60,7 @@ def test_make_targets_that_are_named_exist(name: str) -> None:
 def logged_events() -> set[str]:
     """The names of log events, from the beginning of the messages in the source."""
     source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
-    return set(re.findall(r'"((?:relay|pipeline|journal|leadership|publisher)\.[a-z_]+)[": ]', source))
+    return set(re.findall(r'"((?:relay|topics|pipeline|journal|leadership|publisher)\.[a-z_]+)[": ]', source))
 
 
 @pytest.mark.parametrize("name", WRITTEN)

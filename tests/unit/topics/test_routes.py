@@ -10,6 +10,7 @@ import pytest
 from inorder.kafka.shard_log import Abandoned, Delivered, Delivery, Incomplete, require_delivered
 from inorder.model.errors import (
     FencedError,
+    TopicPausedError,
     TopicSwitchingError,
     TopicUnavailableError,
     TransientError,
@@ -19,6 +20,7 @@ from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Partitioner
 from inorder.topics.failover import GRACE_SECONDS
 from inorder.topics.generations import Generation, Phase, Target, TopicState
+from inorder.topics.pauses import NO_PAUSES, Pause, PauseKind, Pauses
 from inorder.topics.routes import TRUSTED_SECONDS, RoutedShardLog, RoutedUnfencedLog, Routes, RouteTable, build_routes
 from tests.fakes.log import failed
 
@@ -35,6 +37,7 @@ class Told:
     asked: int = 0
     now: float = 0.0
     is_away: bool = False
+    pauses: Pauses = NO_PAUSES
 
     def read_all(self) -> Iterable[TopicState]:
         self.asked += 1
@@ -45,7 +48,7 @@ class Told:
     def close(self) -> None: ...
 
     def routes(self) -> Routes:
-        return Routes(self, clock=lambda: self.now)
+        return Routes(self, lambda: self.pauses, clock=lambda: self.now)
 
 
 @dataclass
@@ -219,3 +222,47 @@ def test_without_routes_nothing_new_is_sent_but_what_was_sent_is_waited_for() ->
     with pytest.raises(TransientError, match="The Kafka topic for messages of 'orders' is not known: No answer"):
         require_delivered(log.publish([row(2)], b""))
     assert inner.sent == [("orders", 1)]
+
+
+PAUSED = Pauses((Pause(PauseKind.TOPIC, "orders", "an incident", "ann", "2026-01-01"),))
+
+
+def test_rows_of_a_paused_topic_wait_with_the_reason_and_others_are_sent() -> None:
+    told, inner = Told([MOVED], pauses=PAUSED), Log()
+    log = RoutedShardLog(inner, told.routes())
+    with pytest.raises(TopicPausedError, match=r"is paused: an incident \(ann, 2026-01-01\)") as refused:
+        require_delivered(log.publish([row(1, "payments"), row(2)], b""))
+    assert (refused.value.topic, inner.sent) == ("orders", [])
+    assert "inorder resume topic orders" in refused.value.hint
+    require_delivered(log.publish([row(1, "payments")], b""))
+    told.pauses = NO_PAUSES
+    require_delivered(log.publish([row(2)], b""))
+    assert inner.sent == [("payments", 1), ("orders.g1", 2)], "however young the answer is that it was paused"
+
+
+def test_a_table_of_the_same_name_pauses_no_topic() -> None:
+    other = Pauses((replace(PAUSED.rows[0], kind=PauseKind.TABLE),))
+    assert build_routes([], other).waiting == frozenset()
+
+
+def test_a_batch_under_way_is_waited_for_when_its_topic_is_paused() -> None:
+    told, inner = Told([]), Log(fails=[TransientError("Not acknowledged yet.")])
+    log = RoutedUnfencedLog(inner, told.routes())
+    with pytest.raises(TransientError, match="Not acknowledged"):
+        require_delivered(log.publish([row(1)], b""))
+    told.pauses, told.now = PAUSED, 1.0
+    require_delivered(log.publish([row(1)], b""))
+    assert (inner.sent, inner.given_up) == ([("orders", 1)], 0)
+    with pytest.raises(TopicPausedError):
+        require_delivered(log.publish([row(2)], b""))
+
+
+def test_the_log_names_a_pause_once_and_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "inorder.topics")
+    told = Told([], pauses=PAUSED)
+    routes = told.routes()
+    routes.fresh()
+    routes.fresh()
+    told.pauses = NO_PAUSES
+    routes.fresh()
+    assert caplog.messages == ["topics.paused", "topics.resumed"]

@@ -18,6 +18,17 @@ CREATE TABLE IF NOT EXISTS inorder_topic_copy (
     PRIMARY KEY (source, destination)
 ) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
+-- name: install_pauses
+-- One row for each topic, table or job that an operator has paused.
+CREATE TABLE IF NOT EXISTS inorder_pause (
+    kind      VARCHAR(16) NOT NULL,
+    name      VARCHAR(249) NOT NULL,
+    reason    TEXT NOT NULL,
+    paused_by VARCHAR(255) NOT NULL,
+    paused_at DATETIME(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3),
+    PRIMARY KEY (kind, name)
+) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
 -- name: insert
 -- The first switch of a topic; a second one changes nothing.
 INSERT IGNORE INTO inorder_topic (topic, epoch, phase, generation, state)

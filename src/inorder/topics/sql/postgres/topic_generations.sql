@@ -18,6 +18,17 @@ CREATE TABLE IF NOT EXISTS inorder_topic_copy (
     PRIMARY KEY (source, destination)
 );
 
+-- name: install_pauses
+-- One row for each topic, table or job that an operator has paused.
+CREATE TABLE IF NOT EXISTS inorder_pause (
+    kind      text NOT NULL,
+    name      text NOT NULL,
+    reason    text NOT NULL,
+    paused_by text NOT NULL,
+    paused_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (kind, name)
+);
+
 -- name: insert
 -- The first switch of a topic; a second one changes nothing.
 INSERT INTO inorder_topic (topic, epoch, phase, generation, state)

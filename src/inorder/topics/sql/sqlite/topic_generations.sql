@@ -18,6 +18,17 @@ CREATE TABLE IF NOT EXISTS inorder_topic_copy (
     PRIMARY KEY (source, destination)
 );
 
+-- name: install_pauses
+-- One row for each topic, table or job that an operator has paused.
+CREATE TABLE IF NOT EXISTS inorder_pause (
+    kind      TEXT NOT NULL,
+    name      TEXT NOT NULL,
+    reason    TEXT NOT NULL,
+    paused_by TEXT NOT NULL,
+    paused_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP,
+    PRIMARY KEY (kind, name)
+);
+
 -- name: insert
 -- The first switch of a topic; a second one changes nothing.
 INSERT INTO inorder_topic (topic, epoch, phase, generation, state)

@@ -1,0 +1,194 @@
+"""A paused topic waits in the outbox and a paused table in Kafka; others continue, and nothing is lost or reordered."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+import inorder
+from inorder.app import App
+from inorder.cli.main import main
+from inorder.database.database import open_database
+from inorder.database.postgres import connect
+from inorder.engines.in_process import InProcess
+from inorder.engines.partition_reader import KafkaSource
+from inorder.engines.slice_work import SliceWork
+from inorder.kafka.admin import ensure_topic
+from inorder.kafka.readers import read_back
+from inorder.model.errors import ConfigurationError
+from inorder.pipeline.job import GenerationGate, follow_generations
+from inorder.topics.pauses import PauseKind, SqlPauses
+from tests.conftest import Eventually
+from tests.integration.topics.conftest import SettingsOf
+from tests.operating import install_schema
+from tests.selection import few
+
+STRATEGIES = ["drain", "mark-purge", "polling", "topic-lock"]
+LAYOUTS = {"polling": "trendyol", "topic-lock": "deimos"}
+
+
+@pytest.mark.parametrize("strategy", few(STRATEGIES, "drain", "topic-lock"))
+def test_messages_of_a_paused_topic_wait_and_follow_in_order_while_others_are_sent(
+    settings_of: SettingsOf, topic: str, postgres_url: str, eventually: Eventually, strategy: str
+) -> None:
+    layout, other = LAYOUTS.get(strategy, "native"), f"{topic}.other"
+    settings = settings_of(relay={"strategy": strategy, "layout": layout})
+    ensure_topic(settings.kafka.properties, other, 1)
+    install_schema(settings, layout)
+    publisher, number = inorder.Publisher(settings), 0
+
+    def publish() -> None:
+        nonlocal number
+        number += 1
+        with connect(postgres_url, "test") as connection:
+            publisher.publish_list(
+                [inorder.Message(name, key="k", value={"number": number}) for name in (topic, other)], connection
+            )
+
+    def values(name: str) -> list[int]:
+        return [json.loads(record.value or b"")["number"] for record in read_back(settings.kafka.properties, name)]
+
+    def is_paused() -> bool:
+        """The relay trusts its routes for half a second, so what is published until it says so may be sent."""
+        publish()
+        return "is paused: an incident" in relay.last_error
+
+    with App(settings) as app, inorder.Relay(settings) as relay:
+        publish()
+        eventually(lambda: values(topic) == values(other) == [1])
+        app.pause(PauseKind.TOPIC, topic, reason="an incident", by="ann")
+        eventually(is_paused)
+        publish()
+        eventually(lambda: values(other) == list(range(1, number + 1)))
+        assert number not in values(topic)
+        app.resume(PauseKind.TOPIC, topic)
+        eventually(lambda: values(topic) == list(range(1, number + 1)))
+
+
+@pytest.fixture
+def tables(settings_of: SettingsOf, topic: str) -> inorder.Settings:
+    ensure_topic({"bootstrap.servers": settings_of().kafka.properties["bootstrap.servers"]}, f"{topic}.other", 1)
+    fed = [{"topic": topic, "table": "orders"}, {"topic": f"{topic}.other", "table": "payments"}]
+    settings = settings_of(publisher={"backend": "kafka"}, pipeline={"tables": fed})
+    install_schema(settings, "table")
+    return settings
+
+
+class Job:
+    """The job `upsert` in this process, and what is in its tables."""
+
+    def __init__(self, settings: inorder.Settings, app: App, topic: str) -> None:
+        self._settings = settings
+        self._app = app
+        self._topic = topic
+        self._published = 0
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        stop, source = threading.Event(), KafkaSource(dict(self._settings.kafka.properties))
+
+        def run_engine(reading: SliceWork, over: threading.Event) -> None:
+            InProcess(reading, source).run(over)
+
+        url = self._settings.database.require_url()
+        with closing(open_database(url, "test")) as database, ThreadPoolExecutor(1) as pool:
+            gate = GenerationGate(self._app.generations, self._app.pointers, SqlPauses(database).read)
+            done = pool.submit(follow_generations, gate, self._app.upsert_work, stop, run_engine, look=0.1)
+            try:
+                yield
+            finally:
+                stop.set()
+            done.result(60)
+
+    def publish(self) -> str:
+        self._published += 1
+        with inorder.Publisher(self._settings) as publisher:
+            for name in (self._topic, f"{self._topic}.other"):
+                value = {"id": 1, "data": str(self._published)}
+                publisher.publish(inorder.Message(name, key="1", value=value))
+        return str(self._published)
+
+    def data(self, table: str) -> str | None:
+        with closing(open_database(self._settings.database.require_url(), "test")) as database:
+            rows = database.execute(f"SELECT data FROM {table}").rows
+        return rows[0][0] if rows else None
+
+
+def test_records_of_a_paused_table_wait_while_another_is_filled(
+    tables: inorder.Settings, topic: str, eventually: Eventually
+) -> None:
+    with App(tables) as app:
+        job = Job(tables, app, topic)
+        app.pause(PauseKind.TABLE, "orders", reason="a vacuum", by="ann")
+        with job.running():
+            first = job.publish()
+            eventually(lambda: job.data("payments") == first)
+            assert job.data("orders") is None
+            app.resume(PauseKind.TABLE, "orders")
+            eventually(lambda: job.data("orders") == first)
+
+
+def test_a_paused_job_continues_as_before_when_it_is_resumed(
+    tables: inorder.Settings, topic: str, eventually: Eventually, caplog: pytest.LogCaptureFixture
+) -> None:
+    with App(tables) as app:
+        job = Job(tables, app, topic)
+        with job.running():
+            first = job.publish()
+            eventually(lambda: job.data("orders") == job.data("payments") == first)
+            app.pause(PauseKind.PIPELINE, "upsert", reason="a restore", by="ann")
+            eventually(lambda: "pipeline.paused" in caplog.messages)
+            second = job.publish()
+            assert (job.data("orders"), job.data("payments")) == (first, first)
+            app.resume(PauseKind.PIPELINE, "upsert")
+            eventually(lambda: job.data("orders") == job.data("payments") == second)
+
+
+def test_the_commands_pause_and_resume_and_the_status_shows_why(
+    tables: inorder.Settings,
+    topic: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    config = tmp_path / "inorder.toml"
+    bootstrap, url = tables.kafka.properties["bootstrap.servers"], tables.database.require_url()
+    config.write_text(
+        f'[kafka]\n"bootstrap.servers" = "{bootstrap}"\n[database]\nurl = "{url}"\n'
+        f'[[pipeline.tables]]\ntopic = "{topic}"\ntable = "orders"\n'
+    )
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["inorder", *arguments, "--config", str(config)])
+        try:
+            code = main()
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        return code, *capsys.readouterr()
+
+    assert run("pause", "topic", topic)[0] == 2, "without a reason"
+    assert run("pause", "topic", topic, "--reason", "an incident")[0] == 0
+    assert run("pause", "table", "orders", "--reason", "a vacuum")[0] == 0
+    code, _, said = run("pause", "table", "order", "--reason", "a slip")
+    assert (code, "There is no table 'order' to pause." in said, "There are: orders." in said) == (3, True, True)
+    paused = json.loads(run("status", "--json")[1])["topics"]["paused"]
+    assert {name: reason.partition(" (")[0] for name, reason in paused.items()} == {
+        "table orders": "a vacuum",
+        f"topic {topic}": "an incident",
+    }
+    assert run("resume", "topic", topic)[0] == 0
+    code, _, said = run("resume", "topic", topic)
+    assert (code, f"The topic {topic!r} is not paused." in said) == (1, True)
+    assert list(json.loads(run("status", "--json")[1])["topics"]["paused"]) == ["table orders"]
+
+
+def test_a_job_that_no_command_knows_is_not_paused(tables: inorder.Settings) -> None:
+    with App(tables) as app, pytest.raises(ConfigurationError, match="There is no pipeline 'upsrt' to pause"):
+        app.pause(PauseKind.PIPELINE, "upsrt", reason="a slip", by="ann")
