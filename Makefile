@@ -13,7 +13,7 @@ SHORT := "short or not (full or fault or soak or matrix)"
 REST := "(full or hypothesis) and not (fault or soak or matrix)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-all lint fault matrix soak bench docs lock clean
+.PHONY: help setup java demo test test-all lint fault matrix soak models bench docs lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ matrix: java $(READY) ## 1, 4 and 8 relays in every set-up, with errors, kills a
 bench: java $(READY) ## the relay, then the pipeline, each against a peer (ARGS="--rows 50000")
 	@$(BIN)/inorder bench relay $(ARGS)
 	@$(BIN)/inorder bench pipeline $(ARGS)
+
+models: java $(READY) ## TLC checks the models of the protocols in large bounds, and finds their defects; some minutes
+	@$(BIN)/python -m tests.proof.models large
 
 soak: java $(READY) ## a mix of faults under load for SOAK_MINUTES (30)
 	@$(BIN)/pytest tests/fault -m soak -s

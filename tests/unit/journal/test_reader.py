@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 
 import pytest
 
+from inorder.journal.action import Purge
 from inorder.journal.codec import ACTION_HEADER
 from inorder.journal.stores.ports import JournalHead, Window
 from inorder.model.deadline import Deadline
@@ -351,4 +353,32 @@ def test_a_read_from_the_last_number_there_can_be_is_empty() -> None:
     world.append(MAX_SEQ_NR)
     assert world.read(2) == [MAX_SEQ_NR]
     world.delete(MAX_SEQ_NR)
+    assert world.read() == []
+
+
+class PausingStore(MemoryJournalStore):
+    """A store that does something between a reader's looks at its offset and at a head, once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before_head: Callable[[], object] = lambda: None
+
+    def pointer(self, key: Key) -> JournalHead | None:
+        act, self.before_head = self.before_head, lambda: None
+        act()
+        return super().pointer(key)
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_an_append_that_never_counted_is_not_shown_while_the_purge_after_it_is_replicated(cached: bool) -> None:
+    """Over nothing it would seem to begin a journal, which the purge does not mean; `models/Journal.tla` shows it."""
+    store = PausingStore()
+    world = World(store=store, cached=cached)
+    world.append(1)
+    purge = Purge(condition=world.journal._name_life(world.journals.moment(KEY), None))
+    world.append(1)
+    purged_at = world.journals.send(KEY, purge).result().offset
+    world.other("another").append([event(1)])
+    world.replicator.replicate(KEY.topic, 0, 2)
+    store.before_head = lambda: world.replicator.replicate(KEY.topic, 0, purged_at + 1)
     assert world.read() == []

@@ -26,7 +26,9 @@ the mark; and without a cache the store's offset is read again. No read waits th
 the store, or from the cache if the log has no events to show.
 
 Why the order matters: a head that is read after the replicated offset includes at least what that offset promises, so
-the log from there on completes it. In the other order, actions that are replicated in between would be in neither.
+the log from there on completes it. In the other order, actions that are replicated in between would be in neither. A
+head includes more than that offset if the store moves on in between, and then says so itself; where there is no head,
+the offset must be the same before and after (`_head`).
 
 Failure table:
 
@@ -167,18 +169,18 @@ class JournalReader:
         if isinstance(found, Ahead):
             return Moment(key, partition, last, plan_from_store(self._store.pointer(key)))
         last = max(last, found.offset)
-        head, has_passed = self._head(key, partition, last)
-        if has_passed:
+        head, first = self._head(key, Window(key.topic, partition, _next(found.replicated), last))
+        if first > last:
             return Moment(key, partition, last, plan_from_store(head))
-        plan = plan_from_cache(found.info, head, key, partition, found.replicated)
+        plan = plan_from_cache(found.info, head, key, partition, first - 1)
         return None if plan is None else Moment(key, partition, last, plan)
 
     def _replay(self, window: Window, key: Key, from_seq_nr: SeqNr, deadline: Deadline) -> Moment:
         partition, last = window.partition, window.last
-        head, has_passed = (self._store.pointer(key), True) if window.first > last else self._head(key, partition, last)
-        if has_passed:
+        head, first = (self._store.pointer(key), window.first) if window.first > last else self._head(key, window)
+        if first > last:
             return Moment(key, partition, last, plan_from_store(head))
-        window = Window(key.topic, partition, max(window.first, _next(_applied(head, partition))), last)
+        window = Window(key.topic, partition, first, last)
         replay = LogReplay(head, key, window, from_seq_nr, self._buffer_bytes)
         try:
             with closing(self._log.records(window, key.id.encode(), deadline)) as records:
@@ -196,15 +198,22 @@ class JournalReader:
             raise lost
         return Window(window.topic, window.partition, first, window.last)
 
-    def _head(self, key: Key, partition: int, last: int) -> tuple[JournalHead | None, bool]:
-        """The store's head, and whether the store has everything of this journal up to `last`."""
-        head = self._store.pointer(key)
-        if head is not None:
-            return head, _applied(head, partition) >= last
-        # No head: never there, or purged after our mark? The partition's offset, read now, decides.
-        if _next(self._store.offset(key.topic, partition)) <= last:
-            return None, False
-        return self._store.pointer(key), True
+    def _head(self, key: Key, window: Window) -> tuple[JournalHead | None, int]:
+        """The store's head, and the first offset that it does not include; one after the window if it includes all.
+
+        A head names the last action that it includes. No head names nothing: the journal was never there, or was purged
+        after the offset was read with which the window begins. Replayed over nothing, actions before such a purge could
+        seem to count. So the offset is read again, until it has not moved while the head was read.
+        """
+        head, first = self._store.pointer(key), window.first
+        while head is None:
+            moved = _next(self._store.offset(key.topic, window.partition))
+            if moved <= first:
+                return None, first
+            head, first = self._store.pointer(key), moved
+            if first > window.last:
+                return head, first
+        return head, max(first, _next(_applied(head, window.partition)))
 
     def _stored(self, key: Key, head: JournalHead, numbers: SeqRange) -> Generator[EventRecord, None, None]:
         with closing(self._store.read(key, head, numbers.first)) as records:
