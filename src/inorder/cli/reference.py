@@ -282,8 +282,8 @@ Any property of librdkafka is passed to the client, quoted, because its name has
 ```
 
 In a variable each dot is one underscore: `INORDER_KAFKA__BOOTSTRAP_SERVERS` sets `"bootstrap.servers"`, whose
-default is `{BOOTSTRAP_DEFAULT}`. Values of `*.password`, `*.secret`, `ssl.key.pem` and
-`sasl.oauthbearer.config` are masked.
+default is `{BOOTSTRAP_DEFAULT}`. Values of properties whose names contain a word such as
+`password`, `secret`, `token`, `private.key` or `jaas`, and passwords in URLs, are masked.
 
 The engine `micro-batch` reads with Spark's Java client, for which addresses, TLS and login are translated; see
 `pipeline.kafka_java`.

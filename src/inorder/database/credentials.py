@@ -17,8 +17,10 @@ from typing import Any
 from urllib.parse import quote
 
 from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
 
 from inorder.model.errors import ConfigurationError, UnreachableError
+from inorder.model.secrets import is_ambiguous, mask_url
 
 PARAMETER = "inorder_credentials_file"
 """The query parameter of the URL that holds the path."""
@@ -42,12 +44,25 @@ def add_credentials_file(url: str, file: Path) -> str:
 
 def read_credentials(url: str) -> URL:
     """The URL to connect with: user and password come from the file that it names, read now."""
-    parsed = make_url(url)
+    parsed = parse_url(url)
     file = parsed.query.get(PARAMETER)
     if not isinstance(file, str):
         return parsed
     login = read_login(Path(file))
     return parsed.difference_update_query([PARAMETER]).set(username=login.user, password=login.password)
+
+
+def parse_url(url: str) -> URL:
+    """The parts of a SQLAlchemy URL; raises `ConfigurationError` where a part of its password would be lost."""
+    try:
+        if not is_ambiguous(url):
+            return make_url(url)
+    except (ArgumentError, ValueError):
+        pass  # The parser quotes what it cannot read, which may be a part of the password.
+    raise ConfigurationError(
+        f"{mask_url(url)!r} cannot be read as a URL.",
+        hint="Escape special characters of the password: @ as %40, / as %2F, ? as %3F, # as %23, : as %3A.",
+    )
 
 
 @contextmanager

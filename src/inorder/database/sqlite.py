@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from typing import Final
 
-from sqlalchemy.engine import make_url
-
+from inorder.database.credentials import parse_url
 from inorder.database.database import Cursor, SingleConnectionDatabase, UndecodableText
 from inorder.database.primary import ReconnectingTo
 from inorder.database.sql import named
 from inorder.model.errors import ConfigurationError, InorderError, LockConflictError, RejectedError, TransientError
+from inorder.model.secrets import mask_url
 
 BUSY_TIMEOUT_SECONDS = 10
 """How long a writer waits for another one before it fails with SQLITE_BUSY."""
@@ -66,10 +66,10 @@ def _text(stored: bytes) -> str | UndecodableText:
 
 def path_of(url: str) -> str:
     """The file of a SQLAlchemy URL."""
-    path = make_url(url).database
+    path = parse_url(url).database
     if not path or path == ":memory:" or "mode=memory" in path:
         raise ConfigurationError(
-            f"{url!r} names no file: each connection would see its own database.",
+            f"{mask_url(url)!r} names no file: each connection would see its own database.",
             hint="Set database.url to sqlite:///file.db.",
         )
     return path

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast, overload
 
 from confluent_kafka import (
@@ -52,9 +52,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class KafkaSource:
-    """A cluster, reached with librdkafka's properties."""
+    """A cluster, reached with librdkafka's properties, which may hold a password and are not shown."""
 
-    properties: Mapping[str, Any]
+    properties: Mapping[str, Any] = field(repr=False)
 
     def extents(self, topic: str) -> Mapping[int, Extent] | None:
         return Cluster(self.properties).extents(topic)

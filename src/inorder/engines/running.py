@@ -45,7 +45,7 @@ class SparkChoice:
     """Which Spark runs a job."""
 
     master: str | None = None
-    properties: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Of `[pipeline.spark]`."""
     session: SparkSession | None = None
     """The caller's, which is used as it is and never stopped."""

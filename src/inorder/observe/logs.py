@@ -14,6 +14,8 @@ from typing import Literal, TextIO
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from inorder.model.secrets import mask_text
+
 Format = Literal["auto", "console", "json"]
 
 _PAYLOAD_FIELDS = frozenset({"value", "payload", "body", "headers"})
@@ -64,10 +66,12 @@ def _formatter(as_json: bool, colours: bool) -> logging.Formatter:
 
 
 def without_payloads(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Replaces what may be a payload by its size: fields with such a name, and all bytes."""
+    """Replaces what may be a payload by its size: fields with such a name, and all bytes; masks passwords in texts."""
     for name, content in event.items():
         if isinstance(content, bytes | bytearray | memoryview):
             event[name] = f"<{len(content)} bytes>"
         elif name in _PAYLOAD_FIELDS and content is not None:
             event[name] = f"<{type(content).__name__}, {len(str(content))} characters>"
+        elif isinstance(content, str):
+            event[name] = mask_text(content)
     return event

@@ -22,6 +22,7 @@ from inorder.journal.stores.opening import open_journal_store
 from inorder.kafka.admin import COMPACTED, Cluster, ClusterInfo
 from inorder.kafka.fenced_producer import DEFAULTS
 from inorder.model.errors import ConfigurationError, InorderError, UnreachableError
+from inorder.model.secrets import mask_url
 from inorder.outbox.layouts import layout, statements
 from inorder.outbox.stores.table import require_outbox_table
 from inorder.pipeline.decoding import NO_RECORD_KEY
@@ -38,7 +39,6 @@ from inorder.relay.stores.ports import Setup
 from inorder.relay.stores.registry import read_registration
 from inorder.settings import Settings
 from inorder.settings.relay import RelaySettings
-from inorder.settings.section import mask_password
 
 __all__ = ["Check", "examine", "exit_code"]
 
@@ -149,7 +149,7 @@ def examine_database(settings: Settings) -> list[Check]:
     """What the relay and the pipeline need from the database."""
     found: list[Check] = []
     try:
-        url = mask_password(settings.database.require_url())
+        url = mask_url(settings.database.require_url())
         # What was found before an error stays in the list.
         found.extend(_checks(url, settings))
         if all(check.status != "fail" for check in found):

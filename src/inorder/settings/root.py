@@ -25,6 +25,7 @@ from pydantic import ValidationError as PydanticError
 from pydantic_core import PydanticCustomError
 
 from inorder.model.partitioning import Partitioner
+from inorder.model.secrets import MASK, mask_value
 from inorder.settings.contradictions import find_contradictions
 from inorder.settings.journal import JournalSettings
 from inorder.settings.outbox import OutboxSettings, PublisherSettings, TopicSettings
@@ -97,7 +98,7 @@ class Settings(Section):
             settings = cls.model_validate(_tree_of(found.values()))
         except PydanticError as error:
             # Pydantic's own text may quote a secret value, so it is not kept as the cause.
-            raise refusal(error, found) from None
+            raise refusal(cls, error, found) from None
         settings._origins.update({path: entry.origin for path, entry in found.items()})
         return settings
 
@@ -173,7 +174,7 @@ def _leaves(value: object, path: KeyPath) -> Iterator[tuple[KeyPath, object]]:
 def _shown(value: object) -> object:
     if isinstance(value, SecretUrl):
         return str(value)
-    return "***" if isinstance(value, SecretStr) else value
+    return MASK if isinstance(value, SecretStr) else mask_value(value)
 
 
 M = TypeVar("M", bound=BaseModel)

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Sec
 from pydantic_core import PydanticCustomError
 
 from inorder.model.errors import ConfigurationError
+from inorder.model.secrets import is_ambiguous, mask_url
 
 
 class Section(BaseModel):
@@ -62,30 +63,34 @@ OnExceeded = Literal["park", "skip", "block"]
 """What happens to a record that used up its attempts."""
 
 
-# Up to the last @, so that the tail of a password with an unescaped @ is masked too.
-_PASSWORD = re.compile(r"(?<=://)([^:/@]*):(.*)@", re.DOTALL)
-_QUERY_PASSWORD = re.compile(r"((?:password|passwd|sslpassword|passfile)=)[^&]*", re.IGNORECASE)
-
-
-def mask_password(url: str) -> str:
-    """The URL with every password replaced by `***`."""
-    return _QUERY_PASSWORD.sub(r"\1***", _PASSWORD.sub(r"\1:***@", url))
-
-
 class SecretUrl(SecretStr):
     """A URL that prints without its password; `get_secret_value()` returns all of it."""
 
     def _display(self) -> str:
-        return mask_password(self._secret_value)
+        return mask_url(self._secret_value)
 
 
 def check_scheme(value: Any, kind: str, schemes: Sequence[str]) -> Any:
-    """Returns the value unless it is a URL of another scheme; `kind` names what is expected in the error."""
+    """Returns the value unless it is a URL of another scheme, or one whose password a driver would cut in two.
+
+    `kind` names what is expected in the error.
+    """
     text = value.get_secret_value() if isinstance(value, SecretStr) else value
-    if isinstance(text, str) and text.partition("://")[0] not in schemes:
+    if not isinstance(text, str):
+        return value
+    scheme, mark, _ = text.partition("://")
+    if scheme not in schemes or not mark:
         known = ", ".join(f"{scheme}://" for scheme in schemes)
         raise PydanticCustomError("url", "{kind} that begins with {schemes}", {"kind": kind, "schemes": known})
+    if is_ambiguous(text):
+        raise PydanticCustomError("url", "{kind} {escaped}", {"kind": kind, "escaped": _ESCAPED})
     return value
+
+
+_ESCAPED = (
+    "like scheme://user:password@host:port/name, with special characters of the password escaped: @ as %40, / as %2F, "
+    "? as %3F, # as %23, : as %3A, % as %25"
+)
 
 
 def require_url(url: SecretUrl | None, section: str, example: str) -> str:

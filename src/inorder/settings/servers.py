@@ -28,15 +28,12 @@ from pydantic_core import PydanticCustomError
 
 from inorder.database.credentials import add_credentials_file, read_login
 from inorder.model.errors import ConfigurationError
+from inorder.model.secrets import is_secret, mask_value
 from inorder.settings.section import SecretUrl, Section, check_scheme, require_url
 
 Property = bool | int | float | str
 
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
-
-# Properties whose value is a secret, beside everything that ends in `.password` or `.secret`.
-_SECRET = frozenset({"sasl.oauthbearer.config", "ssl.key.pem", "sasl.password", "sasl.jaas.config", "ssl.keystore.key"})
-_SECRET_ENDINGS = (".password", ".secret")
 
 # inorder sets these itself; its guarantees depend on their values.
 RESERVED = {
@@ -50,11 +47,6 @@ RESERVED = {
     "partitioner": "it is set per topic, in [topics.NAME]",
     "transactional.id": "it is derived from relay.group and the shard; the broker fences by it",
 }
-
-
-def is_secret(name: str) -> bool:
-    """Whether a property's value must never be printed."""
-    return name in _SECRET or name.endswith(_SECRET_ENDINGS)
 
 
 # Strict and from the left: a smart union would read plain text as a secret and `true` as 1.
@@ -116,7 +108,8 @@ def flatten(raw: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _hide(name: str, value: object) -> bool:
-    return is_secret(name) and not isinstance(value, SecretStr)
+    """Whether a value is a secret: by its name, or because it is a URL with a password."""
+    return not isinstance(value, SecretStr) and (is_secret(name) or mask_value(value) != value)
 
 
 def _clear(value: SecretStr | Property) -> Property:

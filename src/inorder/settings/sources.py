@@ -24,8 +24,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from inorder.model.errors import ConfigurationError
-from inorder.settings.section import mask_password
-from inorder.settings.servers import flatten, is_secret
+from inorder.model.secrets import MASK, is_secret, mask_url, mask_value
+from inorder.settings.section import SecretUrl
+from inorder.settings.servers import flatten
 
 KeyPath = tuple[str, ...]
 Model = type[BaseModel]
@@ -234,8 +235,6 @@ def unknown_key(model: Model, path: KeyPath, origin: SettingOrigin) -> Configura
 _LOOK = "docs/settings.md lists every key; `inorder config check` checks again."
 
 
-_URLS = (("database", "url"), ("database", "read_only_url"), ("redis", "url"))
-
 _EXPECTED = {
     "int_parsing": "a whole number",
     "int_type": "a whole number",
@@ -256,13 +255,13 @@ _EXPECTED = {
 }
 
 
-def refusal(error: PydanticError, entries: Mapping[KeyPath, SourcedValue]) -> ConfigurationError:
+def refusal(model: Model, error: PydanticError, entries: Mapping[KeyPath, SourcedValue]) -> ConfigurationError:
     """One `ConfigurationError` with a line for each of pydantic's errors."""
-    lines = [_line(finding, entries) for finding in error.errors(include_url=False)]
+    lines = [_line(model, finding, entries) for finding in error.errors(include_url=False)]
     return ConfigurationError("\n".join(dict.fromkeys(lines)), hint="Fix it, then run `inorder config check`.")
 
 
-def _line(finding: ErrorDetails, entries: Mapping[KeyPath, SourcedValue]) -> str:
+def _line(model: Model, finding: ErrorDetails, entries: Mapping[KeyPath, SourcedValue]) -> str:
     loc = tuple(str(part) for part in finding["loc"])
     context = finding.get("ctx", {})
     if finding["type"] in ("reserved", "property"):
@@ -271,7 +270,7 @@ def _line(finding: ErrorDetails, entries: Mapping[KeyPath, SourcedValue]) -> str
     if finding["type"] == "contradiction":
         return finding["msg"]
     path, entry = _entry_at(loc, entries)
-    subject = f"{key_text(loc)} = {_shown(path, loc, finding['input'])}{_in_place(entry)}"
+    subject = f"{key_text(loc)} = {_shown(model, path, loc, finding['input'])}{_in_place(entry)}"
     return f"{subject} is wrong: expected {_expected(finding)}."
 
 
@@ -286,14 +285,15 @@ def _in_place(entry: SourcedValue | None) -> str:
     return f" in {entry.origin.place}" if entry else ""
 
 
-def _shown(path: KeyPath, loc: KeyPath, value: Any) -> str:
+def _shown(model: Model, path: KeyPath, loc: KeyPath, value: Any) -> str:
     if isinstance(value, SecretStr):
         value = value.get_secret_value()
-    if path in _URLS:
-        return repr(mask_password(value)) if isinstance(value, str) and "://" in value else "***"
-    if is_secret(loc[-1]):
-        return "***"
-    return repr(value)
+    field = field_at(model, path)
+    if field is not None and SecretUrl in (field.annotation, *get_args(field.annotation)):
+        return repr(mask_url(value)) if isinstance(value, str) and "://" in value else MASK
+    if any(is_secret(part) for part in loc):
+        return MASK
+    return repr(mask_value(value))
 
 
 def _expected(finding: ErrorDetails) -> str:

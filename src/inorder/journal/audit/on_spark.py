@@ -17,7 +17,7 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 from uuid import uuid4
 
@@ -157,7 +157,7 @@ class SparkAudit:
 
     spark: SparkSession
     task: AuditTask
-    kafka: Mapping[str, str]
+    kafka: Mapping[str, str] = field(repr=False)
 
     def run_pass(self, suspects: Set[Key] | None, only: str | None = None) -> Iterator[JudgedJournal | AuditTotals]:
         """Compares journals: all of them, those given, or those of one id."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
@@ -68,7 +68,7 @@ _NAME = "inorder outbox reader"
 class SqlWaitingRows:
     """`WaitingRows` of a table behind a SQLAlchemy URL."""
 
-    url: str
+    url: str = field(repr=False)
     table: str
     layout: str
 

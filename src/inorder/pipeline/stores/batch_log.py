@@ -50,7 +50,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -123,7 +123,7 @@ class BatchLog(Protocol):
 class KafkaBatchLog:
     """The lanes of one name."""
 
-    properties: tuple[tuple[str, object], ...]
+    properties: tuple[tuple[str, object], ...] = field(repr=False)
     name: str
     partitioners: tuple[tuple[str, Partitioner], ...] = ()
     """Of topics that are not partitioned by murmur2."""

@@ -46,7 +46,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -81,7 +81,7 @@ SERVE_EVERY = 1_000
 class CopyWork:
     """Copies one topic into another, both on one cluster."""
 
-    properties: tuple[tuple[str, object], ...]
+    properties: tuple[tuple[str, object], ...] = field(repr=False)
     source: str
     destination: str
     partitioner: Partitioner = Partitioner.MURMUR2
