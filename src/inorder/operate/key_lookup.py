@@ -26,6 +26,7 @@ from inorder.operate.key_trace import (
     JournalHop,
     KeyTrace,
     Letter,
+    NewestRecord,
     OutboxHop,
     SetAside,
     Sighting,
@@ -35,9 +36,9 @@ from inorder.operate.key_trace import (
 )
 from inorder.outbox import layouts
 from inorder.pipeline.dead_letters_admin import DeadLetterAdmin
-from inorder.pipeline.decoding import NO_RECORD_KEY, Decoder, RowUpdate
+from inorder.pipeline.decoding import NO_RECORD_KEY, Decoder, RowDelete, RowUpdate
 from inorder.pipeline.mapping import KeyReader, Refused, TableMapping, encode_key
-from inorder.pipeline.stores.ports import RowKey, StoredLetter
+from inorder.pipeline.stores.ports import NULL, RowKey, StoredLetter
 from inorder.relay.parts import RelayParts
 from inorder.relay.status import RelayAdmin
 from inorder.topics.stores.generations import SqlPointers, SqlTopicGenerations
@@ -103,6 +104,8 @@ class _Tracing:
         self._topic = topic
         self._everywhere = everywhere
         self._unseen: dict[str, str] = {}
+        self._values: dict[tuple[str, int], bytes | None] = {}
+        """Of the newest record of the key in each partition."""
 
     def trace(self) -> KeyTrace:
         stored = self._parts.stored
@@ -188,6 +191,7 @@ class _Tracing:
                     count += 1
                     size = None if record.value is None else len(record.value)
                     newest.append(Sighting(record.offset, record.timestamp_ms, size))
+                    self._values[carrier.name, partition] = record.value
         return replace(hop, records=count, newest=tuple(newest))
 
     def _mappings(self) -> list[TableMapping]:
@@ -206,8 +210,32 @@ class _Tracing:
             rejected = stored.letters.read(MOST, pipeline=mapping.pipeline, key=self._bytes)
             rejected += self._without_key(stored, mapping, key)
             letters = tuple(Letter(letter.id, letter.code, letter.detail) for letter in rejected)
-            found = replace(table_row(stored.database, mapping, key), due=due, letters=letters)
-            yield replace(found, is_unordered=_is_unordered(found.version, due, stored.pointers, mapping))
+            found = replace(table_row(stored.database, mapping, key), due=due, letters=letters, mode=mapping.mode)
+            generations = _generations(stored.pointers, mapping)
+            newest = self._newest(found, mapping, [hop for hop, _ in topics], generations)
+            yield replace(found, newest=newest, is_unordered=_is_unordered(found.version, due, generations))
+
+    def _newest(
+        self, found: TableHop, mapping: TableMapping, topics: list[TopicHop], generations: Mapping[tuple[str, int], int]
+    ) -> NewestRecord | None:
+        """The newest record of the key; None where the pipeline has not passed it, or its order is unknown."""
+        seen = [
+            ((generations[hop.topic, hop.partition], hop.last.offset), hop)
+            for hop in topics
+            if hop.last is not None and (hop.topic, hop.partition) in found.due.keys() & generations.keys()
+        ]
+        if not seen or len({hop.topic for _, hop in seen}) < len(seen):
+            return None  # two partitions of one topic: their offsets do not compare
+        version, hop = max(seen, key=lambda each: each[0])
+        if version[1] >= found.due[hop.topic, hop.partition]:
+            return None
+        decided = Decoder(mapping).decode(self._bytes, self._values[hop.topic, hop.partition])
+        record = NewestRecord(hop.topic, hop.partition, version, hop.end_offset, "none")
+        if isinstance(decided, RowDelete):
+            return replace(record, effect="delete")
+        if not isinstance(decided, RowUpdate):
+            return record
+        return replace(record, effect="write", differs=_differences(mapping, decided, found.row))
 
     def _without_key(self, stored: DatabaseHops, mapping: TableMapping, key: RowKey) -> list[StoredLetter]:
         """Rejected records of the row that have no Kafka key, among the first `MOST_KEYLESS`."""
@@ -234,17 +262,50 @@ class _Tracing:
                 yield found
 
 
+def _generations(pointers: SqlPointers, mapping: TableMapping) -> Mapping[tuple[str, int], int]:
+    """The generation of each partition that the pipeline has a pointer for."""
+    try:
+        stored = pointers.of_pipeline(mapping.pipeline)
+    except (ConfigurationError, RejectedError):
+        return {}  # a table of version 0.1.0, which lacks columns
+    return {(topic, number): one.generation for topic, number, one in stored}
+
+
+def _differences(mapping: TableMapping, update: RowUpdate, row: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Fields that the record sets and that the row has with another value.
+
+    Only types that every database returns in one form, and only where the column has such a type: a number, a time or a
+    JSON document may come back in another form and still be the same.
+    """
+    if row is None:
+        return ()
+    return tuple(
+        name
+        for (name, kind), value in zip(mapping.fields, update.values, strict=True)
+        if value is not None and kind in _COMPARED and _is_other(row[name], None if value is NULL else value)
+    )
+
+
+_COMPARED = frozenset({"boolean", "integer", "bigint", "text"})
+
+
+def _is_other(stored: Any, written: Any) -> bool:
+    if stored is None or written is None:
+        return stored is not written
+    if isinstance(stored, str) and isinstance(written, str):
+        return stored.rstrip(" ") != written.rstrip(" ")  # a column of a fixed width adds blanks
+    # Some databases store booleans as 0 and 1; a column of any other type is not compared.
+    return isinstance(stored, int) and isinstance(written, int) and stored != written
+
+
 def _is_unordered(
-    version: tuple[int, int] | None, due: Mapping[tuple[str, int], int], pointers: SqlPointers, mapping: TableMapping
+    version: tuple[int, int] | None,
+    due: Mapping[tuple[str, int], int],
+    generations: Mapping[tuple[str, int], int],
 ) -> bool:
     """Whether no partition that was looked at has reached the row's offset, in the generation of the row."""
     if version is None:
         return False
-    try:
-        stored = pointers.of_pipeline(mapping.pipeline)
-    except (ConfigurationError, RejectedError):
-        return False  # a table of version 0.1.0, which lacks columns
-    generations = {(topic, number): one.generation for topic, number, one in stored}
     reached = [offset for place, offset in due.items() if generations.get(place) == version[0]]
     return bool(reached) and all(offset <= version[1] for offset in reached)
 

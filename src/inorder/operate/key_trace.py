@@ -1,7 +1,8 @@
 """Where a key is held up, and which command comes next: pure decisions on what each hop has of it.
 
 A finding is something that an operator may want to act on. A key without findings has arrived: nothing of it waits in
-the outbox, each table includes its newest record, and each journal is replicated to its end.
+the outbox, each table shows what its newest record says, and each journal is replicated to its end. That a pipeline has
+passed a record is not enough: it may have been dropped as stale, and a row can be changed or deleted in the table.
 
 Each hop is read once, one after the other in the direction of the flow (`key_lookup`), and nothing is locked or
 written. So a record that moves meanwhile may be seen at two hops. It is never seen at none: a record that leaves a hop
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,8 @@ def _of_table(hop: TableHop, topics: tuple[TopicHop, ...]) -> Iterator[KeyFindin
             f"{letter.id} was rejected by {hop.pipeline!r}: {letter.code}, {letter.detail}",
             f"inorder dead-letters show {letter.id}",
         )
+    if hop.newest is not None and not hop.letters and not hop.is_unordered:
+        yield from _of_row(hop, hop.newest)
     for topic in topics:
         due = hop.due.get((topic.topic, topic.partition))
         if due is not None and topic.last is not None and topic.last.offset >= due:
@@ -113,6 +116,43 @@ def _of_table(hop: TableHop, topics: tuple[TopicHop, ...]) -> Iterator[KeyFindin
                 f" of the key is at {topic.last.offset}.",
                 "inorder pipeline status",
             )
+
+
+def _of_row(hop: TableHop, newest: NewestRecord) -> Iterator[KeyFinding]:
+    """Whether the row is what the newest record of the key, which the pipeline has passed, makes of it."""
+    generation, offset = newest.version
+    place = f"{newest.topic}[{newest.partition}] at {offset}"
+    is_later = hop.version is not None and hop.version > newest.version
+    if is_later and hop.version is not None:
+        # A version behind the end that was read may be of a record that came meanwhile.
+        if hop.version[0] == generation and hop.version[1] < newest.end_offset:
+            yield KeyFinding(
+                "table",
+                f"The newest record of the key, {place}, was dropped as stale: {hop.table!r} has the version"
+                f" {hop.version[1]} for it, an offset at which {newest.topic!r} has no record of the key. The topic was"
+                " created again, or a record of another partition wrote it.",
+                "inorder key follow KEY --all-partitions",
+            )
+    elif newest.effect == "write" and hop.row is None and hop.mode != "update":
+        yield KeyFinding(
+            "table",
+            f"The row is missing in {hop.table!r}, though {place} has been applied: it was deleted in the table. The"
+            " next record of the key creates a row with the fields of that record only.",
+            "inorder pipeline reset --help",
+        )
+    elif newest.effect == "delete" and hop.row is not None:
+        yield KeyFinding(
+            "table",
+            f"The row in {hop.table!r} is still there, though {place} deletes it: it was written in the table.",
+            "inorder pipeline reset --help",
+        )
+    elif newest.effect == "write" and newest.differs and hop.row is not None and hop.mode != "insert":
+        yield KeyFinding(
+            "table",
+            f"The row in {hop.table!r} differs from {place} in {', '.join(newest.differs)}: it was changed in the"
+            " table.",
+            "inorder pipeline reset --help",
+        )
 
 
 def _of_journal(hop: JournalHop, topics: tuple[TopicHop, ...]) -> Iterator[KeyFinding]:
@@ -221,6 +261,22 @@ class Letter:
 
 
 @dataclass(frozen=True, slots=True)
+class NewestRecord:
+    """The newest record of the key in the topic of a table, where the pipeline has passed it."""
+
+    topic: str
+    partition: int
+    version: tuple[int, int]
+    """Generation and offset."""
+    end_offset: int
+    """Where the search in the partition ended."""
+    effect: Literal["write", "delete", "none"]
+    """What the pipeline does with it; `none` for a record that it ignores or rejects."""
+    differs: tuple[str, ...] = ()
+    """Fields of the record that have another value in the row."""
+
+
+@dataclass(frozen=True, slots=True)
 class TableHop:
     """The key in a target table, and how far the pipeline that fills it has come."""
 
@@ -235,6 +291,8 @@ class TableHop:
     letters: tuple[Letter, ...] = ()
     is_unordered: bool = False
     """Whether the version is of an offset that the partition of the key has not reached."""
+    newest: NewestRecord | None = None
+    mode: str = "upsert"
 
 
 @dataclass(frozen=True, slots=True)

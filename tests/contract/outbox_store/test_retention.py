@@ -204,6 +204,24 @@ def test_a_replay_takes_only_what_is_asked_for(
     assert values(rows(store)) == [b"1", b"3"]
 
 
+def test_copies_of_a_replay_are_not_replayed_again(
+    connection: Connection, store: PostgresOutboxStore, retention: Retention, postgres_url: str
+) -> None:
+    publish(connection, "a", "b")
+    purge_all(store)
+    for _ in range(3):
+        assert replay(postgres_url, "outbox", dry_run=True) == 2
+        assert replay(postgres_url, "outbox") == 2, "the copies of the time before are archived, too"
+        purge_all(store)
+    publish(connection, "c")
+    purge_all(store)
+    assert replay(postgres_url, "outbox") == 3
+    purge_all(store)
+    retention.drop_before(datetime.now(UTC).date() + timedelta(days=1))
+    assert replay(postgres_url, "outbox") == 0
+    assert connection.execute("SELECT count(*) FROM outbox_replayed").fetchone() == (0,), "nothing is noted for ever"
+
+
 def test_a_replay_without_an_archive_finds_nothing(connection: Connection, postgres_url: str) -> None:
     assert replay(postgres_url, "outbox") == 0
 

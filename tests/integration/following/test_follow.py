@@ -107,6 +107,25 @@ def test_a_rejected_and_a_deleted_key_are_told(job: Job) -> None:
     assert (table.is_deleted, table.row, hops(trace_key(settings, "2"))) == (True, None, [])
 
 
+def test_a_row_that_was_deleted_or_changed_in_the_table_has_not_arrived(job: Job) -> None:
+    settings = settings_of(job)
+    install_schema(settings, "native")
+    for key in (1, 2, 3, 4):
+        job.send(key, data="x")
+    last = job.send(4, data="x")  # identical: the version stays
+    job.apply(settings)
+    assert [hops(trace_key(settings, str(key))) for key in (1, 2, 3, 4)] == [[]] * 4
+    with closing(open_database(job.url, "test")) as database:
+        database.execute("DELETE FROM messages WHERE id = 1")
+        database.execute("UPDATE messages SET data = 'y' WHERE id = 2")
+        database.execute(f"UPDATE messages SET version_offset = {last} WHERE id = 3")
+    said = {key: [each.sentence for each in findings(trace_key(settings, key))] for key in "1234"}
+    assert [len(said[key]) for key in "1234"] == [1, 1, 1, 0]
+    assert "The row is missing" in said["1"][0]
+    assert "differs" in said["2"][0]
+    assert "dropped as stale" in said["3"][0]
+
+
 def test_a_key_that_no_row_can_have_is_looked_for_in_topics_only(
     postgres_url: str, kafka_bootstrap: str, unique: str
 ) -> None:

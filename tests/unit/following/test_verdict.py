@@ -11,6 +11,7 @@ from inorder.operate.key_trace import (
     JournalHop,
     KeyTrace,
     Letter,
+    NewestRecord,
     OutboxHop,
     SetAside,
     Sighting,
@@ -158,6 +159,36 @@ def test_a_table_does_not_mind_records_of_topics_that_it_does_not_read() -> None
 def test_a_key_that_is_only_a_row_or_a_journal_is_somewhere() -> None:
     for followed in (KeyTrace("42", tables=(TABLE,)), KeyTrace("42", journals=(JOURNAL,))):
         assert summary(followed, findings(followed)).startswith("'42' has arrived")
+
+
+PASSED = NewestRecord("orders", 1, (0, 7), 9, "write")
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        (replace(TABLE, newest=PASSED), ""),
+        (replace(TABLE, version=(0, 4), newest=PASSED), ""),  # an identical record leaves the version
+        (replace(TABLE, version=(0, 8), newest=PASSED), "was dropped as stale: 'messages' has the version 8"),
+        (replace(TABLE, version=(0, 9), newest=PASSED), ""),  # it may have come meanwhile
+        (replace(TABLE, version=(1, 3), newest=PASSED), ""),
+        (replace(TABLE, row=None, version=None, newest=PASSED), "The row is missing in 'messages'"),
+        (replace(TABLE, row=None, version=(0, 4), is_deleted=True, newest=PASSED), "The row is missing in 'messages'"),
+        (replace(TABLE, row=None, version=(0, 8), is_deleted=True, newest=PASSED), "was dropped as stale"),
+        (replace(TABLE, row=None, version=None, mode="update", newest=PASSED), ""),
+        (replace(TABLE, row=None, version=None, newest=replace(PASSED, effect="none")), ""),
+        (replace(TABLE, newest=replace(PASSED, effect="delete"), version=(0, 4)), "is still there"),
+        (replace(TABLE, row=None, is_deleted=True, newest=replace(PASSED, effect="delete")), ""),
+        (replace(TABLE, newest=replace(PASSED, differs=("data",))), "differs from orders[1] at 7 in data"),
+        (replace(TABLE, mode="insert", newest=replace(PASSED, differs=("data",))), ""),
+    ],
+)
+def test_a_record_that_is_applied_has_arrived_only_where_the_row_shows_it(table: TableHop, words: str) -> None:
+    found = findings(replace(ARRIVED, tables=(table,)))
+    if words:
+        assert [(each.hop, words in each.sentence) for each in found] == [("table", True)]
+    else:
+        assert found == []
 
 
 def test_a_key_in_two_partitions_has_no_order() -> None:

@@ -36,8 +36,8 @@ def archive_of(table: str) -> str:
 
 
 def archive_statements(table: str) -> list[str]:
-    """The DDL of the archive, without its partitions."""
-    return [_render("install_archive", table)]
+    """The DDL of the archive, without its partitions, and of the list of copies."""
+    return [_render("install_archive", table), _render("install_replayed", table)]
 
 
 class Archive:
@@ -119,8 +119,9 @@ def replay(
 ) -> int:
     """Copies archived rows into the outbox, in id order and in one transaction; returns how many.
 
-    They are published in that order, after everything that already waits. `since` is the time of publishing. Rows that
-    were replayed before are archived again, and are included.
+    They are published in that order, after everything that already waits. `since` is the time of publishing.
+    Copies are archived when they are published, like any row, and are not copied again: `<table>_replayed` has their
+    ids. So a replay puts back what was published once, however often it was replayed before.
     """
     wanted = {"key": key, "topic": topic, "since": since}
     with postgres_errors(), connect(url, "inorder outbox replay") as connection:
@@ -128,6 +129,7 @@ def replay(
         if dry_run:
             row = connection.execute(_render("count_archived", table), wanted).fetchone()
             return int(row[0]) if row else 0
+        connection.execute(_render("forget_replayed", table))
         count = connection.execute(_render("replay", table), wanted).rowcount
         connection.execute(_STATEMENTS["wake"], {"table": sql.quoted(table)})
         return count
@@ -161,5 +163,11 @@ def _beside(table: str, name: str) -> str:
 
 
 def _render(name: str, table: str, **identifiers: str) -> str:
-    names = {"table": sql.quoted(table), "archive": sql.quoted(archive_of(table)), "wanted": _STATEMENTS["wanted"]}
+    names = {
+        "table": sql.quoted(table),
+        "archive": sql.quoted(archive_of(table)),
+        "replayed": sql.quoted(f"{table}_replayed"),
+    }
+    if name in ("count_archived", "replay"):
+        names["wanted"] = _STATEMENTS.render("wanted", archive=names["archive"], replayed=names["replayed"])
     return _STATEMENTS.render(name, **names, **identifiers)

@@ -1,6 +1,6 @@
 -- name: install_archive
 -- Published rows, a partition for each day (UTC). No index: it is written all day and read when something is replayed, and then
--- whole days of it. Rows that are replayed and published again are here once more, under new ids.
+-- whole days of it. Rows that are replayed and published again are here once more, under new ids, which {replayed} lists.
 CREATE TABLE IF NOT EXISTS {archive} (
   id bigint NOT NULL,
   topic varchar(249) NOT NULL,
@@ -12,6 +12,16 @@ CREATE TABLE IF NOT EXISTS {archive} (
   created_at timestamptz NOT NULL,
   published_at timestamptz NOT NULL
 ) PARTITION BY RANGE (published_at);
+
+-- name: install_replayed
+-- Ids of the copies that a replay has put into the outbox. A copy is archived like any row, and is not replayed again.
+CREATE TABLE IF NOT EXISTS {replayed} (id bigint PRIMARY KEY);
+
+-- name: forget_replayed
+-- Copies that are in neither table any more: their day was dropped.
+DELETE FROM {replayed} AS copy
+WHERE NOT EXISTS (SELECT FROM {table} AS waiting WHERE waiting.id = copy.id)
+AND NOT EXISTS (SELECT FROM {archive} AS kept WHERE kept.id = copy.id);
 
 -- name: has_partition
 -- Whether the day has its partition.
@@ -53,7 +63,8 @@ SELECT id, topic, "key", "value", headers, "partition", "timestamp", created_at,
 -- What a replay is asked for; a filter that is null matches everything.
 (CAST(%(topic)s AS text) IS NULL OR topic = %(topic)s)
 AND (CAST(%(key)s AS bytea) IS NULL OR "key" = %(key)s)
-AND published_at >= COALESCE(CAST(%(since)s AS timestamptz), '-infinity');
+AND published_at >= COALESCE(CAST(%(since)s AS timestamptz), '-infinity')
+AND NOT EXISTS (SELECT FROM {replayed} AS copy WHERE copy.id = {archive}.id);
 
 -- name: count_archived
 -- How many rows a replay would put back.
@@ -61,11 +72,15 @@ SELECT count(*) FROM {archive}
 WHERE {wanted};
 
 -- name: replay
--- Copies with new ids, in the order of the old: after everything that waits already.
-INSERT INTO {table} (topic, "key", "value", headers, "partition", "timestamp")
-SELECT topic, "key", "value", headers, "partition", "timestamp" FROM {archive}
-WHERE {wanted}
-ORDER BY id;
+-- Copies with new ids, in the order of the old: after everything that waits already. Their ids are noted.
+WITH copied AS (
+  INSERT INTO {table} (topic, "key", "value", headers, "partition", "timestamp")
+  SELECT topic, "key", "value", headers, "partition", "timestamp" FROM {archive}
+  WHERE {wanted}
+  ORDER BY id
+  RETURNING id
+)
+INSERT INTO {replayed} (id) SELECT id FROM copied;
 
 -- name: wake
 -- Relays that sleep look at the outbox again once this is committed.
