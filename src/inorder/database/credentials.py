@@ -19,7 +19,7 @@ from urllib.parse import quote
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from inorder.model.errors import ConfigurationError, UnreachableError
+from inorder.model.errors import AuthenticationError, ConfigurationError, UnreachableError
 from inorder.model.secrets import is_ambiguous, mask_url
 
 PARAMETER = "inorder_credentials_file"
@@ -73,7 +73,7 @@ def retry_login(url: str) -> Iterator[None]:
     """
     try:
         yield
-    except ConfigurationError as error:
+    except (ConfigurationError, AuthenticationError) as error:
         if f"{PARAMETER}=" not in url:
             raise
         hint = "The credentials file is read again for the next attempt."

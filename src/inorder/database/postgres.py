@@ -28,6 +28,7 @@ from inorder.database.credentials import read_credentials, retry_login
 from inorder.database.database import Cursor, SingleConnectionDatabase
 from inorder.database.primary import READ_ONLY_HINT, ReconnectingTo, connect_in_turn
 from inorder.model.errors import (
+    AuthenticationError,
     ConfigurationError,
     InorderError,
     LockConflictError,
@@ -283,7 +284,9 @@ def classify(error: psycopg.Error) -> InorderError:
     libpq reports the server's own text for a failed connection, such as `Connection refused`, `password authentication
     failed` or `database … does not exist`."""
     family = _family(error)
-    diagnosis = error.diag.message_primary or str(error).strip().splitlines()[0]
+    diagnosis = error.diag.message_primary or (str(error).strip().splitlines() or [type(error).__name__])[0]
+    if family is UnreachableError and not error.sqlstate and (refusal := _refusal(str(error))) is not None:
+        return refusal
     if isinstance(error, errors.ConnectionTimeout):
         diagnosis = f"the connection attempt timed out: {diagnosis}"
     detail = f" ({error.diag.message_detail})" if error.diag.message_detail else ""
@@ -292,6 +295,33 @@ def classify(error: psycopg.Error) -> InorderError:
     if isinstance(found, RejectedError):
         found.state = error.sqlstate or ""
     return found
+
+
+_LOGIN_REFUSED: Final = re.compile(
+    r"FATAL: .*(authentication failed|role .* does not exist|no pg_hba\.conf entry|is not permitted to log in"
+    r"|requires a valid client certificate|certificate .* failed)|no password supplied|certificate verify failed",
+    re.IGNORECASE,
+)
+_NO_DATABASE: Final = re.compile(r"FATAL: .*(database .* does not exist)", re.IGNORECASE)
+
+
+def _refusal(text: str) -> UnreachableError | None:
+    """The error for a connection that the server refused for its login or its database.
+
+    libpq gives no SQLSTATE for a connection that was not made (28P01, 28000, 3D000), only the server's text.
+    """
+    line = next((each.strip() for each in text.splitlines() if "FATAL" in each), text.strip().partition("\n")[0])
+    said = line.rpartition("FATAL:")[2].strip()
+    if _LOGIN_REFUSED.search(text):
+        return AuthenticationError(
+            f"PostgreSQL: authentication failed: {said}.",
+            hint="Check user and password in database.url, and pg_hba.conf of the server.",
+        )
+    if _NO_DATABASE.search(text):
+        return UnreachableError(
+            f"PostgreSQL: the database does not exist: {said}.", hint="Create it, or correct database.url."
+        )
+    return None
 
 
 def _family(error: psycopg.Error) -> type[InorderError]:

@@ -36,7 +36,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from inorder.model.errors import ConfigurationError, ReadOnlyServerError, UnreachableError
+from inorder.model.errors import AuthenticationError, ConfigurationError, ReadOnlyServerError, UnreachableError
 
 ASK_SECONDS: Final = 1.0
 """A server that does not report whether it is read-only is asked once in this time, while its connection is used."""
@@ -81,7 +81,7 @@ def connect_in_turn(url: str, connect: Callable[[str], C]) -> C:
             return connect(one)
         except (ConfigurationError, UnreachableError) as error:
             failed.append(error)
-    if len(failed) == 1 or all(isinstance(error, ConfigurationError) for error in failed):
+    if len(failed) == 1 or all(isinstance(error, ConfigurationError | AuthenticationError) for error in failed):
         raise failed[0]
     answers = " ".join(error.message for error in failed)
     raise UnreachableError(

@@ -15,19 +15,22 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from inorder.model.errors import ConfigurationError, InorderError
+from inorder.model.errors import AuthenticationError, ConfigurationError, InorderError
 from inorder.observe.metrics import CONTENT_TYPE
 
 log = logging.getLogger("inorder.health")
 
 PONG = b"Pong"
 REQUEST_SECONDS = 5.0
-"""How long a client may take to send its request."""
+"""How long a whole request may take, from the connection to the end of the answer."""
+MOST_REQUESTS = 32
+"""Requests at a time, each with a thread; a further connection is closed at once."""
 _STOP_LOOK_SECONDS = 0.1
 
 
@@ -104,9 +107,31 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], answers: _Answers) -> None:
         self.answers = answers
+        self._ends: dict[socket.socket, float] = {}
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
         super().__init__(address, _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if len(self._ends) >= MOST_REQUESTS:
+            log.debug("health.too_many_requests")
+            self.shutdown_request(request)
+            return
+        self._ends[request] = time.monotonic() + REQUEST_SECONDS
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._ends.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Ends requests that take too long. A time limit for each read alone lets a client send a byte now and then."""
+        now = time.monotonic()
+        for request, end in list(self._ends.items()):
+            if end < now:
+                self._ends.pop(request, None)
+                with suppress(OSError):
+                    request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the base's signature
         log.debug("health.request_failed", exc_info=True)
@@ -166,6 +191,8 @@ class PeriodicReader(Generic[T]):
         self._last: tuple[float, T] | None = None
         self.failure = ""
         """Why the last call failed; empty where it succeeded."""
+        self.refusal = ""
+        """The same, where the login was refused."""
 
     @property
     def last(self) -> tuple[float, T] | None:
@@ -184,11 +211,16 @@ class PeriodicReader(Generic[T]):
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            try:
-                found = self._ask()
-            except InorderError as error:
-                self.failure = error.message
-                log.info("health.read_failed", extra={"what": self._what, "error": str(error)})
-            else:
-                self._last, self.failure = (time.monotonic(), found), ""
+            self.read_once()
             self._stop.wait(self._seconds)
+
+    def read_once(self) -> None:
+        """Calls `ask` and keeps its result, or why it failed."""
+        try:
+            found = self._ask()
+        except InorderError as error:
+            self.failure = error.message
+            self.refusal = error.message if isinstance(error, AuthenticationError) else ""
+            log.info("health.read_failed", extra={"what": self._what, "error": str(error)})
+        else:
+            self._last, self.failure, self.refusal = (time.monotonic(), found), "", ""

@@ -21,7 +21,7 @@ from inorder.embedded.jars import find_java, java_version
 from inorder.journal.stores.opening import open_journal_store
 from inorder.kafka.admin import COMPACTED, Cluster, ClusterInfo
 from inorder.kafka.fenced_producer import DEFAULTS
-from inorder.model.errors import ConfigurationError, InorderError, UnreachableError
+from inorder.model.errors import AuthenticationError, ConfigurationError, InorderError, UnreachableError
 from inorder.model.secrets import mask_url
 from inorder.outbox.layouts import layout, statements
 from inorder.outbox.stores.table import require_outbox_table
@@ -155,6 +155,8 @@ def examine_database(settings: Settings) -> list[Check]:
         if all(check.status != "fail" for check in found):
             found.extend(examine_polling(settings))
             found.extend(examine_order(settings))
+    except AuthenticationError as error:
+        found.append(unreachable("database", f"{url}: {error.message}", error.hint))
     except UnreachableError as error:
         found.append(unreachable("database", f"{url}: {error.message}", _START))
     except InorderError as error:

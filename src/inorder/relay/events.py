@@ -110,6 +110,8 @@ class SendCounts:
     exceeded: int = 0
     last_error: str = ""
     """Why it waits at the moment; empty while it works."""
+    repeated: int = 0
+    """How often the same was reported before, one after the other."""
 
 
 class RateMeter:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -84,7 +85,22 @@ class LoopOptions(StrategyOptions):
 
 
 def wait_out(error: TransientError, counts: SendCounts, options: StrategyOptions, **fields: object) -> None:
-    """Reports a failure of the environment and waits before the next attempt. It never counts against a record."""
+    """Reports a failure of the environment and waits before the next attempt. It never counts against a record.
+
+    The same failure is logged ever less often: the first time, then after 1, 2, 4, 8, … more attempts.
+    """
+    is_same = _without_numbers(counts.last_error) == _without_numbers(str(error))
+    counts.repeated = counts.repeated + 1 if is_same else 0
     counts.last_error = str(error)
-    log.warning("relay.waiting", extra={"error": str(error), "code": error.code, **fields})
+    if counts.repeated & (counts.repeated - 1) == 0 or counts.repeated == 0:
+        fields["repeated"] = counts.repeated
+        log.warning("relay.waiting", extra={"error": str(error), "code": error.code, **fields})
     options.stop.wait(options.pace.back_off)
+
+
+def _without_numbers(text: str) -> str:
+    """The Kafka client reports how many milliseconds an attempt took, which does not make it another failure."""
+    return _NUMBER.sub("", text)
+
+
+_NUMBER = re.compile(r"\d+")

@@ -27,6 +27,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -237,17 +238,30 @@ class RelayService:
         address = self._settings.health.address
         if address is None:
             return None
-        return Endpoint(address, lambda: trouble_of(self.reading()), RelayMetrics(self.reading).text)
+        return Endpoint(address, self._trouble, RelayMetrics(self.reading).text)
+
+    def _trouble(self) -> str:
+        """Why the relay does not work, or could not if it led: an instance that waits may have lost its login."""
+        return trouble_of(self.reading()) or self._outbox.refusal
 
 
 def check_admission(settings: Settings) -> None:
-    """Raises `AuthenticationError` if authentication fails; a broker that does not answer is waited for later."""
-    try:
-        _describe_cluster(settings)
-    except AuthenticationError:
-        raise
-    except UnreachableError as error:
-        log.warning("relay.waiting", extra={"code": error.code, "error": str(error)})
+    """Raises `AuthenticationError` if a server refuses the login; one that does not answer is waited for later.
+
+    An instance that does not lead would not connect to the database, so a wrong password would be seen too late.
+    """
+    for ask in (_ask_database, _describe_cluster):
+        try:
+            ask(settings)
+        except AuthenticationError:
+            raise
+        except UnreachableError as error:
+            log.warning("relay.waiting", extra={"code": error.code, "error": str(error)})
+
+
+def _ask_database(settings: Settings) -> None:
+    with closing(RelayParts(settings).open_database("inorder relay (login)")) as database:
+        database.execute("SELECT 1")
 
 
 def require_admission(settings: Settings, found: Changes) -> None:

@@ -9,16 +9,20 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pymysql
 import pytest
 
 from inorder.database import mysql as mysql_connect
 from inorder.database import mysql as mysql_driver
 from inorder.database import sqlite as sqlite_connect
+from inorder.database.credentials import parse_url
 from inorder.database.database import Database, open_database
 from inorder.database.mysql import classify as mysql_classified
+from inorder.database.postgres import classify as classify_postgres
 from inorder.database.sqlite import classify as sqlite_classified
 from inorder.model.errors import (
+    AuthenticationError,
     ConfigurationError,
     InorderError,
     LockConflictError,
@@ -27,6 +31,8 @@ from inorder.model.errors import (
     TransientError,
     UnreachableError,
 )
+from inorder.relay.reloading import check_admission
+from inorder.settings import Settings
 from tests.contract.conftest import DatabaseOf
 
 
@@ -83,6 +89,46 @@ def test_a_user_or_a_database_that_is_not_there_is_a_wrong_setting(mariadb_url: 
         assert isinstance(error, ConfigurationError)
         assert text in error.message
         assert "geheim" not in str(error)
+
+
+def test_a_refused_login_of_postgresql_is_no_outage(postgres_url: str, database_of: DatabaseOf) -> None:
+    parsed = parse_url(postgres_url)
+    for wrong, kind, text in (
+        (parsed.set(username="nobody", password="geheim"), AuthenticationError, "authentication failed: role"),
+        (parsed.set(database="not_there"), UnreachableError, "the database does not exist: database"),
+    ):
+        error = refused(database_of(wrong.render_as_string(hide_password=False)), "SELECT 1")
+        assert type(error) is kind
+        assert text in error.message
+        assert "geheim" not in str(error)
+        assert "server of database.url is running" not in error.hint
+
+
+def test_a_relay_with_a_refused_login_does_not_start_even_if_it_would_not_lead(postgres_url: str) -> None:
+    wrong = parse_url(postgres_url).set(username="nobody").render_as_string(hide_password=False)
+    with pytest.raises(AuthenticationError, match="authentication failed"):
+        check_admission(Settings.load(database={"url": wrong}, kafka={"bootstrap.servers": "127.0.0.1:1"}))
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (
+            'connection failed: FATAL:  password authentication failed for user "shop"',
+            AuthenticationError,
+        ),
+        ('connection failed: FATAL:  no pg_hba.conf entry for host "10.0.0.1", user "shop"', AuthenticationError),
+        ('FATAL:  SCRAM authentication failed for user "shop"', AuthenticationError),
+        ("connection failed: fe_sendauth: no password supplied", AuthenticationError),
+        ("SSL error: certificate verify failed", AuthenticationError),
+        ('FATAL:  database "shop" does not exist', UnreachableError),
+        ("connection failed: Connection refused", UnreachableError),
+        ("FATAL:  the database system is starting up", UnreachableError),
+        ("", UnreachableError),
+    ],
+)
+def test_what_postgresql_says_to_a_connection_is_told_apart(text: str, kind: type[InorderError]) -> None:
+    assert type(classify_postgres(psycopg.OperationalError(text))) is kind
 
 
 def test_a_port_without_a_server_refuses_the_connection() -> None:

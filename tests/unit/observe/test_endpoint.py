@@ -5,13 +5,15 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPResponse
 
 import pytest
 
-from inorder.model.errors import ConfigurationError
-from inorder.observe.endpoint import Endpoint
+from inorder.model.errors import AuthenticationError, ConfigurationError, UnreachableError
+from inorder.observe import endpoint as endpoint_module
+from inorder.observe.endpoint import MOST_REQUESTS, Endpoint, PeriodicReader
 
 
 @dataclass
@@ -119,3 +121,59 @@ def test_after_the_end_nobody_listens_and_no_thread_is_left() -> None:
 def test_an_address_of_version_six_is_taken() -> None:
     with Endpoint(("::1", 0), str) as endpoint:
         assert ask(endpoint, "/health")[1] == b"Pong"
+
+
+def test_a_refused_login_is_trouble_until_a_later_reading_succeeds() -> None:
+    """An instance that does not lead notices only by this that it could not take over."""
+    answers: Iterator[Exception | int] = iter([AuthenticationError("refused"), UnreachableError("down"), 7])
+
+    def ask() -> int:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    reader = PeriodicReader("outbox", ask)
+    seen: list[tuple[str, str]] = []
+    for _ in range(3):
+        reader.read_once()
+        seen.append((reader.failure, reader.refusal))
+    assert seen == [("refused", "refused"), ("down", ""), ("", "")]
+
+
+def test_a_request_that_trickles_in_is_ended_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint_module, "REQUEST_SECONDS", 0.2)
+    with Endpoint(("127.0.0.1", 0), str) as endpoint, socket.create_connection(endpoint.address, 60) as client:
+        client.sendall(b"GET /health HTTP/1.1\r\nX: ")
+        client.settimeout(0.05)  # so long for an answer before each further byte
+        for _ in range(600):
+            with suppress(TimeoutError, ConnectionError):
+                client.sendall(b"x")
+                if client.recv(100) == b"":
+                    break
+            if client.fileno() < 0 or _is_closed(client):
+                break
+        else:
+            pytest.fail("The endpoint waited for the rest of the request for ever.")
+
+
+def _is_closed(client: socket.socket) -> bool:
+    try:
+        return client.recv(1) == b""
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        return True
+
+
+def test_many_idle_connections_do_not_become_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint_module, "REQUEST_SECONDS", 600)  # none of them ends during the test
+    monkeypatch.setattr(endpoint_module._Handler, "timeout", 600)
+    with Endpoint(("127.0.0.1", 0), str) as endpoint, ExitStack() as stack:
+        clients = [
+            stack.enter_context(socket.create_connection(endpoint.address, 60)) for _ in range(MOST_REQUESTS + 8)
+        ]
+        for client in clients[MOST_REQUESTS:]:
+            assert _is_closed(client), "it is closed at once"
+        names = [thread.name for thread in threading.enumerate() if "process_request_thread" in thread.name]
+        assert len(names) <= MOST_REQUESTS
