@@ -167,6 +167,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return sorted({*__all__, *globals()})
+
+
 def __getattr__(name: str) -> object:
     if name in _ROOMS:
         return import_module(f"inorder.{name}")

@@ -22,9 +22,10 @@ import dataclasses
 import json
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from enum import Enum
 from functools import lru_cache
 from reprlib import Repr
@@ -218,25 +219,77 @@ def _value(value: object, limit: int) -> bytes | None:
         case str():
             data = utf8("value", value)
         case _:
-            data = json_bytes(value)
+            data = json_bytes(value, _as_json)
     return _within("value", data, limit)
 
 
-def json_bytes(value: object) -> bytes:
-    """The JSON of a value; raises `ValidationError` for what JSON cannot represent, NaN included."""
+def _as_json(value: object) -> object:
+    """What orjson cannot encode itself: a decimal number as its text, which keeps every digit, and a pydantic model."""
+    if isinstance(value, Decimal):
+        if not value.is_finite():
+            raise TypeError(f"{value} is not a number that JSON can represent")
+        return format(value, "f")
+    # Recognised by its method, so that pydantic is not imported here.
+    dump = getattr(type(value), "model_dump", None)
+    if dump is None:
+        raise TypeError(f"Type is not JSON serializable: {type(value).__name__}")
+    return dump(value, mode="json")
+
+
+def json_bytes(value: object, default: Callable[[object], object] | None = None) -> bytes:
+    """The JSON of a value; raises `ValidationError` for what JSON cannot represent, NaN included.
+
+    `default` turns values of other types into such that JSON has.
+    """
     try:
-        data = orjson.dumps(value)
+        data = orjson.dumps(value, default=default)
     except TypeError as error:
+        place, found = _unencodable(value, default)
+        what = f"{place} is {_describe(found)}" if place else str(error)
         raise ValidationError(
             "value",
-            f"a {type(value).__name__} cannot be written as JSON: {error}.",
-            hint="Give dict, list, text, numbers or dataclasses, or encode it to bytes yourself.",
+            f"a {type(value).__name__} cannot be written as JSON: {what}.",
+            hint="Give dict, list, text, numbers, dataclasses or pydantic models, or encode it to bytes yourself.",
         ) from error
     # orjson writes NaN and the infinities as null, which would change the event silently. So where the result has a
     # null, the strict encoder of the standard library checks the value again.
     if b"null" in data:
         _refuse_not_a_number(value)
     return data
+
+
+_DEEPEST = 300
+"""orjson refuses what is nested more deeply than 254 levels."""
+
+
+def _unencodable(value: object, default: Callable[[object], object] | None) -> tuple[str, object]:
+    """The place of the first value that cannot be encoded, such as `items[2].price`; empty for the value itself."""
+    place = ""
+    for _ in range(_DEEPEST):
+        for name, part in _parts(value):
+            if not _is_encodable(part, default):
+                place, value = f"{place}{name}", part
+                break
+        else:
+            break
+    return place.removeprefix("."), value
+
+
+def _parts(value: object) -> Iterator[tuple[str, object]]:
+    if isinstance(value, Mapping):
+        yield from ((f".{_repr.repr(name).strip(chr(39))}", part) for name, part in value.items())
+    elif isinstance(value, list | tuple):
+        yield from ((f"[{position}]", part) for position, part in enumerate(value))
+    elif dataclasses.is_dataclass(value):
+        yield from ((f".{field.name}", getattr(value, field.name, None)) for field in dataclasses.fields(value))
+
+
+def _is_encodable(value: object, default: Callable[[object], object] | None) -> bool:
+    try:
+        orjson.dumps(value, default=default)
+    except TypeError:
+        return False
+    return True
 
 
 def _refuse_not_a_number(value: object) -> None:
@@ -253,6 +306,8 @@ def _to_plain(value: object) -> object:
     if dataclasses.is_dataclass(value):
         names = (field.name for field in dataclasses.fields(value))
         return {name: getattr(value, name, None) for name in names}
+    if hasattr(type(value), "model_dump"):
+        return type(value).model_dump(value)  # type: ignore[attr-defined]  # as in _as_json
     return value.value if isinstance(value, Enum) else None
 
 

@@ -26,7 +26,8 @@ something that the layout has no column for is refused first. On PostgreSQL the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+import logging
+from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
@@ -38,11 +39,48 @@ from inorder.database.sql import family, load, named, quoted, quoted_table
 from inorder.model.errors import ConfigurationError, ValidationError
 from inorder.model.message import Record, to_text
 
+log = logging.getLogger("inorder.publisher")
+
 WRITABLE_LAYOUTS = ("native", "deimos", "trendyol")
 """The layouts with an `append` statement; the others have writers of their own."""
 
 PublishResult = Coroutine[Any, Any, None] | None
 """A coroutine where the connection is async."""
+
+
+class PublishCall(Coroutine[Any, Any, None]):
+    """The coroutine of a publish on an async connection, which reports that it was never awaited.
+
+    A forgotten `await` writes nothing: the transaction commits its rows without the event. Python only warns of it, and
+    services rarely show warnings, so it is an error in the log too.
+    """
+
+    def __init__(self, call: Coroutine[Any, Any, None], topics: Sequence[str]) -> None:
+        self._call = call
+        self._topics = topics
+        self._is_begun = False
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        self._is_begun = True
+        return self._call.__await__()
+
+    def send(self, value: Any) -> Any:
+        self._is_begun = True
+        return self._call.send(value)
+
+    def throw(self, *details: Any) -> Any:
+        self._is_begun = True
+        return self._call.throw(*details)
+
+    def close(self) -> None:
+        self._is_begun = True
+        self._call.close()
+
+    def __del__(self) -> None:
+        if not self._is_begun:
+            topics = sorted(set(self._topics))
+            log.error("publisher.not_awaited", extra={"messages": len(self._topics), "topics": topics})
+
 
 # Escaped text may be twice its size, and MySQL accepts 16 MiB per statement by default; 4 MiB leaves room. It also
 # keeps a long list from becoming one enormous parameter.

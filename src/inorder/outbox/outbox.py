@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, overload
 
 from inorder.model.errors import ConfigurationError, ValidationError
 from inorder.model.message import Limits, Message, Record, encode
-from inorder.outbox.append import OutboxTable, PublishResult, write_flushed, writer_of
+from inorder.outbox.append import OutboxTable, PublishCall, PublishResult, write_flushed, writer_of
 
 if TYPE_CHECKING:
     import sqlite3
@@ -121,7 +121,8 @@ class Outbox:
 
     def _write(self, connection: Any, records: Sequence[Record], flush: bool) -> PublishResult:
         write = write_flushed if flush else writer_of(connection)
-        return write(connection, self._table, records)
+        written = write(connection, self._table, records)
+        return None if written is None else PublishCall(written, [record.topic for record in records])
 
 
 class Refusal(Protocol):

@@ -17,7 +17,7 @@ from inorder.kafka.admin import Cluster
 from inorder.model.message import Limits, Message, Record
 from inorder.model.names import BackendName
 from inorder.outbox import Outbox
-from inorder.outbox.append import PublishResult, flush_pending
+from inorder.outbox.append import PublishCall, PublishResult, flush_pending
 from inorder.outbox.direct import (
     Backend,
     PositionsByBackend,
@@ -171,7 +171,8 @@ class MessagePublisher:
             require_connection(written[0].topic, connection)
         request = PublishRequest(messages, records)
         if _is_async(connection):
-            return self._send_later(request, parts, written, connection, flush)
+            later = self._send_later(request, parts, written, connection, flush)
+            return PublishCall(later, [message.topic for message in messages])
         if written:
             if flush:  # by itself: its errors concern your tables and not ours
                 flush_pending(connection)

@@ -228,6 +228,7 @@ class Decoder:
         self._keys = KeyReader(mapping)
         self._fields = tuple((name, FIELD_TYPES[kind].convert) for name, kind in mapping.fields)
         self._null = NULL if mapping.nulls == "write" else None
+        self._empty = _written_empty(mapping)
         self._nothing = (None,) * len(mapping.fields)
 
     def decode(self, key: bytes | None, value: bytes | None) -> Decision:
@@ -277,7 +278,7 @@ class Decoder:
             value = document.get(name)
             if value is None:
                 values.append(self._null if name in document else None)
-            elif value == "":
+            elif value == "" and name not in self._empty:
                 values.append(None)
             else:
                 try:
@@ -287,6 +288,12 @@ class Decoder:
         self._unknown.update(document.keys() - self._known)
         update = RowUpdate(key, tuple(values))
         return IGNORED if update.values == self._nothing else update
+
+
+def _written_empty(mapping: TableMapping) -> frozenset[str]:
+    """The fields in which an empty text is a value."""
+    writes = mapping.empty_texts == "write"
+    return frozenset(name for name, kind in mapping.fields if writes and kind == "text")
 
 
 class _NotPlain(Exception):  # noqa: N818 - an answer, not an error
@@ -301,6 +308,7 @@ class _PlainReader:
         self._known = _known_fields(mapping)
         self._keys = [(name, FIELD_TYPES[kind]) for name, kind in mapping.key_columns]
         self._fields = [(name, FIELD_TYPES[kind]) for name, kind in mapping.fields]
+        self._empty = _written_empty(mapping)
         self._nothing = (None,) * len(mapping.fields)
         # A schema checks whole documents, and a null that is written differs from an absent field.
         self._gives_up = bool(mapping.schema) or mapping.nulls == "write"
@@ -360,7 +368,7 @@ class _PlainReader:
     def _column(self, documents: list[dict[str, Any]], name: str, kind: FieldType) -> list[Any]:
         column = [document.get(name) for document in documents]
         types = set(map(type, column))
-        if str in types and "" in column:
+        if str in types and name not in self._empty and "" in column:
             column = [None if value == "" else value for value in column]
             types = set(map(type, column))
         present = column

@@ -174,6 +174,7 @@ def _mapping(settings: Settings, target: UpsertSettings) -> TableMapping:
         schema=schema_text(settings, target.topic),
         deletes=target.deletes,
         nulls=target.nulls,
+        empty_texts=target.empty_texts,
         keyless=target.keyless,
         max_attempts=target.max_attempts,
         max_refused_share=target.max_refused_share,

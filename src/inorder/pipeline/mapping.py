@@ -63,6 +63,8 @@ class TableMapping:
     """What a record without a value does: delete its row (`tombstone`), or be rejected."""
     nulls: str = "ignore"
     """What a null field does: nothing, or set the column to null."""
+    empty_texts: str = "ignore"
+    """What an empty text in a field of the type `text` does: nothing, or set the column to it."""
     keyless: str = "reject"
     """What a record without a key does in a topic of several partitions; where there is one, it is applied."""
     max_attempts: int = 3
@@ -74,6 +76,7 @@ class TableMapping:
         _check_known("mode", self.mode, MODES)
         _check_known("value of deletes", self.deletes, DELETES)
         _check_known("value of nulls", self.nulls, NULLS)
+        _check_known("value of empty_texts", self.empty_texts, NULLS)
         _check_known("value of keyless", self.keyless, KEYLESS)
         self._check_columns()
         for name, kind in self.key_columns:

@@ -97,6 +97,13 @@ class UpsertSettings(Section):
             "What a null field does. `ignore`: nothing, as if it were absent. `write`: it sets the column to NULL."
         ),
     )
+    empty_texts: Nulls = Field(
+        default="ignore",
+        description=(
+            'What `""` in a field of the type `text` does. `ignore`: nothing, as if it were absent. `write`: it sets '
+            "the column to the empty text. In a field of another type it does nothing."
+        ),
+    )
     deletes: Deletes = Field(
         default="tombstone",
         description=(

@@ -125,6 +125,17 @@ def test_where_nulls_are_written_a_null_empties_its_column_and_an_absent_field_k
     assert database.rows() == {1: (True, None, 2), 2: (None, "b", 1), 3: (None, "c", 4)}
 
 
+def test_where_empty_texts_are_written_an_empty_text_is_a_value(database: Place) -> None:
+    mapping = replace(MAPPING, empty_texts="write")
+    store = database.open(mapping)
+    apply_slice(store, mapping, slice_of((0, message(1, enabled=True, data="a")), (1, message(2, data=""))))
+    outcome = apply_slice(
+        store, mapping, slice_of((2, message(1, data="")), (3, message(2, data="")), (4, message(1, enabled="")))
+    )
+    assert (outcome.applied, outcome.identical, outcome.ignored) == (1, 1, 1)
+    assert database.rows() == {1: (True, "", 2), 2: (None, "", 1)}
+
+
 SEATS = TableMapping(
     "demo", "upsert", "seats", key=("flight", "seat"), key_type=("bigint", "text"), fields=(("taken", "boolean"),)
 )

@@ -15,6 +15,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from inorder.model.errors import ConfigurationError, ValidationError
 from inorder.model.message import Limits, Message, Record, encode
@@ -135,7 +136,7 @@ def test_values(value: object, data: bytes | None) -> None:
     [
         (object(), "object"),
         ({"a": {1, 2}}, "set"),
-        ([Decimal("1.1")], "Decimal"),
+        ([Decimal("NaN")], "Decimal"),
         ({1: "a"}, "key must be str"),
         (2**64, "64-bit"),
     ],
@@ -320,3 +321,31 @@ def test_a_refusal_is_the_caller_s_to_fix() -> None:
 
 def test_an_integer_that_python_will_not_write_out_is_refused() -> None:
     assert refused(Message("t", key=10**5000)).field == "key"
+
+
+class Line(BaseModel):
+    price: Decimal
+    colour: Colour = Colour.RED
+
+
+def test_decimals_and_pydantic_models_become_json_with_every_digit() -> None:
+    value = {"price": Decimal("1.50"), "small": Decimal("1E-7"), "lines": [Line(price=Decimal("2.00"))]}
+    found = encode(Message("t", value=value), NO_LIMITS).value
+    assert found == b'{"price":"1.50","small":"0.0000001","lines":[{"price":"2.00","colour":"red"}]}'
+    assert encode(Message("t", value=Line(price=Decimal(3))), NO_LIMITS).value == b'{"price":"3","colour":"red"}'
+    assert encode(Message("t", value=[None, Line(price=Decimal(3))]), NO_LIMITS).value is not None
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        ({"a": 1, "b": object()}, "b is <object"),
+        ({"items": [1, {"price": {1}}]}, "items[1].price is {1} (set)"),
+        ([Order(1, {2})], "[0].total is {2} (set)"),  # type: ignore[arg-type]
+        ({"price": Decimal("NaN")}, "price is Decimal('NaN') (Decimal)"),
+    ],
+)
+def test_the_field_that_cannot_be_json_is_named(value: object, place: str) -> None:
+    error = refused(Message("t", value=value))
+    assert error.field == "value"
+    assert place in error.message

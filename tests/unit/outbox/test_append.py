@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import re
 import sqlite3
 from contextlib import closing
@@ -14,7 +16,7 @@ from sqlalchemy import text
 from inorder.model.errors import ConfigurationError, ValidationError
 from inorder.model.message import Message, Record
 from inorder.outbox import Outbox
-from inorder.outbox.append import OutboxTable, append_statement, split_batches
+from inorder.outbox.append import OutboxTable, PublishCall, append_statement, split_batches
 from inorder.outbox.layouts import install_statements
 
 COLUMNS = {"topic", "key", "value", "headers", "partition", "timestamp"}
@@ -137,3 +139,32 @@ def test_keys_and_headers_weigh_too() -> None:
 
 def test_nothing_is_no_batch() -> None:
     assert list(split_batches([])) == []
+
+
+def test_a_forgotten_await_is_an_error_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def write() -> None:
+        """Writes nothing."""
+
+    def forget() -> None:
+        PublishCall(write(), ["orders", "orders"])
+        gc.collect()
+
+    with pytest.warns(RuntimeWarning, match="never awaited"):
+        forget()
+    [record] = caplog.records
+    assert (record.getMessage(), record.levelname) == ("publisher.not_awaited", "ERROR")
+    assert record.topics == ["orders"]  # type: ignore[attr-defined]
+
+
+def test_an_awaited_publish_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async def write() -> None:
+        await asyncio.sleep(0)
+
+    async def call() -> None:
+        await PublishCall(write(), ["orders"])
+        await asyncio.create_task(PublishCall(write(), ["orders"]))
+        PublishCall(write(), ["orders"]).close()
+
+    asyncio.run(call())
+    gc.collect()
+    assert caplog.records == []
