@@ -1,4 +1,7 @@
-"""The endpoint of a running relay or job: `/health`, `/metrics`, and a plain `Pong`.
+"""The endpoint of a running relay or job: `/livez`, `/readyz`, `/health`, `/metrics`, and a plain `Pong`.
+
+`/livez` says that the process answers and looks at nothing else: a probe that failed with the database would restart
+every process during an outage of the database. `/readyz` and `/health` say whether it works.
 
 PollingOutboxPublisher answers every line on a TCP port with `Pong`, and its users' checks rely on that. So an empty
 line is answered here too, on the HTTP port: with `Pong` while the relay works, and by closing the connection while it
@@ -16,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -27,6 +31,7 @@ from inorder.observe.metrics import CONTENT_TYPE
 log = logging.getLogger("inorder.health")
 
 PONG = b"Pong"
+_TEXT = "text/plain; charset=utf-8"
 REQUEST_SECONDS = 5.0
 """How long a whole request may take, from the connection to the end of the answer."""
 MOST_REQUESTS = 32
@@ -90,14 +95,33 @@ class _Answers:
 
     def __call__(self, path: str) -> tuple[HTTPStatus, str, bytes]:
         match path.partition("?")[0]:
+            case "/livez":
+                return HTTPStatus.OK, _TEXT, b"ok"
             case "/health":
                 trouble = self.trouble()
                 status = HTTPStatus.SERVICE_UNAVAILABLE if trouble else HTTPStatus.OK
-                return status, "text/plain; charset=utf-8", trouble.encode() or PONG
+                return status, _TEXT, trouble.encode() or PONG
+            case "/readyz":
+                return _ready({"work": self.trouble()})
             case "/metrics":
                 return HTTPStatus.OK, CONTENT_TYPE, self.metrics()
             case _:
-                return HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", b"There are /health and /metrics."
+                return HTTPStatus.NOT_FOUND, _TEXT, b"There are /livez, /readyz, /health and /metrics."
+
+
+def _ready(checks: Mapping[str, str]) -> tuple[HTTPStatus, str, bytes]:
+    ready, body = readiness(checks)
+    return HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, body.encode()
+
+
+def readiness(checks: Mapping[str, str]) -> tuple[bool, str]:
+    """Whether every check passes, and a line for each: what is wrong by the name of the check, or "".
+
+    >>> readiness({"database": "", "kafka": "No broker answers."})
+    (False, 'database: ok\\nkafka: No broker answers.\\n')
+    """
+    lines = [f"{name}: {' '.join(trouble.split()) or 'ok'}\n" for name, trouble in checks.items()]
+    return not any(checks.values()), "".join(lines)
 
 
 class _Server(ThreadingHTTPServer):

@@ -63,6 +63,23 @@ def test_health_is_503_with_the_reason_while_it_does_not(endpoint: Endpoint, sta
     assert ask(endpoint, "/health?verbose")[0].status == 200
 
 
+def test_liveness_does_not_depend_on_the_work_and_readiness_says_why_not(endpoint: Endpoint, state: State) -> None:
+    assert ask(endpoint, "/readyz")[1] == b"work: ok\n"
+    state.trouble = "Kafka cannot be reached:\nno broker."
+    response, body = ask(endpoint, "/readyz")
+    assert (response.status, body) == (503, b"work: Kafka cannot be reached: no broker.\n")
+    response, body = ask(endpoint, "/livez")
+    assert (response.status, body) == (200, b"ok")
+
+
+def test_liveness_asks_nothing() -> None:
+    def hangs() -> str:
+        raise AssertionError("asked")
+
+    with Endpoint(("127.0.0.1", 0), hangs) as endpoint:
+        assert ask(endpoint, "/livez")[0].status == 200
+
+
 def test_metrics_are_text_for_prometheus(endpoint: Endpoint) -> None:
     response, body = ask(endpoint, "/metrics")
     assert response.status == 200
