@@ -10,6 +10,8 @@ module that knows all products.
 
 from __future__ import annotations
 
+import getpass
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -44,9 +46,11 @@ from inorder.model.errors import ConfigurationError
 from inorder.model.partitioning import Partitioner, Place
 from inorder.observe.endpoint import PeriodicReader
 from inorder.operate import doctor, status
+from inorder.operate.actions import ActionLog, Actor
 from inorder.operate.key_lookup import DatabaseHops, KeyLookup
 from inorder.operate.key_trace import KeyTrace
 from inorder.operate.schema import JOURNAL, configured_layouts, schema_sql, schema_statements
+from inorder.operate.set_aside import SetAside
 from inorder.operate.topics import TopicAdmin
 from inorder.pipeline.dead_letters_admin import DeadLetterAdmin
 from inorder.pipeline.growth import NewColumn, apply_columns, plan_columns
@@ -82,9 +86,10 @@ C = TypeVar("C", bound=Closable)
 class App:
     """The services of some settings; a context manager. Nothing connects before it is used."""
 
-    def __init__(self, settings: Settings, *, spark: SparkSession | None = None) -> None:
-        """`spark` is a session of the caller's, for the jobs that run on Spark."""
+    def __init__(self, settings: Settings, *, spark: SparkSession | None = None, actor: Actor | None = None) -> None:
+        """`spark` is a session of the caller's, for the jobs that run on Spark; `actor` is by default the user."""
         self.settings = settings
+        self._actor = actor
         self._spark = spark
         self._opened = ExitStack()
 
@@ -165,6 +170,17 @@ class App:
     def dead_letters(self) -> DeadLetterAdmin:
         letters = SqlDeadLetters(self.database)
         return DeadLetterAdmin(letters, self.generations, lambda: self.upsert_work, self.settings.kafka.properties)
+
+    @cached_property
+    def action_log(self) -> ActionLog:
+        actor = self._actor or Actor(_user(), "command")
+        return ActionLog(lambda: self.database, actor, is_required=actor.origin != "command")
+
+    @cached_property
+    def set_aside(self) -> SetAside:
+        return SetAside(
+            self.action_log, lambda: self.relay_admin, lambda: self.dead_letters, lambda: self.journal_admin
+        )
 
     @cached_property
     def topics(self) -> TopicAdmin:
@@ -264,6 +280,15 @@ class App:
         source, generations = KafkaSource(dict(self.settings.kafka.properties)), SqlTopicGenerations(database)
         return TombstoneCleaning(self.table_mappings(), database, generations, source)
 
+    def parts(self) -> dict[str, Callable[[], status.Part]]:
+        """How to read the state of each product, with all of its lists."""
+        return {
+            "relay": lambda: status.relay_part(self.relay_admin),
+            "topics": lambda: status.topics_part(self.topics),
+            "pipeline": lambda: status.pipeline_part(self.pipeline_status(), self.dead_letters),
+            "journal": lambda: status.journal_part(self.journal_admin),
+        }
+
     def status(self) -> dict[str, status.Part]:
         """The state of each product; one that cannot be read has an error."""
         return status.read_parts(
@@ -274,6 +299,7 @@ class App:
                 "journal": lambda: status.journal_part(self.journal_admin),
             }
         )
+        return {name: status.short(part) for name, part in status.read_parts(self.parts()).items()}
 
     def trace_key(self, key: str, *, topic: str | None = None, everywhere: bool = False) -> KeyTrace:
         """What each hop has of a key; see `KeyLookup.trace`."""
@@ -527,3 +553,11 @@ class App:
         with closing(self.relay.open_database("inorder topics")) as database:
             migration = self.migration(topic, to, database=database)
             return run_migrate(migration, self.spark_engine, once=once, stop=stop, listener=listener)
+
+
+def _user() -> str:
+    """Who runs this process; a container may have no name for its user."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"

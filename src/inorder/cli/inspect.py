@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -54,27 +54,18 @@ def follow(
 
     It reads the key's partition from its beginning, and changes nothing. Exit 4 where a hop could not be read.
     """
+    from inorder.operate.fields import trace_fields
     from inorder.operate.key_trace import findings, summary
 
     with open_app(config) as app:
         trace = app.trace_key(key, topic=topic, everywhere=everywhere)
     found = findings(trace)
     if as_json:
-        show_json({**_plain(trace), "findings": [asdict(each) for each in found], "has_arrived": not found})
+        show_json(trace_fields(trace))
     else:
         _show(trace, found)
     say(summary(trace, found))
     raise typer.Exit(UNREACHABLE if trace.unseen else 0)
-
-
-def _plain(trace: KeyTrace) -> dict[str, Any]:
-    """For JSON, which has no pairs as names."""
-    return {**asdict(trace), "tables": [_plain_table(table) for table in trace.tables]}
-
-
-def _plain_table(table: TableHop) -> dict[str, Any]:
-    due = [{"topic": topic, "partition": number, "offset": at} for (topic, number), at in table.due.items()]
-    return {**asdict(table), "due": due}
 
 
 def _show(trace: KeyTrace, found: list[KeyFinding]) -> None:

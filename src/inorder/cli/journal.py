@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import orjson
 import typer
 
-from inorder.cli.output import AsJson, ConfigFile, open_app, readable, say, serving, show_fields, show_json, show_table
+from inorder.cli.output import AsJson, ConfigFile, open_app, say, serving, show_fields, show_json, show_table
 from inorder.cli.stopping import in_background, stop_on_signals
 from inorder.model.errors import ConfigurationError, ValidationError
 from inorder.model.journal import (
@@ -33,7 +33,6 @@ from inorder.model.journal import (
 if TYPE_CHECKING:
     from inorder.journal.client import Journal
     from inorder.journal.projection import Projection
-    from inorder.journal.replication.store_port import Quarantined
     from inorder.journal.snapshots import Recovery
     from inorder.model.journal import SnapshotCriteria
 
@@ -163,12 +162,15 @@ def list_records(
     config: ConfigFile = None, topic: OfTopic = None, id: OfJournal = None, as_json: AsJson = False
 ) -> None:
     """Print the records in quarantine, and why they are there."""
+    from inorder.operate.fields import quarantine_fields
+
     with open_app(config) as app:
         found = app.journal_admin.quarantined(topic, id)
+    rows = [quarantine_fields(each) for each in found]
     if as_json:
-        show_json([_fields(each) for each in found])
-    elif found:
-        show_table([list(_fields(found[0])), *(list(_fields(each).values()) for each in found)])
+        show_json(rows)
+    elif rows:
+        show_table([list(rows[0]), *(list(each.values()) for each in rows)])
     say(f"Quarantine: {len(found)} records of {len({each.key for each in found})} journals.")
 
 
@@ -178,7 +180,7 @@ def release(topic: Topic, id: Id, config: ConfigFile = None, as_json: AsJson = F
     from inorder.model.journal import Key
 
     with open_app(config) as app:
-        show_fields({"released": app.journal_admin.release(Key(id, topic))}, as_json)
+        show_fields({"released": app.set_aside.release_journal(Key(id, topic)).result}, as_json)
 
 
 @quarantine_app.command()
@@ -196,24 +198,13 @@ def discard(
     if (offset is None) != everything:
         raise typer.BadParameter("name a record with --offset N, or give --all")
     with open_app(config) as app:
-        count = app.journal_admin.discard(Key(id, topic), offset)
+        count = app.set_aside.discard_journal(Key(id, topic), offset).result
     if not count:
         raise ConfigurationError(
             f"There is no such record of {topic}:{id} in quarantine.",
             hint="`inorder journal quarantine list` prints them.",
         )
     show_fields({"discarded": count}, as_json)
-
-
-def _fields(each: Quarantined) -> dict[str, object]:
-    return {
-        "topic": each.key.topic,
-        "id": each.key.id,
-        "partition": each.partition,
-        "offset": each.offset,
-        "value": (readable(each.record.value) or "")[:60],
-        "reason": each.reason,
-    }
 
 
 app = typer.Typer(help="Append to journals and read them.", no_args_is_help=True, rich_markup_mode=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,10 +38,23 @@ def show_json(data: object) -> None:
 
 def show_table(rows: Iterable[Sequence[object]]) -> None:
     """Data as columns, each as wide as its widest cell."""
-    cells = [[str(cell) for cell in row] for row in rows]
+    cells = [[printable(str(cell)) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for row in cells:
         typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def printable(text: str) -> str:
+    """The text without control characters, which a key or a value may hold and a terminal would obey.
+
+    >>> printable("a\x1b[31m\n")
+    'a\\x1b[31m\n'
+    """
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+# All but tab and line feed, which our own texts have too.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def show_fields(fields: dict[str, object], as_json: bool) -> None:
@@ -49,11 +63,6 @@ def show_fields(fields: dict[str, object], as_json: bool) -> None:
         show_json(fields)
     else:
         show_table(fields.items())
-
-
-def readable(value: bytes | None) -> str | None:
-    """Bytes for people: text where they are text, escaped where they are not."""
-    return None if value is None else value.decode(errors="backslashreplace")
 
 
 # Options that commands share, and what they turn into.

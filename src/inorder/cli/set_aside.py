@@ -5,7 +5,6 @@ Both refuse to act on everything unless `--all` says so, and to discard without 
 
 from __future__ import annotations
 
-import base64
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -24,7 +23,6 @@ from inorder.cli.output import (
     OfTopic,
     Reason,
     open_app,
-    readable,
     say,
     show_fields,
     show_json,
@@ -34,7 +32,6 @@ from inorder.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from inorder.pipeline.dead_letters_admin import DeadLetterAdmin
-    from inorder.pipeline.stores.ports import StoredLetter
     from inorder.relay.stores.exceeded import ExceededRow
 
 exceeded_app = typer.Typer(help="List, retry and discard refused records.", no_args_is_help=True, rich_markup_mode=None)
@@ -85,11 +82,13 @@ def show_exceeded(
     row_id: Annotated[int, typer.Argument(metavar="ID")], config: ConfigFile = None, as_json: AsJson = False
 ) -> None:
     """Print one refused record with its headers and value."""
+    from inorder.operate.fields import whole_exceeded
+
     with open_app(config) as app:
         rows = app.relay_admin.exceeded_rows(id=row_id)
     if not rows:
         raise ConfigurationError(f"There is no exceeded record {row_id}.", hint="`inorder exceeded list` shows them.")
-    show_fields({**_row_fields(rows[0]), "headers": rows[0].headers, "value": readable(rows[0].value)}, as_json)
+    show_fields(whole_exceeded(rows[0]), as_json)
 
 
 @exceeded_app.command("retry")
@@ -138,29 +137,20 @@ def _settle_exceeded(
 ) -> None:
     _require_choice(wanted, everything, "name a record by its ID, filter with --topic, --key or --code")
     with open_app(config) as app:
-        admin = app.relay_admin
-        rows = admin.exceeded_rows(**wanted) if dry_run else admin.settle_exceeded(action, reason, **wanted)
+        if dry_run:
+            rows = app.relay_admin.exceeded_rows(**wanted)
+        else:
+            rows = app.set_aside.settle_exceeded(action, reason, everything=everything, **wanted).result
     _show_exceeded(rows, as_json)
     say(f"{len(rows)} to {action}; nothing was done." if dry_run else f"{action}: {len(rows)} records.")
 
 
 def _show_exceeded(rows: list[ExceededRow], as_json: bool) -> None:
-    _show_rows([_row_fields(row) for row in rows], as_json)
+    from inorder.operate.fields import exceeded_fields
+
+    _show_rows([exceeded_fields(row) for row in rows], as_json)
     if not rows and not as_json:
         say("No record has used up its attempts.")
-
-
-def _row_fields(row: ExceededRow) -> dict[str, object]:
-    return {
-        "id": row.id,
-        "topic": row.topic,
-        "key": readable(row.key),
-        "attempts": row.attempts,
-        "code": row.code,
-        "parks": row.parks,
-        "exceeded_at": row.exceeded_at.isoformat(),
-        "reason": row.reason,
-    }
 
 
 # inorder dead-letters: records that a pipeline rejected.
@@ -211,6 +201,8 @@ def show_letter(
     as_json: AsJson = False,
 ) -> None:
     """Print one dead letter with its key and value."""
+    from inorder.operate.fields import whole_letter
+
     with open_app(config) as app:
         found = app.dead_letters.read(2, **_given(None, pipeline=pipeline, **_coordinates(letter_id)))
     if not found:
@@ -220,7 +212,7 @@ def show_letter(
     if len(found) > 1:
         names = " and ".join(repr(letter.pipeline) for letter in found)
         raise ConfigurationError(f"{letter_id} is a dead letter of {names}.", hint="Choose one with --pipeline NAME.")
-    show_fields(_whole_letter(found[0], as_json), as_json)
+    show_fields(whole_letter(found[0], with_bytes=as_json), as_json)
 
 
 @dead_letters_app.command("retry")
@@ -252,7 +244,9 @@ def retry_letters(
             _show_letters(app.dead_letters, wanted, 100, as_json)
             say("These would be retried; nothing was done.")
             return
-        retried = list(app.dead_letters.retry(reason, through=through.value, settles_stale=settle_stale, **wanted))
+        retried = app.set_aside.retry_letters(
+            reason, everything=everything, through=through.value, settles_stale=settle_stale, **wanted
+        ).result
     rows = [{"id": one.id, "pipeline": one.pipeline, "fate": one.fate.value, "detail": one.detail} for one in retried]
     _show_rows(rows, as_json)
     say(f"retry: {_counted(Counter(one.fate.value for one in retried))}.")
@@ -281,15 +275,17 @@ def discard_letters(
             _show_letters(app.dead_letters, wanted, 100, as_json)
             say("These would be discarded; nothing was done.")
             return
-        count = app.dead_letters.discard(reason, **wanted)
+        count = app.set_aside.discard_letters(reason, everything=everything, **wanted).result
     if as_json:
         show_json({"discarded": count})
     say(f"discard: {count} letters.")
 
 
 def _show_letters(admin: DeadLetterAdmin, wanted: dict[str, Any], limit: int, as_json: bool) -> None:
+    from inorder.operate.fields import letter_fields
+
     letters, counts = admin.read(limit, **wanted), admin.count(**wanted)
-    _show_rows([_letter_fields(letter) for letter in letters], as_json)
+    _show_rows([letter_fields(letter) for letter in letters], as_json)
     more = (
         f" The first {len(letters)} are printed; --limit N prints more." if len(letters) < sum(counts.values()) else ""
     )
@@ -322,35 +318,11 @@ def _wanted_letters(
 
 
 def _coordinates(letter_id: str) -> dict[str, Any]:
-    topic, *numbers = letter_id.rsplit(":", 2)
-    if len(numbers) != 2 or not all(number.isascii() and number.isdigit() for number in numbers):
-        raise typer.BadParameter(f"{letter_id!r} is not an ID; use TOPIC:PARTITION:OFFSET, as `list` prints it")
-    return {"topic": topic, "partition": int(numbers[0]), "offset": int(numbers[1])}
+    from inorder.operate.fields import letter_coordinates
 
-
-def _letter_fields(letter: StoredLetter) -> dict[str, object]:
-    return {
-        "id": letter.id,
-        "pipeline": letter.pipeline,
-        "key": readable(letter.key),
-        "code": letter.code,
-        "recorded_at": letter.recorded_at.isoformat(),
-        "detail": letter.detail,
-    }
-
-
-def _whole_letter(letter: StoredLetter, as_json: bool) -> dict[str, object]:
-    at = letter.record_timestamp
-    fields = {
-        **_letter_fields(letter),
-        "generation": letter.generation,
-        "record_timestamp": None if at is None else at.isoformat(),
-        "value": readable(letter.value),
-    }
-    if as_json:
-        fields |= {"key_base64": _base64(letter.key), "value_base64": _base64(letter.value)}
-    return fields
-
-
-def _base64(value: bytes | None) -> str | None:
-    return None if value is None else base64.b64encode(value).decode()
+    try:
+        return letter_coordinates(letter_id)
+    except ConfigurationError:
+        raise typer.BadParameter(
+            f"{letter_id!r} is not an ID; use TOPIC:PARTITION:OFFSET, as `list` prints it"
+        ) from None

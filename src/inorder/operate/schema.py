@@ -5,6 +5,7 @@ from __future__ import annotations
 from inorder.database.sql import family
 from inorder.journal.stores.opening import journal_statements
 from inorder.journal.stores.projection_store import projection_tables
+from inorder.operate.actions import action_tables
 from inorder.outbox.layouts import install_statements as outbox_statements
 from inorder.pipeline.job import table_mappings
 from inorder.pipeline.stores.table import table_sql
@@ -63,6 +64,7 @@ def schema_statements(settings: Settings, layout: str, dialect: str) -> list[str
         *exceeded_statements(spoken),
         *registry_statements(spoken),
         *topic_statements(spoken),
+        *action_tables(spoken),
     ]
 
 

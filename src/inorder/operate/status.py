@@ -7,6 +7,7 @@ from typing import Any
 
 from inorder.journal.service import JournalAdmin
 from inorder.model.errors import InorderError
+from inorder.operate.fields import group_fields, lag_fields
 from inorder.operate.topics import TopicAdmin
 from inorder.pipeline.dead_letters_admin import DeadLetterAdmin
 from inorder.relay.status import RelayAdmin
@@ -17,10 +18,11 @@ Part = dict[str, Any]
 
 def read_parts(parts: Mapping[str, Callable[[], Part]]) -> dict[str, Part]:
     """By part; a part that cannot be read has its `error` and nothing else."""
-    return {name: _read(part) for name, part in parts.items()}
+    return {name: read_part(part) for name, part in parts.items()}
 
 
-def _read(part: Callable[[], Part]) -> Part:
+def read_part(part: Callable[[], Part]) -> Part:
+    """One part, or its error."""
     try:
         return part()
     except InorderError as error:
@@ -28,7 +30,10 @@ def _read(part: Callable[[], Part]) -> Part:
 
 
 def relay_part(relay: RelayAdmin) -> Part:
-    return {**relay.status(), "exceeded": len(relay.exceeded_rows())}
+    """The outbox and its relay."""
+    groups = relay.exceeded_groups()
+    exceeded = {"exceeded": sum(each.count for each in groups), "exceeded_groups": group_fields(groups)}
+    return {**relay.status(), **exceeded}
 
 
 def topics_part(topics: TopicAdmin, pauses: Sequence[Pause]) -> Part:
@@ -38,14 +43,22 @@ def topics_part(topics: TopicAdmin, pauses: Sequence[Pause]) -> Part:
         "behind": {each["topic"]: each["behind"] for each in switched},
         "paused": {f"{each.kind} {each.name}": str(each) for each in pauses},
     }
+def topics_part(topics: TopicAdmin) -> Part:
+    """The topics that have several generations."""
+    switched = topics.status()
+    behind = {each["topic"]: each["behind"] for each in switched}
+    return {"switched": len(switched), "behind": behind, "generations": switched}
 
 
 def pipeline_part(status: Part, letters: DeadLetterAdmin) -> Part:
-    fields = {name: value for name, value in status.items() if name != "partitions"}
-    return {**fields, "dead_letters": sum(letters.count().values())}
+    """The tables of the job `upsert`."""
+    groups = letters.groups()
+    count = sum(each.count for each in groups)
+    return {**status, "dead_letters": count, "dead_letter_groups": group_fields(groups)}
 
 
 def journal_part(journal: JournalAdmin) -> Part:
+    """The journals and their store."""
     rows = journal.lag()
     if not rows:
         return {"topics": 0, "behind": 0}
@@ -53,4 +66,13 @@ def journal_part(journal: JournalAdmin) -> Part:
         "topics": len({row.topic for row in rows}),
         "behind": sum(row.behind for row in rows),
         "parked": len({each.key for each in journal.quarantined()}),
+        "lag": [lag_fields(row) for row in rows],
     }
+
+
+_LISTS = ("exceeded_groups", "generations", "partitions", "dead_letter_groups", "lag")
+
+
+def short(part: Part) -> Part:
+    """A part without its lists, as `inorder status` prints it."""
+    return {name: value for name, value in part.items() if name not in _LISTS}

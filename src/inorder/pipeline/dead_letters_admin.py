@@ -13,7 +13,7 @@ from inorder.pipeline.dead_letters import Retrier, RetryResult
 from inorder.pipeline.job import TableTarget, UpsertWork
 from inorder.pipeline.stores.conditional_log import KafkaConditionalLog
 from inorder.pipeline.stores.dead_letters import SqlDeadLetters
-from inorder.pipeline.stores.ports import LetterFilter, LetterPlace, StoredLetter
+from inorder.pipeline.stores.ports import LetterFilter, LetterGroup, LetterPlace, LetterPosition, StoredLetter
 from inorder.topics.generations import TopicGenerations
 
 Through = Literal["table", "topic"]
@@ -40,12 +40,15 @@ class DeadLetterAdmin:
 
     def read(self, limit: int, **wanted: Any) -> list[StoredLetter]:
         """The first dead letters by pipeline, topic, partition and offset."""
-        found: list[StoredLetter] = []
-        for place in self._letters.places(LetterFilter(**wanted)):
-            found += self._letters.page(place, LetterFilter(**wanted), most=limit - len(found))
-            if len(found) >= limit:
-                break
-        return found
+        return self.page(LetterPosition(), limit, **wanted)
+
+    def page(self, behind: LetterPosition, most: int, **wanted: Any) -> list[StoredLetter]:
+        """The first of them behind a position."""
+        return self._letters.after(behind, LetterFilter(**wanted), most)
+
+    def groups(self, **wanted: Any) -> list[LetterGroup]:
+        """How many there are, by pipeline, topic and code."""
+        return self._letters.groups(LetterFilter(**wanted))
 
     def count(self, **wanted: Any) -> dict[str, int]:
         """How many there are, by code."""

@@ -19,8 +19,8 @@ from inorder.relay.loop import RelayProgress
 from inorder.relay.parts import RelayParts
 from inorder.relay.polling import PollingProgress
 from inorder.relay.service import RelayState
-from inorder.relay.stores.exceeded import Action, ExceededFilter, ExceededRow
-from inorder.relay.stores.ports import TopicBacklog
+from inorder.relay.stores.exceeded import Action, ExceededFilter, ExceededGroup, ExceededRow
+from inorder.relay.stores.ports import MissingEvent, TopicBacklog
 from inorder.relay.topic_lock import WorkersProgress
 from inorder.relay.topic_lock_batch import oldest_wait
 
@@ -78,6 +78,20 @@ class RelayAdmin:
     def exceeded_rows(self, **wanted: Any) -> list[ExceededRow]:
         """Rows that used up their attempts, oldest first; `wanted` are the fields of `ExceededFilter`."""
         return self._parts.exceeded_store(self._database).rows(ExceededFilter(**wanted))
+
+    def exceeded_page(self, above: int, most: int, **wanted: Any) -> list[ExceededRow]:
+        """The first of them above an id, for lists of any length; their values may be left out."""
+        return self._parts.exceeded_store(self._database).page(ExceededFilter(**wanted), above, most)
+
+    def exceeded_groups(self, **wanted: Any) -> list[ExceededGroup]:
+        """How many there are, by code and topic."""
+        return self._parts.exceeded_store(self._database).groups(ExceededFilter(**wanted))
+
+    def missing_page(self, above: int, most: int) -> list[MissingEvent]:
+        """Ids above one that are looked for, or retried; only the strategy `polling` has any."""
+        if self._parts.relay.strategy != "polling":
+            return []
+        return self._parts.polling_store(self._database).missing(above, most)
 
     def settle_exceeded(self, action: Action, reason: str, **wanted: Any) -> list[ExceededRow]:
         """Retries or discards such rows, all or none, and keeps the reason; returns them."""

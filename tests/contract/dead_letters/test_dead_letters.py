@@ -10,7 +10,7 @@ import pytest
 
 from inorder.database.database import Database
 from inorder.pipeline.stores.dead_letters import SqlDeadLetters, settle
-from inorder.pipeline.stores.ports import LetterFilter, LetterPlace
+from inorder.pipeline.stores.ports import LetterFilter, LetterPlace, LetterPosition
 from tests.contract.conftest import Databases
 from tests.contract.dead_letters.letters import Letter, actions, bury
 
@@ -54,6 +54,29 @@ def test_people_find_what_they_look_for(store: SqlDeadLetters) -> None:
     for wanted, ids in SOUGHT.items():
         assert set(found(store, wanted)) == ids, wanted
         assert sum(store.counts(wanted).values()) == len(ids), wanted
+
+
+def test_pages_of_all_partitions_follow_the_primary_key(store: SqlDeadLetters) -> None:
+    whole = [letter.position for letter in store.after(LetterPosition(), ALL, 9)]
+    assert whole == sorted(whole)
+    assert len(whole) == 5
+    by_two, behind = [], LetterPosition()
+    while page := store.after(behind, ALL, 2):
+        by_two += page
+        behind = page[-1].position
+    assert [letter.position for letter in by_two] == whole
+    for wanted, ids in SOUGHT.items():
+        assert {letter.id for letter in store.after(LetterPosition(), wanted, 9)} == ids, wanted
+
+
+def test_groups_are_by_pipeline_topic_and_code(store: SqlDeadLetters) -> None:
+    found = [(each.pipeline, each.topic, each.code, each.count) for each in store.groups(ALL)]
+    assert found == [
+        ("upsert:messages", "orders", "not-json", 3),
+        ("upsert:messages", "orders", "null-value", 1),
+        ("upsert:other", "Orders", "wrong-type", 1),
+    ]
+    assert all(abs(datetime.now(UTC) - each.oldest) < timedelta(minutes=1) for each in store.groups(ALL))
 
 
 def test_counts_are_told_by_code_the_most_frequent_first(store: SqlDeadLetters) -> None:

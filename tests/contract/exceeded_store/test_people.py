@@ -50,6 +50,18 @@ def test_what_would_have_been_sent_is_shown_with_the_reason(store: SqlExceededSt
     assert (row.attempts, row.code, row.reason, row.parks, other.parks) == (5, "RECORD-001", "too large", True, False)
 
 
+def test_pages_are_by_id_and_groups_count_by_code_and_topic(store: SqlExceededStore) -> None:
+    assert [row.id for row in store.page(ExceededFilter(), 0, 1)] == [1]
+    assert [row.id for row in store.page(ExceededFilter(), 1, 9)] == [2]
+    assert store.page(ExceededFilter(topic="t"), 1, 9) == []
+    (row,) = store.page(ExceededFilter(topic="t"), 0, 9)
+    assert (row.key, row.value, row.headers) == (b"a", None, '[["h","x"]]')
+    groups = store.groups(ExceededFilter())
+    assert [(each.code, each.topic, each.count) for each in groups] == [("RECORD-001", "t", 1), ("RECORD-001", "u", 1)]
+    assert groups[0].oldest == row.exceeded_at
+    assert store.groups(ExceededFilter(code="RECORD-002")) == []
+
+
 def test_times_are_told_in_utc(store: SqlExceededStore) -> None:
     (row,) = store.rows(ExceededFilter(id=1))
     assert row.created_at is not None

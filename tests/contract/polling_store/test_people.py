@@ -57,6 +57,14 @@ def test_what_would_have_been_sent_is_shown_with_code_and_reason(admin: PollingE
     assert (never_seen.code, never_seen.reason) == ("", "It never became visible.")
 
 
+def test_pages_are_by_id_and_groups_count_by_code_and_topic(admin: PollingExceededStore) -> None:
+    assert [row.id for row in admin.page(ExceededFilter(), 0, 2)] == [1, 2]
+    assert [row.id for row in admin.page(ExceededFilter(), 2, 2)] == [9]
+    groups = {(each.code, each.topic): each.count for each in admin.groups(ExceededFilter())}
+    assert groups == {("RECORD-001", "t"): 1, ("RECORD-002", "u"): 1, ("", ""): 1}
+    assert [each.topic for each in admin.groups(ExceededFilter(code="RECORD-002"))] == ["u"]
+
+
 def test_times_are_told_in_utc(admin: PollingExceededStore) -> None:
     row, _, never_seen = admin.rows(ExceededFilter())
     assert row.created_at is not None

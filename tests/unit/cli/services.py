@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from inorder.app import App
+from inorder.operate.actions import Logged
 
 
 def provide(monkeypatch: pytest.MonkeyPatch, **services: Any) -> None:
@@ -14,3 +15,10 @@ def provide(monkeypatch: pytest.MonkeyPatch, **services: Any) -> None:
     for name, service in services.items():
         assert hasattr(App, name), name
         monkeypatch.setattr(App, name, service)
+
+
+class NoLog:
+    """A log of actions that keeps nothing."""
+
+    def record(self, _action: str, _target: Any, _reason: str, act: Any, *_describe: Any) -> Logged[Any]:
+        return Logged("", act())

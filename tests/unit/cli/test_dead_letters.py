@@ -14,7 +14,7 @@ import pytest
 from inorder.pipeline.dead_letters import Fate, RetryResult
 from inorder.pipeline.stores.ports import StoredLetter
 from tests.unit.cli.conftest import Run
-from tests.unit.cli.services import provide
+from tests.unit.cli.services import NoLog, provide
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 LETTER = StoredLetter("upsert:messages", "orders", 3, 42, 0, "not-json", "it is {", b"k\xff", b"{", None, AT)
@@ -44,7 +44,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         retry=retried,
         discard=discarded,
     )
-    provide(monkeypatch, dead_letters=letters)
+    provide(monkeypatch, dead_letters=letters, action_log=NoLog())
     return noted
 
 

@@ -13,7 +13,7 @@ from inorder.journal.replication.store_port import Quarantined
 from inorder.journal.stores.ports import LogRecord
 from inorder.model.errors import ConfigurationError
 from inorder.model.journal import Key
-from tests.unit.cli.services import provide
+from tests.unit.cli.services import NoLog, provide
 
 RUNNER = CliRunner()
 RECORD = Quarantined(Key("a", "journal"), 2, "It is damaged.", LogRecord(7, 0, b"a", b"\xff" * 100, ()))
@@ -36,7 +36,8 @@ def store(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
         asked.append(("release", key))
         return 4
 
-    provide(monkeypatch, journal_admin=SimpleNamespace(quarantined=listed, discard=discarded, release=released))
+    admin = SimpleNamespace(quarantined=listed, discard=discarded, release=released)
+    provide(monkeypatch, journal_admin=admin, action_log=NoLog())
     return asked
 
 

@@ -30,6 +30,20 @@ WHERE pipeline = %(at_pipeline)s AND topic = %(at_topic)s AND {partition} = %(at
   AND {matching}
 ORDER BY {offset} LIMIT %(most)s;
 
+-- name: after
+-- Letters of all partitions in the order of the primary key, behind one of them.
+SELECT pipeline, topic, {partition}, {offset}, generation, code, detail, {key}, {value}, record_timestamp, recorded_at
+FROM inorder_dead_letter
+WHERE (pipeline, topic, {partition}, {offset})
+    > (%(after_pipeline)s, %(after_topic)s, %(after_partition)s, %(after_offset)s)
+  AND {matching}
+ORDER BY pipeline, topic, {partition}, {offset} LIMIT %(most)s;
+
+-- name: groups
+-- How many letters there are for each pipeline, topic and code, and since when.
+SELECT pipeline, topic, code, count(*), min(recorded_at) FROM inorder_dead_letter WHERE {matching}
+GROUP BY pipeline, topic, code ORDER BY count(*) DESC, pipeline, topic, code;
+
 -- name: never_applied
 -- The records of a partition that are in no table.
 SELECT {offset} FROM inorder_dead_letter

@@ -10,7 +10,7 @@ from typing import Any
 
 from inorder.database.database import Database, Dialect, InstallingDatabase, moment, statements_of
 from inorder.database.sql import quoted_table
-from inorder.pipeline.stores.ports import LetterFilter, LetterPlace, StoredLetter
+from inorder.pipeline.stores.ports import LetterFilter, LetterGroup, LetterPlace, LetterPosition, StoredLetter
 
 Execute = Callable[[str, Mapping[str, Any]], int]
 """Runs a statement in an open transaction; returns the number of rows written."""
@@ -41,6 +41,20 @@ class SqlDeadLetters:
         at = {f"at_{name}": value for name, value in place._asdict().items()}
         parameters = {**_bound(wanted), **at, "above": above, "most": most}
         return [_letter(row) for row in self._database.execute(self._statements["page"], parameters).rows]
+
+    def after(self, behind: LetterPosition, wanted: LetterFilter, most: int) -> list[StoredLetter]:
+        """The first of the selected letters behind a position, in the order of the primary key."""
+        at = {f"after_{name}": value for name, value in behind._asdict().items()}
+        found = self._database.execute(self._statements["after"], {**_bound(wanted), **at, "most": most})
+        return [_letter(row) for row in found.rows]
+
+    def groups(self, wanted: LetterFilter) -> list[LetterGroup]:
+        """The selected letters by pipeline, topic and code, the largest group first."""
+        found = self._database.execute(self._statements["groups"], _bound(wanted))
+        return [
+            LetterGroup(pipeline, topic, code, int(count), moment(oldest))
+            for pipeline, topic, code, count, oldest in found.rows
+        ]
 
     def never_applied(self, place: LetterPlace, above: int) -> frozenset[int]:
         found = self._database.execute(self._statements["never_applied"], {**place._asdict(), "above": above})
@@ -97,7 +111,7 @@ def _render_statements(dialect: Dialect) -> dict[str, str]:
     names |= {"actor": statements["actor"], "for_update": statements["for_update"]}
     found = {
         name: statements.render(name, **names, matching=conditions["matching"])
-        for name in ("counts", "places", "page", "never_applied", "newest_generation")
+        for name in ("counts", "places", "page", "after", "groups", "never_applied", "newest_generation")
     }
     for which, condition in conditions.items():
         for name in ("note", "take"):

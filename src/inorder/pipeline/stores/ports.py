@@ -220,6 +220,26 @@ class LetterPlace(NamedTuple):
     partition: int
 
 
+class LetterPosition(NamedTuple):
+    """The place of a letter among all, by which the next page is found; the default is before the first."""
+
+    pipeline: str = ""
+    topic: str = ""
+    partition: int = -1
+    offset: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class LetterGroup:
+    """Letters of one topic that a pipeline rejected with the same code."""
+
+    pipeline: str
+    topic: str
+    code: str
+    count: int
+    oldest: datetime
+
+
 @dataclass(frozen=True, slots=True)
 class StoredLetter:
     """A rejected record: its coordinates, the reason, and its original bytes."""
@@ -240,6 +260,10 @@ class StoredLetter:
     @property
     def place(self) -> LetterPlace:
         return LetterPlace(self.pipeline, self.topic, self.partition)
+
+    @property
+    def position(self) -> LetterPosition:
+        return LetterPosition(self.pipeline, self.topic, self.partition, self.offset)
 
     @property
     def id(self) -> str:

@@ -21,17 +21,36 @@ SELECT topic, {key}, id FROM inorder_exceeded
 WHERE outbox = %(outbox)s AND parks AND {key} IS NOT NULL
 ORDER BY id;
 
--- name: list
--- Exceeded rows, oldest first; `any_…` is true for fields that match everything.
-SELECT id, topic, {key}, {value}, headers, {partition}, {timestamp}, created_at,
-       attempts, code, reason, parks, exceeded_at, original
-FROM inorder_exceeded
-WHERE outbox = %(outbox)s
+-- name: matching
+-- The condition of all statements that take a filter; `any_…` is true for fields that match everything.
+outbox = %(outbox)s
   AND (%(any_id)s OR id = %(id)s)
   AND (%(any_topic)s OR topic = %(topic)s)
   AND (%(any_key)s OR {key} = %(key)s)
   AND (%(any_code)s OR code = %(code)s)
+
+-- name: list
+-- Exceeded rows, oldest first.
+SELECT id, topic, {key}, {value}, headers, {partition}, {timestamp}, created_at,
+       attempts, code, reason, parks, exceeded_at, original
+FROM inorder_exceeded
+WHERE {matching}
 ORDER BY id;
+
+-- name: page
+-- The next rows above an id, without their values, which may be large.
+SELECT id, topic, {key}, NULL, headers, {partition}, {timestamp}, created_at,
+       attempts, code, reason, parks, exceeded_at, NULL
+FROM inorder_exceeded
+WHERE id > %(above)s AND {matching}
+ORDER BY id LIMIT %(most)s;
+
+-- name: groups
+-- How many rows there are for each code and topic, and since when.
+SELECT code, topic, count(*), min(exceeded_at)
+FROM inorder_exceeded
+WHERE {matching}
+GROUP BY code, topic ORDER BY count(*) DESC, code, topic;
 
 -- name: hold
 -- Locks one exceeded row until the end of the transaction; a second operator waits, and finds none.

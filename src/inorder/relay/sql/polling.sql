@@ -88,17 +88,38 @@ WHERE {id} <= (SELECT MAX({offset_column}) FROM {offset})
   AND {id} NOT IN (SELECT id FROM {exceeded} WHERE id IS NOT NULL)
 ORDER BY {id} LIMIT 1;
 
--- name: list
--- Exceeded events, oldest first, each with its row where there is one; `any_…` is true for fields that match everything.
-SELECT gone_id, retries, gone_at, gone_reason, {written_at}, {columns}
-FROM (
+-- name: gone
+-- Exceeded events, each once.
+(
   SELECT id AS gone_id, COALESCE(MAX(retry_count), 0) AS retries,
          COALESCE(MAX(exceeded_date), MAX(missed_date)) AS gone_at, MAX(reason) AS gone_reason
   FROM {exceeded} GROUP BY id
 ) AS gone
-LEFT JOIN {table} ON {id} = gone_id
-WHERE (%(any_id)s OR gone_id = %(id)s)
+
+-- name: matching
+-- `any_…` is true for fields that match everything.
+(%(any_id)s OR gone_id = %(id)s)
   AND (%(any_topic)s OR topic = %(topic)s)
   AND (%(any_key)s OR {key} = %(key)s)
   AND (%(any_code)s OR gone_reason LIKE %(code)s)
+
+-- name: list
+-- Exceeded events, oldest first, each with its row where there is one.
+SELECT gone_id, retries, gone_at, gone_reason, {written_at}, {columns}
+FROM {gone} LEFT JOIN {table} ON {id} = gone_id
+WHERE {matching}
 ORDER BY gone_id;
+
+-- name: page
+-- The next of them above an id.
+SELECT gone_id, retries, gone_at, gone_reason, {written_at}, {columns}
+FROM {gone} LEFT JOIN {table} ON {id} = gone_id
+WHERE gone_id > %(above)s AND {matching}
+ORDER BY gone_id LIMIT %(most)s;
+
+-- name: groups
+-- How many there are for each code and topic, and since when.
+SELECT {code_of}, topic, count(*), MIN(gone_at)
+FROM {gone} LEFT JOIN {table} ON {id} = gone_id
+WHERE {matching}
+GROUP BY 1, 2 ORDER BY count(*) DESC, 1, 2;

@@ -73,11 +73,28 @@ class ExceededFilter:
     code: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ExceededGroup:
+    """Exceeded rows of one topic that have the same code."""
+
+    code: str
+    topic: str
+    count: int
+    oldest: datetime | None
+    """When the first of them was set aside."""
+
+
 class ExceededAdmin(ExceededStore, Protocol):
     """Exceeded rows as operators use them."""
 
     def rows(self, wanted: ExceededFilter) -> list[ExceededRow]:
         """The selected rows, oldest first."""
+
+    def page(self, wanted: ExceededFilter, above: int, most: int) -> list[ExceededRow]:
+        """The first of the selected rows above an id; their values may be left out."""
+
+    def groups(self, wanted: ExceededFilter) -> list[ExceededGroup]:
+        """The selected rows by code and topic, the largest group first."""
 
     def settle(self, wanted: ExceededFilter, action: Action, reason: str) -> list[ExceededRow]:
         """Retries or discards the selected rows, all or none, and records the reason; returns them."""
@@ -101,6 +118,7 @@ class SqlExceededStore:
             "written_at": self._layout.written_at,
             **{name: quoted_table(database.dialect, name) for name in ("key", "value", "partition", "timestamp")},
         }
+        self._identifiers["matching"] = self._statements.render("matching", key=self._identifiers["key"])
 
     def exceed(self, exceeding: Exceeding) -> None:
         """In one transaction, so that the row is in exactly one of the two tables."""
@@ -127,6 +145,15 @@ class SqlExceededStore:
 
     def rows(self, wanted: ExceededFilter) -> list[ExceededRow]:
         return self._matching(self._database, wanted)
+
+    def page(self, wanted: ExceededFilter, above: int, most: int) -> list[ExceededRow]:
+        bounds = {"above": above, "most": most, "outbox": self._table}
+        found = self._execute(self._database, "page", bounds | filter_parameters(wanted))
+        return [_row(row) for row in found.rows]
+
+    def groups(self, wanted: ExceededFilter) -> list[ExceededGroup]:
+        found = self._execute(self._database, "groups", {"outbox": self._table, **filter_parameters(wanted)})
+        return [ExceededGroup(code, topic, count, written_at(oldest)) for code, topic, count, oldest in found.rows]
 
     def settle(self, wanted: ExceededFilter, action: Action, reason: str) -> list[ExceededRow]:
         with self._database.transaction() as transaction:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -31,7 +31,14 @@ from inorder.model.names import USUAL_TABLES, SideTables
 from inorder.outbox.layouts import layout
 from inorder.outbox.layouts.rows import decode_rows
 from inorder.outbox.stores.table import as_needed
-from inorder.relay.stores.exceeded import Action, ExceededFilter, ExceededRow, exceeded_tables, filter_parameters
+from inorder.relay.stores.exceeded import (
+    Action,
+    ExceededFilter,
+    ExceededGroup,
+    ExceededRow,
+    exceeded_tables,
+    filter_parameters,
+)
 from inorder.relay.stores.ports import Exceeding, Key, MissingEvent, OffsetSetBackError, PollingState, Settlement
 
 HINT = (
@@ -147,7 +154,9 @@ LAYOUT = "trendyol"
 _IDS_A_STATEMENT = 10_000
 """200 kB at most: far below what servers accept in one statement."""
 
-_FRAGMENTS = ("now", "offset_column", "among", "ids", "reasons")
+_FRAGMENTS = ("now", "offset_column", "among", "ids", "reasons", "code_of")
+_CONDITIONS = ("gone", "matching")
+"""Parts of statements that have identifiers of their own."""
 
 Where = Transaction | Database | InstallingDatabase
 
@@ -216,7 +225,12 @@ def _render(dialect: Dialect, table: str, sides: SideTables) -> Mapping[str, str
     parts = {name: statements[name] for name in _FRAGMENTS}
     columns = {"id": found.id, "columns": found.columns, "topic": found.topic, "key": found.key}
     identifiers = {"table": quoted_table(dialect, table), "written_at": found.written_at, **columns, **names, **parts}
-    return {name: statements.render(name, **identifiers) for name in statements if name not in _FRAGMENTS}
+    identifiers |= {name: statements.render(name, **identifiers) for name in _CONDITIONS}
+    return {
+        name: statements.render(name, **identifiers)
+        for name in statements
+        if name not in _FRAGMENTS and name not in _CONDITIONS
+    }
 
 
 def _cut(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
@@ -226,6 +240,11 @@ def _cut(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 def _json(items: Sequence[Any]) -> str:
     return orjson.dumps(list(items)).decode()
+
+
+def _bound(wanted: ExceededFilter) -> dict[str, Any]:
+    parameters = filter_parameters(wanted)
+    return parameters if wanted.code is None else parameters | {"code": f"{wanted.code}: %"}
 
 
 _CODED: Final = re.compile(r"(?P<code>[A-Z]+-\d+): ")
@@ -256,6 +275,20 @@ class PollingExceededStore:
     def rows(self, wanted: ExceededFilter) -> list[ExceededRow]:
         return self._matching(self._database, wanted)
 
+    def page(self, wanted: ExceededFilter, above: int, most: int) -> list[ExceededRow]:
+        found = self._tables.execute(self._database, "page", above=above, most=most, **_bound(wanted))
+        return [self._row(*row) for row in found.rows]
+
+    def groups(self, wanted: ExceededFilter) -> list[ExceededGroup]:
+        """Reasons that the original wrote have no code."""
+        found: dict[tuple[str, str], ExceededGroup] = {}
+        for text, topic, count, oldest in self._tables.execute(self._database, "groups", **_bound(wanted)).rows:
+            code = text if text and _CODED.match(f"{text}: ") else ""
+            one = ExceededGroup(code, topic or "", count, written_at(oldest))
+            before = found.get((one.code, one.topic))
+            found[one.code, one.topic] = one if before is None else replace(before, count=before.count + count)
+        return list(found.values())
+
     def settle(self, wanted: ExceededFilter, action: Action, reason: str) -> list[ExceededRow]:
         """Makes the selected events missing again, or deletes them, all in one transaction, and records the reason."""
         with self._database.transaction() as transaction:
@@ -275,10 +308,7 @@ class PollingExceededStore:
         self._database.close()
 
     def _matching(self, where: Transaction | InstallingDatabase, wanted: ExceededFilter) -> list[ExceededRow]:
-        parameters = filter_parameters(wanted)
-        if wanted.code is not None:
-            parameters["code"] = f"{wanted.code}: %"
-        return [self._row(*found) for found in self._tables.execute(where, "list", **parameters).rows]
+        return [self._row(*found) for found in self._tables.execute(where, "list", **_bound(wanted)).rows]
 
     def _row(self, id: int, retries: int, gone_at: Any, reason: str | None, created: Any, *columns: Any) -> ExceededRow:
         # An event without a row is only an id: its row was never visible.

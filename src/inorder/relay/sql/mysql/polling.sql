@@ -24,3 +24,7 @@ JSON_TABLE(%(json)s, '$[*]' COLUMNS (listed_id BIGINT PATH '$[0]', reason LONGTE
 -- name: hold
 -- Keeps the offset where it is until the transaction ends.
 SELECT {offset_column} FROM {offset} FOR UPDATE;
+
+-- name: code_of
+-- The code before the reason; the whole reason where the original wrote it.
+SUBSTRING_INDEX(gone_reason, ': ', 1)

@@ -30,3 +30,7 @@ FROM (SELECT DISTINCT id AS gone_id FROM {exceeded} WHERE reason IS NOT NULL) AS
 CROSS JOIN LATERAL (SELECT * FROM {table} WHERE {id} = gone_id OFFSET 0) AS event
 WHERE {key} IS NOT NULL
 ORDER BY {id};
+
+-- name: code_of
+-- The code before the reason; the whole reason where the original wrote it.
+split_part(gone_reason, ': ', 1)

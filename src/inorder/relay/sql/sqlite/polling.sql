@@ -24,3 +24,7 @@ IN (SELECT value FROM json_each(%(ids)s));
 -- name: hold
 -- No one else writes while we have a transaction.
 SELECT {offset_column} FROM {offset};
+
+-- name: code_of
+-- The code before the reason; the whole reason where the original wrote it.
+CASE WHEN instr(gone_reason, ': ') > 0 THEN substr(gone_reason, 1, instr(gone_reason, ': ') - 1) ELSE gone_reason END

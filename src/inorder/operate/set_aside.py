@@ -1,0 +1,148 @@
+"""Records that were set aside, by the relay, a pipeline or the replicator: settled by any front end, and logged.
+
+One class for the three kinds, because an operator thinks of them together: something did not arrive, why, and retry or
+discard it. Lists and counts are those of each product; what happens here is what all front ends must agree on:
+
+- nothing is done to everything unless `everything` says so;
+- nothing is discarded without a reason;
+- every action is in the log (`actions.py`), with what became of each record.
+
+A retry keeps the order of a key: exceeded rows return to their place before everything that waited for them, dead
+letters are applied with the version that they always had, and a journal's records are applied in order or not at all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from inorder.journal.service import JournalAdmin
+from inorder.model.errors import ConfigurationError
+from inorder.model.journal import Key
+from inorder.operate.actions import ActionLog, Logged, Outcome
+from inorder.operate.fields import letter_coordinates, readable
+from inorder.pipeline.dead_letters import RetryResult
+from inorder.pipeline.dead_letters_admin import DeadLetterAdmin, Through
+from inorder.relay.status import RelayAdmin
+from inorder.relay.stores.exceeded import Action as Settling
+from inorder.relay.stores.exceeded import ExceededRow
+
+_FATE = {"retry": "put back", "discard": "discarded"}
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """Settles records that were set aside; `wanted` are always the fields of the product's filter."""
+
+    log: ActionLog
+    relay: Callable[[], RelayAdmin]
+    letters: Callable[[], DeadLetterAdmin]
+    journals: Callable[[], JournalAdmin]
+
+    def settle_exceeded(
+        self,
+        action: Settling,
+        reason: str,
+        *,
+        ids: Sequence[int] = (),
+        everything: bool = False,
+        **wanted: Any,
+    ) -> Logged[list[ExceededRow]]:
+        """Retries or discards refused records: some by their ids, one after the other, or all that match at once."""
+        _require(action, reason, bool(ids or wanted) or everything)
+        admin, settled = self.relay(), list[ExceededRow]()
+
+        def act() -> list[ExceededRow]:
+            for one in [{"id": id} for id in sorted(set(ids))] or [wanted]:
+                settled.extend(admin.settle_exceeded(action, reason, **one))
+            return settled
+
+        def describe(rows: list[ExceededRow]) -> Outcome:
+            fates = [
+                {"id": row.id, "topic": row.topic, "key": readable(row.key), "fate": _FATE[action], "detail": ""}
+                for row in rows
+            ]
+            return Outcome({_FATE[action]: len(rows)}, fates)
+
+        target = {"ids": list(ids)} if ids else _target(wanted)
+        return self.log.record(f"exceeded {action}", target, reason, act, describe, lambda: settled)
+
+    def retry_letters(
+        self,
+        reason: str,
+        *,
+        ids: Sequence[str] = (),
+        everything: bool = False,
+        through: Through = "table",
+        settles_stale: bool = False,
+        **wanted: Any,
+    ) -> Logged[list[RetryResult]]:
+        """Applies rejected records late; each one that is reported is settled."""
+        _require("retry", reason, bool(ids or wanted) or everything)
+        admin, chosen, results = self.letters(), _each_letter(ids, wanted), list[RetryResult]()
+
+        def act() -> list[RetryResult]:
+            for one in chosen:
+                for each in admin.retry(reason, through=through, settles_stale=settles_stale, **one):
+                    results.append(each)  # at once: those before an error are settled and count
+            return results
+
+        def describe(retried: list[RetryResult]) -> Outcome:
+            fates = [
+                {"id": one.id, "pipeline": one.pipeline, "fate": one.fate.value, "detail": one.detail}
+                for one in retried
+            ]
+            return Outcome(Counter(one.fate.value for one in retried), fates)
+
+        target = {"ids": list(ids)} if ids else {}
+        return self.log.record("dead letters retry", target | _target(wanted), reason, act, describe, lambda: results)
+
+    def discard_letters(
+        self, reason: str, *, ids: Sequence[str] = (), everything: bool = False, **wanted: Any
+    ) -> Logged[int]:
+        """Discards rejected records; returns how many there were."""
+        _require("discard", reason, bool(ids or wanted) or everything)
+        admin, chosen = self.letters(), _each_letter(ids, wanted)
+        target = {"ids": list(ids)} if ids else {}
+        return self.log.record(
+            "dead letters discard",
+            target | _target(wanted),
+            reason,
+            lambda: sum(admin.discard(reason, **one) for one in chosen),
+            lambda count: Outcome({"discarded": count}),
+        )
+
+    def release_journal(self, key: Key, reason: str = "") -> Logged[int]:
+        """Applies the records of a journal in quarantine, all or none; returns how many."""
+        return self._settle_journal(
+            "quarantine release", key, None, reason, "released", lambda: self.journals().release(key)
+        )
+
+    def discard_journal(self, key: Key, offset: int | None = None, reason: str = "") -> Logged[int]:
+        """Discards one record of a journal in quarantine, or all; returns how many."""
+        return self._settle_journal(
+            "quarantine discard", key, offset, reason, "discarded", lambda: self.journals().discard(key, offset)
+        )
+
+    def _settle_journal(
+        self, action: str, key: Key, offset: int | None, reason: str, fate: str, act: Callable[[], int]
+    ) -> Logged[int]:
+        target = {"topic": key.topic, "id": key.id} | ({} if offset is None else {"offset": offset})
+        return self.log.record(action, target, reason, act, lambda count: Outcome({fate: count}))
+
+
+def _require(action: str, reason: str, is_chosen: bool) -> None:
+    if not is_chosen:
+        raise ConfigurationError(f"Nothing says which records to {action}.", hint="Name them, filter, or say all.")
+    if action == "discard" and not reason.strip():
+        raise ConfigurationError("A reason is needed to discard records: they are deleted.", hint="Say why.")
+
+
+def _each_letter(ids: Sequence[str], wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{**wanted, **letter_coordinates(id)} for id in ids] if ids else [dict(wanted)]
+
+
+def _target(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: readable(value) if isinstance(value, bytes) else value for name, value in wanted.items()}

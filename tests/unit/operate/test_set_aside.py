@@ -1,0 +1,137 @@
+"""Every front end settles records by the same rules: a choice, a reason, the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+import pytest
+
+from inorder.cli.output import printable
+from inorder.model.errors import ConfigurationError, UnreachableError
+from inorder.model.journal import Key
+from inorder.operate.actions import Logged, Outcome
+from inorder.operate.set_aside import SetAside
+from inorder.pipeline.dead_letters import Fate, RetryResult
+
+T = TypeVar("T")
+
+
+class MemoryLog:
+    """Entries with their outcomes."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[str, dict[str, Any], str, Outcome]] = []
+
+    def record(
+        self,
+        action: str,
+        target: dict[str, Any],
+        reason: str,
+        act: Callable[[], T],
+        describe: Callable[[T], Outcome],
+        so_far: Callable[[], T] | None = None,
+    ) -> Logged[T]:
+        try:
+            result = act()
+        except UnreachableError:
+            assert so_far is not None
+            self.entries.append((action, target, reason, describe(so_far())))
+            raise
+        self.entries.append((action, target, reason, describe(result)))
+        return Logged(str(len(self.entries)), result)
+
+
+class Admin:
+    """Settles what it is asked for; notes how."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def settle_exceeded(self, action: str, reason: str, **wanted: Any) -> list[Any]:
+        self.calls.append((action, reason, wanted))
+        return [SimpleNamespace(id=wanted.get("id", 1), topic="t", key=b"k\xff")]
+
+    def retry(self, reason: str, **wanted: Any) -> Iterator[RetryResult]:
+        self.calls.append(("retry", reason, wanted))
+        yield RetryResult("p", f"t:0:{wanted.get('offset', 1)}", Fate.APPLIED)
+        if wanted.get("code") == "cut":
+            raise UnreachableError("The database is away.")
+        yield RetryResult("p", "t:0:99", Fate.STALE, "newer")
+
+    def discard(self, *asked: Any, **wanted: Any) -> int:
+        self.calls.append(("discard", *asked, wanted))
+        return 3
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    return MemoryLog()
+
+
+@pytest.fixture
+def admin() -> Admin:
+    return Admin()
+
+
+@pytest.fixture
+def service(log: MemoryLog, admin: Admin) -> SetAside:
+    found: Any = admin
+    kept: Any = log
+    return SetAside(kept, lambda: found, lambda: found, lambda: found)
+
+
+def test_nothing_is_done_to_everything_by_mistake_and_nothing_discarded_without_a_reason(
+    service: SetAside, admin: Admin, log: MemoryLog
+) -> None:
+    for attempt in (
+        lambda: service.settle_exceeded("retry", "because"),
+        lambda: service.settle_exceeded("discard", " ", topic="t"),
+        lambda: service.retry_letters("because"),
+        lambda: service.discard_letters("", code="not-json"),
+        lambda: service.discard_letters("because"),
+    ):
+        with pytest.raises(ConfigurationError):
+            attempt()
+    assert (admin.calls, log.entries) == ([], [])
+
+
+def test_several_exceeded_rows_are_settled_in_the_order_of_their_ids(
+    service: SetAside, admin: Admin, log: MemoryLog
+) -> None:
+    service.settle_exceeded("retry", "fixed", ids=[7, 3, 7])
+    assert [call[2] for call in admin.calls] == [{"id": 3}, {"id": 7}]
+    [(action, target, reason, outcome)] = log.entries
+    assert (action, target, reason, outcome.counts) == ("exceeded retry", {"ids": [7, 3, 7]}, "fixed", {"put back": 2})
+    assert outcome.fates[0] == {"id": 3, "topic": "t", "key": "k\\xff", "fate": "put back", "detail": ""}
+
+
+def test_the_target_of_a_filter_is_readable(service: SetAside, log: MemoryLog) -> None:
+    service.settle_exceeded("discard", "a test", key=b"k\xff")
+    assert log.entries[0][1] == {"key": "k\\xff"}
+
+
+def test_letters_are_named_by_their_ids(service: SetAside, admin: Admin, log: MemoryLog) -> None:
+    service.retry_letters("fixed", ids=["t:0:5"], pipeline="p")
+    kept = {"pipeline": "p", "topic": "t", "partition": 0, "offset": 5}
+    assert admin.calls == [("retry", "fixed", {"through": "table", "settles_stale": False, **kept})]
+    assert log.entries[0][3].counts == {"applied": 1, "stale": 1}
+    with pytest.raises(ConfigurationError, match="not an ID"):
+        service.discard_letters("fixed", ids=["t:x:5"])
+    assert service.discard_letters("old", everything=True).result == 3
+
+
+def test_letters_that_were_settled_before_an_error_are_in_the_log(service: SetAside, log: MemoryLog) -> None:
+    with pytest.raises(UnreachableError):
+        service.retry_letters("fixed", code="cut")
+    assert log.entries[0][3].counts == {"applied": 1}
+
+
+def test_journals_are_logged_too(service: SetAside, log: MemoryLog) -> None:
+    assert service.discard_journal(Key("a", "j"), 7, "broken").result == 3
+    assert log.entries == [("quarantine discard", {"topic": "j", "id": "a", "offset": 7}, "broken", log.entries[0][3])]
+
+
+def test_a_terminal_gets_no_control_characters_of_records() -> None:
+    assert printable("a\x1b[31m\x9b\r\nü\t") == "a\\x1b[31m\\x9b\\x0d\nü\t"
