@@ -284,21 +284,13 @@ class App:
         """How to read the state of each product, with all of its lists."""
         return {
             "relay": lambda: status.relay_part(self.relay_admin),
-            "topics": lambda: status.topics_part(self.topics),
+            "topics": lambda: status.topics_part(self.topics, self.pauses()),
             "pipeline": lambda: status.pipeline_part(self.pipeline_status(), self.dead_letters),
             "journal": lambda: status.journal_part(self.journal_admin),
         }
 
     def status(self) -> dict[str, status.Part]:
         """The state of each product; one that cannot be read has an error."""
-        return status.read_parts(
-            {
-                "relay": lambda: status.relay_part(self.relay_admin),
-                "topics": lambda: status.topics_part(self.topics, self.pauses()),
-                "pipeline": lambda: status.pipeline_part(self.pipeline_status(), self.dead_letters),
-                "journal": lambda: status.journal_part(self.journal_admin),
-            }
-        )
         return {name: status.short(part) for name, part in status.read_parts(self.parts()).items()}
 
     def trace_key(self, key: str, *, topic: str | None = None, everywhere: bool = False) -> KeyTrace:

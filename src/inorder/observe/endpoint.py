@@ -17,9 +17,8 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType

@@ -37,17 +37,11 @@ def relay_part(relay: RelayAdmin) -> Part:
 
 
 def topics_part(topics: TopicAdmin, pauses: Sequence[Pause]) -> Part:
-    switched = topics.status()
-    return {
-        "switched": len(switched),
-        "behind": {each["topic"]: each["behind"] for each in switched},
-        "paused": {f"{each.kind} {each.name}": str(each) for each in pauses},
-    }
-def topics_part(topics: TopicAdmin) -> Part:
-    """The topics that have several generations."""
+    """The topics that have several generations, and what is paused."""
     switched = topics.status()
     behind = {each["topic"]: each["behind"] for each in switched}
-    return {"switched": len(switched), "behind": behind, "generations": switched}
+    paused = {f"{each.kind} {each.name}": str(each) for each in pauses}
+    return {"switched": len(switched), "behind": behind, "paused": paused, "generations": switched}
 
 
 def pipeline_part(status: Part, letters: DeadLetterAdmin) -> Part:
