@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -176,16 +175,16 @@ def pause(
     if not reason:
         raise typer.BadParameter("say why with --reason TEXT; the next person on call reads it")
     with open_app(config) as app:
-        app.pause(PauseKind(kind.value), name, reason=reason, by=getpass.getuser())
+        app.pause(PauseKind(kind.value), name, reason=reason)
     show_fields({"paused": f"{kind.value} {name}", "reason": reason}, as_json)
 
 
-def resume(kind: Kind, name: Paused, config: ConfigFile = None, as_json: AsJson = False) -> None:
+def resume(kind: Kind, name: Paused, reason: Reason = "", config: ConfigFile = None, as_json: AsJson = False) -> None:
     """End a pause: what waited follows in order. Exit 1 if there is none."""
     from inorder.topics.pauses import PauseKind
 
     with open_app(config) as app:
-        was_paused = app.resume(PauseKind(kind.value), name)
+        was_paused = app.resume(PauseKind(kind.value), name, reason=reason)
     show_fields({"resumed": f"{kind.value} {name}" if was_paused else None}, as_json)
     if not was_paused:
         say(f"The {kind.value} {name!r} is not paused.")

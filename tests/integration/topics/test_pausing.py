@@ -63,7 +63,7 @@ def test_messages_of_a_paused_topic_wait_and_follow_in_order_while_others_are_se
     with App(settings) as app, inorder.Relay(settings) as relay:
         publish()
         eventually(lambda: values(topic) == values(other) == [1])
-        app.pause(PauseKind.TOPIC, topic, reason="an incident", by="ann")
+        app.pause(PauseKind.TOPIC, topic, reason="an incident")
         eventually(is_paused)
         publish()
         eventually(lambda: values(other) == list(range(1, number + 1)))
@@ -126,7 +126,7 @@ def test_records_of_a_paused_table_wait_while_another_is_filled(
 ) -> None:
     with App(tables) as app:
         job = Job(tables, app, topic)
-        app.pause(PauseKind.TABLE, "orders", reason="a vacuum", by="ann")
+        app.pause(PauseKind.TABLE, "orders", reason="a vacuum")
         with job.running():
             first = job.publish()
             eventually(lambda: job.data("payments") == first)
@@ -143,7 +143,7 @@ def test_a_paused_job_continues_as_before_when_it_is_resumed(
         with job.running():
             first = job.publish()
             eventually(lambda: job.data("orders") == job.data("payments") == first)
-            app.pause(PauseKind.PIPELINE, "upsert", reason="a restore", by="ann")
+            app.pause(PauseKind.PIPELINE, "upsert", reason="a restore")
             eventually(lambda: "pipeline.paused" in caplog.messages)
             second = job.publish()
             assert (job.data("orders"), job.data("payments")) == (first, first)
@@ -187,8 +187,16 @@ def test_the_commands_pause_and_resume_and_the_status_shows_why(
     code, _, said = run("resume", "topic", topic)
     assert (code, f"The topic {topic!r} is not paused." in said) == (1, True)
     assert list(json.loads(run("status", "--json")[1])["topics"]["paused"]) == ["table orders"]
+    with App(tables) as app:
+        logged = [(each.action, json.loads(each.target), each.state) for each in app.action_log.page()]
+    assert logged == [
+        ("resume", {"topic": topic}, "done"),
+        ("resume", {"topic": topic}, "done"),
+        ("pause", {"table": "orders"}, "done"),
+        ("pause", {"topic": topic}, "done"),
+    ]
 
 
 def test_a_job_that_no_command_knows_is_not_paused(tables: inorder.Settings) -> None:
     with App(tables) as app, pytest.raises(ConfigurationError, match="There is no pipeline 'upsrt' to pause"):
-        app.pause(PauseKind.PIPELINE, "upsrt", reason="a slip", by="ann")
+        app.pause(PauseKind.PIPELINE, "upsrt", reason="a slip")
