@@ -29,6 +29,8 @@ __all__ = ["direct", "fresh_url", "new_stage", "spark"]
 LAST_LINES = 40
 EVENTS_A_ROUND = 400
 QUIET_SECONDS = 0.5
+STALL_SECONDS = 180
+"""A path that moves nothing for so long is stuck; Spark alone may take a minute to start on a busy machine."""
 
 
 @dataclass
@@ -74,17 +76,19 @@ class Ordeal:
             now = len(self.ledger.entries)
             return now - self.path.position().waiting > committed
 
-        self.eventually(is_ahead, 90)
+        self.eventually(is_ahead, STALL_SECONDS)
 
     def wait_for_progress(self) -> None:
         """Waits until the pipeline has applied something since the call; the first time, Spark may be starting."""
         before = self.path.position().processed
-        self.eventually(lambda: self.path.position().processed > before, 180)
+        self.eventually(lambda: self.path.position().processed > before, STALL_SECONDS)
 
     def verdict(self) -> DemoSummary:
         """Waits until everything committed has arrived, and compares."""
         wanted = len(self.ledger.entries)
-        self.eventually(lambda: self._has_arrived(wanted), 120)
+        while not self._has_arrived(wanted):
+            before = self.path.position()
+            self.eventually(lambda: self._has_arrived(wanted) or self.path.position() != before, STALL_SECONDS)  # noqa: B023 - at once
         return summarise(self.path, self.ledger.entries, {})
 
     def _has_arrived(self, wanted: int) -> bool:

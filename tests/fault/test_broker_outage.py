@@ -19,7 +19,7 @@ LONG_OUTAGE_SECONDS = 60.0
 @pytest.mark.spark
 @pytest.mark.short
 @pytest.mark.fault
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("ordeal", [1], indirect=True)
 def test_a_broker_killed_under_load_costs_time_and_nothing_else(ordeal: Ordeal) -> None:
     with told_where_it_stands(ordeal.path):
@@ -37,7 +37,7 @@ def test_a_broker_killed_under_load_costs_time_and_nothing_else(ordeal: Ordeal) 
 
 
 @pytest.mark.fault
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "way",
     [

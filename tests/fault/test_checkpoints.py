@@ -107,7 +107,7 @@ def die(moment: str, stage: Stage, folder: Path, parent: Path) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_a_driver_killed_around_a_batch_that_sparks_logs_do_not_have_costs_nothing(
     stage: Stage, engine: Engine, tmp_path: Path, parent: Path
 ) -> None:
@@ -124,7 +124,7 @@ def test_a_driver_killed_around_a_batch_that_sparks_logs_do_not_have_costs_nothi
 
 
 @pytest.mark.full
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("damage", [lose, *(pytest.param(each, marks=pytest.mark.fault) for each in DAMAGES[1:])])
 def test_spark_logs_damaged_under_a_running_query_change_nothing(
     stage: Stage, engine: Engine, parent: Path, damage: Callable[[Logs], None]

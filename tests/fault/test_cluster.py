@@ -22,7 +22,7 @@ RECORDS = 400
 
 
 @pytest.mark.fault
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_tasks_on_two_executors_drain_a_topic_once(
     kafka_bootstrap: str,
     postgres_url: str,

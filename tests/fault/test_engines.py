@@ -222,7 +222,7 @@ def test_a_database_restored_behind_a_running_driver_stops_it_loudly_and_a_new_s
 
 @LONG
 @BOTH
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_a_broker_that_is_killed_and_comes_back_is_waited_for(
     stage: Stage, new: NewEngine, tmp_path: Path, kind: str
 ) -> None:
@@ -241,7 +241,7 @@ def test_a_broker_that_is_killed_and_comes_back_is_waited_for(
         run.result(timeout=SPARK_WAIT)
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 @LONG
 @BOTH
 def test_a_driver_killed_by_nine_leaves_no_task_behind_and_the_next_one_goes_on(

@@ -20,7 +20,7 @@ def survive(ordeal: Ordeal, kills: int) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("ordeal", [20261], indirect=True)
 def test_relay_and_driver_may_be_killed_and_every_guarantee_holds(ordeal: Ordeal) -> None:
     survive(ordeal, FEW_KILLS)
@@ -28,7 +28,7 @@ def test_relay_and_driver_may_be_killed_and_every_guarantee_holds(ordeal: Ordeal
 
 @pytest.mark.full
 @pytest.mark.spark
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("ordeal", [20261], indirect=True)
 def test_relay_and_driver_may_be_killed_ten_times_and_every_guarantee_holds(ordeal: Ordeal) -> None:
     survive(ordeal, KILLS)

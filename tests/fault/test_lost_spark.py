@@ -15,7 +15,7 @@ from tests.fault.filling import filling
 from tests.fault.processes import kill, spark_of
 from tests.integration.pipeline.engines import ENGINES, SPARK_WAIT
 
-pytestmark = [pytest.mark.fault, pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.fault, pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 def stop(_service: Program, file: Path) -> None:

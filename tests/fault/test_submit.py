@@ -26,7 +26,7 @@ SOURCE = Path(submit.__file__).parents[2]
 RECORDS = 200
 HOST = "127.0.0.1"
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture
