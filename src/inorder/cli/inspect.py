@@ -15,16 +15,19 @@ if TYPE_CHECKING:
 
 
 def status(config: ConfigFile = None, as_json: AsJson = False) -> None:
-    """Print the state of relay, topics, pipeline and journals.
+    """Print the state of relay, topics, pipeline and journals, after a verdict in one line.
 
     A part that cannot be read prints why; then the exit code is 4 where something is unreachable, else 3.
     """
+    from inorder.operate.status import verdict
+
     with open_app(config) as app:
         parts = app.status()
     if as_json:
         show_json(parts)
     else:
-        show_table((part, name, value) for part, fields in parts.items() for name, value in fields.items())
+        lines = ((part, name, value) for part, fields in parts.items() for name, value in fields.items())
+        show_table([("verdict", "", verdict(parts)), ("part", "field", "value"), *lines])
     raise typer.Exit(max((fields.get("exit_code", 0) for fields in parts.values()), default=0))
 
 
@@ -132,7 +135,8 @@ def show(config: ConfigFile = None, as_json: AsJson = False) -> None:
     if as_json:
         show_json([asdict(row) for row in rows])
     else:
-        show_table((row.key, row.value, _source(row.source, row.place)) for row in rows)
+        lines = ((row.key, row.value, _source(row.source, row.place)) for row in rows)
+        show_table([("setting", "value", "source"), *lines])
 
 
 @config_app.command()

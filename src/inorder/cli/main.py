@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import sys
 import tempfile
@@ -24,7 +25,7 @@ app = typer.Typer(
     help=_SUMMARY,
     epilog=_EPILOGUE,
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -83,6 +84,12 @@ def main() -> int:
 
 
 def _print_error(error: InorderError) -> None:
+    if "--json" in sys.argv[1:]:
+        fields = {"code": error.code, "message": error.message, "hint": error.hint, "exit_code": error.exit_code}
+        say(json.dumps({"error": fields}, ensure_ascii=False))
+        if _wants_traceback():
+            traceback.print_exc()
+        return
     say(f"error {error.code}: {error.message}")
     if error.hint:
         say(error.hint)

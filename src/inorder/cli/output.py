@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +22,23 @@ if TYPE_CHECKING:
 
 def say(text: str) -> None:
     """A message for the person at the terminal."""
-    typer.echo(text, err=True)
+    typer.echo(escape_controls(text, keep="\n\t"), err=True)
+
+
+# Control characters of ASCII and Latin-1, the marks that reverse the direction of text, and lone surrogates.
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def escape_controls(text: str, keep: str = "") -> str:
+    r"""The text with control characters as escapes, such as `\x1b`, except those in `keep`.
+
+    Keys, values and reasons come from others: a terminal would execute what they contain.
+    """
+    return _CONTROLS.sub(lambda found: found[0] if found[0] in keep else _escape(found[0]), text)
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode()
 
 
 @contextmanager
@@ -33,28 +52,29 @@ def serving(service: JobService) -> Iterator[None]:
 
 def show_json(data: object) -> None:
     """Data as one line of JSON."""
-    typer.echo(json.dumps(data, default=str, ensure_ascii=False))
+    text = json.dumps(data, default=str, ensure_ascii=False)
+    typer.echo(_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def show_table(rows: Iterable[Sequence[object]]) -> None:
-    """Data as columns, each as wide as its widest cell."""
-    cells = [[printable(str(cell)) for cell in row] for row in rows]
+    """Data as columns, each as wide as its widest cell; on a terminal the widest column is wrapped to fit."""
+    cells = [[escape_controls(str(cell)) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    if widths and sys.stdout.isatty():
+        widest = widths.index(max(widths))
+        others = sum(widths) - widths[widest] + 2 * (len(widths) - 1)
+        widths[widest] = min(widths[widest], max(_NARROWEST, shutil.get_terminal_size().columns - others))
     for row in cells:
-        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        wrapped = [
+            [cell[at : at + width] for at in range(0, len(cell), max(1, width))] or [""]
+            for cell, width in zip(row, widths, strict=True)
+        ]
+        for line in zip_longest(*wrapped, fillvalue=""):
+            typer.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
-def printable(text: str) -> str:
-    """The text without control characters, which a key or a value may hold and a terminal would obey.
-
-    >>> printable("a\x1b[31m\n")
-    'a\\x1b[31m\n'
-    """
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
-
-
-# All but tab and line feed, which our own texts have too.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_NARROWEST = 20
+"""A column is not wrapped to less, however narrow the terminal is."""
 
 
 def show_fields(fields: dict[str, object], as_json: bool) -> None:

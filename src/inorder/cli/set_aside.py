@@ -60,7 +60,7 @@ def _show_rows(rows: Sequence[Mapping[str, object]], as_json: bool) -> None:
     if as_json:
         show_json(rows)
     elif rows:
-        show_table(list(row.values()) for row in rows)
+        show_table([list(rows[0]), *(list(row.values()) for row in rows)])
 
 
 # inorder exceeded: records that used up their attempts at the relay.
@@ -237,7 +237,10 @@ def retry_letters(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Apply records late; newer data is never overwritten. What cannot be applied stays."""
+    """Apply records late; newer data is never overwritten. What cannot be applied stays.
+
+    Exit 1 where all of them were rejected again.
+    """
     wanted = _wanted_letters(letter_id, everything, key, pipeline, topic, partition, offset, code)
     with open_app(config) as app:
         if dry_run:
@@ -249,7 +252,10 @@ def retry_letters(
         ).result
     rows = [{"id": one.id, "pipeline": one.pipeline, "fate": one.fate.value, "detail": one.detail} for one in retried]
     _show_rows(rows, as_json)
-    say(f"retry: {_counted(Counter(one.fate.value for one in retried))}.")
+    counts = Counter(one.fate.value for one in retried)
+    say(f"retry: {_counted(counts)}.")
+    if counts and set(counts) == {"rejected"}:
+        raise typer.Exit(1)
 
 
 @dead_letters_app.command("discard")

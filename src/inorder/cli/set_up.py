@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -125,7 +126,24 @@ def install(config: ConfigFile = None, layout: WhichLayout = SchemaLayout.native
     if as_json:
         show_json({"layout": layout.value, "made": made})
     else:
-        say("\n".join(made) if made else "All tables exist already.")
+        say("\n".join(map(_what_was_made, made)) if made else "All tables exist already.")
+
+
+_MAKES = re.compile(
+    r"(?:--[^\n]*\n|\s)*(?P<action>CREATE|ALTER|DROP)\s+(?:UNIQUE\s+|OR\s+REPLACE\s+)?"
+    r"(?P<kind>TABLE|INDEX|KEYSPACE|TYPE|FUNCTION|TRIGGER|SEQUENCE)\s+(?:CONCURRENTLY\s+)?(?:IF\s+(?:NOT\s+)?EXISTS\s+)?"
+    r"(?P<name>[^\s(]+)",
+    re.IGNORECASE,
+)
+_DONE = {"CREATE": "created", "ALTER": "changed", "DROP": "dropped"}
+
+
+def _what_was_made(statement: str) -> str:
+    """A statement of DDL in a few words; `schema sql` prints all of it."""
+    found = _MAKES.match(statement)
+    if found is None:
+        return statement.strip().partition("\n")[0]
+    return f"{_DONE[found['action'].upper()]} {found['kind'].lower()} {found['name'].strip(chr(34) + '`')}"
 
 
 @schema_app.command()

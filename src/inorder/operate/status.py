@@ -29,6 +29,23 @@ def read_part(part: Callable[[], Part]) -> Part:
         return {"error": error.message, "exit_code": error.exit_code}
 
 
+def verdict(parts: Mapping[str, Part]) -> str:
+    """All parts in one line: what cannot be read, else what waits for somebody, else `ok`."""
+    failed = [f"{name} cannot be read: {fields['error']}" for name, fields in parts.items() if "error" in fields]
+    if failed:
+        return " ".join(failed)
+    waiting = [
+        f"{fields[field]} {words}"
+        for fields in parts.values()
+        for field, words in _NEED_SOMEBODY.items()
+        if isinstance(fields.get(field), int) and fields[field]
+    ]
+    return f"needs attention: {', '.join(waiting)}" if waiting else "ok"
+
+
+_NEED_SOMEBODY = {"exceeded": "exceeded records", "dead_letters": "dead letters", "parked": "parked journals"}
+
+
 def relay_part(relay: RelayAdmin) -> Part:
     """The outbox and its relay."""
     groups = relay.exceeded_groups()

@@ -52,6 +52,7 @@ def test_list_prints_a_line_for_each_letter_and_how_many_there_are(run: Run, cal
     ran = run("dead-letters", "list")
     assert ran.code == 0
     assert ran.stdout.split() == [
+        "id", "pipeline", "key", "code", "recorded_at", "detail",
         "orders:3:42", "upsert:messages", "k\\xff", "not-json", "2026-01-02T03:04:05+00:00", "it", "is", "{",
     ]  # fmt: skip
     assert "Dead letters: 5 (4 not-json, 1 wrong-type). The first 1 are printed" in ran.stderr
@@ -118,6 +119,7 @@ def test_retry_prints_the_fate_of_each_letter(run: Run, calls: dict[str, Any]) -
     ran = run("dead-letters", "retry", "orders:3:42", "--reason", "mended")
     assert ran.code == 0
     assert [line.split()[:3] for line in ran.stdout.splitlines()] == [
+        ["id", "pipeline", "fate"],
         ["orders:3:42", "upsert:messages", "stale"],
         ["orders:3:43", "upsert:messages", "applied"],
     ]
@@ -152,3 +154,13 @@ def test_a_dry_run_prints_what_is_meant_and_does_nothing(run: Run, calls: dict[s
     assert calls["wanted"] == {"code": "not-json"}
     assert "retried" not in calls
     assert "discarded" not in calls
+
+
+def test_a_retry_after_which_all_letters_are_still_rejected_has_failed(
+    run: Run, calls: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def retried(_reason: str, **_: Any) -> Iterator[RetryResult]:
+        yield RetryResult("upsert:messages", "orders:3:42", Fate.REJECTED, "It is no JSON.")
+
+    provide(monkeypatch, dead_letters=SimpleNamespace(retry=retried))
+    assert run("dead-letters", "retry", "--all").code == 1

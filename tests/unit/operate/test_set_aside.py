@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import pytest
 
-from inorder.cli.output import printable
 from inorder.model.errors import ConfigurationError, UnreachableError
 from inorder.model.journal import Key
 from inorder.operate.actions import Logged, Outcome
@@ -131,7 +130,3 @@ def test_letters_that_were_settled_before_an_error_are_in_the_log(service: SetAs
 def test_journals_are_logged_too(service: SetAside, log: MemoryLog) -> None:
     assert service.discard_journal(Key("a", "j"), 7, "broken").result == 3
     assert log.entries == [("quarantine discard", {"topic": "j", "id": "a", "offset": 7}, "broken", log.entries[0][3])]
-
-
-def test_a_terminal_gets_no_control_characters_of_records() -> None:
-    assert printable("a\x1b[31m\x9b\r\nü\t") == "a\\x1b[31m\\x9b\\x0d\nü\t"
