@@ -296,6 +296,13 @@ class App:
             "journal": lambda: status.journal_part(self.journal_admin),
         }
 
+    def checks(self) -> dict[str, Callable[[], status.Part]]:
+        """How to see whether each server answers."""
+        return {
+            "database": lambda: status.database_part(self.database),
+            "kafka": lambda: status.kafka_part(self.cluster),
+        }
+
     def status(self) -> dict[str, status.Part]:
         """The state of each product; one that cannot be read has an error."""
         return {name: status.short(part) for name, part in status.read_parts(self.parts()).items()}

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from inorder.cli import bench, inspect, journal, pipeline, relay, set_aside, set_up, topics
+from inorder.cli import bench, inspect, journal, pipeline, relay, set_aside, set_up, topics, web
 from inorder.cli import relay as outbox
 from inorder.cli.output import say
 from inorder.model.errors import InorderError
@@ -44,6 +44,7 @@ app.add_typer(journal.app, name="journal")
 app.add_typer(inspect.key_app, name="key")
 app.add_typer(bench.app, name="bench")
 app.command("status")(inspect.status)
+app.command("web")(web.web)
 app.command("doctor")(inspect.doctor)
 app.add_typer(inspect.config_app, name="config")
 

@@ -210,6 +210,7 @@ class PeriodicReader(Generic[T]):
         self._ask = ask
         self._seconds = seconds
         self._stop = threading.Event()
+        self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"inorder-{what}-watch", daemon=True)
         self._last: tuple[float, T] | None = None
         self.failure = ""
@@ -231,11 +232,22 @@ class PeriodicReader(Generic[T]):
     def stop(self) -> None:
         """Stops calling; does not wait for a call under way."""
         self._stop.set()
+        self._wake.set()
+
+    def join(self, seconds: float) -> None:
+        """Waits for a call under way, at most so long."""
+        self._thread.join(seconds)
+
+    def wake(self) -> None:
+        """Calls again now."""
+        self._wake.set()
 
     def _run(self) -> None:
         while not self._stop.is_set():
+            self._wake.clear()
             self.read_once()
-            self._stop.wait(self._seconds)
+            if not self._stop.is_set():
+                self._wake.wait(self._seconds)
 
     def read_once(self) -> None:
         """Calls `ask` and keeps its result, or why it failed."""

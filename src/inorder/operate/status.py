@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from inorder.database import sql
+from inorder.database.database import Database
 from inorder.journal.service import JournalAdmin
+from inorder.kafka.admin import Cluster
 from inorder.model.errors import InorderError
 from inorder.operate.fields import group_fields, lag_fields
 from inorder.operate.topics import TopicAdmin
@@ -35,15 +38,39 @@ def verdict(parts: Mapping[str, Part]) -> str:
     if failed:
         return " ".join(failed)
     waiting = [
-        f"{fields[field]} {words}"
+        f"{count} {words}"
         for fields in parts.values()
         for field, words in _NEED_SOMEBODY.items()
-        if isinstance(fields.get(field), int) and fields[field]
+        if (count := _count(fields.get(field)))
     ]
     return f"needs attention: {', '.join(waiting)}" if waiting else "ok"
 
 
-_NEED_SOMEBODY = {"exceeded": "exceeded records", "dead_letters": "dead letters", "parked": "parked journals"}
+_NEED_SOMEBODY = {
+    "paused": "paused",
+    "exceeded": "exceeded records",
+    "dead_letters": "dead letters",
+    "parked": "parked journals",
+}
+
+
+def _count(found: object) -> int:
+    return found if isinstance(found, int) else len(found) if isinstance(found, Mapping) else 0
+
+
+_STATEMENTS = sql.load("inorder.operate", "sql/status.sql")
+
+
+def database_part(database: Database) -> Part:
+    """Whether the database answers."""
+    database.execute(_STATEMENTS["answers"])
+    return {"dialect": database.dialect}
+
+
+def kafka_part(cluster: Cluster) -> Part:
+    """Whether the cluster answers, and its brokers."""
+    found = cluster.info()
+    return {"cluster_id": found.cluster_id, "brokers": list(found.brokers)}
 
 
 def relay_part(relay: RelayAdmin) -> Part:

@@ -15,6 +15,7 @@ from inorder.settings.relay import MARGIN_PARTS, LeaseSettings, RelaySettings
 from inorder.settings.section import SecretUrl
 from inorder.settings.servers import Property
 from inorder.settings.sources import key_text
+from inorder.settings.web import WebSettings
 
 if TYPE_CHECKING:
     from inorder.settings.root import Settings
@@ -44,8 +45,21 @@ def find_contradictions(settings: Settings) -> Iterator[str]:
     yield from _sizes(settings)
     yield from _pipeline(settings)
     yield from _journal(settings.journal)
+    yield from _web(settings.web)
     if settings.relay.leadership == "redis" and settings.redis.url is None:
         yield "relay.leadership = 'redis' needs redis.url, which is not set."
+
+
+def _web(web: WebSettings) -> Iterator[str]:
+    if not web.is_loopback and not web.authenticates:
+        yield (
+            f"web.listen = {web.listen!r} can be reached from other machines, and there is no authentication; set "
+            "web.token, or web.trusted_header behind a proxy that authenticates users."
+        )
+    if web.token is not None and web.token == web.read_token:
+        yield "web.token and web.read_token are the same; readers could act."
+    if web.acting_users and not web.trusted_header:
+        yield "web.acting_users names users of web.trusted_header, which is not set."
 
 
 def _against_layout(settings: Settings) -> Iterator[str]:

@@ -51,6 +51,7 @@ from inorder.settings.sources import (
     read_file,
     refusal,
 )
+from inorder.settings.web import WebSettings
 
 _DEFAULT = SettingOrigin("default", "")
 
@@ -79,6 +80,7 @@ class Settings(Section):
     outbox: OutboxSettings = Field(default_factory=OutboxSettings)
     log: LogSettings = Field(default_factory=LogSettings)
     health: HealthSettings = Field(default_factory=HealthSettings)
+    web: WebSettings = Field(default_factory=WebSettings)
 
     _origins: dict[KeyPath, SettingOrigin] = PrivateAttr(default_factory=dict)
 

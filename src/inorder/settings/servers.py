@@ -235,7 +235,8 @@ def address_of(listen: str) -> tuple[str, int]:
     return (found["host"] or HOST_DEFAULT).strip("[]"), int(found["port"])
 
 
-def _check_address(listen: str) -> str:
+def check_address(listen: str) -> str:
+    """For settings that name an address, or none."""
     try:
         if listen:
             address_of(listen)
@@ -248,7 +249,7 @@ def _check_address(listen: str) -> str:
 class HealthSettings(Section):
     """The health and metrics endpoint of a running relay or job. It has no password: keep the address private."""
 
-    listen: Annotated[str, AfterValidator(_check_address)] = Field(
+    listen: Annotated[str, AfterValidator(check_address)] = Field(
         default="",
         description=(
             "The address to listen on, such as `127.0.0.1:13000`, or a port alone, which means `127.0.0.1`. "

@@ -41,7 +41,7 @@ def refused(**overrides: Any) -> str:
             "topics.orders.partitoner in ./inorder.toml is unknown; did you mean topics.NAME.partitioner?",
         ),
         ("[relay]\nzzzzzz = 1", "relay.zzzzzz in ./inorder.toml is unknown."),
-        ("[web]\nlisten = '127.0.0.1:8090'", "web in ./inorder.toml is unknown."),
+        ("[page]\nlisten = '127.0.0.1:8090'", "page in ./inorder.toml is unknown."),
     ],
 )
 def test_an_unknown_key_names_its_place_and_the_nearest_key(write: Write, text: str, message: str) -> None:

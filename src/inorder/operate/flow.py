@@ -1,0 +1,246 @@
+"""The flow of events at a glance: each hop with its health and one sentence, and what needs attention, worst first.
+
+Pure decisions on the parts of the status (`status.py`): the same answer for pages, API and anything that comes later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from inorder.operate.status import Part
+
+Health = Literal["ok", "attention", "trouble", "unknown"]
+
+LATE_SECONDS: Final = 60.0
+"""What waits longer needs attention."""
+_NOT_SET_UP: Final = 3
+"""The exit code of a wrong or missing setting."""
+_WORST_FIRST: Final = ("trouble", "attention", "unknown", "ok")
+
+
+@dataclass(frozen=True, slots=True)
+class FlowHop:
+    """One hop of the path."""
+
+    name: str
+    title: str
+    health: Health
+    sentence: str
+    waiting: int | None = None
+    oldest_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Concern:
+    """Something that a person should look at."""
+
+    health: Health
+    sentence: str
+    page: str
+    """Where to look."""
+    command: str
+    """What to run at a terminal instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """The whole path."""
+
+    health: Health
+    sentence: str
+    hops: tuple[FlowHop, ...]
+    concerns: tuple[Concern, ...]
+
+
+def flow_of(parts: Mapping[str, Part | None]) -> Flow:
+    """The flow by the last readings; None is a part that was not read yet."""
+    hops = (
+        _outbox(parts.get("relay")),
+        _relay(parts.get("relay")),
+        _kafka(parts.get("kafka")),
+        _pipeline(parts.get("pipeline")),
+        _journal(parts.get("journal")),
+    )
+    found = sorted(_concerns(parts), key=lambda each: _WORST_FIRST.index(each.health))
+    health = _worst([*(hop.health for hop in hops), *(concern.health for concern in found)])
+    return Flow(health, _summary(hops, found), hops, tuple(found))
+
+
+def _worst(healths: Sequence[Health]) -> Health:
+    return min(healths, key=_WORST_FIRST.index)
+
+
+def _summary(hops: Sequence[FlowHop], concerns: Sequence[Concern]) -> str:
+    if concerns:
+        more = "" if len(concerns) == 1 else f" {counted(len(concerns) - 1, 'more thing')} below."
+        return concerns[0].sentence + more
+    if any(hop.health == "unknown" for hop in hops):
+        return "Some hops are not known yet."
+    waiting = sum(hop.waiting or 0 for hop in hops if hop.name != "relay")
+    return f"Events flow; {counted(waiting, 'event')} on the way." if waiting else "All events have arrived."
+
+
+# Each hop.
+
+
+def _unread(name: str, title: str, part: Part | None) -> FlowHop | None:
+    if part is None:
+        return FlowHop(name, title, "unknown", "Not read yet.")
+    if "error" in part:
+        health: Health = "unknown" if part.get("exit_code") == _NOT_SET_UP else "trouble"
+        return FlowHop(name, title, health, str(part["error"]))
+    return None
+
+
+def _outbox(part: Part | None) -> FlowHop:
+    if (unread := _unread("outbox", "Outbox", part)) or part is None:
+        return unread or FlowHop("outbox", "Outbox", "unknown", "")
+    waiting, oldest = int(part["waiting"]), float(part["oldest_seconds"])
+    if not waiting:
+        return FlowHop("outbox", "Outbox", "ok", f"Nothing waits in {part['table']!r}.", 0)
+    health: Health = "attention" if oldest > LATE_SECONDS else "ok"
+    sentence = f"{counted(waiting, 'row')} in {part['table']!r}, the oldest for {duration(oldest)}."
+    return FlowHop("outbox", "Outbox", health, sentence, waiting, oldest)
+
+
+def _relay(part: Part | None) -> FlowHop:
+    if (unread := _unread("relay", "Relay", part)) or part is None:
+        return unread or FlowHop("relay", "Relay", "unknown", "")
+    resting = open_breakers(part)
+    exceeded = int(part.get("exceeded", 0))
+    if resting:
+        return FlowHop(
+            "relay", "Relay", "trouble", f"The circuit breaker of {' and '.join(resting)} is open.", exceeded
+        )
+    if exceeded:
+        return FlowHop("relay", "Relay", "attention", f"{counted(exceeded, 'record')} set aside.", exceeded)
+    owners = [owner for owner in part.get("owners", []) if owner]
+    if part["strategy"] == "topic-lock":
+        return FlowHop("relay", "Relay", "ok", f"{part['workers']} workers share the topics.", 0)
+    shards = int(part.get("shards", 1))
+    if not owners:
+        return FlowHop("relay", "Relay", "ok", f"Group {part['group']}; no owner is known.", 0)
+    owned = f"{owners[0]} leads" if shards == 1 else f"{len(owners)} of {shards} shards have an owner"
+    health: Health = "ok" if len(owners) == shards else "attention"
+    return FlowHop("relay", "Relay", health, f"{owned}, group {part['group']}.", 0)
+
+
+def _kafka(part: Part | None) -> FlowHop:
+    if (unread := _unread("kafka", "Kafka", part)) or part is None:
+        return unread or FlowHop("kafka", "Kafka", "unknown", "")
+    return FlowHop("kafka", "Kafka", "ok", f"{counted(len(part['brokers']), 'broker')}: {', '.join(part['brokers'])}.")
+
+
+def _pipeline(part: Part | None) -> FlowHop:
+    name, title = "pipeline", "Tables"
+    if (unread := _unread(name, title, part)) or part is None:
+        return unread or FlowHop(name, title, "unknown", "")
+    if not part["partitions"]:
+        return FlowHop(name, title, "unknown", "No topic of a table exists yet.")
+    behind, oldest = int(part["behind"]), part["oldest_seconds"]
+    if part["waiting"]:
+        return FlowHop(name, title, "trouble", f"{counted(len(part['waiting']), 'partition')} wait.", behind, oldest)
+    if not behind:
+        letters = int(part["dead_letters"])
+        health: Health = "attention" if letters else "ok"
+        sentence = f"Applied to the end; {counted(letters, 'dead letter')}." if letters else "Applied to the end."
+        return FlowHop(name, title, health, sentence, 0)
+    late = oldest is not None and oldest > LATE_SECONDS
+    since = "" if oldest is None else f", the oldest for {duration(oldest)}"
+    return FlowHop(
+        name, title, "attention" if late else "ok", f"{counted(behind, 'offset')} behind{since}.", behind, oldest
+    )
+
+
+def _journal(part: Part | None) -> FlowHop:
+    name, title = "journal", "Journals"
+    if (unread := _unread(name, title, part)) or part is None:
+        return unread or FlowHop(name, title, "unknown", "")
+    if not part["topics"]:
+        return FlowHop(name, title, "ok", "No topic holds journals.")
+    behind, parked = int(part["behind"]), int(part["parked"])
+    if parked:
+        return FlowHop(name, title, "attention", f"{counted(parked, 'journal')} in quarantine.", behind)
+    sentence = f"The store is {counted(behind, 'record')} behind." if behind else "The store has every record."
+    return FlowHop(name, title, "ok", sentence, behind)
+
+
+def open_breakers(part: Part) -> list[str]:
+    """The daemons of the relay that wait for a circuit breaker."""
+    return [daemon for daemon, state in (part.get("breakers") or {}).items() if state == "open"]
+
+
+# What needs attention.
+
+
+def _concerns(parts: Mapping[str, Part | None]) -> Iterator[Concern]:
+    read = {name: part for name, part in parts.items() if part is not None}
+    for name, part in read.items():
+        if "error" in part:
+            is_open = part.get("exit_code") == _NOT_SET_UP
+            yield Concern("unknown" if is_open else "trouble", f"{name}: {part['error']}", name, "inorder doctor")
+    good = {name: part for name, part in read.items() if "error" not in part}
+    yield from _of_relay(good.get("relay", {}))
+    yield from _of_pipeline(good.get("pipeline", {}))
+    if parked := good.get("journal", {}).get("parked"):
+        sentence = f"{counted(parked, 'journal')} in quarantine: reads of them are refused."
+        yield Concern("trouble", sentence, "problems", "inorder journal quarantine list")
+    for topic in good.get("topics", {}).get("generations", []):
+        if topic["target"]:
+            sentence = f"Topic {topic['topic']!r} is being switched to {topic['target']!r}: {topic['phase']}."
+            yield Concern("attention", sentence, "topics", f"inorder topics status {topic['topic']}")
+
+
+def _of_relay(part: Mapping[str, Any]) -> Iterator[Concern]:
+    if resting := open_breakers(dict(part)):
+        sentence = f"The circuit breaker of {' and '.join(resting)} is open: the relay rests."
+        yield Concern("trouble", sentence, "relays", "inorder relay status")
+    if exceeded := part.get("exceeded"):
+        sentence = f"{counted(exceeded, 'record')} used up {'its' if exceeded == 1 else 'their'} attempts."
+        yield Concern("trouble", sentence, "problems", "inorder exceeded list")
+    if (oldest := part.get("oldest_seconds") or 0) > LATE_SECONDS:
+        sentence = f"The oldest row of the outbox waits for {duration(oldest)}: does a relay run?"
+        yield Concern("attention", sentence, "relays", "inorder relay status")
+    if phantoms := part.get("phantoms"):
+        sentence = f"The database lost rows that were published: ids {phantoms}."
+        yield Concern("attention", sentence, "relays", "inorder relay status")
+
+
+def _of_pipeline(part: Mapping[str, Any]) -> Iterator[Concern]:
+    for each in part.get("waiting", []):
+        sentence = f"{each['topic']}[{each['partition']}] waits: {each['reason']}"
+        yield Concern("trouble", sentence, "pipeline", "inorder pipeline status")
+    if letters := part.get("dead_letters"):
+        sentence = f"{counted(letters, 'record')} could not be applied and {'is' if letters == 1 else 'are'} set aside."
+        yield Concern("attention", sentence, "problems", "inorder dead-letters list")
+    if (oldest := part.get("oldest_seconds") or 0) > LATE_SECONDS:
+        sentence = f"The oldest record of the tables waits for {duration(oldest)}: does the job upsert run?"
+        yield Concern("attention", sentence, "pipeline", "inorder pipeline status")
+
+
+def counted(count: int, what: str) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "row"), counted(1200, "row")
+    ('1 row', '1,200 rows')
+    """
+    return f"1 {what}" if count == 1 else f"{count:,} {what}s"
+
+
+def duration(seconds: float) -> str:
+    """A duration for people: two units at most.
+
+    >>> duration(0.2), duration(75), duration(7200), duration(90_000)
+    ('0.2 s', '1 min 15 s', '2 h', '1 d 1 h')
+    """
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    left = round(seconds)
+    parts = []
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s")):
+        number, left = divmod(left, size)
+        if number:
+            parts.append(f"{number} {unit}")
+    return " ".join(parts[:2])

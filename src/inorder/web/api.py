@@ -1,0 +1,346 @@
+"""The HTTP API, `/api/v1/…`: every route in one table, from which its OpenAPI document is made too.
+
+Answers have the fields that the commands print with `--json`. A list has at most `limit` items, and `next` has the
+parameters of the page behind it. Errors are `{"error": {"code", "message", "hint"}}`.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from http import HTTPStatus
+from typing import Any, Final, Literal
+
+from inorder.model.errors import ConfigurationError, InorderError, TransientError
+from inorder.operate.actions import Action, Actor
+from inorder.web.access import User
+from inorder.web.backend import Backend, Fields, Kind
+
+PREFIX: Final = "/api/v1"
+LIMIT: Final = 50
+
+_EXCEEDED: Final = ("topic", "key", "code")
+_LETTERS: Final = ("pipeline", "topic", "partition", "offset", "code", "key")
+_NUMBERS: Final = frozenset({"partition", "offset"})
+
+
+class NotFoundError(ConfigurationError):
+    """There is no such thing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request to the API."""
+
+    backend: Backend
+    user: User
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    body: Mapping[str, Any]
+
+    @property
+    def actor(self) -> Actor:
+        return Actor(self.user.name, "api")
+
+    @property
+    def limit(self) -> int:
+        return number_of(self.query, "limit", LIMIT)
+
+
+@dataclass(frozen=True, slots=True)
+class ApiRoute:
+    """One operation."""
+
+    method: Literal["GET", "POST"]
+    path: str
+    summary: str
+    answer: Callable[[Asked], Any]
+    parameters: tuple[str, ...] = ()
+    body: tuple[str, ...] = ()
+
+
+def status_of(error: InorderError) -> HTTPStatus:
+    """The HTTP status of an error."""
+    match error:
+        case NotFoundError():
+            return HTTPStatus.NOT_FOUND
+        case ConfigurationError():
+            return HTTPStatus.UNPROCESSABLE_ENTITY
+        case TransientError():
+            return HTTPStatus.SERVICE_UNAVAILABLE
+        case _:
+            return HTTPStatus.CONFLICT
+
+
+def error_fields(error: InorderError) -> Fields:
+    return {"error": {"code": error.code, "message": error.message, "hint": error.hint}}
+
+
+def number_of(given: Mapping[str, Any], name: str, default: int) -> int:
+    """A whole number of the query or body."""
+    value = given.get(name, default)
+    try:
+        if isinstance(value, bool | float):
+            raise TypeError
+        return int(value)
+    except (TypeError, ValueError):
+        raise ConfigurationError(f"{name} = {value!r} is not a whole number.") from None
+
+
+def filter_of(given: Mapping[str, Any], names: Sequence[str]) -> Fields:
+    """The filter of a list or an action: what was given of these fields."""
+    found: Fields = {}
+    for name in names:
+        value = given.get(name)
+        if value in (None, ""):
+            continue
+        if name in _NUMBERS:
+            found[name] = number_of(given, name, 0)
+        elif not isinstance(value, str):
+            raise ConfigurationError(f"{name} = {value!r} is not text.")
+        else:
+            found[name] = value.encode() if name == "key" else value
+    return found
+
+
+def names_of(kind: Kind) -> Sequence[str]:
+    """The fields by which records of a kind are filtered."""
+    return _EXCEEDED if kind == "exceeded" else _LETTERS
+
+
+def action_fields(action: Action, *, whole: bool = False) -> Fields:
+    """An entry of the log."""
+    fields = asdict(action) | {"acted_at": action.acted_at.isoformat(), "target": json.loads(action.target)}
+    del fields["outcome"]
+    return fields | ({"result": asdict(action.result)} if whole else {})
+
+
+def _page(items: list[Fields], limit: int, following: Callable[[Fields], Fields]) -> Fields:
+    return {"items": items, "next": following(items[-1]) if len(items) >= limit else None}
+
+
+def _exceeded(asked: Asked) -> Fields:
+    found = asked.backend.exceeded(number_of(asked.query, "after", 0), asked.limit, **filter_of(asked.query, _EXCEEDED))
+    return _page(found, asked.limit, lambda last: {"after": last["id"]})
+
+
+def _exceeded_one(asked: Asked) -> Fields:
+    return _found(asked.backend.exceeded_one(number_of(asked.path, "id", 0)), "exceeded record")
+
+
+def _missing(asked: Asked) -> Fields:
+    found = asked.backend.missing(number_of(asked.query, "after", 0), asked.limit)
+    return _page(found, asked.limit, lambda last: {"after": last["id"]})
+
+
+def _letters(asked: Asked) -> Fields:
+    query = asked.query
+    after = (query.get("after_pipeline", ""), query["after"]) if query.get("after") else None
+    found = asked.backend.letters(after, asked.limit, **filter_of(query, _LETTERS))
+    return _page(found, asked.limit, lambda last: {"after": last["id"], "after_pipeline": last["pipeline"]})
+
+
+def _letter(asked: Asked) -> Fields:
+    return _found(asked.backend.letter_one(asked.path["id"], asked.query.get("pipeline")), "dead letter")
+
+
+def _key(asked: Asked) -> Fields:
+    key = asked.query.get("key", "")
+    if not key:
+        raise ConfigurationError("The parameter `key` is missing.")
+    everywhere = asked.query.get("all_partitions", "") in ("1", "true")
+    return asked.backend.follow(key, asked.query.get("topic") or None, everywhere=everywhere)
+
+
+def _actions(asked: Asked) -> Fields:
+    found = [action_fields(each) for each in asked.backend.actions(asked.query.get("before"), asked.limit)]
+    return _page(found, asked.limit, lambda last: {"before": last["id"]})
+
+
+def _action(asked: Asked) -> Fields:
+    found = asked.backend.log.read(asked.path["id"])
+    return _found(None if found is None else action_fields(found, whole=True), "action")
+
+
+def _found(fields: Fields | None, what: str) -> Fields:
+    if fields is None:
+        raise NotFoundError(f"There is no such {what}.")
+    return fields
+
+
+def _settle(kind: Kind, action: Literal["retry", "discard"]) -> Callable[[Asked], Fields]:
+    def settle(asked: Asked) -> Fields:
+        body = asked.body
+        ids, wanted = _ids(body), filter_of(body, names_of(kind))
+        if body.get("dry_run") is True:
+            return {"count": asked.backend.count(kind, ids, wanted), "dry_run": True}
+        logged = asked.backend.settle(
+            asked.actor,
+            kind,
+            action,
+            str(body.get("reason", "")),
+            ids=ids,
+            everything=body.get("all") is True,
+            **wanted,
+        )
+        return _result(asked.backend, logged.id)
+
+    return settle
+
+
+def _settle_journal(action: Literal["release", "discard"]) -> Callable[[Asked], Fields]:
+    def settle(asked: Asked) -> Fields:
+        topic, id, reason = (str(asked.body.get(name, "")) for name in ("topic", "id", "reason"))
+        return _result(asked.backend, asked.backend.settle_journal(asked.actor, action, topic, id, reason).id)
+
+    return settle
+
+
+def _result(backend: Backend, id: str) -> Fields:
+    entry = backend.log.read(id)
+    return _found(None if entry is None else action_fields(entry, whole=True), "action")
+
+
+def _ids(body: Mapping[str, Any]) -> list[str]:
+    ids = body.get("ids", [])
+    if not isinstance(ids, list):
+        raise ConfigurationError("ids is not a list.")
+    return [str(each) for each in ids]
+
+
+def _part(name: str) -> Callable[[Asked], Fields]:
+    return lambda asked: dict(asked.backend.status()[name])
+
+
+_PAGE = ("limit", "after")
+_JOURNAL = ("topic", "id", "reason")
+_SETTLE = ("ids", "all", "reason", "dry_run")
+
+ROUTES: Final = (
+    ApiRoute("GET", "/status", "Every part as it was last read, with its age.", lambda asked: asked.backend.status()),
+    ApiRoute("GET", "/flow", "Each hop with its health, and what needs attention.", lambda a: asdict(a.backend.flow())),
+    ApiRoute("GET", "/key", "One key at every hop.", _key, ("key", "topic", "all_partitions")),
+    ApiRoute("GET", "/relay", "The outbox and its relay.", _part("relay")),
+    ApiRoute("GET", "/topics", "Topics with several generations.", _part("topics")),
+    ApiRoute("GET", "/pipeline", "The tables of the job upsert.", _part("pipeline")),
+    ApiRoute("GET", "/journals", "Journals and their store.", _part("journal")),
+    ApiRoute("GET", "/exceeded", "Refused records.", _exceeded, (*_PAGE, *_EXCEEDED)),
+    ApiRoute(
+        "GET",
+        "/exceeded-groups",
+        "Refused records, counted by code and topic.",
+        lambda asked: asked.backend.exceeded_groups(**filter_of(asked.query, _EXCEEDED)),
+        _EXCEEDED,
+    ),
+    ApiRoute("GET", "/exceeded/{id}", "One refused record.", _exceeded_one),
+    ApiRoute(
+        "POST", "/exceeded/retry", "Put refused records back.", _settle("exceeded", "retry"), (), (*_SETTLE, *_EXCEEDED)
+    ),
+    ApiRoute(
+        "POST",
+        "/exceeded/discard",
+        "Discard refused records.",
+        _settle("exceeded", "discard"),
+        (),
+        (*_SETTLE, *_EXCEEDED),
+    ),
+    ApiRoute("GET", "/missing", "Ids that are looked for; strategy polling.", _missing, _PAGE),
+    ApiRoute("GET", "/dead-letters", "Rejected records.", _letters, (*_PAGE, "after_pipeline", *_LETTERS)),
+    ApiRoute(
+        "GET",
+        "/dead-letter-groups",
+        "Rejected records, counted by pipeline, topic and code.",
+        lambda asked: asked.backend.letter_groups(**filter_of(asked.query, _LETTERS)),
+        _LETTERS,
+    ),
+    ApiRoute("GET", "/dead-letters/{id}", "One rejected record.", _letter, ("pipeline",)),
+    ApiRoute(
+        "POST",
+        "/dead-letters/retry",
+        "Apply records late.",
+        _settle("dead-letters", "retry"),
+        (),
+        (*_SETTLE, *_LETTERS),
+    ),
+    ApiRoute(
+        "POST",
+        "/dead-letters/discard",
+        "Discard rejected records.",
+        _settle("dead-letters", "discard"),
+        (),
+        (*_SETTLE, *_LETTERS),
+    ),
+    ApiRoute("GET", "/quarantine", "Records of journals in quarantine.", lambda asked: asked.backend.quarantined()),
+    ApiRoute(
+        "POST",
+        "/quarantine/release",
+        "Apply a journal's records.",
+        _settle_journal("release"),
+        (),
+        ("topic", "id", "reason"),
+    ),
+    ApiRoute(
+        "POST",
+        "/quarantine/discard",
+        "Discard a journal's records.",
+        _settle_journal("discard"),
+        (),
+        ("topic", "id", "reason"),
+    ),
+    ApiRoute("GET", "/settings", "Every setting, secrets masked.", lambda asked: asked.backend.settings_rows()),
+    ApiRoute("GET", "/actions", "The log of actions.", _actions, ("limit", "before")),
+    ApiRoute("GET", "/actions/{id}", "One action with its result.", _action),
+    ApiRoute("GET", "/openapi.json", "This document.", lambda _asked: openapi()),
+)
+
+
+def openapi() -> Fields:
+    """The OpenAPI document of all routes."""
+    paths: dict[str, Fields] = {}
+    about = (__doc__ or "").partition("\n\n")[2].strip()
+    for route in ROUTES:
+        paths.setdefault(PREFIX + route.path, {})[route.method.lower()] = _operation(route)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "inorder", "version": _version(), "description": about},
+        "paths": paths,
+        "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+        "security": [{"token": []}, {}],
+    }
+
+
+def _operation(route: ApiRoute) -> Fields:
+    in_path = [part.strip("{}") for part in route.path.split("/") if part.startswith("{")]
+    parameters = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in in_path]
+    parameters += [{"name": name, "in": "query", "schema": _schema(name)} for name in route.parameters]
+    operation: Fields = {
+        "summary": route.summary,
+        "operationId": f"{route.method.lower()}{route.path.replace('/', '_').translate({123: None, 125: None})}",
+        "parameters": parameters,
+        "responses": {
+            "200": {"description": "The answer.", "content": {"application/json": {"schema": {}}}},
+            "4XX": {"description": "Refused, with the reason."},
+            "503": {"description": "A server is away."},
+        },
+    }
+    if route.body:
+        schema = {"type": "object", "properties": {name: _schema(name) for name in route.body}, "required": ["reason"]}
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+    return operation
+
+
+def _schema(name: str) -> Fields:
+    if name in ("all", "dry_run", "all_partitions"):
+        return {"type": "boolean"}
+    if name in ("limit", *_NUMBERS):
+        return {"type": "integer"}
+    return {"type": "array", "items": {"type": ["string", "integer"]}} if name == "ids" else {"type": "string"}
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("inorder")
+    except importlib.metadata.PackageNotFoundError:
+        return "0"

@@ -1,0 +1,198 @@
+"""All that pages and API ask for: the last readings, lists by key, and actions.
+
+Three connections that do not wait for each other: the readings have an `App` of their own, requests that read share
+another, and each action opens one for itself, because it may hold a transaction for long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from typing import Any, Final, Literal
+
+from inorder.app import App
+from inorder.model.errors import ConfigurationError
+from inorder.model.journal import Key
+from inorder.operate.actions import Action, ActionLog, Actor, Logged
+from inorder.operate.fields import (
+    exceeded_fields,
+    group_fields,
+    letter_coordinates,
+    letter_fields,
+    letter_position,
+    missing_fields,
+    quarantine_fields,
+    trace_fields,
+    whole_exceeded,
+    whole_letter,
+)
+from inorder.operate.flow import Flow, flow_of
+from inorder.operate.set_aside import SetAside
+from inorder.operate.watch import PartReading, Sample, Watch
+from inorder.pipeline.stores.ports import LetterPosition
+from inorder.settings import Settings
+
+Fields = dict[str, Any]
+Kind = Literal["exceeded", "dead-letters"]
+Open = Callable[[Actor], App]
+
+CHECKS: Final = ("database", "kafka")
+"""What the service needs to be ready."""
+MOST: Final = 500
+"""The longest page of a list."""
+
+
+class Backend:
+    """The services of a site; a context manager."""
+
+    def __init__(self, settings: Settings, open_app: Open | None = None) -> None:
+        self.settings = settings
+        self._open = open_app or (lambda actor: App(settings, actor=actor))
+        self._opened = ExitStack()
+
+    def __enter__(self) -> Backend:
+        reader, watched = self._open(Actor("web", "page")), self._open(Actor("web", "page"))
+        self._app = self._opened.enter_context(reader)
+        self._opened.enter_context(watched)
+        seconds = self.settings.web.refresh_seconds
+        self.watch = self._opened.enter_context(Watch({**watched.checks(), **watched.parts()}, seconds=seconds))
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._opened.close()
+
+    # The last readings.
+
+    def readings(self) -> dict[str, PartReading]:
+        """Every part, as it was last read."""
+        return self.watch.readings()
+
+    def flow(self) -> Flow:
+        return flow_of({name: reading.part for name, reading in self.readings().items()})
+
+    def part(self, name: str) -> PartReading:
+        return self.watch.part(name)
+
+    def status(self) -> Fields:
+        """Every part with its age."""
+        return {
+            name: {**(each.part or {"error": each.trouble}), "age_seconds": round(each.age_seconds, 3)}
+            for name, each in self.readings().items()
+        }
+
+    def samples(self, part: str, number: str) -> list[Sample]:
+        return self.watch.samples(part, number)
+
+    def troubles(self) -> dict[str, str]:
+        """What is wrong with each server that is needed; empty text where it works."""
+        found = self.readings()
+        return {name: found[name].trouble for name in CHECKS}
+
+    # Lists, page by page.
+
+    def exceeded(self, above: int = 0, most: int = 50, **wanted: Any) -> list[Fields]:
+        rows = self._app.relay_admin.exceeded_page(above, _bounded(most), **wanted)
+        return [exceeded_fields(row) for row in rows]
+
+    def exceeded_one(self, id: int) -> Fields | None:
+        rows = self._app.relay_admin.exceeded_rows(id=id)
+        return whole_exceeded(rows[0]) if rows else None
+
+    def exceeded_groups(self, **wanted: Any) -> list[Fields]:
+        return group_fields(self._app.relay_admin.exceeded_groups(**wanted))
+
+    def missing(self, above: int = 0, most: int = 50) -> list[Fields]:
+        return [missing_fields(each) for each in self._app.relay_admin.missing_page(above, _bounded(most))]
+
+    def letters(self, after: tuple[str, str] | None = None, most: int = 50, **wanted: Any) -> list[Fields]:
+        """`after` is pipeline and id of the last letter before the page."""
+        behind = LetterPosition() if after is None else letter_position(*after)
+        return [letter_fields(each) for each in self._app.dead_letters.page(behind, _bounded(most), **wanted)]
+
+    def letter_one(self, id: str, pipeline: str | None = None) -> Fields | None:
+        wanted = letter_coordinates(id) | ({} if pipeline is None else {"pipeline": pipeline})
+        found = self._app.dead_letters.read(1, **wanted)
+        return whole_letter(found[0]) if found else None
+
+    def letter_groups(self, **wanted: Any) -> list[Fields]:
+        return group_fields(self._app.dead_letters.groups(**wanted))
+
+    def quarantined(self) -> list[Fields]:
+        return [quarantine_fields(each) for each in self._app.journal_admin.quarantined()[:MOST]]
+
+    def follow(self, key: str, topic: str | None = None, *, everywhere: bool = False) -> Fields:
+        return trace_fields(self._app.trace_key(key, topic=topic, everywhere=everywhere))
+
+    def settings_rows(self) -> list[Fields]:
+        """Every setting, secrets masked, with its source."""
+        return [asdict(row) for row in self.settings.describe()]
+
+    @property
+    def log(self) -> ActionLog:
+        return self._app.action_log
+
+    def actions(self, before: str | None = None, most: int = 50) -> list[Action]:
+        return self.log.page(most=_bounded(most), **({} if before is None else {"before": before}))
+
+    # Actions.
+
+    def count(self, kind: Kind, ids: Sequence[str], wanted: Mapping[str, Any]) -> int:
+        """How many records an action would be for."""
+        if ids:
+            return len(set(ids))
+        groups = self.exceeded_groups if kind == "exceeded" else self.letter_groups
+        return sum(each["count"] for each in groups(**wanted))
+
+    def settle(
+        self,
+        actor: Actor,
+        kind: Kind,
+        action: Literal["retry", "discard"],
+        reason: str,
+        *,
+        ids: Sequence[str] = (),
+        everything: bool = False,
+        **wanted: Any,
+    ) -> Logged[Any]:
+        """Retries or discards records; see `SetAside`. A reason is always required here."""
+        if not reason.strip():
+            raise ConfigurationError("A reason is needed; it is kept with the action.", hint="Say why.")
+
+        def act(service: SetAside) -> Logged[Any]:
+            if kind == "exceeded":
+                numbers = [_number(id) for id in ids]
+                return service.settle_exceeded(action, reason, ids=numbers, everything=everything, **wanted)
+            if action == "retry":
+                return service.retry_letters(reason, ids=ids, everything=everything, **wanted)
+            return service.discard_letters(reason, ids=ids, everything=everything, **wanted)
+
+        return self._act(actor, act)
+
+    def settle_journal(
+        self, actor: Actor, action: Literal["release", "discard"], topic: str, id: str, reason: str
+    ) -> Logged[int]:
+        """Releases or discards the records of a journal in quarantine."""
+        if not reason.strip():
+            raise ConfigurationError("A reason is needed; it is kept with the action.", hint="Say why.")
+        key = Key(id, topic)
+        if action == "release":
+            return self._act(actor, lambda service: service.release_journal(key, reason))
+        return self._act(actor, lambda service: service.discard_journal(key, None, reason))
+
+    def _act(self, actor: Actor, act: Callable[[SetAside], Logged[Any]]) -> Logged[Any]:
+        try:
+            with self._open(actor) as app:
+                return act(app.set_aside)
+        finally:
+            self.watch.wake()
+
+
+def _bounded(most: int) -> int:
+    return max(1, min(most, MOST))
+
+
+def _number(id: str) -> int:
+    if not (id.isascii() and id.isdigit()):
+        raise ConfigurationError(f"{id!r} is not an id of a row.", hint="It is a whole number.")
+    return int(id)

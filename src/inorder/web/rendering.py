@@ -1,0 +1,88 @@
+"""Templates, and what they need to show numbers, times and charts. Everything that is inserted is escaped as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from inorder.operate.flow import duration
+from inorder.operate.watch import HOUR_SECONDS, Sample
+
+CHART_WIDTH: Final = 240
+CHART_HEIGHT: Final = 48
+NOTHING: Final = "\N{EN DASH}"
+
+
+def environment() -> Environment:
+    """The templates of the site; they escape what they insert, whatever the file is called."""
+    found = Environment(
+        loader=PackageLoader("inorder.web", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters |= {"ago": ago, "number": number, "duration": duration, "shown": shown, "query": query, "utc": utc}
+    found.globals["chart"] = chart
+    return found
+
+
+def number(value: float | None) -> str:
+    """A number with thousands separated; a dash for none."""
+    if value is None:
+        return NOTHING
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.0f}"
+
+
+def ago(moment: str | datetime | None, now: datetime | None = None) -> str:
+    """How long ago something was."""
+    if moment is None:
+        return NOTHING
+    at = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    seconds = ((now or datetime.now(UTC)) - at).total_seconds()
+    return f"{duration(seconds)} ago" if seconds >= 1 else "now"
+
+
+def utc(milliseconds: int | None) -> str:
+    """A time of Kafka's."""
+    if milliseconds is None:
+        return NOTHING
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
+def shown(value: object) -> str:
+    """Any value as text in which control characters can be seen; nothing as a dash."""
+    if value is None or value == "":
+        return NOTHING
+    return "".join(each if each.isprintable() or each in "\n\t" else f"\\x{ord(each):02x}" for each in str(value))
+
+
+def query(given: Mapping[str, Any]) -> str:
+    """Parameters for a link; those without a value are left out."""
+    return urlencode({name: value for name, value in given.items() if value not in (None, "")}, doseq=True)
+
+
+def chart(samples: Sequence[Sample], now: float | None = None) -> dict[str, Any] | None:
+    """The points of a line over the last hour, newest at the right; None where there is nothing to draw."""
+    if len(samples) < 2:
+        return None
+    end = samples[-1][0] if now is None else now
+    top = max(value for _, value in samples) or 1.0
+    points = []
+    for at, value in samples:
+        x = CHART_WIDTH * max(0.0, 1 - (end - at) / HOUR_SECONDS)
+        y = CHART_HEIGHT - (CHART_HEIGHT - 2) * value / top - 1
+        points.append(f"{x:.1f},{y:.1f}")
+    first, last = points[0].partition(",")[0], points[-1].partition(",")[0]
+    return {
+        "line": " ".join(points),
+        "area": f"{first},{CHART_HEIGHT} {' '.join(points)} {last},{CHART_HEIGHT}",
+        "top": top,
+        "last": samples[-1][1],
+        "width": CHART_WIDTH,
+        "height": CHART_HEIGHT,
+    }

@@ -1,0 +1,443 @@
+"""The site without servers: pages, API, escaping, access and health, on services that a test decides."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from inorder.model.errors import UnreachableError
+from inorder.operate.actions import Action, Actor, Logged, Outcome
+from inorder.operate.key_trace import KeyTrace, Letter, OutboxHop, SetAside, Sighting, TableHop, TopicHop, WaitingRow
+from inorder.pipeline.stores.ports import LetterGroup, StoredLetter
+from inorder.relay.stores.exceeded import ExceededGroup, ExceededRow
+from inorder.settings import Settings
+from inorder.web import site as site_module
+from inorder.web.api import ROUTES
+from inorder.web.backend import Backend
+from inorder.web.pages import PAGES
+from inorder.web.site import create_site
+
+AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+EVIL = '<script>alert("x")</script>\x1b[31m'
+TOKEN, READ_TOKEN = "act-token-0123456789", "read-token-0123456789"
+BASE = "http://127.0.0.1:8090"
+PAGE_PATHS = [path for method, path, _ in PAGES if method == "GET" and "{" not in path and "review" not in path]
+
+
+def exceeded_row(id: int) -> ExceededRow:
+    return ExceededRow(
+        id,
+        EVIL,
+        EVIL.encode(),
+        EVIL.encode(),
+        f'[["h","{EVIL}"]]',
+        None,
+        None,
+        AT,
+        5,
+        "RECORD-001",
+        EVIL,
+        True,
+        AT,
+        None,
+    )
+
+
+LETTER = StoredLetter("upsert:m", "orders", 3, 42, 0, "not-json", EVIL, EVIL.encode(), EVIL.encode(), None, AT)
+TRACE = KeyTrace(
+    EVIL,
+    OutboxHop("outbox", 1, (WaitingRow(2, EVIL, AT),), (SetAside(1, EVIL, "RECORD-001", EVIL, True),)),
+    (TopicHop("orders", 0, 3, 0, 43, 1, (Sighting(42, 1_767_323_045_000, 9),), 2),),
+    (
+        TableHop(
+            "messages",
+            "upsert:m",
+            {"data": EVIL},
+            (0, 41),
+            False,
+            {("orders", 3): 42},
+            (Letter("orders:3:42", "c", EVIL),),
+        ),
+    ),
+)
+
+
+class FakeApp:
+    """An app whose services return what is set here, and note what is done."""
+
+    def __init__(self, state: State, actor: Actor) -> None:
+        self._state = state
+        self._actor = actor
+        self.relay_admin = SimpleNamespace(
+            exceeded_page=lambda above, most, **_: [exceeded_row(id) for id in range(above + 1, above + most + 1)],
+            exceeded_rows=lambda id: [exceeded_row(id)] if id < 100 else [],
+            exceeded_groups=lambda **_: [ExceededGroup("RECORD-001", EVIL, 10_000, AT)],
+            missing_page=lambda _above, _most: [],
+        )
+        self.dead_letters = SimpleNamespace(
+            page=lambda _behind, _most, **_: [LETTER],
+            read=lambda _limit, **_: [LETTER],
+            groups=lambda **_: [LetterGroup("upsert:m", "orders", "not-json", 3, AT)],
+        )
+        self.journal_admin = SimpleNamespace(quarantined=list)
+        self.action_log = SimpleNamespace(page=self._actions, read=self._action)
+        self.set_aside = SimpleNamespace(
+            settle_exceeded=self._settle, retry_letters=self._settle, discard_letters=self._settle
+        )
+
+    def __enter__(self) -> FakeApp:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def parts(self) -> dict[str, Any]:
+        return {name: lambda name=name: self._part(name) for name in ("relay", "topics", "pipeline", "journal")}
+
+    def checks(self) -> dict[str, Any]:
+        return {"database": lambda: {"dialect": "postgres"}, "kafka": self._kafka}
+
+    def trace_key(self, key: str, **_: Any) -> KeyTrace:
+        assert key == EVIL
+        return TRACE
+
+    def _kafka(self) -> dict[str, Any]:
+        if self._state.kafka_is_away:
+            raise UnreachableError("Kafka at broker:9092 does not answer.")
+        return {"cluster_id": "c", "brokers": ["broker:9092"]}
+
+    def _part(self, name: str) -> dict[str, Any]:
+        return self._state.parts[name]
+
+    def _settle(self, *asked: Any, **wanted: Any) -> Logged[Any]:
+        self._state.done.append((self._actor, asked, wanted))
+        return Logged("0001", [])
+
+    def _actions(self, **_: Any) -> list[Action]:
+        return [self._action("0001")]
+
+    def _action(self, id: str) -> Action:
+        outcome = {
+            "counts": {"put back": 1},
+            "fates": [{"id": 1, "key": EVIL, "fate": "put back", "detail": EVIL}],
+            "error": "",
+        }
+        return Action(
+            id, AT, "ann", "page", "exceeded retry", json.dumps({"key": EVIL}), EVIL, "done", json.dumps(outcome)
+        )
+
+
+RELAY = {
+    "group": "g", "table": "outbox", "strategy": "drain", "shards": 1, "waiting": 3, "oldest_seconds": 75.0,
+    "owner": EVIL, "term": 4, "owners": [EVIL], "phantoms": "", "exceeded": 10_000,
+    "exceeded_groups": [{"code": "RECORD-001", "topic": EVIL, "count": 10_000, "oldest": AT.isoformat()}],
+}  # fmt: skip
+PIPELINE = {
+    "pipelines": ["upsert:m"], "applied": 7, "identical": 0, "stale": 0, "ignored": 0, "rejected": 1, "behind": 2,
+    "undecided": 0, "oldest_seconds": 1.0, "last_slice_seconds": 1.0, "unknown_fields": {EVIL: 3}, "dead_letters": 3,
+    "partitions": [{
+        "pipeline": "upsert:m", "topic": "orders", "partition": 3, "next_offset": 42, "applied": 7, "identical": 0,
+        "stale": 0, "ignored": 0, "rejected": 1, "behind": 2, "undecided": 0, "oldest_seconds": None,
+        "last_slice_seconds": 1.0,
+    }],
+    "waiting": [{"topic": "orders", "partition": 3, "since": AT.isoformat(), "reason": EVIL}],
+    "dead_letter_groups": [
+        {"pipeline": "upsert:m", "topic": "orders", "code": "not-json", "count": 3, "oldest": AT.isoformat()}
+    ],
+}  # fmt: skip
+JOURNAL = {
+    "topics": 1, "behind": 2, "parked": 0,
+    "lag": [{"topic": "journal", "partition": 0, "end": 9, "replicated": None, "behind": 2}],
+}  # fmt: skip
+TOPICS = {
+    "switched": 1, "behind": {"orders": 0},
+    "generations": [{
+        "topic": "orders", "phase": "closing", "generation": 0, "kafka_topic": "orders", "target": "orders.g1",
+        "epoch": 1, "mirrored_epoch": 1, "behind": 0, "next": "wait",
+        "generations": [
+            {"generation": 0, "kafka_topic": "orders", "partitions": 4, "state": "open", "ends": [], "late": 0}
+        ],
+    }],
+}  # fmt: skip
+
+
+class State:
+    """What the services return."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, dict[str, Any]] = {
+            "relay": RELAY, "topics": TOPICS, "pipeline": PIPELINE, "journal": JOURNAL,
+        }  # fmt: skip
+        self.kafka_is_away = False
+        self.done: list[tuple[Actor, Any, dict[str, Any]]] = []
+
+
+@pytest.fixture
+def state() -> State:
+    return State()
+
+
+class Site:
+    """Opens sites, and waits until everything was read once."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._opened: list[Backend] = []
+
+    def open(self, **web: Any) -> TestClient:
+        settings = Settings.load(database={"url": "postgresql+psycopg://u:hunter2@h/d"}, web=web)
+        made: Any = lambda actor: FakeApp(self._state, actor)  # noqa: E731
+        backend = Backend(settings, made).__enter__()
+        self._opened.append(backend)
+        while any(each.part is None for each in backend.readings().values()):
+            backend.watch._readers["relay"].join(0.01)
+        return TestClient(create_site(backend), base_url=BASE, follow_redirects=False, client=("127.0.0.1", 1))
+
+    def close(self) -> None:
+        for backend in self._opened:
+            backend.__exit__(None, None, None)
+
+
+@pytest.fixture
+def site(state: State, empty_place: None) -> Iterator[Site]:
+    found = Site(state)
+    yield found
+    found.close()
+
+
+FORM = {"origin": BASE, "content-type": "application/x-www-form-urlencoded"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *PAGE_PATHS,
+        "/problems/exceeded",
+        "/problems/dead-letters?code=not-json",
+        "/problems/exceeded/1",
+        "/problems/dead-letters/orders:3:42?pipeline=upsert:m",
+        "/problems/review?kind=exceeded&action=retry&code=RECORD-001",
+        "/problems/review?kind=dead-letters&action=discard&id=orders:3:42",
+        "/actions/0001",
+    ],
+)
+def test_every_page_shows_what_records_hold_as_text(site: Site, path: str) -> None:
+    answer = site.open().get(path)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/html")
+    assert "<script>alert" not in answer.text
+    assert "\x1b" not in answer.text
+    assert not re.search(r"<[^>]+ (?:on\w+|style)=", answer.text), "the policy allows no inline script or style"
+    assert "hunter2" not in answer.text
+
+
+def test_a_key_is_followed_with_scripts_as_text(site: Site) -> None:
+    answer = site.open().get("/key", params={"key": EVIL})
+    assert answer.status_code == 200
+    assert "&lt;script&gt;" in answer.text
+    assert "<script>alert" not in answer.text
+    assert "is parked behind row 1" in answer.text
+
+
+def test_the_first_page_says_what_is_wrong_first(site: Site) -> None:
+    text = site.open().get("/").text
+    assert text.index("10,000 records used up their attempts") < text.index("could not be applied")
+    assert text.index("could not be applied") < text.index('class="strip"')
+
+
+def test_empty_places_say_what_to_do(site: Site, state: State) -> None:
+    state.parts = {
+        "relay": {"error": "database.url is not set.", "exit_code": 3},
+        "topics": {"switched": 0, "behind": {}, "generations": []},
+        "pipeline": PIPELINE
+        | {"partitions": [], "waiting": [], "dead_letters": 0, "dead_letter_groups": [], "behind": 0},
+        "journal": {"topics": 0, "behind": 0},
+    }
+    client = site.open()
+    assert "inorder topics failover" in client.get("/topics").text
+    assert "inorder pipeline run upsert" in client.get("/pipeline").text
+    assert "inorder pipeline run replicate" in client.get("/journals").text
+    assert "database.url is not set." in client.get("/relays").text
+    assert "No record was rejected." in client.get("/problems").text
+
+
+def test_every_answer_has_a_strict_policy(site: Site) -> None:
+    client = site.open()
+    for path in ("/", "/api/v1/status", "/livez", "/nothing", "/static/site.css"):
+        headers = client.get(path).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_scripts_are_ours_and_small() -> None:
+    files = list(site_module._STATIC.iterdir())
+    assert sum(each.stat().st_size for each in files) < 300_000
+    assert {"htmx-2.0.11.min.js", "htmx-LICENSE.txt"} <= {each.name for each in files}
+
+
+def test_an_action_through_the_form_leads_to_its_entry(site: Site, state: State) -> None:
+    client = site.open()
+    form = "kind=exceeded&action=retry&id=7&id=3&reason=limit+raised"
+    answer = client.post("/problems/act", content=form, headers=FORM)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/actions/0001")
+    [(actor, asked, wanted)] = state.done
+    assert (actor, asked) == (Actor("local", "page"), ("retry", "limit raised"))
+    assert wanted == {"ids": [7, 3], "everything": False}
+
+
+def test_an_action_through_the_api_is_by_filter_and_can_be_counted_first(site: Site, state: State) -> None:
+    client = site.open()
+    body = {"code": "not-json", "reason": "fixed", "dry_run": True}
+    assert client.post("/api/v1/dead-letters/retry", json=body).json() == {"count": 3, "dry_run": True}
+    assert state.done == []
+    answer = client.post("/api/v1/dead-letters/retry", json=body | {"dry_run": False})
+    assert answer.json()["result"]["counts"] == {"put back": 1}
+    [(actor, asked, wanted)] = state.done
+    assert (actor, asked) == (Actor("local", "api"), ("fixed",))
+    assert wanted == {"ids": [], "everything": False, "code": "not-json"}
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [({"code": "c"}, 422), ({"ids": 3, "reason": "x"}, 422), ({"ids": ["a"], "reason": "x"}, 422), ([], 400)],
+)
+def test_a_wrong_call_is_refused_with_its_reason(site: Site, state: State, body: Any, status: int) -> None:
+    answer = site.open().post("/api/v1/exceeded/retry", json=body)
+    assert (answer.status_code, state.done) == (status, [])
+    assert answer.json()["error"]["message"]
+
+
+def test_large_and_broken_bodies_are_refused(site: Site, state: State) -> None:
+    client = site.open()
+    headers = {"content-type": "application/json"}
+    assert client.post("/api/v1/exceeded/retry", content=b"{", headers=headers).status_code == 400
+    assert client.post("/api/v1/exceeded/retry", content=b"[" * 999_999, headers=headers).status_code == 400
+    assert client.post("/api/v1/exceeded/retry", content=b" " * 2_000_000, headers=headers).status_code == 413
+    assert client.post("/problems/act", content=b"a" * 2_000_000, headers=FORM).status_code == 413
+    assert state.done == []
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", f"{BASE}0"])
+def test_a_write_from_another_site_is_refused(site: Site, state: State, origin: str) -> None:
+    client = site.open()
+    form = "kind=exceeded&action=discard&all=1&reason=x"
+    assert client.post("/problems/act", content=form, headers=FORM | {"origin": origin}).status_code == 403
+    body = {"all": True, "reason": "x"}
+    assert client.post("/api/v1/exceeded/discard", json=body, headers={"origin": origin}).status_code == 403
+    assert state.done == []
+
+
+def test_a_request_for_another_host_gets_nothing(site: Site) -> None:
+    for path in ("/", "/api/v1/status", "/readyz", "/static/site.css"):
+        answer = site.open().get(path, headers={"host": "evil.example"})
+        assert (answer.status_code, "outbox" in answer.text) == (403, False)
+
+
+def test_a_wrong_token_gets_nothing_and_the_right_one_everything(site: Site, state: State) -> None:
+    client = site.open(listen="0.0.0.0:8090", token=TOKEN, read_token=READ_TOKEN)
+    for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": f"Bearer {TOKEN}x"}):
+        for path in ("/api/v1/status", "/api/v1/settings", "/metrics", "/api/v1/openapi.json"):
+            answer = client.get(path, headers=headers)
+            assert (answer.status_code, "outbox" in answer.text) == (401, False)
+        answer = client.get("/problems?x=1", headers=headers)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/login?next=%2Fproblems%3Fx%3D1")
+        assert client.post("/problems/act", content="a=b", headers=FORM | headers).status_code == 401
+    assert client.get("/livez").status_code == 200
+    right = {"authorization": f"Bearer {TOKEN}"}
+    assert client.get("/api/v1/relay", headers=right).json()["table"] == "outbox"
+    assert TOKEN not in client.get("/settings", headers=right).text
+    assert TOKEN not in client.get("/api/v1/settings", headers=right).text
+    reader, body = {"authorization": f"Bearer {READ_TOKEN}"}, {"ids": [1], "reason": "x"}
+    assert client.get("/problems", headers=reader).status_code == 200
+    assert "Retry" not in client.get("/problems", headers=reader).text
+    assert client.post("/api/v1/exceeded/retry", json=body, headers=reader).status_code == 403
+    assert state.done == []
+    assert client.post("/api/v1/exceeded/retry", json=body, headers=right).status_code == 200
+
+
+def test_signing_in_sets_a_cookie_that_is_not_the_token(site: Site) -> None:
+    client = site.open(listen="0.0.0.0:8090", token=TOKEN)
+    assert "Sign in" in client.get("/login?next=//evil.example").text
+    wrong = client.post("/login", content="token=wrong-token-0123456", headers=FORM)
+    assert (wrong.status_code, "set-cookie" in wrong.headers) == (403, False)
+    assert client.post("/login", content=f"token={TOKEN}", headers=FORM | {"origin": "https://e"}).status_code == 403
+    right = client.post("/login", content=f"token={TOKEN}&next=/key", headers=FORM)
+    assert (right.status_code, right.headers["location"]) == (303, "/key")
+    cookie = right.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert TOKEN not in cookie
+    assert client.get("/").status_code == 200
+    assert client.post("/logout", headers=FORM).status_code == 303
+    assert client.get("/").status_code == 303
+
+
+def test_kafka_is_away_and_the_site_says_so(site: Site, state: State) -> None:
+    state.kafka_is_away = True
+    client = site.open()
+    answer = client.get("/readyz")
+    assert (answer.status_code, answer.text) == (503, "database: ok\nkafka: Kafka at broker:9092 does not answer.\n")
+    assert (client.get("/livez").status_code, client.get("/livez").text) == (200, "ok")
+    assert "Kafka at broker:9092 does not answer." in client.get("/").text
+    assert 'inorder_web_part_up{part="kafka"} 0.0' in client.get("/metrics").text
+    strangers = site.open(token=TOKEN).get("/readyz")
+    assert (strangers.status_code, strangers.text) == (503, "database: ok\nkafka: It does not answer.\n")
+
+
+def test_a_fault_of_ours_in_one_part_leaves_the_others(site: Site, state: State) -> None:
+    del state.parts["journal"]
+    client = site.open()
+    assert "This is a fault of inorder" in client.get("/journals").text
+    assert client.get("/pipeline").status_code == 200
+
+
+def test_lists_have_a_next_page_by_key(site: Site) -> None:
+    client = site.open()
+    first = client.get("/api/v1/exceeded", params={"limit": 2}).json()
+    assert ([each["id"] for each in first["items"]], first["next"]) == ([1, 2], {"after": 2})
+    second = client.get("/api/v1/exceeded", params={"limit": 2, **first["next"]}).json()
+    assert [each["id"] for each in second["items"]] == [3, 4]
+    assert len(client.get("/api/v1/exceeded", params={"limit": 10_000}).json()["items"]) == 500
+    assert client.get("/api/v1/exceeded", params={"after": "x"}).status_code == 422
+    letters = client.get("/api/v1/dead-letters", params={"limit": 1}).json()
+    assert letters["next"] == {"after": "orders:3:42", "after_pipeline": "upsert:m"}
+
+
+def test_what_is_not_there_is_not_found(site: Site) -> None:
+    client = site.open()
+    assert client.get("/api/v1/exceeded/100").status_code == 404
+    assert client.get("/problems/exceeded/100").status_code == 404
+    assert client.get("/problems/other").status_code == 404
+    assert client.get("/api/v1/nothing").json()["error"]["message"] == "There is no such page."
+
+
+def test_every_route_is_in_the_openapi_document(site: Site) -> None:
+    document = site.open().get("/api/v1/openapi.json").json()
+    described = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
+    assert described == {(each.method, f"/api/v1{each.path}") for each in ROUTES}
+    ids = [operation["operationId"] for methods in document["paths"].values() for operation in methods.values()]
+    assert len(ids) == len(set(ids))
+
+
+def test_reading_calls_of_the_api_answer(site: Site) -> None:
+    client = site.open()
+    for route in ROUTES:
+        if route.method == "GET" and "{" not in route.path:
+            answer = client.get(f"/api/v1{route.path}", params={"key": EVIL} if route.path == "/key" else {})
+            assert answer.status_code == 200, route.path
+            assert answer.headers["content-type"] == "application/json"
+            assert "hunter2" not in answer.text
+
+
+def test_an_outcome_survives_its_way_through_json() -> None:
+    action = Action("1", AT, "a", "api", "x", "{}", "", "done", json.dumps({"counts": {}, "fates": [], "error": ""}))
+    assert action.result == Outcome({}, [])
