@@ -74,8 +74,7 @@ def _worst(healths: Sequence[Health]) -> Health:
 
 def _summary(hops: Sequence[FlowHop], concerns: Sequence[Concern]) -> str:
     if concerns:
-        more = "" if len(concerns) == 1 else f" {counted(len(concerns) - 1, 'more thing')} below."
-        return concerns[0].sentence + more
+        return concerns[0].sentence if len(concerns) == 1 else f"{len(concerns)} things need attention."
     if any(hop.health == "unknown" for hop in hops):
         return "Some hops are not known yet."
     waiting = sum(hop.waiting or 0 for hop in hops if hop.name != "relay")
@@ -115,7 +114,7 @@ def _relay(part: Part | None) -> FlowHop:
             "relay", "Relay", "trouble", f"The circuit breaker of {' and '.join(resting)} is open.", exceeded
         )
     if exceeded:
-        return FlowHop("relay", "Relay", "attention", f"{counted(exceeded, 'record')} set aside.", exceeded)
+        return FlowHop("relay", "Relay", "trouble", f"{counted(exceeded, 'record')} set aside.", exceeded)
     owners = [owner for owner in part.get("owners", []) if owner]
     if part["strategy"] == "topic-lock":
         return FlowHop("relay", "Relay", "ok", f"{part['workers']} workers share the topics.", 0)

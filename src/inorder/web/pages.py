@@ -16,6 +16,7 @@ from inorder.web.backend import Backend, Kind
 PAGE_ROWS: Final = 50
 PREVIEW_ROWS: Final = 10
 SHOWN_FATES: Final = 500
+LONGEST_VALUE: Final = 20_000
 
 NAVIGATION: Final = (
     ("/", "Flow"),
@@ -141,7 +142,7 @@ def record(visit: Visit) -> View:
         found = visit.backend.letter_one(id, visit.text("pipeline") or None)
     if found is None:
         raise NotFoundError(f"There is no record {id} any more: it was settled.")
-    return View("record.html", {"kind": kind, "record": found})
+    return View("record.html", {"kind": kind, "record": found, "longest": LONGEST_VALUE})
 
 
 def missing(visit: Visit) -> View:

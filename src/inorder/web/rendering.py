@@ -9,11 +9,12 @@ from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from inorder.operate.flow import duration
+from inorder.operate.flow import counted, duration
 from inorder.operate.watch import HOUR_SECONDS, Sample
 
 CHART_WIDTH: Final = 240
 CHART_HEIGHT: Final = 48
+_SHORTEST_SECONDS: Final = 60.0
 NOTHING: Final = "\N{EN DASH}"
 
 
@@ -26,7 +27,16 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters |= {"ago": ago, "number": number, "duration": duration, "shown": shown, "query": query, "utc": utc}
+    found.filters |= {
+        "ago": ago,
+        "number": number,
+        "duration": duration,
+        "shown": shown,
+        "query": query,
+        "utc": utc,
+        "moment": moment,
+        "counted": counted,
+    }
     found.globals["chart"] = chart
     return found
 
@@ -45,6 +55,14 @@ def ago(moment: str | datetime | None, now: datetime | None = None) -> str:
     at = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
     seconds = ((now or datetime.now(UTC)) - at).total_seconds()
     return f"{duration(seconds)} ago" if seconds >= 1 else "now"
+
+
+def moment(at: str | datetime | None) -> str:
+    """A time in UTC, to the second."""
+    if at is None:
+        return NOTHING
+    found = datetime.fromisoformat(at) if isinstance(at, str) else at
+    return f"{found.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def utc(milliseconds: int | None) -> str:
@@ -67,14 +85,15 @@ def query(given: Mapping[str, Any]) -> str:
 
 
 def chart(samples: Sequence[Sample], now: float | None = None) -> dict[str, Any] | None:
-    """The points of a line over the last hour, newest at the right; None where there is nothing to draw."""
+    """The points of a line over the last hour, or less at first, the newest at the right; None for nothing to draw."""
     if len(samples) < 2:
         return None
     end = samples[-1][0] if now is None else now
+    span = min(HOUR_SECONDS, max(end - samples[0][0], _SHORTEST_SECONDS))
     top = max(value for _, value in samples) or 1.0
     points = []
     for at, value in samples:
-        x = CHART_WIDTH * max(0.0, 1 - (end - at) / HOUR_SECONDS)
+        x = CHART_WIDTH * max(0.0, 1 - (end - at) / span)
         y = CHART_HEIGHT - (CHART_HEIGHT - 2) * value / top - 1
         points.append(f"{x:.1f},{y:.1f}")
     first, last = points[0].partition(",")[0], points[-1].partition(",")[0]
@@ -82,6 +101,7 @@ def chart(samples: Sequence[Sample], now: float | None = None) -> dict[str, Any]
         "line": " ".join(points),
         "area": f"{first},{CHART_HEIGHT} {' '.join(points)} {last},{CHART_HEIGHT}",
         "top": top,
+        "span": span,
         "last": samples[-1][1],
         "width": CHART_WIDTH,
         "height": CHART_HEIGHT,

@@ -78,7 +78,7 @@ def test_what_is_wrong_is_said_with_where_to_look(
 def test_the_worst_stands_first() -> None:
     flow = flow_of(GOOD | {"pipeline": PIPELINE | {"dead_letters": 2}, "relay": RELAY | {"exceeded": 3}})
     assert [each.health for each in flow.concerns] == ["trouble", "attention"]
-    assert flow.sentence == "3 records used up their attempts. 1 more thing below."
+    assert flow.sentence == "2 things need attention."
 
 
 def test_what_was_not_read_or_set_up_is_not_known() -> None:

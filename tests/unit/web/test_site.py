@@ -22,6 +22,7 @@ from inorder.web import site as site_module
 from inorder.web.api import ROUTES
 from inorder.web.backend import Backend
 from inorder.web.pages import PAGES
+from inorder.web.rendering import ago, chart, moment
 from inorder.web.site import create_site
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -410,6 +411,16 @@ def test_lists_have_a_next_page_by_key(site: Site) -> None:
     assert client.get("/api/v1/exceeded", params={"after": "x"}).status_code == 422
     letters = client.get("/api/v1/dead-letters", params={"limit": 1}).json()
     assert letters["next"] == {"after": "orders:3:42", "after_pipeline": "upsert:m"}
+
+
+def test_a_chart_begins_with_what_there_is() -> None:
+    assert chart([(0.0, 1.0)]) is None
+    drawn = chart([(0.0, 0.0), (600.0, 4.0), (1200.0, 2.0)])
+    assert drawn is not None
+    assert (drawn["span"], drawn["top"], drawn["last"]) == (1200.0, 4.0, 2.0)
+    assert drawn["line"].startswith("0.0,47.0 120.0,1.0 240.0,")
+    assert ago(AT, AT) == "now"
+    assert [moment(None), moment(AT)] == ["\N{EN DASH}", "2026-01-02 03:04:05 UTC"]
 
 
 def test_what_is_not_there_is_not_found(site: Site) -> None:
