@@ -13,7 +13,7 @@ SHORT := "short or not (full or fault or soak or matrix)"
 REST := "(full or hypothesis) and not (fault or soak or matrix)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-all lint fault matrix soak models bench docs lock clean
+.PHONY: help setup java demo test test-all lint fault matrix soak models simulate bench docs lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ bench: java $(READY) ## the relay, then the pipeline, each against a peer (ARGS=
 
 models: java $(READY) ## TLC checks the models of the protocols in large bounds, and finds their defects; some minutes
 	@$(BIN)/python -m tests.proof.models large
+
+simulate: $(READY) ## simulated relays and drivers under faults, by seeds; a failing seed prints its command (SEEDS=1000000)
+	@$(BIN)/python -m tests.proof.simulate --seeds $(or $(SEEDS),10000)
 
 soak: java $(READY) ## a mix of faults under load for SOAK_MINUTES (30)
 	@$(BIN)/pytest tests/fault -m soak -s
