@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -196,12 +197,14 @@ def test_a_step_that_fails_midway_leaves_no_half_of_it(
     assert [each.offset for each in answer.info.actions] == list(range(2))
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_thread_that_ends_all_the_same_is_replaced(place: Place, eventually: Eventually) -> None:
+def test_a_thread_that_ends_all_the_same_is_replaced(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = threading.Event()
+    monkeypatch.setattr(threading, "excepthook", lambda _: ended.set())
     place.world.append(1)
     assert isinstance(place.find(0), Known)
     place.log.error, place.log.breaks = SystemExit(), 1
-    eventually(lambda: place.heads._topics[KEY.topic].is_over)
+    assert ended.wait(60)
+    assert place.heads._topics[KEY.topic].is_over
     assert isinstance(place.find(0), Known)
 
 
