@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Container, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
@@ -18,6 +19,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs do not re-export all of them
     AclOperation,
     AdminClient,
+    ClusterMetadata,
     ConfigResource,
     NewPartitions,
     NewTopic,
@@ -70,19 +72,35 @@ class Cluster:
         self._client = _client({**properties, "error_cb": self._auth.note})
 
     def info(self) -> ClusterInfo:
-        """The id and the brokers of the cluster."""
-        answer = self._answer(self._client.describe_cluster(request_timeout=SECONDS))
-        nodes = sorted(answer.nodes, key=lambda node: node.id)
+        """The id and the brokers of the cluster.
+
+        By the metadata, not by DescribeCluster: librdkafka aborts the process where a broker that stops answers that
+        with no broker at all, because the error is lost and the result missing.
+        """
+        found = self._metadata()
+        if not found.brokers:
+            raise _unreachable(self._servers, "no broker is registered")
+        nodes = sorted(found.brokers.values(), key=lambda node: node.id)
         brokers = tuple(f"{node.host}:{node.port}" for node in nodes)
-        return ClusterInfo(answer.cluster_id or "", brokers, tuple(node.id for node in nodes))
+        name = cast("str | None", found.cluster_id)  # the stubs know only its value before the answer
+        return ClusterInfo(name or "", brokers, tuple(node.id for node in nodes))
 
     def topic_names(self) -> list[str]:
         """The names of all topics except internal ones."""
-        try:
-            found = self._client.list_topics(timeout=SECONDS).topics
-        except KafkaException as exception:
-            raise _classify(exception, self._servers) from exception
-        return sorted(name for name in found if not name.startswith("__"))
+        return sorted(name for name in self._metadata().topics if not name.startswith("__"))
+
+    def _metadata(self) -> ClusterMetadata:
+        """On a thread, because the call blocks and would not notice that authentication failed."""
+        found: Future[ClusterMetadata] = Future()
+
+        def ask() -> None:
+            try:
+                found.set_result(self._client.list_topics(timeout=SECONDS))
+            except Exception as error:  # noqa: BLE001 - the caller raises it
+                found.set_exception(error)
+
+        threading.Thread(target=ask, name="inorder-kafka-metadata", daemon=True).start()
+        return self._answer(found)
 
     def partitions(self, topic: str) -> int | None:
         """The number of partitions of a topic, or None where it does not exist; never creates it."""
