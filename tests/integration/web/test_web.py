@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlencode
@@ -11,15 +10,16 @@ import pytest
 from starlette.testclient import TestClient
 
 import inorder
-from inorder.kafka.admin import Cluster, ensure_topic
+from inorder.app import App
+from inorder.kafka.admin import ensure_topic
 from inorder.kafka.readers import read_back
+from inorder.relay.stores.ports import Exceeding
 from inorder.settings import Settings
 from inorder.web.backend import Backend
 from inorder.web.site import create_site
 from tests.conftest import Eventually
 from tests.integration.dead_letters.conftest import Job
 from tests.integration.relay.conftest import Bench
-from tests.operating import exceeded_rows
 
 # The fixture of the relay's tests.
 from tests.integration.relay.conftest import bench as bench  # isort: skip
@@ -54,20 +54,21 @@ def open_site() -> Iterator[Sites]:
 
 
 def by_key(bench: Bench, topic: str, key: bytes) -> list[bytes]:
-    return [(each.value or b"")[:5] for each in read_back(bench.properties, topic) if each.key == key]
+    return [each.value or b"" for each in read_back(bench.properties, topic) if each.key == key]
 
 
 def test_refused_records_are_found_and_retried_in_order_through_the_api_and_the_form(
     bench: Bench, unique: str, open_site: Sites, eventually: Eventually
 ) -> None:
-    ensure_topic(bench.properties, unique, 1, {"max.message.bytes": "20000"})
-    settings = bench.settings(leadership="none", max_attempts=1)
-    large = random.Random(1).randbytes(40_000)
+    ensure_topic(bench.properties, unique, 1)
+    settings = bench.settings(leadership="none")
     key = f"{SCRIPT} ä/?&"
     for each in ("api", key):
-        bench.publish(*(inorder.Message(unique, key=each, value=value) for value in (large, "two")))
-    with inorder.Relay(settings):
-        eventually(lambda: len(exceeded_rows(settings)) == 2)
+        bench.publish(*(inorder.Message(unique, key=each, value=value) for value in ("one", "two")))
+    with App(settings) as app:
+        store = app.relay.exceeded_store(app.database)
+        for id in (1, 3):
+            store.exceed(Exceeding(id, 2, "RECORD-001", f"too large {SCRIPT}", parks=True))
     client = open_site(settings)
     eventually(lambda: client.get("/readyz").status_code == 200)
     eventually(lambda: client.get("/api/v1/relay").json().get("exceeded") == 2)
@@ -82,10 +83,6 @@ def test_refused_records_are_found_and_retried_in_order_through_the_api_and_the_
     assert "has not arrived everywhere" in followed
     assert SCRIPT not in followed
 
-    bench.alter_topic(unique, {"max.message.bytes": "1000000"})
-    # The controller answers; the broker learns it a moment later.
-    shown = Cluster(bench.properties)
-    eventually(lambda: shown.topic_settings(unique)["max.message.bytes"] == "1000000")
     body = {"ids": [listed[0]["id"]], "reason": "limit raised"}
     done = client.post("/api/v1/exceeded/retry", json=body).json()
     assert (done["state"], done["result"]["counts"]) == ("done", {"put back": 1})
@@ -100,7 +97,7 @@ def test_refused_records_are_found_and_retried_in_order_through_the_api_and_the_
     with inorder.Relay(settings):
         eventually(lambda: bench.count() == 0)
     for each in ("api", key):
-        assert by_key(bench, unique, each.encode()) == [large[:5], b"two"]
+        assert by_key(bench, unique, each.encode()) == [b"one", b"two"]
     eventually(lambda: client.get("/api/v1/relay").json().get("exceeded") == 0)
     log = client.get("/api/v1/actions").json()["items"]
     assert [(each["actor"], each["origin"], each["action"], each["reason"]) for each in log] == [
