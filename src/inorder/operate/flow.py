@@ -186,6 +186,8 @@ def _concerns(parts: Mapping[str, Part | None]) -> Iterator[Concern]:
     if parked := good.get("journal", {}).get("parked"):
         sentence = f"{counted(parked, 'journal')} in quarantine: reads of them are refused."
         yield Concern("trouble", sentence, "problems", "inorder journal quarantine list")
+    for what, why in good.get("topics", {}).get("paused", {}).items():
+        yield Concern("attention", f"The {what} is paused: {why}.", "topics", f"inorder resume {what}")
     for topic in good.get("topics", {}).get("generations", []):
         if topic["target"]:
             sentence = f"Topic {topic['topic']!r} is being switched to {topic['target']!r}: {topic['phase']}."

@@ -51,6 +51,13 @@ def test_events_on_their_way_are_no_concern() -> None:
         ("relay", {"exceeded": 1}, "trouble", "1 record used up its attempts", "problems"),
         ("relay", {"breakers": {"poller": "open"}}, "trouble", "circuit breaker of poller", "relays"),
         ("relay", {"phantoms": "3-5"}, "attention", "ids 3-5", "relays"),
+        (
+            "topics",
+            {"paused": {"table t": "a vacuum (ann)"}},
+            "attention",
+            "table t is paused: a vacuum (ann)",
+            "topics",
+        ),
         ("pipeline", {"dead_letters": 2}, "attention", "2 records could not be applied", "problems"),
         ("pipeline", {"behind": 9, "oldest_seconds": 90.0}, "attention", "does the job upsert run", "pipeline"),
         (
