@@ -144,6 +144,14 @@ class Backend:
         groups = self.exceeded_groups if kind == "exceeded" else self.letter_groups
         return sum(each["count"] for each in groups(**wanted))
 
+    def last_count(self, kind: Kind, wanted: Mapping[str, Any]) -> int | None:
+        """How many records matched at the last reading; None where that is not known without counting them now."""
+        part, listed = ("relay", "exceeded_groups") if kind == "exceeded" else ("pipeline", "dead_letter_groups")
+        groups = (self.part(part).part or {}).get(listed)
+        if groups is None or not wanted.keys() <= {"pipeline", "topic", "code"}:
+            return None
+        return sum(int(each["count"]) for each in groups if all(each.get(name) == wanted[name] for name in wanted))
+
     def settle(
         self,
         actor: Actor,

@@ -413,6 +413,14 @@ def test_lists_have_a_next_page_by_key(site: Site) -> None:
     assert letters["next"] == {"after": "orders:3:42", "after_pipeline": "upsert:m"}
 
 
+def test_a_list_shows_the_count_of_the_last_reading_and_counts_nothing_itself(site: Site) -> None:
+    client = site.open()
+    assert '<span class="count">10,000</span>' in client.get("/problems/exceeded?code=RECORD-001").text
+    assert '<span class="count">0</span>' in client.get("/problems/exceeded?code=RECORD-002").text
+    assert '<span class="count">3</span>' in client.get("/problems/dead-letters?pipeline=upsert:m").text
+    assert "count" not in client.get("/problems/exceeded?key=a").text
+
+
 def test_a_chart_begins_with_what_there_is() -> None:
     assert chart([(0.0, 1.0)]) is None
     drawn = chart([(0.0, 0.0), (600.0, 4.0), (1200.0, 2.0)])
