@@ -330,8 +330,14 @@ class _Display:
     def run(self, over: threading.Event) -> None:
         """Draws on a terminal, logs elsewhere."""
         if not self._console.is_terminal:
+            last: dict[str, Any] = {}
             while not over.wait(LOG_SECONDS):
-                logger.info("pipeline.progress", extra={**self._progress.as_dict(), "behind": self._ask()})
+                found = {**self._progress.as_dict(), "behind": self._ask()}
+                # An idle job has nothing to say; times change all the same.
+                told = {name: value for name, value in found.items() if name not in ("phase_seconds", "last_slice_age")}
+                if told != last:
+                    logger.info("pipeline.progress", extra=found)
+                last = told
             return
         from rich.live import Live
         from rich.text import Text

@@ -24,7 +24,7 @@ _PAYLOAD_FIELDS = frozenset({"value", "payload", "body", "headers"})
 def configure_logs(level: str, style: Format, stream: TextIO | None = None) -> None:
     """Sends the logs of inorder and of its libraries to `stream` (stderr); a second call replaces the first."""
     target = stream or sys.stderr
-    handler = logging.StreamHandler(target)
+    handler = _StderrHandler() if stream is None else logging.StreamHandler(stream)
     handler.setFormatter(_formatter(style == "json" or (style == "auto" and not target.isatty()), target.isatty()))
     root = logging.getLogger()
     root.handlers[:] = [handler]
@@ -41,6 +41,14 @@ def configure_logs(level: str, style: Format, stream: TextIO | None = None) -> N
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
     )
+
+
+class _StderrHandler(logging.StreamHandler[TextIO]):
+    """Writes to what `sys.stderr` is at the moment: a progress line replaces it, and prints logs above itself."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
 
 
 def _shared() -> list[Processor]:

@@ -168,8 +168,8 @@ def _marker_of(fields: dict[str, Any]) -> Marker:
 
 def _refuse_newer(fields: dict[str, Any]) -> None:
     version = fields.get("version", 1)
-    if type(version) is not int or version < 1:
-        raise ValueError(version)
+    if type(version) is not int or not 1 <= version <= LAST_ID:
+        raise ValueError("version")
     if version > VERSION:
         raise PermanentError(
             f"The last marker has version {version}, and this release of inorder reads versions up to {VERSION}: "

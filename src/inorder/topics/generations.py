@@ -144,14 +144,38 @@ def decode(text: str | bytes) -> TopicState:
     try:
         found = json.loads(text)
         generations = tuple(_generation(**each) for each in found["generations"])
-        target = None if found["target"] is None else Target(**found["target"])
-        return TopicState(found["topic"], generations, Phase(found["phase"]), target, found["epoch"])
-    except (ValueError, TypeError, KeyError) as error:
+        target = None if found["target"] is None else _target(**found["target"])
+        if not generations:
+            raise ValueError("no generation")
+        return TopicState(_name(found["topic"]), generations, Phase(found["phase"]), target, _count(found["epoch"]))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise PermanentError(
-            f"The generations of a topic cannot be decoded: {text!r}.",
+            f"The generations of a topic cannot be decoded: {text[:_SHOWN]!r}.",
             hint="Was it written by a newer version of inorder?",
         ) from error
 
 
+_SHOWN = 300
+_MOST = 2**63 - 1
+
+
 def _generation(number: int, topic: str, partitions: int, ends: list[int] | None) -> Generation:
-    return Generation(number, topic, partitions, None if ends is None else tuple(ends))
+    known = None if ends is None else tuple(map(_count, ends))
+    return Generation(_count(number), _name(topic), _count(partitions), known)
+
+
+def _target(topic: str, partitions: int) -> Target:
+    return Target(_name(topic), _count(partitions))
+
+
+def _name(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("the name of a topic")
+    return value
+
+
+def _count(value: object) -> int:
+    # A bool is an int for Python, but not in JSON.
+    if type(value) is not int or not 0 <= value <= _MOST:
+        raise ValueError("a number")
+    return value

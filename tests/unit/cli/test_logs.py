@@ -81,3 +81,12 @@ def test_setting_up_twice_writes_once() -> None:
     configure_logs("info", "json", second)
     logging.getLogger("inorder").info("event")
     assert (first.getvalue(), len(lines(second))) == ("", 1)
+
+
+def test_logs_go_to_what_stderr_is_at_the_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A progress line replaces it while it is shown; with the stream of before, both were in one line."""
+    configure_logs("info", "json")
+    replaced = io.StringIO()
+    monkeypatch.setattr("sys.stderr", replaced)
+    logging.getLogger("inorder.relay").info("batch_published")
+    assert [line["event"] for line in lines(replaced)] == ["batch_published"]

@@ -156,8 +156,9 @@ def parse_notice(key: bytes | None, value: bytes | None) -> OffsetNotice | None:
     try:
         parts, found = (key or b"").decode().split("/"), json.loads(value or b"")
         offset = found["offset"] if isinstance(found, dict) else None
-        if len(parts) != _PARTS or type(offset) is not int:
+        if len(parts) != _PARTS or type(offset) is not int or not -1 <= offset < 2**63:
             return None
-        return OffsetNotice(parts[0], (parts[1], int(parts[2])), offset)
+        partition = int(parts[2])
+        return OffsetNotice(parts[0], (parts[1], partition), offset) if 0 <= partition < 2**31 else None
     except (ValueError, KeyError, RecursionError):
         return None

@@ -21,6 +21,10 @@ def text_of(value: Any, column: str, flaws: list[str]) -> str | None:
     """Text or null; bytes that are not UTF-8 are a flaw, and decoded with replacement characters."""
     if value is None or isinstance(value, str):
         return value
+    if not isinstance(value, bytes | bytearray | memoryview):
+        # SQLite keeps numbers in such a column, too; `bytes` of one would be as many zeros.
+        flaws.append(f"{column} is a {type(value).__name__} and not text")
+        return str(value)
     try:
         return bytes(value).decode()
     except UnicodeDecodeError as error:
@@ -46,8 +50,8 @@ def text_bytes_of(value: Any, column: str, flaws: list[str]) -> bytes | None:
         return None
     if isinstance(value, str):
         return value.encode()
-    text_of(value, column, flaws)
-    return bytes(value)
+    text = text_of(value, column, flaws)
+    return bytes(value) if isinstance(value, bytes | bytearray | memoryview) else (text or "").encode()
 
 
 # `OutboxRow(…)` without the parsing of its arguments, which takes a third less time: decoding is the hottest function
