@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Final, Literal
 
 from inorder.database.database import Dialect, Transaction, dialect_of, open_database, statements_of
+from inorder.database.schema_plan import catalogue_of
 from inorder.embedded.folders import cache_folder
 from inorder.embedded.jars import find_java, java_version
 from inorder.journal.stores.opening import open_journal_store
 from inorder.kafka.admin import COMPACTED, Cluster, ClusterInfo
 from inorder.kafka.fenced_producer import DEFAULTS
 from inorder.model.errors import AuthenticationError, ConfigurationError, InorderError, UnreachableError
+from inorder.model.names import RESERVED_COLUMNS
 from inorder.model.secrets import mask_url
 from inorder.outbox.layouts import layout, statements
 from inorder.outbox.stores.table import require_outbox_table
@@ -31,6 +33,7 @@ from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.status import partition_progress
 from inorder.pipeline.stores.dead_letters import SqlDeadLetters
 from inorder.pipeline.stores.ports import LetterFilter
+from inorder.pipeline.stores.table import table_sql
 from inorder.relay.reshard import refuse_other
 from inorder.relay.stores import kafka_lease
 from inorder.relay.stores.kafka_log import marker_topic
@@ -155,6 +158,7 @@ def examine_database(settings: Settings) -> list[Check]:
         if all(check.status != "fail" for check in found):
             found.extend(examine_polling(settings))
             found.extend(examine_order(settings))
+            found.extend(examine_targets(settings))
     except AuthenticationError as error:
         found.append(unreachable("database", f"{url}: {error.message}", error.hint))
     except UnreachableError as error:
@@ -364,6 +368,31 @@ def _replica(settings: Settings) -> str:
     with closing(open_database(settings.database.reading_url(), "inorder doctor", is_primary=False)) as database:
         require_outbox_table(database, relay.table, relay.layout)
     return f"{relay.table} is read there"
+
+
+# Columns of the tables that the job `upsert` writes.
+
+
+def examine_targets(settings: Settings) -> Iterator[Check]:
+    """A failure for each table that exists and lacks columns, with the statements that add them.
+
+    `inorder schema install` creates tables that are missing and changes none that is yours.
+    """
+    with closing(open_database(settings.database.require_url(), "inorder doctor")) as database:
+        catalogue = catalogue_of(database)
+        for mapping in table_mappings(settings):
+            present = {name.lower() for name in catalogue.columns(mapping.table)}
+            wanted = (*mapping.key_names, *mapping.columns, *RESERVED_COLUMNS)
+            missing = [name for name in wanted if name.lower() not in present]
+            if present and missing:
+                kinds = dict((*mapping.key_columns, *mapping.fields))
+                adding = table_sql(database.dialect, mapping).add_column
+                added = [adding(name, kinds[name]).strip() for name in missing if name in mapping.columns]
+                hint = f"Run {' '.join(added)}" if len(added) == len(missing) else _NO_TARGET
+                yield fail("pipeline columns", f"{mapping.table} lacks {', '.join(missing)}", hint)
+
+
+_NO_TARGET = "Compare it with `inorder schema sql --layout table`, or name another table in pipeline.upsert.table."
 
 
 # Records of the job `upsert` that nothing orders.

@@ -22,6 +22,7 @@ from inorder.operate.doctor import (
     examine_database,
     examine_machine,
     examine_redis,
+    examine_targets,
     exit_code,
     expected_columns,
     fail,
@@ -414,3 +415,23 @@ def test_records_that_nothing_orders_are_a_warning(stale: int, keyless: int, fou
     checks = list(order_checks(TableMapping("p", "orders", "orders"), stale, keyless))
     assert [check.status for check in checks] == [status for status, _ in found]
     assert all(words in check.detail for check, (_, words) in zip(checks, found, strict=True))
+
+
+def test_a_target_that_lacks_columns_is_named_with_the_statements_that_add_them(tmp_path: Path) -> None:
+    """`schema install` says that all tables exist, and the pipeline refused to start."""
+    file = tmp_path / "shop.db"
+
+    def examined(**fields: str) -> list[Check]:
+        upsert = {"fields": fields}
+        settings = Settings.load(database={"url": f"sqlite:///{file}"}, pipeline={"upsert": upsert})
+        install_schema(settings, "table")
+        return list(examine_targets(settings))
+
+    assert examined(enabled="boolean", data="text") == []
+    [check] = examined(enabled="boolean", data="text", price="numeric")
+    assert (check.status, check.detail) == ("fail", "messages lacks price")
+    statement = check.hint.removeprefix("Run ")
+    assert statement.startswith("ALTER TABLE")
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute(statement)
+    assert examined(enabled="boolean", data="text", price="numeric") == [], "the advice works"

@@ -220,3 +220,11 @@ def test_published_rows_are_kept_only_where_they_can_be() -> None:
 @pytest.mark.parametrize("shards", [0, 1001])
 def test_shards_have_bounds(shards: int) -> None:
     assert "relay.shards" in refused(relay={"shards": shards})
+
+
+def test_a_property_that_loads_code_needs_a_variable_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    plugin = {"plugin.library.paths": "monitoring-interceptor"}
+    with pytest.raises(ConfigurationError, match=r"plugin\.library\.paths.* loads code .*INORDER_ALLOW_PLUGINS=1"):
+        Settings.load(kafka=plugin)
+    monkeypatch.setenv("INORDER_ALLOW_PLUGINS", "1")
+    assert Settings.load(kafka=plugin).kafka.properties["plugin.library.paths"] == "monitoring-interceptor"

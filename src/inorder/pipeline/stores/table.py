@@ -521,7 +521,7 @@ def check_columns(mapping: TableMapping, columns: Mapping[str, bool]) -> None:
     if missing := [name for name in wanted if name not in columns]:
         raise ConfigurationError(
             f"Table {table!r} exists but lacks: {', '.join(missing)}.",
-            hint="Add them as `inorder schema sql --layout table` shows, or name another table.",
+            hint="`inorder doctor` prints the statements that add them; or name another table.",
         )
     if nullable := [name for name in RESERVED_COLUMNS[:2] if not columns[name]]:
         raise ConfigurationError(
