@@ -46,7 +46,7 @@ from inorder.model.errors import ConfigurationError
 from inorder.model.partitioning import Partitioner, Place
 from inorder.observe.endpoint import PeriodicReader
 from inorder.operate import doctor, status
-from inorder.operate.actions import ActionLog, Actor, Outcome
+from inorder.operate.actions import ActionLog, Actor, Logged, Outcome
 from inorder.operate.key_lookup import DatabaseHops, KeyLookup
 from inorder.operate.key_trace import KeyTrace
 from inorder.operate.schema import JOURNAL, configured_layouts, schema_sql, schema_statements
@@ -198,18 +198,18 @@ class App:
         """What operators have paused."""
         return self._pauses.read().rows
 
-    def pause(self, kind: PauseKind, name: str, *, reason: str) -> None:
+    def pause(self, kind: PauseKind, name: str, *, reason: str) -> Logged[None]:
         """Pauses a topic of the relay, or a table or job of the pipeline; the log of actions has it."""
         self._require_known(kind, name)
         pause = partial(self._pauses.pause, kind, name, reason=reason, by=self._acting.name)
-        self.action_log.record("pause", {kind.value: name}, reason, pause, lambda _: Outcome())
+        return self.action_log.record("pause", {kind.value: name}, reason, pause, lambda _: Outcome({"paused": 1}))
 
-    def resume(self, kind: PauseKind, name: str, *, reason: str = "") -> bool:
+    def resume(self, kind: PauseKind, name: str, *, reason: str = "") -> Logged[bool]:
         """Ends a pause; False if there is none."""
         resume = partial(self._pauses.resume, kind, name)
         return self.action_log.record(
             "resume", {kind.value: name}, reason, resume, lambda was_paused: Outcome({"resumed": int(was_paused)})
-        ).result
+        )
 
     def _require_known(self, kind: PauseKind, name: str) -> None:
         """Refuses names that nothing would ever look up; topics are known to publishers only."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from inorder.model.printable import CONTROLS, escape_controls
+
 if TYPE_CHECKING:
     from inorder.app import App
     from inorder.engines.job_status import JobService
@@ -23,22 +24,6 @@ if TYPE_CHECKING:
 def say(text: str) -> None:
     """A message for the person at the terminal."""
     typer.echo(escape_controls(text, keep="\n\t"), err=True)
-
-
-# Control characters of ASCII and Latin-1, the marks that reverse the direction of text, and lone surrogates.
-_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
-def escape_controls(text: str, keep: str = "") -> str:
-    r"""The text with control characters as escapes, such as `\x1b`, except those in `keep`.
-
-    Keys, values and reasons come from others: a terminal would execute what they contain.
-    """
-    return _CONTROLS.sub(lambda found: found[0] if found[0] in keep else _escape(found[0]), text)
-
-
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape").decode()
 
 
 @contextmanager
@@ -53,7 +38,7 @@ def serving(service: JobService) -> Iterator[None]:
 def show_json(data: object) -> None:
     """Data as one line of JSON."""
     text = json.dumps(data, default=str, ensure_ascii=False)
-    typer.echo(_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+    typer.echo(CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def show_table(rows: Iterable[Sequence[object]]) -> None:

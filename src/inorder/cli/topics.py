@@ -184,7 +184,7 @@ def resume(kind: Kind, name: Paused, reason: Reason = "", config: ConfigFile = N
     from inorder.topics.pauses import PauseKind
 
     with open_app(config) as app:
-        was_paused = app.resume(PauseKind(kind.value), name, reason=reason)
+        was_paused = app.resume(PauseKind(kind.value), name, reason=reason).result
     show_fields({"resumed": f"{kind.value} {name}" if was_paused else None}, as_json)
     if not was_paused:
         say(f"The {kind.value} {name!r} is not paused.")

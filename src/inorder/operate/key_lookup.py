@@ -28,7 +28,7 @@ from inorder.operate.key_trace import (
     Letter,
     NewestRecord,
     OutboxHop,
-    SetAside,
+    SetAsideRow,
     Sighting,
     TableHop,
     TopicHop,
@@ -138,7 +138,7 @@ class _Tracing:
         rows, first = waiting_rows(stored.database, relay.table, relay.layout, self._bytes, published)
         wanted = {"key": self._bytes} if self._topic is None else {"key": self._bytes, "topic": self._topic}
         exceeded = stored.admin.exceeded_rows(**wanted)
-        aside = tuple(SetAside(row.id, row.topic, row.code, row.reason, row.parks) for row in exceeded)
+        aside = tuple(SetAsideRow(row.id, row.topic, row.code, row.reason, row.parks) for row in exceeded)
         return OutboxHop(relay.table, rows, first, aside)
 
     def _topics(self, outbox: OutboxHop | None) -> Iterator[tuple[TopicHop, _Carrier]]:

@@ -198,7 +198,7 @@ class WaitingRow:
 
 
 @dataclass(frozen=True, slots=True)
-class SetAside:
+class SetAsideRow:
     """A row that used up its attempts."""
 
     id: int
@@ -216,7 +216,7 @@ class OutboxHop:
     table: str
     rows: int = 0
     first: tuple[WaitingRow, ...] = ()
-    exceeded: tuple[SetAside, ...] = ()
+    exceeded: tuple[SetAsideRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

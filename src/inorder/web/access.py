@@ -46,7 +46,7 @@ class User:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class AccessRefusal:
     """Why a request is not answered."""
 
     status: int
@@ -67,7 +67,7 @@ class Caller:
         return found[0] if len(found) == 1 else ""
 
 
-def identify(caller: Caller, settings: WebSettings) -> User | Refusal:
+def identify(caller: Caller, settings: WebSettings) -> User | AccessRefusal:
     """Who sends the request; a refusal where that is not known."""
     found = _identify(caller, settings)
     if isinstance(found, User) and settings.read_only:
@@ -75,20 +75,20 @@ def identify(caller: Caller, settings: WebSettings) -> User | Refusal:
     return found
 
 
-def _identify(caller: Caller, settings: WebSettings) -> User | Refusal:
+def _identify(caller: Caller, settings: WebSettings) -> User | AccessRefusal:
     if "authorization" in caller.headers:
         given = caller.header("authorization")
         role = role_of(given[len(_BEARER) :].strip(), settings) if given.lower().startswith(_BEARER) else None
-        return Refusal(401, "The token is wrong.") if role is None else User("token", role)
+        return AccessRefusal(401, "The token is wrong.") if role is None else User("token", role)
     if (name := _passed_by_proxy(caller, settings)) is not None:
         acts = name in settings.acting_users or "*" in settings.acting_users
         return User(name, "act" if acts else "read")
     if (role := _role_of_cookie(caller, settings)) is not None:
         return User("token", role)
     if settings.authenticates:
-        return Refusal(401, "Sign in first.")
+        return AccessRefusal(401, "Sign in first.")
     if not _names_this_machine(caller.header("host")):
-        return Refusal(403, "The request names another host than this machine.")
+        return AccessRefusal(403, "The request names another host than this machine.")
     return User("local", "act")
 
 
@@ -110,11 +110,11 @@ def session_of(token: str) -> str:
     return hmac.new(token.encode(), b"inorder web session", hashlib.sha256).hexdigest()
 
 
-def check_origin(caller: Caller) -> Refusal | None:
+def check_origin(caller: Caller) -> AccessRefusal | None:
     """Refuses a request that changes something and was made by the page of another site."""
     if caller.method in SAFE_METHODS:
         return None
-    refusal = Refusal(403, "The request comes from another site.")
+    refusal = AccessRefusal(403, "The request comes from another site.")
     if site := caller.header("sec-fetch-site"):
         return None if site in _OURS else refusal
     if "origin" in caller.headers:
@@ -122,7 +122,7 @@ def check_origin(caller: Caller) -> Refusal | None:
         return None if host and urlsplit(caller.header("origin")).netloc == host else refusal
     # No browser: those send one of the two with a form.
     is_json = caller.header("content-type").partition(";")[0].strip().lower() == "application/json"
-    return None if is_json else Refusal(403, "A form must come from a page of this site; else send JSON.")
+    return None if is_json else AccessRefusal(403, "A form must come from a page of this site; else send JSON.")
 
 
 def _passed_by_proxy(caller: Caller, settings: WebSettings) -> str | None:

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 from inorder.model.errors import ConfigurationError, InorderError, TransientError
 from inorder.operate.actions import Action, Actor
 from inorder.web.access import User
-from inorder.web.backend import Backend, Fields, Kind
+from inorder.web.backend import Fields, Kind, WebBackend
 
 PREFIX: Final = "/api/v1"
 LIMIT: Final = 50
@@ -34,7 +34,7 @@ class NotFoundError(ConfigurationError):
 class Asked:
     """A request to the API."""
 
-    backend: Backend
+    backend: WebBackend
     user: User
     path: Mapping[str, str]
     query: Mapping[str, str]
@@ -198,7 +198,15 @@ def _settle_journal(action: Literal["release", "discard"]) -> Callable[[Asked], 
     return settle
 
 
-def _result(backend: Backend, id: str) -> Fields:
+def _pause(action: Literal["pause", "resume"]) -> Callable[[Asked], Fields]:
+    def pause(asked: Asked) -> Fields:
+        kind, name, reason = (str(asked.body.get(each, "")) for each in _PAUSE)
+        return _result(asked.backend, asked.backend.pause(asked.actor, action, kind, name, reason).id)
+
+    return pause
+
+
+def _result(backend: WebBackend, id: str) -> Fields:
     entry = backend.log.read(id)
     return _found(None if entry is None else action_fields(entry, whole=True), "action")
 
@@ -216,6 +224,7 @@ def _part(name: str) -> Callable[[Asked], Fields]:
 
 _PAGE = ("limit", "after")
 _JOURNAL = ("topic", "id", "reason")
+_PAUSE = ("kind", "name", "reason")
 _SETTLE = ("ids", "all", "reason", "dry_run")
 
 ROUTES: Final = (
@@ -289,6 +298,8 @@ ROUTES: Final = (
         (),
         ("topic", "id", "reason"),
     ),
+    ApiRoute("POST", "/pause", "Let a topic, a table or a job wait.", _pause("pause"), (), _PAUSE),
+    ApiRoute("POST", "/resume", "End a pause.", _pause("resume"), (), _PAUSE),
     ApiRoute("GET", "/settings", "Every setting, secrets masked.", lambda asked: asked.backend.settings_rows()),
     ApiRoute("GET", "/actions", "The log of actions.", _actions, ("limit", "before")),
     ApiRoute("GET", "/actions/{id}", "One action with its result.", _action),

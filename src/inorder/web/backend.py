@@ -28,10 +28,10 @@ from inorder.operate.fields import (
     whole_letter,
 )
 from inorder.operate.flow import Flow, flow_of
-from inorder.operate.set_aside import SetAside
 from inorder.operate.watch import PartReading, Sample, Watch
 from inorder.pipeline.stores.ports import LetterPosition
 from inorder.settings import Settings
+from inorder.topics.pauses import PauseKind
 
 Fields = dict[str, Any]
 Kind = Literal["exceeded", "dead-letters"]
@@ -43,7 +43,7 @@ MOST: Final = 500
 """The longest page of a list."""
 
 
-class Backend:
+class WebBackend:
     """The services of a site; a context manager."""
 
     def __init__(self, settings: Settings, open_app: Open | None = None) -> None:
@@ -51,7 +51,7 @@ class Backend:
         self._open = open_app or (lambda actor: App(settings, actor=actor))
         self._opened = ExitStack()
 
-    def __enter__(self) -> Backend:
+    def __enter__(self) -> WebBackend:
         reader, watched = self._open(Actor("web", "page")), self._open(Actor("web", "page"))
         self._app = self._opened.enter_context(reader)
         self._opened.enter_context(watched)
@@ -164,10 +164,10 @@ class Backend:
         **wanted: Any,
     ) -> Logged[Any]:
         """Retries or discards records; see `SetAside`. A reason is always required here."""
-        if not reason.strip():
-            raise ConfigurationError("A reason is needed; it is kept with the action.", hint="Say why.")
+        _require(reason)
 
-        def act(service: SetAside) -> Logged[Any]:
+        def act(app: App) -> Logged[Any]:
+            service = app.set_aside
             if kind == "exceeded":
                 numbers = [_number(id) for id in ids]
                 return service.settle_exceeded(action, reason, ids=numbers, everything=everything, **wanted)
@@ -181,19 +181,37 @@ class Backend:
         self, actor: Actor, action: Literal["release", "discard"], topic: str, id: str, reason: str
     ) -> Logged[int]:
         """Releases or discards the records of a journal in quarantine."""
-        if not reason.strip():
-            raise ConfigurationError("A reason is needed; it is kept with the action.", hint="Say why.")
+        _require(reason)
         key = Key(id, topic)
         if action == "release":
-            return self._act(actor, lambda service: service.release_journal(key, reason))
-        return self._act(actor, lambda service: service.discard_journal(key, None, reason))
+            return self._act(actor, lambda app: app.set_aside.release_journal(key, reason))
+        return self._act(actor, lambda app: app.set_aside.discard_journal(key, None, reason))
 
-    def _act(self, actor: Actor, act: Callable[[SetAside], Logged[Any]]) -> Logged[Any]:
+    def pause(self, actor: Actor, action: Literal["pause", "resume"], kind: str, name: str, reason: str) -> Logged[Any]:
+        """Pauses or resumes a topic, a table or a job."""
+        if action == "pause":
+            _require(reason)
+        if kind not in set(PauseKind) or not name:
+            raise ConfigurationError(f"{kind} {name!r} cannot be paused.", hint=f"There are: {', '.join(PauseKind)}.")
+        what = PauseKind(kind)
+
+        def act(app: App) -> Logged[Any]:
+            change = app.pause if action == "pause" else app.resume
+            return change(what, name, reason=reason)
+
+        return self._act(actor, act)
+
+    def _act(self, actor: Actor, act: Callable[[App], Logged[Any]]) -> Logged[Any]:
         try:
             with self._open(actor) as app:
-                return act(app.set_aside)
+                return act(app)
         finally:
             self.watch.wake()
+
+
+def _require(reason: str) -> None:
+    if not reason.strip():
+        raise ConfigurationError("A reason is needed; it is kept with the action.", hint="Say why.")
 
 
 def _bounded(most: int) -> int:

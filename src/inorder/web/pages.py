@@ -11,7 +11,7 @@ from inorder.model.errors import ConfigurationError
 from inorder.operate.actions import Actor
 from inorder.web.access import User
 from inorder.web.api import NotFoundError, action_fields, filter_of, names_of, number_of
-from inorder.web.backend import Backend, Kind
+from inorder.web.backend import Kind, WebBackend
 
 PAGE_ROWS: Final = 50
 PREVIEW_ROWS: Final = 10
@@ -48,7 +48,7 @@ class View:
 class Visit:
     """A request for a page."""
 
-    backend: Backend
+    backend: WebBackend
     user: User
     path: Mapping[str, str]
     params: Params
@@ -187,6 +187,10 @@ def act(visit: Visit) -> View:
         action = cast("Literal['release', 'discard']", visit.one_of("action", "release", "discard"))
         topic, id, reason = visit.text("topic"), visit.text("id"), visit.text("reason")
         return View(location=f"/actions/{visit.backend.settle_journal(actor, action, topic, id, reason).id}")
+    if visit.text("kind") == "pause":
+        change = cast("Literal['pause', 'resume']", visit.one_of("action", "pause", "resume"))
+        what, name, reason = visit.text("what"), visit.text("name"), visit.text("reason")
+        return View(location=f"/actions/{visit.backend.pause(actor, change, what, name, reason).id}")
     kind, settling = visit.kind, cast("Literal['retry', 'discard']", visit.one_of("action", "retry", "discard"))
     logged = visit.backend.settle(
         actor,

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from inorder.model.printable import escape_controls
 from inorder.operate.flow import counted, duration
 from inorder.operate.watch import HOUR_SECONDS, Sample
 
@@ -26,6 +27,7 @@ def environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=printed,
     )
     found.filters |= {
         "ago": ago,
@@ -39,6 +41,11 @@ def environment() -> Environment:
     }
     found.globals["chart"] = chart
     return found
+
+
+def printed(value: Any) -> Any:
+    """A text without control characters; markup of our own as it is."""
+    return escape_controls(value, keep="\n\t") if type(value) is str else value
 
 
 def number(value: float | None) -> str:
@@ -76,7 +83,7 @@ def shown(value: object) -> str:
     """Any value as text in which control characters can be seen; nothing as a dash."""
     if value is None or value == "":
         return NOTHING
-    return "".join(each if each.isprintable() or each in "\n\t" else f"\\x{ord(each):02x}" for each in str(value))
+    return escape_controls(str(value), keep="\n\t")
 
 
 def query(given: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ import uvicorn
 
 from inorder.model.errors import ConfigurationError
 from inorder.settings import Settings
-from inorder.web.backend import Backend, Open
+from inorder.web.backend import Open, WebBackend
 from inorder.web.site import create_site
 
 STOP_SECONDS: Final = 5
@@ -23,7 +23,7 @@ class WebService:
 
     def __init__(self, settings: Settings, open_app: Open | None = None) -> None:
         self._settings = settings
-        self._backend = Backend(settings, open_app)
+        self._backend = WebBackend(settings, open_app)
         self._thread: threading.Thread | None = None
 
     @property

@@ -33,8 +33,8 @@ from inorder.web import api, pages
 from inorder.web.access import (
     COOKIE,
     SAFE_METHODS,
+    AccessRefusal,
     Caller,
-    Refusal,
     User,
     check_origin,
     identify,
@@ -42,7 +42,7 @@ from inorder.web.access import (
     role_of,
     session_of,
 )
-from inorder.web.backend import Backend
+from inorder.web.backend import WebBackend
 from inorder.web.rendering import environment
 
 LARGEST_BODY: Final = 1_000_000
@@ -64,7 +64,7 @@ HEADERS: Final = {
 }
 
 
-def create_site(backend: Backend) -> ASGIApp:
+def create_site(backend: WebBackend) -> ASGIApp:
     """The application on an open backend."""
     site = _Site(backend)
     routes = [
@@ -111,11 +111,11 @@ class _Guard:
             return self._site.refuse(request, refusal)
         user = identify(caller, self._settings)
         path = request.url.path
-        if isinstance(user, Refusal):
+        if isinstance(user, AccessRefusal):
             is_open = path in _OPEN or path.startswith(_STATIC_PATH)
             return None if is_open and user.status == HTTPStatus.UNAUTHORIZED else self._site.refuse(request, user)
         if request.method not in SAFE_METHODS and path not in ("/login", "/logout") and not user.may_act:
-            return self._site.refuse(request, Refusal(403, "You may read, and not act."))
+            return self._site.refuse(request, AccessRefusal(403, "You may read, and not act."))
         return user
 
 
@@ -140,7 +140,7 @@ def _with_headers(send: Send) -> Send:
 class _Site:
     """The handlers. They call services on threads, because those block."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: WebBackend) -> None:
         self._backend = backend
         self._templates = environment()
         self._metrics = MetricsRegistry(_WebCollector(backend))
@@ -190,7 +190,7 @@ class _Site:
             try:
                 params = parse_qs((await _body(request)).decode(errors="replace"), keep_blank_values=True)
             except (_TooLargeError, ValueError):
-                return self.refuse(request, Refusal(413, "The form is too large."))
+                return self.refuse(request, AccessRefusal(413, "The form is too large."))
         visit = pages.Visit(self._backend, request.scope["user"], request.path_params, params)
         return await run_in_threadpool(self._show, page, visit, request)
 
@@ -225,7 +225,7 @@ class _Site:
         try:
             form = parse_qs((await _body(request)).decode(errors="replace"))
         except (_TooLargeError, ValueError):
-            return self.refuse(request, Refusal(413, "The form is too large."))
+            return self.refuse(request, AccessRefusal(413, "The form is too large."))
         token, following = form.get("token", [""])[0], local_path(form.get("next", ["/"])[0])
         if role_of(token, self._backend.settings.web) is None:
             return self._sign_in(request, following, "The token is wrong.")
@@ -245,7 +245,7 @@ class _Site:
 
     # Refusals.
 
-    def refuse(self, request: Request, refusal: Refusal) -> Response:
+    def refuse(self, request: Request, refusal: AccessRefusal) -> Response:
         if request.url.path.startswith(api.PREFIX) or request.url.path == "/metrics":
             response = _api_error(refusal.status, refusal.reason)
             if refusal.status == HTTPStatus.UNAUTHORIZED:
@@ -258,7 +258,7 @@ class _Site:
         return self._render(view, request)
 
     async def not_found(self, request: Request, _error: Exception) -> Response:
-        return self.refuse(request, Refusal(404, "There is no such page."))
+        return self.refuse(request, AccessRefusal(404, "There is no such page."))
 
 
 async def _body(request: Request) -> bytes:
@@ -286,7 +286,7 @@ class _WebCollector(Collector):
     `inorder_web_part_age_seconds{part}` is how old it is.
     """
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: WebBackend) -> None:
         self._backend = backend
 
     def collect(self) -> Iterator[Metric]:

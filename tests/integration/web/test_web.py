@@ -15,7 +15,7 @@ from inorder.kafka.admin import ensure_topic
 from inorder.kafka.readers import read_back
 from inorder.relay.stores.ports import Exceeding
 from inorder.settings import Settings
-from inorder.web.backend import Backend
+from inorder.web.backend import WebBackend
 from inorder.web.site import create_site
 from tests.conftest import Eventually
 from tests.integration.dead_letters.conftest import Job
@@ -33,11 +33,11 @@ class Sites:
     """Opens the sites of a test."""
 
     def __init__(self) -> None:
-        self._opened: list[Backend] = []
+        self._opened: list[WebBackend] = []
 
     def __call__(self, settings: Settings) -> TestClient:
         often = settings.web.model_copy(update={"refresh_seconds": 1})
-        backend = Backend(settings.model_copy(update={"web": often})).__enter__()
+        backend = WebBackend(settings.model_copy(update={"web": often})).__enter__()
         self._opened.append(backend)
         return TestClient(create_site(backend), base_url=BASE, follow_redirects=False, client=("127.0.0.1", 1))
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from inorder.cli.output import escape_controls, say, show_json, show_table
+from inorder.cli.output import say, show_json, show_table
 from inorder.cli.set_up import _what_was_made
+from inorder.model.printable import escape_controls
 from inorder.operate.status import verdict
 from tests.unit.cli.conftest import Run
 

@@ -13,7 +13,7 @@ from inorder.operate.key_trace import (
     Letter,
     NewestRecord,
     OutboxHop,
-    SetAside,
+    SetAsideRow,
     Sighting,
     TableHop,
     TopicHop,
@@ -29,7 +29,7 @@ JOURNAL = JournalHop("journal", seq_nr=3, offset=5, replicated=8)
 ACTIONS = TopicHop("journal", 0, 0, 0, 9, 1, (Sighting(5, 1_000, 10),))
 ARRIVED = KeyTrace("42", OutboxHop("outbox"), (TOPIC, ACTIONS), (TABLE,), (JOURNAL,))
 ROW = WaitingRow(17, "orders", WRITTEN)
-PARKED = SetAside(16, "orders", "too-large", "it has 2 MB", parks=True)
+PARKED = SetAsideRow(16, "orders", "too-large", "it has 2 MB", parks=True)
 
 
 def told(followed: KeyTrace) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from inorder.model.errors import ConfigurationError
 from inorder.settings import Settings
 from inorder.settings.web import WebSettings
-from inorder.web.access import COOKIE, Caller, Refusal, User, check_origin, identify, local_path, session_of
+from inorder.web.access import COOKIE, AccessRefusal, Caller, User, check_origin, identify, local_path, session_of
 
 ACT, READ = "act-token-0123456789", "read-token-0123456789"
 OPEN = WebSettings()
@@ -58,7 +58,7 @@ def caller(peer: str = "127.0.0.1", method: str = "GET", **headers: str | list[s
 )
 def test_who_sends_a_request(settings: WebSettings, sent: dict[str, Any], found: User | int) -> None:
     answer = identify(caller(**sent), settings)
-    assert (answer.status if isinstance(answer, Refusal) else answer) == found
+    assert (answer.status if isinstance(answer, AccessRefusal) else answer) == found
 
 
 @pytest.mark.parametrize(

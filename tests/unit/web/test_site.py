@@ -14,13 +14,14 @@ from starlette.testclient import TestClient
 
 from inorder.model.errors import UnreachableError
 from inorder.operate.actions import Action, Actor, Logged, Outcome
-from inorder.operate.key_trace import KeyTrace, Letter, OutboxHop, SetAside, Sighting, TableHop, TopicHop, WaitingRow
+from inorder.operate.key_trace import KeyTrace, Letter, OutboxHop, SetAsideRow, Sighting, TableHop, TopicHop, WaitingRow
 from inorder.pipeline.stores.ports import LetterGroup, StoredLetter
 from inorder.relay.stores.exceeded import ExceededGroup, ExceededRow
 from inorder.settings import Settings
+from inorder.topics.pauses import PauseKind
 from inorder.web import site as site_module
 from inorder.web.api import ROUTES
-from inorder.web.backend import Backend
+from inorder.web.backend import WebBackend
 from inorder.web.pages import PAGES
 from inorder.web.rendering import ago, chart, moment
 from inorder.web.site import create_site
@@ -54,7 +55,7 @@ def exceeded_row(id: int) -> ExceededRow:
 LETTER = StoredLetter("upsert:m", "orders", 3, 42, 0, "not-json", EVIL, EVIL.encode(), EVIL.encode(), None, AT)
 TRACE = KeyTrace(
     EVIL,
-    OutboxHop("outbox", 1, (WaitingRow(2, EVIL, AT),), (SetAside(1, EVIL, "RECORD-001", EVIL, True),)),
+    OutboxHop("outbox", 1, (WaitingRow(2, EVIL, AT),), (SetAsideRow(1, EVIL, "RECORD-001", EVIL, True),)),
     (TopicHop("orders", 0, 3, 0, 43, 1, (Sighting(42, 1_767_323_045_000, 9),), 2),),
     (
         TableHop(
@@ -121,6 +122,12 @@ class FakeApp:
         self._state.done.append((self._actor, asked, wanted))
         return Logged("0001", [])
 
+    def pause(self, *what: Any, **why: Any) -> Logged[Any]:
+        return self._settle("pause", *what, **why)
+
+    def resume(self, *what: Any, **why: Any) -> Logged[Any]:
+        return self._settle("resume", *what, **why)
+
     def _actions(self, **_: Any) -> list[Action]:
         return [self._action("0001")]
 
@@ -158,7 +165,7 @@ JOURNAL = {
     "lag": [{"topic": "journal", "partition": 0, "end": 9, "replicated": None, "behind": 2}],
 }  # fmt: skip
 TOPICS = {
-    "switched": 1, "behind": {"orders": 0},
+    "switched": 1, "behind": {"orders": 0}, "paused": {f"topic {EVIL}": EVIL},
     "generations": [{
         "topic": "orders", "phase": "closing", "generation": 0, "kafka_topic": "orders", "target": "orders.g1",
         "epoch": 1, "mirrored_epoch": 1, "behind": 0, "next": "wait",
@@ -190,12 +197,12 @@ class Site:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._opened: list[Backend] = []
+        self._opened: list[WebBackend] = []
 
     def open(self, **web: Any) -> TestClient:
         settings = Settings.load(database={"url": "postgresql+psycopg://u:hunter2@h/d"}, web=web)
         made: Any = lambda actor: FakeApp(self._state, actor)  # noqa: E731
-        backend = Backend(settings, made).__enter__()
+        backend = WebBackend(settings, made).__enter__()
         self._opened.append(backend)
         while any(each.part is None for each in backend.readings().values()):
             backend.watch._readers["relay"].join(0.01)
@@ -293,6 +300,28 @@ def test_an_action_through_the_form_leads_to_its_entry(site: Site, state: State)
     [(actor, asked, wanted)] = state.done
     assert (actor, asked) == (Actor("local", "page"), ("retry", "limit raised"))
     assert wanted == {"ids": [7, 3], "everything": False}
+
+
+def test_a_topic_is_paused_and_resumed_through_form_and_api(site: Site, state: State) -> None:
+    client = site.open()
+    form = "kind=pause&action=pause&what=topic&name=orders&reason=an+incident"
+    answer = client.post("/problems/act", content=form, headers=FORM)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/actions/0001")
+    assert client.post("/api/v1/resume", json={"kind": "topic", "name": "orders"}).status_code == 200
+    assert state.done == [
+        (Actor("local", "page"), ("pause", PauseKind.TOPIC, "orders"), {"reason": "an incident"}),
+        (Actor("local", "api"), ("resume", PauseKind.TOPIC, "orders"), {"reason": ""}),
+    ]
+
+
+@pytest.mark.parametrize(
+    "body", [{"kind": "topic", "name": "orders"}, {"kind": "moon", "name": "x", "reason": "y"}, {"kind": "topic"}]
+)
+def test_a_pause_without_a_reason_or_of_an_unknown_kind_is_refused(
+    site: Site, state: State, body: dict[str, str]
+) -> None:
+    assert site.open().post("/api/v1/pause", json=body).status_code == 422
+    assert state.done == []
 
 
 def test_an_action_through_the_api_is_by_filter_and_can_be_counted_first(site: Site, state: State) -> None:
