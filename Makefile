@@ -13,7 +13,7 @@ SHORT := "short or not (full or fault or soak or matrix)"
 REST := "(full or hypothesis) and not (fault or soak or matrix)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-all lint fault matrix soak models simulate bench docs lock clean
+.PHONY: help setup java demo test test-all lint fault matrix soak models simulate mutants bench docs lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,11 +58,15 @@ models: java $(READY) ## TLC checks the models of the protocols in large bounds,
 simulate: $(READY) ## simulated relays and drivers under faults, by seeds; a failing seed prints its command (SEEDS=1000000)
 	@$(BIN)/python -m tests.proof.simulate --seeds $(or $(SEEDS),10000)
 
+mutants: $(READY) ## puts defects into the protocols, one at a time, and says which test catches each; some minutes
+	@$(BIN)/python -m tests.proof.mutants
+
 soak: java $(READY) ## a mix of faults under load for SOAK_MINUTES (30)
 	@$(BIN)/pytest tests/fault -m soak -s
 
 docs: $(READY) ## the pages generated from the code, then the site
 	@$(BIN)/python -m inorder.cli.reference docs
+	@$(BIN)/python -m tests.proof.page
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 lock: ## requirements.lock anew from pyproject.toml; needs uv

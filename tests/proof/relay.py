@@ -31,7 +31,7 @@ from inorder.testing.checker import Verdict, check_delivery
 from tests.fakes.outbox import MemoryExceeded, MemoryOutbox
 from tests.proof.scheduler import Killed, Node, Scheduler, Stop, patched
 
-PACE = Pace(poll=0.5, brief_poll=0.1, lease=0.3, parked=1, back_off=0.2)
+PACE = Pace(poll=0.5, brief_poll=0.1, lease=0.1, parked=1, back_off=0.2)
 TOPIC = "t"
 
 
@@ -39,11 +39,13 @@ TOPIC = "t"
 class Faults:
     """What may happen, and how often; all stop after `most`, so that a run ends."""
 
-    most: int = 12
+    most: int = 16
     rate: float = 0.06
     """That an effect fails."""
-    kills: float = 0.02
+    kills: float = 0.03
     """That its process dies on one side of it."""
+    freezes: float = 0.04
+    """That its process is paused on one side of it, for longer than any other one waits."""
     repeats: float = 0.2
     """That the client repeats a request that ends a transaction."""
     goes_back: float = 0.0
@@ -61,9 +63,10 @@ class Transaction:
 class World:
     """The database, the broker, and what may go wrong."""
 
-    def __init__(self, seed: int, faults: Faults) -> None:
+    def __init__(self, seed: int, faults: Faults, batch_size: int) -> None:
         self.chance = random.Random(seed)
         self.faults = faults
+        self.batch_size = batch_size
         self.scheduler = Scheduler(self.chance)
         self.outbox = MemoryOutbox()
         self.exceeded = MemoryExceeded(self.outbox)
@@ -99,6 +102,9 @@ class World:
         if number in self.faults.dies_at or self.happens(self.faults.kills):
             self.scheduler.node().is_dead = True
             raise Killed
+        if self.happens(self.faults.freezes):
+            self.scheduler.node().frozen_until = self.scheduler.now + self.chance.choice([0.3, 1.0, 3.0])
+            self.scheduler.pause()
         if self.happens(self.faults.rate):
             refuse()
 
@@ -134,7 +140,8 @@ class World:
         """A copy of a request stays on its way for any time."""
 
         def arrive() -> None:
-            self.scheduler.wait(lambda: False, self.chance.choice([0.01, 0.5, 1.0, 2.0, 4.0]))
+            arrives_at = self.scheduler.steps + self.chance.randint(1, 300)
+            self.scheduler.wait(lambda: self.scheduler.steps >= arrives_at)
             if self.epochs[id] == epoch:
                 self.end(id, epoch, commits=commits)
 
@@ -328,9 +335,16 @@ class Outcome:
         return self.verdict.holds
 
 
-def simulate(seed: int, faults: Faults = Faults(), *, owners: int = 2, transactions: int = 6) -> Outcome:  # noqa: B008
+def simulate(
+    seed: int,
+    faults: Faults = Faults(),  # noqa: B008 - immutable
+    *,
+    owners: int = 2,
+    transactions: int = 6,
+    batch_size: int = 3,
+) -> Outcome:
     """One run: publishers commit, owners publish, everything fails; then calm, until the outbox is empty."""
-    world = World(seed, faults)
+    world = World(seed, faults, batch_size)
     replaced: dict[str, Any] = {
         "inorder.kafka.fenced_producer.Producer": lambda properties, **_: SimulatedClient(world, properties),
         "inorder.relay.stores.kafka_log.ensure_compacted_topic": lambda *_: None,
@@ -381,16 +395,15 @@ def _restart(world: World, owners: int) -> None:
         _start(world)
 
 
-def _start(world: World) -> Stop:
+def _start(world: World) -> None:
     node, stop = Node(f"relay {len(world.nodes)}"), Stop(world.scheduler)
     world.nodes.append(node)
     clock = lambda: world.scheduler.now  # noqa: E731
     options = LoopOptions(stop=stop, pace=PACE, clock=clock)  # type: ignore[arg-type] # an event of the scheduler's
-    strategy = DrainStrategy(SimulatedStore(world), batch_size=3, clock=clock)
+    strategy = DrainStrategy(SimulatedStore(world), batch_size=world.batch_size, clock=clock)
     log = KafkaShardLog({}, group="g")
     loop = RelayLoop(strategy, world.exceeded, log, Patient(), options)
     world.scheduler.spawn(node, loop.run)
-    return stop
 
 
 def _publish(world: World, committed: list[tuple[bytes, int]], transactions: int) -> None:

@@ -32,10 +32,12 @@ class Endless(Exception):  # noqa: N818 - a verdict on a run
 
 @dataclass(eq=False)
 class Node:
-    """A process; `is_dead` is for ever."""
+    """A process."""
 
     name: str
     is_dead: bool = False
+    frozen_until: float = 0.0
+    """A process that is paused does nothing until then, and does not know of it."""
 
 
 @dataclass(eq=False)
@@ -103,9 +105,11 @@ class Scheduler:
 
     def _step(self) -> None:
         self._bury()
-        ready = [task for task in self._tasks if task.is_ready() or self._is_due(task)]
+        awake = [task for task in self._tasks if task.node.frozen_until <= self.now]
+        ready = [task for task in awake if task.is_ready() or self._is_due(task)]
         if not ready:
-            due = [task.wakes_at for task in self._tasks if task.wakes_at is not None]
+            due = [task.wakes_at for task in awake if task.wakes_at is not None]
+            due += [task.node.frozen_until for task in self._tasks if task.node.frozen_until > self.now]
             if not due:
                 raise Endless("all tasks wait for each other")
             self.now = max(self.now, min(due))

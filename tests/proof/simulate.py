@@ -36,8 +36,7 @@ def run_seed(kind: str, seed: int, *, size: int | None = None, most: int | None 
     try:
         found: relay.Outcome | slices.Outcome
         if kind == "relay":
-            faults = relay.Faults(most=12 if most is None else most, goes_back=0.02 if seed % 4 == 3 else 0.0)
-            found = relay.simulate(seed, faults, owners=1 + seed % 3, transactions=size or 4 + seed % 5)
+            found = _run_relay(seed, size or 4 + seed % 5, 16 if most is None else most)
         else:
             hazards = slices.Hazards(most=10 if most is None else most, switches=seed % 3 != 2)
             found = slices.simulate(seed, hazards, drivers=1 + seed % 3, records=size or 8 + seed % 9)
@@ -46,11 +45,20 @@ def run_seed(kind: str, seed: int, *, size: int | None = None, most: int | None 
     return Result(kind, seed, found.effects, found.faults, "" if found.holds else str(found.verdict))
 
 
+def _run_relay(seed: int, size: int, most: int) -> relay.Outcome:
+    """Owners that take over from each other; a database that goes back; or one owner whose requests arrive late."""
+    if seed % 4 == 1:
+        late = relay.Faults(most, rate=0.02, kills=0.005, freezes=0.0, repeats=0.5)
+        return relay.simulate(seed, late, owners=1, transactions=size, batch_size=1)
+    faults = relay.Faults(most, goes_back=0.02 if seed % 4 == 3 else 0.0)
+    return relay.simulate(seed, faults, owners=2 + seed % 2, transactions=size)
+
+
 def shrink(kind: str, seed: int) -> tuple[str, Result]:
     """The command that shows a seed again, in its smallest form."""
     options, broken = "", run_seed(kind, seed)
     for size in range(1, 20):
-        for most in range(13):
+        for most in range(17):
             found = run_seed(kind, seed, size=size, most=most)
             if found.error:
                 return f"python -m tests.proof.simulate {kind} --seed {seed} --size {size} --most {most}", found

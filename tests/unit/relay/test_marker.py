@@ -82,21 +82,30 @@ def test_a_marker_is_read_as_it_was_written(rows: list[OutboxRow], floor: int, o
 
 
 @pytest.mark.parametrize(
-    "other",
+    "change",
     [
-        row(1, b"w"),
-        row(1, None),
-        row(1, b""),
-        row(1, key=None),
-        row(1, topic="u"),
-        row(1)._replace(headers=(("id", b"2"),)),
-        row(1)._replace(headers=(("id", None),)),
+        {"value": b"w"},
+        {"value": None},
+        {"value": b""},
+        {"key": None},
+        {"topic": "u"},
+        {"headers": ()},
+        {"headers": (("id", b"2"),)},
+        {"headers": (("id", None),)},
     ],
 )
-def test_what_is_sent_tells_rows_apart(other: OutboxRow) -> None:
+def test_what_is_sent_tells_rows_apart(change: dict[str, Any]) -> None:
+    """Each part by itself: the rows differ in nothing else."""
     first = row(1)._replace(headers=(("id", b"1"),))
-    assert split([other], {1: prove([first])[0]}) == ([], [1])
+    assert split([first._replace(**change)], {1: prove([first])[0]}) == ([], [1])
     assert split([first], {1: prove([first])[0]}) == ([1], [])
+
+
+def test_a_batch_is_cut_where_its_part_of_the_marker_is_full() -> None:
+    rows = [row(id) for id in range(1, 1_000, 2)]
+    cut = markable(rows, 1_000)
+    assert 0 < PublishedBatch.of(rows[:cut]).bytes <= 1_000
+    assert PublishedBatch.of(rows[: 2 * cut]).bytes > 1_000, "no smaller than it must be"
 
 
 def test_a_mark_does_not_change_what_a_row_is() -> None:

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 import pytest
 
 from inorder.kafka.shard_log import Delivery, Incomplete, require_delivered
-from inorder.model.errors import RejectedError
+from inorder.model.errors import FencedError, RejectedError
 from inorder.model.message import OutboxRow
 from inorder.relay.drain import DrainStrategy
 from inorder.relay.leadership.lease import NoLease
 from inorder.relay.loop import RelayLoop
-from inorder.relay.marker import Marker
+from inorder.relay.marker import Marker, prove
 from inorder.relay.options import LoopOptions, Policy
 from inorder.relay.stores.ports import Exceeding
 from tests.conftest import Eventually
@@ -186,3 +186,48 @@ def test_a_row_put_back_while_no_relay_runs_is_not_set_aside_again_by_an_old_dec
     stop.set()
     thread.join()
     assert found.values(b"k") == [b"good", b"bad", b"behind", b"last"]
+
+
+def test_a_decision_about_a_row_is_not_carried_out_on_another_one_that_has_got_its_id(eventually: Eventually) -> None:
+    """The database went back between the decision and its execution, and has given the id out again."""
+    outbox, broker, stop = MemoryOutbox(), MemoryBroker(), threading.Event()
+    exceeded = MemoryExceeded(outbox)
+    id = outbox.insert("t", "t", b"k", b"another")
+    outbox.end("t")
+    decision = Exceeding(id, 5, "RECORD-001", "too large", parks=True)
+    bad = OutboxRow(id, "t", b"k", b"bad", (), None, None)
+    broker.marker = Marker((), 0, decision, proofs=(), exceeding_proof=prove([bad])[0]).encode()
+    loop = RelayLoop(
+        DrainStrategy(outbox, batch_size=5),
+        exceeded,
+        MemoryShardLog(broker),
+        NoLease(),
+        LoopOptions(stop=stop, pace=HASTE),
+    )
+    thread = threading.Thread(target=loop.run)
+    thread.start()
+    eventually(lambda: outbox.count() == 0)
+    stop.set()
+    thread.join()
+    assert [row.value for row in broker.records] == [b"another"]
+    assert exceeded.rows == {}
+
+
+def test_an_owner_that_is_fenced_before_its_decision_is_committed_moves_nothing() -> None:
+    outbox, broker = MemoryOutbox(), MemoryBroker()
+    exceeded = MemoryExceeded(outbox)
+    outbox.insert("t", "t", b"k", b"bad")
+    outbox.end("t")
+
+    class Overtaken(MemoryShardLog):
+        def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
+            if rows:
+                return Incomplete(RejectedError("No.", row_id=rows[0].id))
+            MemoryShardLog(broker).take_over()
+            return super().publish(rows, marker)
+
+    options = LoopOptions(stop=threading.Event(), max_attempts=1, pace=HASTE)
+    with pytest.raises(FencedError):
+        RelayLoop(DrainStrategy(outbox, batch_size=5), exceeded, Overtaken(broker), NoLease(), options).run()
+    assert exceeded.rows == {}
+    assert outbox.count() == 1

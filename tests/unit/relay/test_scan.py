@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from inorder.model.message import OutboxRow
 from inorder.relay.drain import DrainClaims
+from inorder.relay.marker import Marker
 from inorder.relay.scan import (
     SWEEP_SECONDS,
     HolderWatch,
@@ -245,3 +246,18 @@ def test_a_sweep_that_finds_nothing_is_followed_by_a_scan_that_reads_on() -> Non
         outbox.end("a")
         assert claims.claim(frozenset).ids == [id]
         outbox.purge([id])
+
+
+def test_a_sweep_finds_a_row_below_the_floor_and_none_that_is_in_hand() -> None:
+    now, outbox = [0.0], MemoryOutbox()
+    for _ in range(3):
+        outbox.insert("t", "t", b"k", b"v")
+    outbox.end("t")
+    claims = DrainClaims(outbox, batch_size=10, clock=lambda: now[0])
+    claims.begin(Marker())
+    assert claims.claim(frozenset).ids == [1, 2, 3]
+    outbox.purge([1, 2])
+    outbox.put_back(row(1))
+    assert claims.claim(lambda: frozenset({3})).ids == [], "only a sweep reads below the floor"
+    now[0] += SWEEP_SECONDS
+    assert claims.claim(lambda: frozenset({3})).ids == [1]

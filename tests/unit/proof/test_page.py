@@ -1,0 +1,23 @@
+"""The page about proofs says what was recorded, and nothing else."""
+
+from __future__ import annotations
+
+from tests.proof.mutants import MUTANTS
+from tests.proof.page import PAGE, render
+from tests.proof.results import read
+
+
+def test_the_page_is_what_the_recorded_results_lead_to() -> None:
+    assert PAGE.read_text("utf-8") == render(read()), "Run `python -m tests.proof.page`."
+
+
+def test_without_results_the_page_says_so() -> None:
+    assert render({}).count("Not recorded yet.") == 3
+
+
+def test_no_recorded_result_is_a_violation() -> None:
+    mutants = read().get("mutants", {}).get("mutants", [])
+    assert [one["name"] for one in mutants if one["caught_by"] is None] == []
+    assert {one["name"] for one in mutants} <= {mutant.name for mutant in MUTANTS}
+    simulated = read().get("simulation", {})
+    assert [kind for kind, one in simulated.items() if kind != "date" and one["violations"]] == []
