@@ -262,7 +262,6 @@ Spec == Init /\ [][Next]_vars
 NothingIsPublishedTwice ==
   \A one, two \in 1..Len(topic) : topic[one] = topic[two] => one = two \/ topic[one] \in returned
 
-\* guarantee: Every committed message is published, also one that commits after later ids.
 \* guarantee: A database that goes back in time loses no row unsent
 NothingIsLost == \A event \in 1..events : event \in Published \cup EventsOf(table) \cup lost
 

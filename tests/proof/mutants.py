@@ -479,25 +479,11 @@ MUTANTS = (
         "an action of one life changes another",
     ),
     Mutant(
-        "purge-of-nothing",
-        LIFE,
-        "condition.seen.offset > self.nothing_since",
-        "condition.seen.offset > self.nothing_since + 1_000_000",
-        "a purge in the middle of its replication does not count",
-    ),
-    Mutant(
         "purge-is-forgotten",
         HEAD,
         "ReadPlan(None, None, 0, None, offset))",
         "replace(plan, life=None, purged_at=offset))",
         "old events show in place of new ones",
-    ),
-    Mutant(
-        "headless-journal-is-shown",
-        HEAD,
-        "is_headless = shows_nothing and plan.purged_at is None and action.range.first > 1",
-        "is_headless = False",
-        "the middle of a purged journal shows",
     ),
     Mutant(
         "no-second-look",
