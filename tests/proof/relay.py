@@ -29,7 +29,7 @@ from inorder.relay.stores.kafka_log import KafkaShardLog, MarkerRecord
 from inorder.relay.stores.ports import LAST_ID, Origin, Page, Scan
 from inorder.testing.checker import Verdict, check_delivery
 from tests.fakes.outbox import MemoryExceeded, MemoryOutbox
-from tests.proof.scheduler import Killed, Node, Scheduler, Stop, patched
+from tests.proof.scheduler import Killed, Node, Outcome, Scheduler, Stop, patched
 
 PACE = Pace(poll=0.5, brief_poll=0.1, lease=0.1, parked=1, back_off=0.2)
 TOPIC = "t"
@@ -320,19 +320,6 @@ class Patient(NoLease):
 
     def arbitrates(self) -> bool:
         return True
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a run."""
-
-    verdict: Verdict
-    effects: int
-    faults: int
-
-    @property
-    def holds(self) -> bool:
-        return self.verdict.holds
 
 
 def simulate(

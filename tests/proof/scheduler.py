@@ -19,6 +19,8 @@ from unittest.mock import patch
 
 from greenlet import getcurrent, greenlet  # type: ignore[import-untyped] # its stubs are a package of their own
 
+from inorder.testing.checker import Verdict
+
 MOST_STEPS = 200_000
 
 
@@ -259,3 +261,16 @@ def patched(scheduler: Scheduler, others: dict[str, Any]) -> Iterator[None]:
         for name, value in replaced.items():
             stack.enter_context(patch(name, value))
         yield
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a run."""
+
+    verdict: Verdict
+    effects: int
+    faults: int
+
+    @property
+    def holds(self) -> bool:
+        return self.verdict.holds

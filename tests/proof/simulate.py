@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from tests.proof import relay, slices
 from tests.proof.results import read, record
+from tests.proof.scheduler import Outcome
 
 KINDS = ("relay", "slice")
 CHUNK = 200
@@ -34,7 +35,7 @@ class Result(NamedTuple):
 def run_seed(kind: str, seed: int, *, size: int | None = None, most: int | None = None) -> Result:
     """One run. Seeds differ in their kind of trouble too: a database that goes back, a topic that is created again."""
     try:
-        found: relay.Outcome | slices.Outcome
+        found: Outcome
         if kind == "relay":
             found = _run_relay(seed, size or 4 + seed % 5, 16 if most is None else most)
         else:
@@ -45,7 +46,7 @@ def run_seed(kind: str, seed: int, *, size: int | None = None, most: int | None 
     return Result(kind, seed, found.effects, found.faults, "" if found.holds else str(found.verdict))
 
 
-def _run_relay(seed: int, size: int, most: int) -> relay.Outcome:
+def _run_relay(seed: int, size: int, most: int) -> Outcome:
     """Owners that take over from each other; a database that goes back; or one owner whose requests arrive late."""
     if seed % 4 == 1:
         late = relay.Faults(most, rate=0.02, kills=0.005, freezes=0.0, repeats=0.5)

@@ -24,7 +24,7 @@ from inorder.testing.checker import Verdict
 from inorder.topics.gate import is_drained, may_apply, version_generation
 from inorder.topics.generations import Generation, Pointers, TopicState
 from tests.fakes.table_store import Contents, MemoryTableStore, _Transaction
-from tests.proof.scheduler import Killed, Node, Scheduler
+from tests.proof.scheduler import Killed, Node, Outcome, Scheduler
 
 MAPPING = TableMapping("demo", "orders", "messages")
 FIRST, NEXT = "orders", "orders.g1"
@@ -147,19 +147,6 @@ def simulate(seed: int, hazards: Hazards = Hazards(), *, drivers: int = 2, recor
         return _run(world, drivers, records)
     finally:
         world.scheduler.end()
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a run."""
-
-    verdict: Verdict
-    effects: int
-    faults: int
-
-    @property
-    def holds(self) -> bool:
-        return self.verdict.holds
 
 
 def _run(world: World, drivers: int, records: int) -> Outcome:

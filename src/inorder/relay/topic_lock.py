@@ -63,7 +63,7 @@ from functools import partial
 from uuid import UUID, uuid4
 
 from inorder.kafka.shard_log import ShardLog
-from inorder.model.errors import ConfigurationError, FencedError, InorderError, TransientError
+from inorder.model.errors import ConfigurationError, FencedError, InorderError, TopicPausedError, TransientError
 from inorder.model.message import OutboxRow
 from inorder.relay.events import BatchProduced, notify
 from inorder.relay.options import wait_out
@@ -110,6 +110,8 @@ class TopicWorker:
         self._clock = options.clock
         self._logs: list[ShardLog] = []
         self._touched_at = float("-inf")
+        self._paused: dict[str, float] = {}
+        """When to look again at topics that an operator has paused."""
         self._in_flight: Sequence[OutboxRow] = ()
         self._has_lock = False
         heartbeat, refusals = LockHeartbeat(options.lock_seconds), Refusals(options, self.progress)
@@ -150,6 +152,8 @@ class TopicWorker:
         for topic in random.sample(topics, len(topics)):
             if self._stop.is_set():
                 break
+            if self._paused.get(topic, 0.0) > self._clock():
+                continue
             if self._store.lock(topic, self.id):
                 worked = self._work_on(topic) or worked
         return worked
@@ -162,6 +166,10 @@ class TopicWorker:
             self._send_all(lock)
             self._store.unlock(topic, self.id)
             self.progress.last_error = ""
+        except TopicPausedError as error:  # it does not rest: it is sent soon after it is resumed
+            self.progress.last_error = str(error)
+            self._paused[topic] = self._clock() + self._options.pace.topic
+            self._store.unlock(topic, self.id)
         except FencedError as error:
             self._drop_logs()
             self._report_failure(topic, error)

@@ -7,6 +7,7 @@ from itertools import combinations
 import pytest
 
 from tests.proof import relay, slices
+from tests.proof.scheduler import Outcome
 from tests.proof.simulate import run_seed
 from tests.selection import few
 
@@ -14,12 +15,12 @@ SEEDS = {"relay": 40, "slice": 160}
 """In one test; a relay takes more steps."""
 
 
-def relay_dies(*numbers: int) -> relay.Outcome:
+def relay_dies(*numbers: int) -> Outcome:
     faults = relay.Faults(rate=0, kills=0, freezes=0, repeats=0, dies_at=frozenset(numbers))
     return relay.simulate(1, faults, owners=1, transactions=1)
 
 
-def driver_dies(*numbers: int) -> slices.Outcome:
+def driver_dies(*numbers: int) -> Outcome:
     hazards = slices.Hazards(rate=0, kills=0, lost_answers=0, dies_at=frozenset(numbers))
     return slices.simulate(1, hazards, drivers=1, records=8)
 

@@ -13,6 +13,7 @@ from inorder.kafka.shard_log import Delivery, Incomplete
 from inorder.model.errors import (
     ConfigurationError,
     FencedError,
+    TopicPausedError,
     TopicSwitchingError,
     TopicUnavailableError,
     TransientError,
@@ -196,6 +197,18 @@ def test_a_topic_that_is_being_switched_is_waited_for_under_the_lock() -> None:
     post.round(log=log)
     assert post.sent() == [b"0", b"1"]
     assert not post.tables.locks["t"].error
+
+
+def test_a_paused_topic_does_not_rest_and_is_sent_when_it_is_resumed() -> None:
+    post = Post()
+    post.write(*messages(2))
+    log = Failing(post.broker)
+    log.errors = [TopicPausedError("t", "is paused")]
+    post.round(log=log)
+    assert post.sent() == []
+    assert not post.tables.locks["t"].error
+    post.round(log=log)
+    assert post.sent() == [b"0", b"1"]
 
 
 def test_a_broker_that_stays_away_lets_the_topic_rest() -> None:
