@@ -55,7 +55,9 @@ class Pair:
         self.eventually(lambda: ask(self.primary, CAUGHT_UP) == 1)
 
     def stop_receiving(self) -> None:
-        """From now on the standby misses what the primary commits."""
+        """From now on the standby misses what the primary commits; it has what was committed before."""
+        end = ask(self.primary, "SELECT pg_current_wal_flush_lsn()::text")
+        self.eventually(lambda: ask(self.standby, f"SELECT pg_last_wal_receive_lsn() >= '{end}'"))
         ask(self.standby, "ALTER SYSTEM SET primary_conninfo = ''")
         ask(self.standby, "SELECT pg_reload_conf()")
         self.eventually(lambda: ask(self.standby, "SELECT count(*) FROM pg_stat_wal_receiver") == 0)
