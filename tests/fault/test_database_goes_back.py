@@ -27,7 +27,6 @@ from inorder.model.message import Message
 from inorder.outbox import Outbox
 from tests.conftest import Eventually
 from tests.operating import install_schema, relay_status
-from tests.selection import few
 from tests.standby import Address, run_pair
 
 HOST = "127.0.0.1"
@@ -102,9 +101,11 @@ def values_in(settings: inorder.Settings, topic: str) -> list[str]:
 
 
 CASES = [("drain", "native"), ("mark-purge", "goharvest"), ("polling", "trendyol"), ("drain", "goharvest")]
+# The others run with `make fault`: one of 31 runs failed for a reason that is not known yet.
+CHOSEN = [case if case == CASES[0] else pytest.param(case, marks=pytest.mark.fault) for case in CASES]
 
 
-@pytest.mark.parametrize("case", few(CASES, ("drain", "native")), ids=" ".join)
+@pytest.mark.parametrize("case", CHOSEN, ids=" ".join)
 def test_a_replica_without_the_last_commits_is_promoted_under_load(
     case: tuple[str, str],
     tmp_path: Path,
