@@ -88,12 +88,10 @@ def _print_error(error: InorderError) -> None:
     if "--json" in sys.argv[1:]:
         fields = {"code": error.code, "message": error.message, "hint": error.hint, "exit_code": error.exit_code}
         say(json.dumps({"error": fields}, ensure_ascii=False))
-        if _wants_traceback():
-            traceback.print_exc()
-        return
-    say(f"error {error.code}: {error.message}")
-    if error.hint:
-        say(error.hint)
+    else:
+        say(f"error {error.code}: {error.message}")
+        if error.hint:
+            say(error.hint)
     if _wants_traceback():
         traceback.print_exc()
 

@@ -334,10 +334,12 @@ class _Display:
             while not over.wait(LOG_SECONDS):
                 found = {**self._progress.as_dict(), "behind": self._ask()}
                 # An idle job has nothing to say; times change all the same.
-                told = {name: value for name, value in found.items() if name not in ("phase_seconds", "last_slice_age")}
-                if told != last:
+                steady = {
+                    name: value for name, value in found.items() if name not in ("phase_seconds", "last_slice_age")
+                }
+                if steady != last:
                     logger.info("pipeline.progress", extra=found)
-                last = told
+                last = steady
             return
         from rich.live import Live
         from rich.text import Text

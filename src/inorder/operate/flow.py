@@ -5,9 +5,10 @@ Pure decisions on the parts of the status (`status.py`): the same answer for pag
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from functools import partial
+from typing import Any, Final, Literal, TypeAlias
 
 from inorder.operate.status import Part
 
@@ -57,11 +58,11 @@ class Flow:
 def flow_of(parts: Mapping[str, Part | None]) -> Flow:
     """The flow by the last readings; None is a part that was not read yet."""
     hops = (
-        _outbox(parts.get("relay")),
-        _relay(parts.get("relay")),
-        _kafka(parts.get("kafka")),
-        _pipeline(parts.get("pipeline")),
-        _journal(parts.get("journal")),
+        _hop("outbox", "Outbox", parts.get("relay"), _outbox),
+        _hop("relay", "Relay", parts.get("relay"), _relay),
+        _hop("kafka", "Kafka", parts.get("kafka"), _kafka),
+        _hop("pipeline", "Tables", parts.get("pipeline"), _pipeline),
+        _hop("journal", "Journals", parts.get("journal"), _journal),
     )
     found = sorted(_concerns(parts), key=lambda each: _WORST_FIRST.index(each.health))
     health = _worst([*(hop.health for hop in hops), *(concern.health for concern in found)])
@@ -84,89 +85,77 @@ def _summary(hops: Sequence[FlowHop], concerns: Sequence[Concern]) -> str:
 # Each hop.
 
 
-def _unread(name: str, title: str, part: Part | None) -> FlowHop | None:
+def _hop(name: str, title: str, part: Part | None, look: Callable[[New, Part], FlowHop]) -> FlowHop:
+    new = partial(FlowHop, name, title)
     if part is None:
-        return FlowHop(name, title, "unknown", "Not read yet.")
+        return new("unknown", "Not read yet.")
     if "error" in part:
-        health: Health = "unknown" if part.get("exit_code") == _NOT_SET_UP else "trouble"
-        return FlowHop(name, title, health, str(part["error"]))
-    return None
+        return new("unknown" if part.get("exit_code") == _NOT_SET_UP else "trouble", str(part["error"]))
+    return look(new, part)
 
 
-def _outbox(part: Part | None) -> FlowHop:
-    if (unread := _unread("outbox", "Outbox", part)) or part is None:
-        return unread or FlowHop("outbox", "Outbox", "unknown", "")
+New: TypeAlias = Callable[..., FlowHop]
+"""A hop with its name and title; what remains is its health, a sentence, what waits and since when."""
+
+
+def _outbox(new: New, part: Part) -> FlowHop:
     waiting, oldest = int(part["waiting"]), float(part["oldest_seconds"])
     if not waiting:
-        return FlowHop("outbox", "Outbox", "ok", f"Nothing waits in {part['table']!r}.", 0)
+        return new("ok", f"Nothing waits in {part['table']!r}.", 0)
     health: Health = "attention" if oldest > LATE_SECONDS else "ok"
     sentence = f"{counted(waiting, 'row')} in {part['table']!r}, the oldest for {duration(oldest)}."
-    return FlowHop("outbox", "Outbox", health, sentence, waiting, oldest)
+    return new(health, sentence, waiting, oldest)
 
 
-def _relay(part: Part | None) -> FlowHop:
-    if (unread := _unread("relay", "Relay", part)) or part is None:
-        return unread or FlowHop("relay", "Relay", "unknown", "")
+def _relay(new: New, part: Part) -> FlowHop:
     resting = open_breakers(part)
     exceeded = int(part.get("exceeded", 0))
     if resting:
-        return FlowHop(
-            "relay", "Relay", "trouble", f"The circuit breaker of {' and '.join(resting)} is open.", exceeded
-        )
+        return new("trouble", f"The circuit breaker of {' and '.join(resting)} is open.", exceeded)
     if exceeded:
-        return FlowHop("relay", "Relay", "trouble", f"{counted(exceeded, 'record')} set aside.", exceeded)
+        return new("trouble", f"{counted(exceeded, 'record')} set aside.", exceeded)
     owners = [owner for owner in part.get("owners", []) if owner]
     if part["strategy"] == "topic-lock":
-        return FlowHop("relay", "Relay", "ok", f"{part['workers']} workers share the topics.", 0)
+        return new("ok", f"{part['workers']} workers share the topics.", 0)
     shards = int(part.get("shards", 1))
     if not owners:
-        return FlowHop("relay", "Relay", "ok", f"Group {part['group']}; no owner is known.", 0)
+        return new("ok", f"Group {part['group']}; no owner is known.", 0)
     owned = f"{owners[0]} leads" if shards == 1 else f"{len(owners)} of {shards} shards have an owner"
     health: Health = "ok" if len(owners) == shards else "attention"
-    return FlowHop("relay", "Relay", health, f"{owned}, group {part['group']}.", 0)
+    return new(health, f"{owned}, group {part['group']}.", 0)
 
 
-def _kafka(part: Part | None) -> FlowHop:
-    if (unread := _unread("kafka", "Kafka", part)) or part is None:
-        return unread or FlowHop("kafka", "Kafka", "unknown", "")
-    return FlowHop("kafka", "Kafka", "ok", f"{counted(len(part['brokers']), 'broker')}: {', '.join(part['brokers'])}.")
+def _kafka(new: New, part: Part) -> FlowHop:
+    return new("ok", f"{counted(len(part['brokers']), 'broker')}: {', '.join(part['brokers'])}.")
 
 
-def _pipeline(part: Part | None) -> FlowHop:
-    name, title = "pipeline", "Tables"
-    if (unread := _unread(name, title, part)) or part is None:
-        return unread or FlowHop(name, title, "unknown", "")
+def _pipeline(new: New, part: Part) -> FlowHop:
     if not part["partitions"]:
-        return FlowHop(name, title, "unknown", "No topic of a table exists yet.")
+        return new("unknown", "No topic of a table exists yet.")
     behind, oldest = int(part["behind"]), part["oldest_seconds"]
     if part["waiting"]:
-        return FlowHop(name, title, "trouble", f"{counted(len(part['waiting']), 'partition')} wait.", behind, oldest)
+        return new("trouble", f"{counted(len(part['waiting']), 'partition')} wait.", behind, oldest)
     if not behind:
         letters = int(part["dead_letters"])
         health: Health = "attention" if letters else "ok"
         sentence = f"Applied to the end; {counted(letters, 'dead letter')}." if letters else "Applied to the end."
-        return FlowHop(name, title, health, sentence, 0)
+        return new(health, sentence, 0)
     late = oldest is not None and oldest > LATE_SECONDS
     since = "" if oldest is None else f", the oldest for {duration(oldest)}"
-    return FlowHop(
-        name, title, "attention" if late else "ok", f"{counted(behind, 'offset')} behind{since}.", behind, oldest
-    )
+    return new("attention" if late else "ok", f"{counted(behind, 'offset')} behind{since}.", behind, oldest)
 
 
-def _journal(part: Part | None) -> FlowHop:
-    name, title = "journal", "Journals"
-    if (unread := _unread(name, title, part)) or part is None:
-        return unread or FlowHop(name, title, "unknown", "")
+def _journal(new: New, part: Part) -> FlowHop:
     if not part["topics"]:
-        return FlowHop(name, title, "ok", "No topic holds journals.")
+        return new("ok", "No topic holds journals.")
     behind, parked = int(part["behind"]), int(part["parked"])
     if parked:
-        return FlowHop(name, title, "attention", f"{counted(parked, 'journal')} in quarantine.", behind)
+        return new("attention", f"{counted(parked, 'journal')} in quarantine.", behind)
     sentence = f"The store is {counted(behind, 'record')} behind." if behind else "The store has every record."
-    return FlowHop(name, title, "ok", sentence, behind)
+    return new("ok", sentence, behind)
 
 
-def open_breakers(part: Part) -> list[str]:
+def open_breakers(part: Mapping[str, Any]) -> list[str]:
     """The daemons of the relay that wait for a circuit breaker."""
     return [daemon for daemon, state in (part.get("breakers") or {}).items() if state == "open"]
 
@@ -195,7 +184,7 @@ def _concerns(parts: Mapping[str, Part | None]) -> Iterator[Concern]:
 
 
 def _of_relay(part: Mapping[str, Any]) -> Iterator[Concern]:
-    if resting := open_breakers(dict(part)):
+    if resting := open_breakers(part):
         sentence = f"The circuit breaker of {' and '.join(resting)} is open: the relay rests."
         yield Concern("trouble", sentence, "relays", "inorder relay status")
     if exceeded := part.get("exceeded"):

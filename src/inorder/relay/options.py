@@ -92,7 +92,7 @@ def wait_out(error: TransientError, counts: SendCounts, options: StrategyOptions
     is_same = _without_numbers(counts.last_error) == _without_numbers(str(error))
     counts.repeated = counts.repeated + 1 if is_same else 0
     counts.last_error = str(error)
-    if counts.repeated & (counts.repeated - 1) == 0 or counts.repeated == 0:
+    if counts.repeated & (counts.repeated - 1) == 0:  # 0 or a power of two
         fields["repeated"] = counts.repeated
         log.warning("relay.waiting", extra={"error": str(error), "code": error.code, **fields})
     options.stop.wait(options.pace.back_off)

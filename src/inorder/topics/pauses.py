@@ -62,8 +62,10 @@ class Pauses:
 
     rows: tuple[Pause, ...] = ()
 
-    def of_topic(self, topic: str) -> Pause | None:
-        return self._find((PauseKind.TOPIC, topic))
+    @property
+    def topics(self) -> dict[str, str]:
+        """The topics that are paused, each with the reason."""
+        return {row.name: str(row) for row in self.rows if row.kind is PauseKind.TOPIC}
 
     def of_table(self, job: str, table: str) -> Pause | None:
         """The pause of a table, or of the whole job that fills it."""

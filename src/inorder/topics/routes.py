@@ -23,7 +23,7 @@ from inorder.model.errors import TopicPausedError, TopicSwitchingError, TopicUna
 from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Partitioner
 from inorder.topics.generations import TopicState
-from inorder.topics.pauses import NO_PAUSES, PauseKind, Pauses
+from inorder.topics.pauses import NO_PAUSES, Pauses
 
 log = logging.getLogger("inorder.topics")
 
@@ -67,7 +67,7 @@ def build_routes(states: Iterable[TopicState], pauses: Pauses = NO_PAUSES) -> Ro
     known = list(states)
     moved = {state.topic: state.current.topic for state in known if state.current.topic != state.topic}
     closed = frozenset(state.topic for state in known if not state.takes_records)
-    return RouteTable(moved, closed, {row.name: str(row) for row in pauses.rows if row.kind is PauseKind.TOPIC})
+    return RouteTable(moved, closed, pauses.topics)
 
 
 class Routes:

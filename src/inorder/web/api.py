@@ -192,7 +192,7 @@ def _settle(kind: Kind, action: Literal["retry", "discard"]) -> Callable[[Asked]
 
 def _settle_journal(action: Literal["release", "discard"]) -> Callable[[Asked], Fields]:
     def settle(asked: Asked) -> Fields:
-        topic, id, reason = (str(asked.body.get(name, "")) for name in ("topic", "id", "reason"))
+        topic, id, reason = (str(asked.body.get(name, "")) for name in _JOURNAL)
         return _result(asked.backend, asked.backend.settle_journal(asked.actor, action, topic, id, reason).id)
 
     return settle
@@ -288,7 +288,7 @@ ROUTES: Final = (
         "Apply a journal's records.",
         _settle_journal("release"),
         (),
-        ("topic", "id", "reason"),
+        _JOURNAL,
     ),
     ApiRoute(
         "POST",
@@ -296,7 +296,7 @@ ROUTES: Final = (
         "Discard a journal's records.",
         _settle_journal("discard"),
         (),
-        ("topic", "id", "reason"),
+        _JOURNAL,
     ),
     ApiRoute("POST", "/pause", "Let a topic, a table or a job wait.", _pause("pause"), (), _PAUSE),
     ApiRoute("POST", "/resume", "End a pause.", _pause("resume"), (), _PAUSE),

@@ -135,6 +135,17 @@ def test_the_policy_block_keeps_everything_waiting_loudly_until_the_record_is_ta
     assert any("relay.blocked" in record.getMessage() for record in caplog.records)
 
 
+def start_owner(
+    outbox: MemoryOutbox, exceeded: MemoryExceeded, broker: MemoryBroker, stop: threading.Event
+) -> threading.Thread:
+    """A relay that owns the shard until `stop` is set."""
+    options = LoopOptions(stop=stop, pace=HASTE)
+    loop = RelayLoop(DrainStrategy(outbox, batch_size=5), exceeded, MemoryShardLog(broker), NoLease(), options)
+    thread = threading.Thread(target=loop.run)
+    thread.start()
+    return thread
+
+
 def test_an_owner_that_dies_after_deciding_leaves_the_move_to_its_successor(eventually: Eventually) -> None:
     """The marker is committed and the row not yet moved: the next owner reads the decision and carries it out."""
     outbox, broker = MemoryOutbox(), MemoryBroker()
@@ -147,15 +158,7 @@ def test_an_owner_that_dies_after_deciding_leaves_the_move_to_its_successor(even
     marker = Marker((), 0, Exceeding(id, 5, "RECORD-001", "too large", parks=True))
     require_delivered(dead.publish((), marker.encode()))
     stop = threading.Event()
-    loop = RelayLoop(
-        DrainStrategy(outbox, batch_size=5),
-        exceeded,
-        MemoryShardLog(broker),
-        NoLease(),
-        LoopOptions(stop=stop, pace=HASTE),
-    )
-    thread = threading.Thread(target=loop.run)
-    thread.start()
+    thread = start_owner(outbox, exceeded, broker, stop)
     eventually(lambda: exceeded.rows)
     outbox.insert("u", "t", b"other", b"fine")
     outbox.end("u")
@@ -197,15 +200,7 @@ def test_a_decision_about_a_row_is_not_carried_out_on_another_one_that_has_got_i
     decision = Exceeding(id, 5, "RECORD-001", "too large", parks=True)
     bad = OutboxRow(id, "t", b"k", b"bad", (), None, None)
     broker.marker = Marker((), 0, decision, proofs=(), exceeding_proof=prove([bad])[0]).encode()
-    loop = RelayLoop(
-        DrainStrategy(outbox, batch_size=5),
-        exceeded,
-        MemoryShardLog(broker),
-        NoLease(),
-        LoopOptions(stop=stop, pace=HASTE),
-    )
-    thread = threading.Thread(target=loop.run)
-    thread.start()
+    thread = start_owner(outbox, exceeded, broker, stop)
     eventually(lambda: outbox.count() == 0)
     stop.set()
     thread.join()
