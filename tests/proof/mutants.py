@@ -118,9 +118,16 @@ MUTANTS = (
     Mutant(
         "lost-rows-are-not-named",
         MARKER,
-        "if not replaced and not is_elsewhere:",
+        "if not replaced and not is_elsewhere(marker, origin):",
         "if not replaced:",
         "rows that another server lacks are not reported",
+    ),
+    Mutant(
+        "floor-of-another-server",
+        MARKER,
+        "return min(marker.floor, origin.last_id)",
+        "return marker.floor",
+        "rows above the floor of a server that is gone are read before those that get its ids again",
     ),
     Mutant(
         "marker-forgets",

@@ -33,6 +33,7 @@ from tests.proof.scheduler import Killed, Node, Outcome, Scheduler, Stop, patche
 
 PACE = Pace(poll=0.5, brief_poll=0.1, lease=0.1, parked=1, back_off=0.2)
 TOPIC = "t"
+TRANSACTION_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class Faults:
 
 @dataclass
 class Transaction:
+    began: float
     records: list[OutboxRow] = field(default_factory=list)
     marker: MarkerRecord | None = None
 
@@ -118,7 +120,7 @@ class World:
 
     def append(self, id: str, epoch: int, record: OutboxRow | MarkerRecord) -> None:
         self.require_epoch(id, epoch)
-        transaction = self.open.setdefault(id, Transaction())
+        transaction = self.open.setdefault(id, Transaction(self.scheduler.now))
         if isinstance(record, MarkerRecord):
             transaction.marker = record
         else:
@@ -131,6 +133,12 @@ class World:
         if commits and transaction is not None:
             self.topic += transaction.records
             self.marker = transaction.marker or self.marker
+
+    def time_out(self) -> None:
+        """Aborts transactions that are open for too long, with a new epoch: their producers may be gone."""
+        for id, transaction in list(self.open.items()):
+            if self.scheduler.now - transaction.began > TRANSACTION_SECONDS:
+                self.init(id)
 
     def require_epoch(self, id: str, epoch: int) -> None:
         if self.epochs[id] != epoch:
@@ -172,14 +180,33 @@ def _event(row: OutboxRow) -> bytes:
 class Connection:
     """One of a process's connections: a session, until it breaks or the server is another one."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, *, follows: Connection | None = None) -> None:
         self._world = world
+        self._follows = follows
+        self._followed = 0
         self._server: int | None = None
+        self._is_pinned = False
         self.session = 0
 
-    def call(self, act: Callable[[], Any]) -> Any:
+    def pin(self) -> None:
+        """From now on a session that is gone is not replaced unnoticed (`database/primary.py`)."""
+        self._is_pinned = False
+        self.open()
+        self._is_pinned = True
+
+    def open(self) -> None:
+        if self._follows is not None and self._follows.session != self._followed:
+            self._server = None
         if self._server is None:
+            if self._is_pinned:
+                raise UnreachableError("The connection was replaced in the meantime.")
+            if self._follows is not None:
+                self._follows.open()
+                self._followed = self._follows.session
             self._server, self.session = self._world.server, self.session + 1
+
+    def call(self, act: Callable[[], Any]) -> Any:
+        self.open()
         return self._world.effect(lambda: self._act(act), self._break)
 
     def _act(self, act: Callable[[], Any]) -> Any:
@@ -206,8 +233,8 @@ class SimulatedStore:
     def __init__(self, world: World) -> None:
         self._world = world
         self._outbox = world.outbox
-        self._reading = Connection(world)
         self._purging = Connection(world)
+        self._reading = Connection(world, follows=self._purging)
 
     def read(self, scan: Scan, limit: int) -> Page:
         return self._reading.call(lambda: self._outbox.read(scan, limit))  # type: ignore[no-any-return] # any effect
@@ -231,6 +258,10 @@ class SimulatedStore:
 
     def origin(self) -> Origin:
         return self._purging.call(self._outbox.origin)  # type: ignore[no-any-return] # any effect
+
+    def begin_reads(self) -> Origin:
+        self._reading.pin()
+        return self._reading.call(self._outbox.origin)  # type: ignore[no-any-return] # any effect
 
     def begin_sleep(self) -> bool:
         return False
@@ -362,6 +393,7 @@ def _run(world: World, owners: int, transactions: int) -> Outcome:
 
     def is_over() -> bool:
         _restart(world, owners)
+        world.time_out()
         if not publisher.is_done:
             return False
         world.is_calm = world.is_calm or world.scheduler.now > 30 or world.injected >= world.faults.most

@@ -16,6 +16,7 @@ next attempt wait until the address has moved.
 - Two connections that must see the same server (`follows`) are opened in order, and if the first is opened again, so
   is the second. The second is thus writable at a time when the first already was; with the assumption above both are
   on one server. Otherwise rows that were deleted through one would still be read through the other.
+- A connection that is pinned is never replaced unnoticed: its user has learnt things that hold for one session only.
 
 | what happens                                          | then                                                        |
 |---|---|
@@ -50,6 +51,7 @@ class AnyConnection(Protocol):
     def close(self) -> None: ...
 
 
+_REPLACED: Final = "The connection was replaced in the meantime."
 READ_ONLY_HINT: Final = (
     "A failover is under way, or database.url names a replica. It is retried with another connection."
 )
@@ -118,6 +120,19 @@ class ReconnectingTo(ABC, Generic[C]):
         self._asked_at = 0.0
         self._opened = 0
         self._followed = 0
+        self._is_pinned = False
+
+    def pin(self) -> None:
+        """From now on each use is of the current session, which is opened if there is none.
+
+        Once that is gone all uses raise `UnreachableError`, until it is pinned again or unpinned.
+        """
+        self.unpin()
+        with self.use():
+            self._is_pinned = True
+
+    def unpin(self) -> None:
+        self._is_pinned = False
 
     @contextmanager
     def use(self, session: int | None = None) -> Iterator[C]:
@@ -131,7 +146,7 @@ class ReconnectingTo(ABC, Generic[C]):
                 with self._our_errors():
                     connection = self.get()
                     if session not in (None, self._opened):
-                        raise UnreachableError("The connection was replaced in the meantime.")
+                        raise UnreachableError(_REPLACED)
                     yield connection
                     self._require_primary(connection)
             except UnreachableError as error:
@@ -160,6 +175,8 @@ class ReconnectingTo(ABC, Generic[C]):
         if self._is_outdated or followed != self._followed:
             self._drop()
         if self._connection is None or not self._is_open(self._connection):
+            if self._is_pinned:
+                raise UnreachableError(_REPLACED)
             self._connection = self._open()
             self._is_outdated, self._followed, self._asked_at = False, followed, self._clock()
             self._opened += 1

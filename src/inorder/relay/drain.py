@@ -25,6 +25,9 @@ Invariants
    rows were read.
 4. Batches are published one after the other, rows within a batch in id order, and reads never let a row overtake one
    that its transaction could have seen (`relay/scan.py`). So records of a key keep their order.
+5. All reads of a term are of one session. What is known of ids (the floor, what is missing) holds for the server that
+   gave them out: one that lost its last commits gives ids out again, perhaps below the floor. So a term begins with a
+   floor that its own session confirms, and ends when that session does.
 
 What if …
 
@@ -49,7 +52,9 @@ What if …
 | the marker topic is deleted          | rows published but not purged at that moment are published again              |
 | the database loses its last commits  | rows whose purge was lost come back: those that the last marker names are     |
 |                                      | purged, earlier ones are published again; new rows with ids of the marker are |
-|                                      | published (`marker.py`); rows that were published and are lost are named      |
+|                                      | published (`marker.py`), from the last id on that the database knows of;      |
+|                                      | rows that were published and are lost are named                               |
+| … under a running term               | its session ends, so does the term; a purge that reconnects reconnects reads  |
 | ids are set back, or the table is    | new rows are found by a sweep, and published; what the marker names is        |
 | truncated                            | another row                                                                   |
 """
@@ -62,7 +67,7 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from inorder.model.message import OutboxRow
-from inorder.relay.marker import Marker
+from inorder.relay.marker import Marker, settled_floor
 from inorder.relay.purge_queue import TakeOver, purge_marker, purge_rows
 from inorder.relay.scan import (
     BATCH_BYTES,
@@ -106,11 +111,12 @@ class DrainClaims:
         self._is_idle = False
 
     def begin(self, marker: Marker) -> TakeOver:
-        """Purges what earlier owners published; reads continue from the floor they had reached."""
-        self._horizon = Horizon(floor=marker.floor, last=marker.floor)
+        """Purges what earlier owners published; reads continue from the floor they had reached, if it still holds."""
         found = purge_marker(self._store, marker)
         self._session = self._store.session()
-        return found
+        floor = settled_floor(marker, replaced=bool(found.replaced), origin=self._store.begin_reads())
+        self._horizon = Horizon(floor=floor, last=floor)
+        return replace(found, floor=floor)
 
     def claim(self, in_hand: Callable[[], frozenset[int]]) -> Batch:
         """The next rows; `in_hand` is called **before** the scan, so that rows met again are recognized."""

@@ -32,6 +32,7 @@ What if …
 |---|---|
 | the answer to a mark is lost               | the term ends; the new leader id claims the rows, marked or not         |
 | the leader dies after a mark               | the next leader's id differs from the mark: it claims them              |
+| the session of the marks ends              | the term ends: another server may give ids out again (`drain.py`)       |
 | the leader is paused within a mark         | PostgreSQL ends its session after 10 s, and the next one claims them    |
 | the leader dies between publish and purge  | exactly-once: the marker names the rows, they are purged unsent;        |
 |                                            | at-least-once: they are sent again                                      |
@@ -90,6 +91,7 @@ class MarkPurgeClaims:
     def begin(self, marker: Marker) -> TakeOver:
         found = purge_marker(self._store, marker)
         self._session = self._store.session()
+        self._store.begin_reads()
         return found
 
     def claim(self, in_hand: Callable[[], frozenset[int]]) -> Batch:

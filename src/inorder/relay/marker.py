@@ -264,6 +264,11 @@ def split(rows: Sequence[OutboxRow], proofs: Mapping[int, int]) -> tuple[list[in
     return ours, others
 
 
+def is_elsewhere(marker: Marker, origin: Origin) -> bool:
+    """Whether a marker was written for another server, or another history of it, as far as both are known."""
+    return None not in (marker.server, origin.server) and marker.server != origin.server
+
+
 def phantoms(marker: Marker, replaced: Sequence[int], origin: Origin) -> tuple[Range, ...]:
     """Ids published whose rows the database has lost; none unless there is evidence that it went back in time.
 
@@ -271,14 +276,24 @@ def phantoms(marker: Marker, replaced: Sequence[int], origin: Origin) -> tuple[R
     one that the database has given out are lost too; all that were published between belong to them, also those that
     earlier markers named.
     """
-    is_elsewhere = None not in (marker.server, origin.server) and marker.server != origin.server
-    if not replaced and not is_elsewhere:
+    if not replaced and not is_elsewhere(marker, origin):
         return ()
     top = max((last for _, last in marker.published), default=0)
     lost = ranges(sorted(replaced))
     if origin.last_id is not None and origin.last_id < top:
         lost = (*((first, last) for first, last in lost if last <= origin.last_id), (origin.last_id + 1, top))
     return lost[-MOST_PHANTOMS:]
+
+
+def settled_floor(marker: Marker, *, replaced: bool, origin: Origin) -> int:
+    """Up to where no id will appear any more, in the database that a new owner reads.
+
+    A database that went back in time gives the ids out again that it has lost, perhaps below the marker's floor. Rows
+    above the floor would then be published before them.
+    """
+    if origin.last_id is not None:
+        return min(marker.floor, origin.last_id)
+    return 0 if replaced or is_elsewhere(marker, origin) else marker.floor
 
 
 MOST_PHANTOMS: Final = 100

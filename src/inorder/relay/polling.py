@@ -540,7 +540,7 @@ class PollingTerm:
                 replaced += others
             is_elsewhere = None not in (marker.server, origin.server) and marker.server != origin.server
             known = MarkedRows(frozenset(ours), frozenset(replaced), is_elsewhere)
-        self._state = after_take_over(marker, TakeOver(0, tuple(replaced), origin))
+        self._state = after_take_over(marker, TakeOver(0, tuple(replaced), origin, marker.floor))
         found = recover(self._offset, marker, known)
         if found is None:
             if marker.published:

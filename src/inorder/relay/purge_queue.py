@@ -66,6 +66,8 @@ class TakeOver:
     replaced: tuple[int, ...] = ()
     """Ids of the marker whose rows are others: they are left to be published."""
     origin: Origin = Origin()  # noqa: RUF009 - it is frozen
+    floor: int = 0
+    """Up to where no id will appear any more, if the strategy reads on from there."""
     exceeds: bool = True
     """Whether the row that used up its attempts, if the marker names one, is still the one with that id."""
 
@@ -75,9 +77,9 @@ def purge_marker(store: PurgingStore, marker: Marker) -> TakeOver:
     origin, proofs = store.origin(), marker.rows()
     exceeds = is_row_of_decision(store, marker)
     if proofs is None:
-        return TakeOver(store.purge(list(marker.ids())), (), origin, exceeds)
+        return TakeOver(store.purge(list(marker.ids())), (), origin, exceeds=exceeds)
     purged, replaced = purge_proven(store, list(proofs), proofs)
-    return TakeOver(purged, tuple(replaced), origin, exceeds)
+    return TakeOver(purged, tuple(replaced), origin, exceeds=exceeds)
 
 
 def is_row_of_decision(store: PurgingStore, marker: Marker) -> bool:

@@ -18,7 +18,8 @@ scan is final. All ids up to there are then below the `floor` and never read aga
 | more ids missing than one scan may read     | scans walk from the floor until the holders have ended             |
 | the database cannot name holders            | the floor stays at 0 and every scan walks from the head            |
 | ids begin again (truncated, set back)       | a sweep from the head sees them: at take-over, once a minute, and  |
-|                                             | about once a second while there is nothing else to read            |
+|                                             | about once a second while there is nothing else to read. A server  |
+|                                             | that was replaced ends the term instead (`drain.py`)               |
 | a row was read but is not purged yet        | walks and sweeps name it again, without its content; the caller    |
 |                                             | drops what it holds                                                |
 | rows are too large to be read together      | the page ends before the first that does not fit, as a full one    |

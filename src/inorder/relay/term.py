@@ -91,7 +91,7 @@ class Term:
             self._carry_out(marker.exceeding)
         self._parking = Parking(self._exceeded.parked())
         self._purge_queue.start()
-        figures = {"purged": found.purged, "floor": marker.floor, "leader_id": str(self.leader_id)}
+        figures = {"purged": found.purged, "floor": found.floor, "leader_id": str(self.leader_id)}
         log.info("relay.taken_over", extra=figures)
         return found.purged
 
@@ -239,7 +239,7 @@ def after_take_over(marker: Marker, found: TakeOver) -> Marker:
     lost = phantoms(marker, found.replaced, found.origin)
     if lost or found.replaced:
         report_lost(found.replaced, lost, found.origin.server)
-    return Marker((), marker.floor, proofs=(), server=found.origin.server, phantoms=lost or marker.phantoms)
+    return Marker((), found.floor, proofs=(), server=found.origin.server, phantoms=lost or marker.phantoms)
 
 
 class Claims(Protocol):

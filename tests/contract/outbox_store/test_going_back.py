@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import uuid4
 
+import pytest
+
+from inorder.model.errors import UnreachableError
 from inorder.model.partitioning import Shard
-from inorder.relay.marker import PublishedBatch, prove, split
+from inorder.relay.drain import DrainClaims
+from inorder.relay.marker import Marker, PublishedBatch, prove, split
 from inorder.relay.purge_queue import purge_proven
 from inorder.relay.stores.ports import Scan
-from tests.contract.outbox_store.making import Place
+from tests.contract.outbox_store.making import Place, SqlPlace
 
 
 def test_rows_are_the_same_for_the_connection_that_purges(place: Place) -> None:
@@ -58,3 +63,30 @@ def test_a_server_has_one_name_for_all_who_ask(place: Place) -> None:
     first, second = place.store().origin().server, place.store().origin().server
     assert first == second
     assert (first is not None) == (place.dialect in ("postgres", "mysql"))
+
+
+def test_ids_that_are_given_out_again_are_read_from_the_last_one_that_the_database_knows(place: Place) -> None:
+    """A floor above it would let later rows of a key overtake them."""
+    claims = DrainClaims(place.store(), batch_size=10, clock=lambda: 0.0)
+    found = claims.begin(Marker(floor=10**6, proofs=()))
+    assert found.floor < 10**6
+    assert claims.claim(frozenset).rows == []
+    place.write("a", "b")
+    assert place.values(claims.claim(frozenset).rows) == ["a", "b"]
+
+
+def test_reads_end_with_the_session_that_they_began_with(sql_place: SqlPlace) -> None:
+    """Another one may be on a server that gives ids out again; a purge that reconnects must not hide that."""
+    place = sql_place
+    place.write("a")
+    store: Any = place.store()
+    store.begin_reads()
+    assert place.values(store.read(Scan(above=0), 10).rows) == ["a"]
+    lost = store._reading if place.dialect == "sqlite" else store._purging  # there reads follow the purges
+    lost.outdate()
+    store.session()
+    for _ in range(2):
+        with pytest.raises(UnreachableError):
+            store.read(Scan(above=0), 10)
+    store.begin_reads()
+    assert place.values(store.read(Scan(above=0), 10).rows) == ["a"]

@@ -31,6 +31,7 @@ from inorder.relay.marker import (
     phantoms,
     prove,
     ranges,
+    settled_floor,
     split,
 )
 from inorder.relay.options import LoopOptions
@@ -346,3 +347,22 @@ def test_the_term_after_names_what_was_lost_and_the_markers_keep_it(
 
 def test_ranges_of_neighbours() -> None:
     assert ranges([1, 2, 3, 7, 9, 10]) == ((1, 3), (7, 7), (9, 10))
+
+
+@pytest.mark.parametrize(
+    ("floor", "replaced", "origin", "settled"),
+    [
+        (60, False, Origin("a", 60), 60),
+        (60, False, Origin("a", 20), 20),
+        (60, False, Origin("b", 20), 20),
+        (60, True, Origin("b", 90), 60),
+        (60, False, Origin("a"), 60),
+        (60, False, Origin("b"), 0),
+        (60, True, Origin("a"), 0),
+        (60, False, Origin(), 60),
+    ],
+)
+def test_a_floor_holds_up_to_the_last_id_that_the_database_knows(
+    floor: int, replaced: bool, origin: Origin, settled: int
+) -> None:
+    assert settled_floor(Marker(floor=floor, server="a"), replaced=replaced, origin=origin) == settled

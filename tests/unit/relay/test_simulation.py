@@ -86,6 +86,10 @@ class FaultyOutbox:
         self._maybe_break()
         return self._outbox.origin()
 
+    def begin_reads(self) -> Origin:
+        self._maybe_break()
+        return self._outbox.begin_reads()
+
     def begin_sleep(self) -> bool:
         return self._chance.random() < 0.5
 

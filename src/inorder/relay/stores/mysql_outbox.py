@@ -132,7 +132,15 @@ class MySQLOutboxStore(PollingSleeper):
 
     def origin(self) -> Origin:
         """MySQL has a `server_uuid`; MariaDB is known by its address and number. AUTO_INCREMENT is the next id."""
-        with self._on(self._purging) as transaction:
+        return self._origin(self._purging)
+
+    def begin_reads(self) -> Origin:
+        """The connection that marks needs no pin: nothing but marks uses it, so they meet each of its errors."""
+        self._reading.pin()
+        return self._origin(self._reading)
+
+    def _origin(self, connecting: MySQLReconnecting) -> Origin:
+        with self._on(connecting) as transaction:
             server = "/".join(row[1] for row in sorted(transaction.execute(_STATEMENTS["server"]).rows))
             found = transaction.execute(_STATEMENTS["next_id"], self._table_name()).rows
         return Origin(server, found[0][0] - 1 if found and found[0][0] else None)

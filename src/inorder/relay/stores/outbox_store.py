@@ -227,6 +227,9 @@ class ReplicaReads:
     def origin(self) -> Origin:
         return self._primary.origin()
 
+    def begin_reads(self) -> Origin:
+        return self._replica.begin_reads()
+
     def begin_sleep(self) -> bool:
         """Publishers notify on the primary."""
         return self._primary.begin_sleep()

@@ -121,6 +121,13 @@ class OutboxStore(Sleeper, PurgingStore, Protocol):
         largest id of the whole table, and `others` names rows up to `OTHERS_WINDOW` ids above `scan.above`.
         """
 
+    def begin_reads(self) -> Origin:
+        """Begins the reads of a term, all on one session; returns the database that it is connected to.
+
+        What a term knows of ids holds for one server: a promoted replica may give them out again. So once the session
+        is gone, reads raise `UnreachableError` until this is called again.
+        """
+
     def holders(self) -> frozenset[str] | None:
         """Names of the transactions that may hold ids not visible yet, or None if the database cannot name them.
 
@@ -133,6 +140,9 @@ class MarkStore(Sleeper, PurgingStore, Protocol):
 
     The relay calls `purge` from one thread and all other methods from another.
     """
+
+    def begin_reads(self) -> Origin:
+        """As in `OutboxStore`, for marks."""
 
     def mark(self, leader_id: UUID, limit: int, *, above: int = 0, max_bytes: int = LAST_ID) -> Page:
         """Claims the oldest rows above an id that this leader has not marked, atomically.
@@ -152,7 +162,10 @@ class MarkStore(Sleeper, PurgingStore, Protocol):
         """As in `OutboxStore`."""
 
     def reset(self, leader_id: UUID) -> int:
-        """Removes this leader's mark from every row that still carries it; returns how many there were."""
+        """Removes this leader's mark from every row that still carries it; returns how many there were.
+
+        It ends the reads of the term, and may use another session.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,7 +164,11 @@ class PostgresOutboxStore(PostgresSleeping):
 
     def origin(self) -> Origin:
         """The system identifier with the time line, which a promotion changes; and the sequence of the id."""
-        return Origin(self._ask("server"), self._ask("last_id", table=self._table, id=self._layout.id))
+        return self._origin(self._purging)
+
+    def begin_reads(self) -> Origin:
+        self._reading.pin()
+        return self._origin(self._reading)
 
     def mark(self, leader_id: UUID, limit: int, *, above: int = 0, max_bytes: int = LAST_ID) -> Page:
         """One statement that commits by itself."""
@@ -179,6 +183,7 @@ class PostgresOutboxStore(PostgresSleeping):
     def reset(self, leader_id: UUID) -> int:
         """Reads the whole table, because no index knows marks."""
         refuse_unmarkable(self._layout)
+        self._reading.unpin()
         with self._reading.use() as connection:
             return connection.execute(self._statements["reset"], {"leader_id": leader_id}).rowcount
 
@@ -190,13 +195,17 @@ class PostgresOutboxStore(PostgresSleeping):
         self._reading.close()
         self._purging.close()
 
-    def _ask(self, name: str, **bound: Any) -> Any:
+    def _origin(self, connecting: PostgresReconnecting) -> Origin:
+        with connecting.use() as connection:
+            server = self._ask(connection, "server")
+            return Origin(server, self._ask(connection, "last_id", table=self._table, id=self._layout.id))
+
+    def _ask(self, connection: Connection, name: str, **bound: Any) -> Any:
         """The only value of a statement; None where the server does not know it, or does not tell us."""
-        with self._purging.use() as connection:
-            try:
-                found = connection.execute(self._statements[name], bound).fetchone()
-            except (psycopg.ProgrammingError, psycopg.NotSupportedError, ObjectNotInPrerequisiteState):
-                return None
+        try:
+            found = connection.execute(self._statements[name], bound).fetchone()
+        except (psycopg.ProgrammingError, psycopg.NotSupportedError, ObjectNotInPrerequisiteState):
+            return None
         return None if found is None else found[0]
 
     def _read_shard(

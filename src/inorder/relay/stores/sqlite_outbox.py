@@ -83,15 +83,22 @@ class SQLiteOutboxStore(PollingSleeper):
             return marked_page(self._complete(connection, found, max_bytes))
 
     def origin(self) -> Origin:
-        """A file has no identity; AUTOINCREMENT keeps the last id in a table that exists once one was given out."""
+        """A file has no identity; AUTOINCREMENT keeps the last id in a table, once one was given out."""
+        return self._origin(self._purging)
+
+    def begin_reads(self) -> Origin:
+        self._reading.pin()
+        return self._origin(self._reading)
+
+    def _origin(self, connecting: SQLiteReconnecting) -> Origin:
         try:
-            with self._purging.use() as connection:
+            with connecting.use() as connection:
                 found = self._execute(connection, "last_id", name=self._table).fetchone()
         except InorderError as error:
             if isinstance(error, TransientError):
                 raise
             return Origin()
-        return Origin(last_id=None if found is None else found[0])
+        return Origin(last_id=0 if found is None else found[0])
 
     def mark(self, leader_id: UUID, limit: int, *, above: int = 0, max_bytes: int = LAST_ID) -> Page:
         """One statement that commits by itself."""
@@ -104,6 +111,7 @@ class SQLiteOutboxStore(PollingSleeper):
     def reset(self, leader_id: UUID) -> int:
         """Reads the whole table, which is small where SQLite is used."""
         refuse_unmarkable(self._layout)
+        self._reading.unpin()
         with self._reading.use() as connection:
             return self._execute(connection, "reset", leader_id=str(leader_id)).rowcount
 

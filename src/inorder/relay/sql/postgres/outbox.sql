@@ -92,5 +92,7 @@ DELETE FROM {table} WHERE {id} = ANY(%(ids)s);
 SELECT system_identifier || '/' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) FROM pg_control_system();
 
 -- name: last_id
--- The last id that the sequence of the table has given out.
-SELECT pg_sequence_last_value(CAST(pg_get_serial_sequence(%(table)s, %(id)s) AS regclass));
+-- The last id that the sequence of the table has given out: 0 if none, NULL if it has no sequence that we may read.
+SELECT coalesce(pg_sequence_last_value(id), 0)
+FROM CAST(pg_get_serial_sequence(%(table)s, %(id)s) AS regclass) AS id
+WHERE has_sequence_privilege(id, 'USAGE, SELECT');
