@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from inorder.database.database import Closable, Database, dialect_of
 from inorder.database.schema_plan import SchemaChange, catalogue_of, plan_changes
-from inorder.engines.job_status import JobService, Lag
+from inorder.engines.job_status import JobService, JobServices, Lag
 from inorder.engines.mirror import PointerMirror, mirrored
 from inorder.engines.partition_reader import KafkaSource
 from inorder.engines.progress import NULL_LISTENER, Listener
@@ -86,11 +86,22 @@ C = TypeVar("C", bound=Closable)
 class App:
     """The services of some settings; a context manager. Nothing connects before it is used."""
 
-    def __init__(self, settings: Settings, *, spark: SparkSession | None = None, actor: Actor | None = None) -> None:
-        """`spark` is a session of the caller's, for the jobs that run on Spark; `actor` is by default the user."""
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        spark: SparkSession | None = None,
+        spark_shared_by: int = 1,
+        actor: Actor | None = None,
+    ) -> None:
+        """`spark` is a session of the caller's, for the jobs that run on Spark; `actor` is by default the user.
+
+        `spark_shared_by` jobs divide its cores among them.
+        """
         self.settings = settings
         self._actor = actor
         self._spark = spark
+        self._spark_shared_by = spark_shared_by
         self._opened = ExitStack()
 
     def close(self) -> None:
@@ -146,7 +157,7 @@ class App:
     @cached_property
     def spark_choice(self) -> SparkChoice:
         pipeline = self.settings.pipeline
-        return SparkChoice(pipeline.master, pipeline.spark, self._spark)
+        return SparkChoice(pipeline.master, pipeline.spark, self._spark, self._spark_shared_by)
 
     @cached_property
     def spark_engine(self) -> SparkEngine:
@@ -382,6 +393,10 @@ class App:
     def job_service(self, job: str, lag: Callable[[], Lag | Backlog]) -> JobService:
         """Health and metrics of a job, where `health.listen` is set."""
         return JobService(self.settings.health.address, job, lag)
+
+    def job_services(self, lags: Mapping[str, Callable[[], Lag | Backlog]]) -> JobServices:
+        """The same of several jobs in one application."""
+        return JobServices(self.settings.health.address, lags)
 
     def run_relay(self, *, once: bool, stop: threading.Event) -> dict[str, Any]:
         """The job `relay`."""

@@ -17,7 +17,7 @@ from inorder.model.printable import CONTROLS, escape_controls
 
 if TYPE_CHECKING:
     from inorder.app import App
-    from inorder.engines.job_status import JobService
+    from inorder.engines.job_status import JobService, JobServices
     from inorder.settings import Settings
 
 
@@ -27,7 +27,7 @@ def say(text: str) -> None:
 
 
 @contextmanager
-def serving(service: JobService) -> Iterator[None]:
+def serving(service: JobService | JobServices) -> Iterator[None]:
     """Serves health and metrics while the block lasts, and says where."""
     with service:
         if service.address:

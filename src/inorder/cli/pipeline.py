@@ -54,16 +54,19 @@ def pipeline() -> None:
 
 @app.command()
 def run(
-    job: Annotated[
-        Job,
+    jobs: Annotated[
+        str,
         typer.Argument(
+            metavar="JOB[,JOB...]",
+            autocompletion=lambda: list(Job),
             help=(
                 "upsert: the newest state of each key, in a table. replicate: journals, in their store. "
                 "expire: purge journals whose time is over, every hour. "
                 "migrate: copy later generations of --topic into one Kafka topic. "
                 "audit: compare journals in their store with their topics, once. "
-                "relay: carry outbox rows to Kafka, with relays as tasks of Spark."
-            )
+                "relay: carry outbox rows to Kafka, with relays as tasks of Spark. "
+                "Several of relay, upsert, replicate and expire run in one application: relay,upsert."
+            ),
         ),
     ],
     config: ConfigFile = None,
@@ -92,16 +95,23 @@ def run(
     id: Annotated[str | None, typer.Option("--id", metavar="ID", help="audit: only this journal of --topic.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a job on Spark until a signal.
+    """Run a job on Spark until a signal, or several jobs in one application.
 
-    SIGTERM or Ctrl-C lets it finish the current slice, within 10 s. Prints totals at the end. Serves health and
-    metrics at `health.listen`.
+    SIGTERM or Ctrl-C lets each finish the current slice, within 10 s. Prints totals at the end. Serves health and
+    metrics at `health.listen`. Of several jobs, one that fails is started again alone; the exit code is that of the
+    gravest error of a job that had ended, or was waiting for its next start.
     """
     from inorder.engines.progress import CompositeListener, RunTotals
 
     given: dict[str, Any] = {name: value for name, value in (("engine", engine), ("master", master)) if value}
     app = open_app(config, **({"pipeline": given} if given else {}))
-    _require_options(job, {"--dry-run": dry_run, "--topic": topic, "--id": id, "--to": to})
+    several = _jobs(jobs)
+    for each in several:
+        _require_options(each, {"--dry-run": dry_run, "--topic": topic, "--id": id, "--to": to})
+    if len(several) > 1:
+        _application(app, several, once, as_json)
+        return
+    job = several[0]
     if job is Job.audit:
         _audit(app, topic, id, as_json)
         return
@@ -229,6 +239,37 @@ def clean(
     else:
         shown = [each | {"held_by": ", ".join(each["held_by"][:3]) or "-"} for each in found]
         show_table([list(shown[0]), *(list(each.values()) for each in shown)])
+
+
+def _jobs(text: str) -> list[Job]:
+    """The jobs of an argument such as `relay,upsert`."""
+    names = [name.strip() for name in text.split(",")]
+    if unknown := [name for name in names if name not in list(Job)]:
+        raise typer.BadParameter(f"there is no job {unknown[0]!r}; there are {', '.join(Job)}")
+    return [Job(name) for name in names]
+
+
+def _application(app: App, jobs: list[Job], once: bool, as_json: bool) -> None:
+    from inorder.engines.progress import CompositeListener, RunTotals
+    from inorder.spark.application import check_jobs, run_application
+
+    names = [job.value for job in jobs]
+    check_jobs(names)
+    slices = [job for job in jobs if job in (Job.upsert, Job.replicate)]
+    lags = {job.value: _parts(job, app)[3] if job in slices else dict for job in jobs}
+    services, progress = app.job_services(lags), RunTotals()
+    listeners = {job: CompositeListener(progress, figures) for job, figures in services.listeners.items()}
+    say(f"The jobs {', '.join(names)} run in one application. Ctrl-C stops them.")
+    display = show_progress(progress, lambda: sum(sum(_parts(job, app)[2]().values()) for job in slices))
+    budget = (app.settings.relay.stop_seconds if Job.relay in jobs else 0.0) + SPARK_ENDS_SECONDS
+    run = partial(run_application, app.settings, names, once=once, listeners=listeners, observer=services)
+    with stop_on_signals("the jobs", budget) as stop, app, serving(services), display:
+        finished = in_background(lambda: run(stop=stop))
+    if as_json:
+        show_json(dict(finished.totals))
+    else:
+        show_table([job, name, number] for job, totals in finished.totals.items() for name, number in totals.items())
+    finished.raise_gravest()
 
 
 def _expire(app: App, once: bool, dry_run: bool, as_json: bool) -> None:

@@ -242,21 +242,72 @@ class JobService:
     def trouble(self) -> str:
         """Why the job does not work, in a sentence; empty while it works."""
         if not self._is_running:
-            return f"The job {self._job} does not run."
+            return self.hindrance or f"The job {self._job} does not run."
         return self.hindrance or self.listener.trouble or self._lag.failure
 
     def __enter__(self) -> Self:
         if self._endpoint is not None:
             self._endpoint.start()
-            self._lag.start()
-        self._is_running = True
+            self.watch_lag()
+        self.set_running(True)
         return self
+
+    def watch_lag(self) -> None:
+        """Reads the lag from now on, until the block ends."""
+        self._lag.start()
+
+    def set_running(self, is_running: bool, hindrance: str = "") -> None:
+        """Says whether the job runs and, if not, why."""
+        self._is_running, self.hindrance = is_running, hindrance
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._is_running = False
         self._lag.stop()
+        if self._endpoint is not None:
+            self._endpoint.stop()
+
+
+class JobServices:
+    """Serves several jobs of one application at one address; each fails the health of all."""
+
+    def __init__(self, address: tuple[str, int] | None, lags: Mapping[str, Callable[[], Lag | Backlog]]) -> None:
+        self._services = {job: JobService(None, job, lag) for job, lag in lags.items()}
+        metrics = JobMetrics(*(service.reading for service in self._services.values()))
+        self._endpoint = Endpoint(address, self.trouble, metrics.text) if address else None
+
+    @property
+    def listeners(self) -> Mapping[str, JobFigures]:
+        return {job: service.listener for job, service in self._services.items()}
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Where health and metrics are served, if anywhere."""
+        return self._endpoint.address if self._endpoint else None
+
+    def began(self, job: str) -> None:
+        self._services[job].set_running(True)
+
+    def ended(self, job: str, reason: str) -> None:
+        self._services[job].set_running(False, reason)
+
+    def trouble(self) -> str:
+        """Why jobs do not work, a sentence for each; empty while all work."""
+        return " ".join(filter(None, (service.trouble() for service in self._services.values())))
+
+    def __enter__(self) -> Self:
+        if self._endpoint is not None:
+            self._endpoint.start()
+            for service in self._services.values():
+                service.watch_lag()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for service in self._services.values():
+            service.__exit__(kind, error, trace)
         if self._endpoint is not None:
             self._endpoint.stop()
 
@@ -313,29 +364,35 @@ class PipelineReading:
 
 
 class JobMetrics(MetricsRegistry):
-    """The metrics of a job; `read` is called at each scrape and must not block."""
+    """The metrics of one or several jobs; each of `reads` is called at each scrape and must not block."""
 
-    def __init__(self, read: Callable[[], PipelineReading]) -> None:
-        super().__init__(PipelineCollector(read))
+    def __init__(self, *reads: Callable[[], PipelineReading]) -> None:
+        super().__init__(PipelineCollector(*reads))
 
 
 class PipelineCollector(Collector):
-    """Turns a reading into metrics."""
+    """Turns the readings of some jobs into metrics."""
 
-    def __init__(self, read: Callable[[], PipelineReading]) -> None:
-        self._read = read
+    def __init__(self, *reads: Callable[[], PipelineReading]) -> None:
+        self._reads = reads
 
     def collect(self) -> Iterator[Metric]:
-        """Called at each scrape."""
-        reading = self._read()
-        yield from _of_the_job(reading)
-        if reading.measures:
-            yield from _of_slices(reading.job, reading.measures)
-        # A job measures the same for all its topics, so journals are recognised by what is measured of them.
-        if journals := {
-            topic: found for topic, found in reading.measures.items() if not _COUNTS.keys().isdisjoint(found)
-        }:
-            yield from _of_the_replicator(journals)
+        """Called at each scrape; a metric that several jobs have is listed once."""
+        found: dict[str, Metric] = {}
+        for family in (family for read in self._reads for family in _metrics_of(read())):
+            found.setdefault(family.name, family)
+            if found[family.name] is not family:
+                found[family.name].samples += family.samples
+        yield from found.values()
+
+
+def _metrics_of(reading: PipelineReading) -> Iterator[Metric]:
+    yield from _of_the_job(reading)
+    if reading.measures:
+        yield from _of_slices(reading.job, reading.measures)
+    # A job measures the same for all its topics, so journals are recognised by what is measured of them.
+    if journals := {topic: found for topic, found in reading.measures.items() if not _COUNTS.keys().isdisjoint(found)}:
+        yield from _of_the_replicator(journals)
 
 
 def _of_the_job(reading: PipelineReading) -> Iterator[Metric]:

@@ -49,6 +49,8 @@ class SparkChoice:
     """Of `[pipeline.spark]`."""
     session: SparkSession | None = None
     """The caller's, which is used as it is and never stopped."""
+    shared_by: int = 1
+    """Jobs that divide the cores of that session among them."""
 
 
 ANY_SPARK = SparkChoice()

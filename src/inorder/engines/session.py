@@ -34,6 +34,8 @@ _LOOPBACK = "127.0.0.1"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _GATEWAY = "PYSPARK_GATEWAY_PORT"
 """Set by `spark-submit`, whose JVM a script connects to."""
+SHARED_BY = "inorder.sharedBy"
+"""A property of a job's session: how many jobs divide the cores among them."""
 
 
 @contextmanager
@@ -46,7 +48,7 @@ def open_session(
     """
     yours = choice.session or SparkSession.getActiveSession()
     if yours is not None:
-        yield _beside(yours)
+        yield _beside(yours, choice.shared_by)
         return
     spark = start_session(name, choice, needs_kafka=needs_kafka, has_ui=has_ui)
     try:
@@ -55,7 +57,7 @@ def open_session(
         stop_session(spark)
 
 
-def _beside(yours: SparkSession) -> SparkSession:
+def _beside(yours: SparkSession, shared_by: int = 1) -> SparkSession:
     """A session on the context of yours; what it sets does not concern yours, which lives on."""
     if type(yours).__module__.startswith("pyspark.sql.connect"):
         raise ConfigurationError(
@@ -63,6 +65,7 @@ def _beside(yours: SparkSession) -> SparkSession:
             hint="Submit the job to the cluster (docs/pipeline.md), or use the formats of inorder.spark.register.",
         )
     session = yours.newSession()
+    session.conf.set(SHARED_BY, str(shared_by))
     for key, value in _SQL_PROPERTIES.items():
         session.conf.set(key, value)
     return session
@@ -76,14 +79,14 @@ def start_session(
     Properties come from `[pipeline.spark]`, then from `spark-submit` or spark-defaults.conf, then from here: only what
     is unset is set.
     """
-    is_submitted = _GATEWAY in os.environ
+    under_submit = is_submitted()
     gateway = SparkContext._gateway or _launch(choice, needs_kafka)
     conf = SparkConf(_jvm=gateway.jvm)
-    if is_submitted:
+    if under_submit:
         _check_submitted(conf, choice, gateway, needs_kafka)
     for key, value in choice.properties.items():
         conf.set(key, value)
-    if not is_submitted:
+    if not under_submit:
         # Spark has set these for the shell that it takes us for.
         conf.setMaster(choice.master or LOCAL_MASTER).set("spark.ui.showConsoleProgress", "false")
     if (conf.get("spark.app.name") or "") in ("", "pyspark-shell", SUBMITTED):
@@ -91,9 +94,14 @@ def start_session(
     for key, value in _properties(conf.get("spark.master") or "", has_ui=has_ui).items():
         conf.setIfMissing(key, value)
     session = SparkSession(SparkContext(conf=conf, gateway=gateway))
-    if not is_submitted:
+    if not under_submit:
         session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def is_submitted() -> bool:
+    """Whether `spark-submit` runs this process."""
+    return _GATEWAY in os.environ
 
 
 def _launch(choice: SparkChoice, needs_kafka: bool) -> JavaGateway:
@@ -101,7 +109,7 @@ def _launch(choice: SparkChoice, needs_kafka: bool) -> JavaGateway:
 
     That of `spark-submit` runs already.
     """
-    if _GATEWAY in os.environ:
+    if is_submitted():
         return launch_gateway()  # type: ignore[no-untyped-call]  # Spark leaves it untyped
     # The driver's interpreter has the dependencies of inorder, so local workers must use the same one.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -185,12 +193,13 @@ STOP_BUDGET_SECONDS = 7.0
 class Backoff:
     """Exponential pauses between failures, short again after progress; by chance a fifth shorter or longer."""
 
-    def __init__(self) -> None:
-        self._last = FIRST_PAUSE_SECONDS
+    def __init__(self, first: float = FIRST_PAUSE_SECONDS, longest: float = LONGEST_PAUSE_SECONDS) -> None:
+        self._first, self._longest = first, longest
+        self._last = first
 
     def after(self, *, progress: bool) -> float:
         """The seconds to wait after a failure."""
-        self._last = FIRST_PAUSE_SECONDS if progress else min(2 * self._last, LONGEST_PAUSE_SECONDS)
+        self._last = self._first if progress else min(2 * self._last, self._longest)
         return jittered(self._last)
 
 
@@ -207,7 +216,7 @@ def error_rank(error: Exception) -> int:
 
 def classify_spark_error(error: Exception) -> InorderError:
     """A failure of Spark as a `TransientError`, or as a `PermanentError` if its context was stopped."""
-    if _is_stopped():
+    if is_spark_stopped():
         return PermanentError(f"Spark was stopped: {_first_line(error)}", hint=_START_AGAIN)
     return TransientError(f"Spark: {_first_line(error)}", hint="It starts again from the pointers.")
 
@@ -221,11 +230,11 @@ def _first_line(error: Exception) -> str:
 
 def raise_if_stopped() -> None:
     """Raises `PermanentError` if something else stopped Spark; a query then ends without an error."""
-    if _is_stopped():
+    if is_spark_stopped():
         raise PermanentError("Spark was stopped from outside.", hint=_START_AGAIN)
 
 
-def _is_stopped() -> bool:
+def is_spark_stopped() -> bool:
     """Whether the context of this process was stopped in its JVM, as a cluster's master does; it cannot be revived."""
     context = SparkContext._active_spark_context
     try:

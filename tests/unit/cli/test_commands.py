@@ -226,6 +226,23 @@ def test_pipeline_run_passes_its_options_on_and_prints_totals(run: Run, calls: d
     assert (calls["settings"].pipeline.master, calls["settings"].pipeline.engine) == ("local[1]", "micro-batch")
 
 
+@pytest.mark.parametrize(
+    ("jobs", "code", "text"),
+    [
+        ("upser", 2, "there is no job 'upser'; there are upsert, replicate, expire, migrate, audit, relay"),
+        ("upsert,", 2, "there is no job ''"),
+        ("upsert,audit", 3, "The job 'audit' does not run beside others."),
+        ("upsert,upsert", 3, "The job 'upsert' is named twice."),
+    ],
+)
+def test_jobs_that_do_not_run_together_are_refused(
+    run: Run, calls: dict[str, Any], jobs: str, code: int, text: str
+) -> None:
+    ran = run("pipeline", "run", jobs)
+    assert (ran.code, text in " ".join(ran.stderr.replace("│", "").split())) == (code, True), ran.stderr
+    assert not calls
+
+
 def test_pipeline_status_prints_sums_and_then_partitions(run: Run, calls: dict[str, Any]) -> None:
     ran = run("pipeline", "status")
     assert ran.stdout.splitlines() == [

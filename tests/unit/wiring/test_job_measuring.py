@@ -15,6 +15,7 @@ from inorder.engines.job_status import (
     QUIET_SECONDS,
     JobFigures,
     JobService,
+    JobServices,
     Lag,
     Restarts,
 )
@@ -26,7 +27,7 @@ from tests.conftest import Eventually
 LISTENING = ("127.0.0.1", 0)
 
 
-def ask(service: JobService, path: str) -> tuple[int, str]:
+def ask(service: JobService | JobServices, path: str) -> tuple[int, str]:
     assert service.address is not None
     connection = HTTPConnection(*service.address, timeout=10)
     connection.request("GET", path)
@@ -189,3 +190,20 @@ def test_a_run_that_cannot_begin_is_counted_and_no_partition_is_blamed() -> None
     figures = JobFigures("upsert", Clock())
     figures.restarted((), TransientError("Topic 'a' does not exist yet."))
     assert (figures.reading(is_running=True, lag=None).restarts, figures.trouble) == ({("", -1): 1}, "")
+
+
+def test_jobs_of_one_application_share_an_endpoint_and_each_fails_its_health(eventually: Eventually) -> None:
+    with JobServices(LISTENING, {"relay": dict, "upsert": lambda: {("orders", 1): 5}}) as services:
+        assert ask(services, "/health") == (503, "The job relay does not run. The job upsert does not run.")
+        for job in ("relay", "upsert"):
+            services.began(job)
+        eventually(lambda: 'inorder_pipeline_lag_records{job="upsert"' in ask(services, "/metrics")[1])
+        assert ask(services, "/health") == (200, "Pong")
+        services.listeners["upsert"].applied(outcome("orders", 7, applied=7))
+        services.ended("relay", "The job relay has failed: no table.")
+        assert ask(services, "/health") == (503, "The job relay has failed: no table.")
+        metrics = ask(services, "/metrics")[1]
+    assert metrics.count("# HELP inorder_pipeline_running ") == 1
+    assert 'inorder_pipeline_running{job="relay"} 0.0' in metrics
+    assert 'inorder_pipeline_running{job="upsert"} 1.0' in metrics
+    assert 'outcome="applied",topic="orders"} 7.0' in metrics
