@@ -12,6 +12,8 @@ from inorder.kafka.admin import Cluster, ensure_topic
 from inorder.operate.key_trace import KeyTrace
 from inorder.pipeline.dead_letters import RetryResult
 from inorder.pipeline.stores.ports import StoredLetter
+from inorder.relay.parts import RelayParts
+from inorder.relay.status import open_admin
 from inorder.relay.stores.exceeded import Action, ExceededRow
 from inorder.relay.stores.ports import Registration, TopicBacklog
 from inorder.settings import Settings
@@ -27,6 +29,11 @@ def install_schema(settings: Settings, layout: str) -> list[str]:
 def relay_status(settings: Settings) -> dict[str, Any]:
     with App(settings) as app:
         return app.relay_admin.status()
+
+
+def outbox_numbers(settings: Settings) -> dict[str, float]:
+    with open_admin(RelayParts(settings)) as admin:
+        return dict(admin.outbox_reading().numbers)
 
 
 def exceeded_rows(settings: Settings, **wanted: Any) -> list[ExceededRow]:

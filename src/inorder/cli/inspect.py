@@ -1,4 +1,4 @@
-"""inorder status, key, doctor and config: read everything, change nothing."""
+"""inorder status, key, doctor, config and observe: read everything, change nothing."""
 
 from __future__ import annotations
 
@@ -121,6 +121,27 @@ def doctor(config: ConfigFile = None, as_json: AsJson = False) -> None:
             if check.hint and check.status != "ok":
                 say(f"{check.name}: {check.hint}")
     raise typer.Exit(exit_code(checks))
+
+
+# inorder observe: what Prometheus and Grafana are given.
+
+observe_app = typer.Typer(help="Print alert rules and a dashboard.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@observe_app.command()
+def rules() -> None:
+    """Print the alert rules, a file for `rule_files` of Prometheus."""
+    from inorder.observe import views
+
+    typer.echo(views.rules(), nl=False)
+
+
+@observe_app.command()
+def dashboard() -> None:
+    """Print the dashboard, a file that Grafana imports."""
+    from inorder.observe import views
+
+    typer.echo(views.dashboard(), nl=False)
 
 
 # inorder config: the settings, and whether they are valid.

@@ -45,6 +45,7 @@ app.add_typer(inspect.key_app, name="key")
 app.add_typer(bench.app, name="bench")
 app.command("status")(inspect.status)
 app.command("web")(web.web)
+app.add_typer(inspect.observe_app, name="observe")
 app.command("doctor")(inspect.doctor)
 app.add_typer(inspect.config_app, name="config")
 

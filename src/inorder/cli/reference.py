@@ -1,4 +1,4 @@
-"""Writes the generated pages of docs/: `python -m inorder.cli.reference docs`.
+"""Writes the generated pages of docs/ and the files of deploy/ beside it: `python -m inorder.cli.reference docs`.
 
 Commands come from the Typer application, errors from `inorder.model.errors`, settings from the pydantic models, and log
 events from the logging calls in the source. So no page can be out of date: a test compares each with the code.
@@ -22,6 +22,7 @@ from inorder.cli.main import app
 from inorder.kafka.fenced_producer import SHORTEST_BACKOFF_MS
 from inorder.model import errors
 from inorder.model.errors import InorderError
+from inorder.observe import views
 from inorder.settings.root import Settings
 from inorder.settings.servers import BOOTSTRAP_DEFAULT, RESERVED
 from inorder.settings.sources import OTHER_VARIABLES, PREFIX, KeyPath, Model, is_free, named_section_of, section_of
@@ -46,7 +47,8 @@ _CLI_HEAD = """\
 This page is generated from the code by `make docs`.
 
 Data goes to stdout, messages go to stderr. Every command takes `--config FILE`, and every command that prints
-data takes `--json`. SIGTERM and Ctrl-C stop a service gracefully: a relay or a job within 10 s, embedded
+data takes `--json`, except `inorder observe`, whose output is a file for another program.
+SIGTERM and Ctrl-C stop a service gracefully: a relay or a job within 10 s, embedded
 servers within 30 s; one that takes longer reports it and exits with 1. Ctrl-C ends other commands with 130.
 
 | exit code | meaning |
@@ -340,5 +342,13 @@ def _default(field: FieldInfo) -> str:
     return f"`{json.dumps(value)}`"
 
 
+def write_views(folder: Path) -> None:
+    """Writes the alert rules and the dashboard into a folder."""
+    for name, text in views.files().items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, "utf-8")
+
+
 if __name__ == "__main__":
     write(Path(sys.argv[1]))
+    write_views(Path(sys.argv[1]).parent / "deploy")

@@ -19,7 +19,8 @@
 | `inorder_outbox_inserted_events`                | strategy `polling`: the newest id of the outbox                    |
 | `inorder_outbox_offset`                         | strategy `polling`: how far the outbox is processed                |
 | `inorder_outbox_missing_events`                 | strategy `polling`: ids that are looked for, or retried            |
-| `inorder_outbox_exceeded_events`                | strategy `polling`: events that used up their retries              |
+| `inorder_outbox_exceeded_events`                | rows that used up their attempts and wait for an operator          |
+| `inorder_outbox_parked_keys`                    | keys that wait for such a row                                      |
 | `inorder_topic_waiting_events{topic}`           | strategy `topic-lock`: the same for each topic                     |
 | `inorder_topic_oldest_waiting_seconds{topic}`   |                                                                    |
 
@@ -49,7 +50,8 @@ _OUTBOX = {
     "newest_id": ("inserted_events", "The newest id of the outbox."),
     "offset": ("offset", "Every id up to this one is settled or recorded."),
     "missing": ("missing_events", "Ids that are looked for, or retried."),
-    "exceeded": ("exceeded_events", "Events that used up their retries."),
+    "exceeded": ("exceeded_events", "Rows that used up their attempts."),
+    "parked_keys": ("parked_keys", "Keys that wait for such a row."),
 }
 
 

@@ -67,8 +67,10 @@ class RelayAdmin:
         return {"waiting": waiting.rows, "oldest_seconds": _age(waiting.oldest)}
 
     def outbox_reading(self) -> OutboxReading:
-        """The same as numbers, for metrics."""
-        state = self.outbox_state()
+        """The same as numbers, for metrics, with what is exceeded and the keys that wait for it."""
+        sizes = self._parts.exceeded_store(self._database).sizes()
+        parked = sum(keys for topic, keys in sizes.keys.items() if self._parts.policy(topic) == "park")
+        state = {**self.outbox_state(), "exceeded": sizes.rows, "parked_keys": parked}
         numbers = {name: float(value) for name, value in state.items() if isinstance(value, int | float)}
         topics = tuple(
             TopicReading(each["topic"], each["messages"], each["oldest_seconds"]) for each in state.get("topics", ())

@@ -10,7 +10,7 @@ import pytest
 
 from inorder.database.database import Database
 from inorder.model.errors import PermanentError, RejectedError
-from inorder.relay.stores.exceeded import ExceededFilter, SqlExceededStore
+from inorder.relay.stores.exceeded import ExceededFilter, ExceededSizes, SqlExceededStore
 from tests.contract.conftest import Databases
 from tests.contract.exceeded_store.rows import exactly, exceeding, insert, make_table
 
@@ -60,6 +60,14 @@ def test_pages_are_by_id_and_groups_count_by_code_and_topic(store: SqlExceededSt
     assert [(each.code, each.topic, each.count) for each in groups] == [("RECORD-001", "t", 1), ("RECORD-001", "u", 1)]
     assert groups[0].oldest == row.exceeded_at
     assert store.groups(ExceededFilter(code="RECORD-002")) == []
+
+
+def test_sizes_count_rows_and_the_keys_that_wait_for_them(database: Database, store: SqlExceededStore) -> None:
+    for key in (b"a", b"c", None):
+        insert(database, topic="t", key=key, value=b"3")
+    for id in (3, 4, 5):
+        store.exceed(exceeding(id, parks=id != 5))
+    assert store.sizes() == ExceededSizes(5, {"t": 2})
 
 
 def test_times_are_told_in_utc(store: SqlExceededStore) -> None:

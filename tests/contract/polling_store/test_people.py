@@ -57,6 +57,11 @@ def test_what_would_have_been_sent_is_shown_with_code_and_reason(admin: PollingE
     assert (never_seen.code, never_seen.reason) == ("", "It never became visible.")
 
 
+def test_sizes_count_events_and_the_keys_that_wait_for_them(admin: PollingExceededStore) -> None:
+    sizes = admin.sizes()
+    assert (sizes.rows, dict(sizes.keys)) == (3, {"t": 1, "u": 1})
+
+
 def test_pages_are_by_id_and_groups_count_by_code_and_topic(admin: PollingExceededStore) -> None:
     assert [row.id for row in admin.page(ExceededFilter(), 0, 2)] == [1, 2]
     assert [row.id for row in admin.page(ExceededFilter(), 2, 2)] == [9]

@@ -21,7 +21,7 @@ from inorder.testing.checker import Verdict, check_delivery
 from tests.conftest import Eventually
 from tests.contract.shard_log.making import publish
 from tests.integration.relay.conftest import Bench
-from tests.operating import exceeded_rows, settle_exceeded
+from tests.operating import exceeded_rows, outbox_numbers, settle_exceeded
 
 LIMIT = 20_000
 LARGE = random.Random(1).randbytes(2 * LIMIT)  # nothing that compression could save
@@ -153,6 +153,8 @@ def test_a_refused_record_parks_its_key_and_nothing_of_its_key_passes(
         (row,) = eventually(lambda: exceeded_rows(settings))
         assert (row.key, row.attempts, row.parks) == (b"bad", 2, True)
         eventually(lambda: bench.count() == 297)
+        numbers = outbox_numbers(settings)
+        assert (numbers["exceeded"], numbers["parked_keys"]) == (1, 1)
         assert values(b"bad") == [b"1"]
         eventually(lambda: relay.published == 301)
         bench.alter_topic(unique, {"max.message.bytes": "1000000"})

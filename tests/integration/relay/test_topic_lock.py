@@ -23,7 +23,7 @@ from inorder.relay.stores.topic_lock import SqlTopicStore
 from tests.conftest import Eventually
 from tests.integration.relay.commands import COMMAND
 from tests.integration.relay.office import TABLE, Office
-from tests.operating import exceeded_rows, relay_status, settle_exceeded
+from tests.operating import exceeded_rows, outbox_numbers, relay_status, settle_exceeded
 from tests.selection import few
 
 SOMEBODY = uuid4()
@@ -137,6 +137,8 @@ def test_a_message_that_is_too_large_is_set_aside_alone_and_comes_back_in_order(
     assert office.values(topic) == numbers * 2, "the rest is neither lost nor reordered"
     [row] = exceeded_rows(office.settings())
     assert (row.key, row.attempts, row.parks) == (b"bad", 2, True)
+    numbers_now = outbox_numbers(office.settings())
+    assert (numbers_now["exceeded"], numbers_now["parked_keys"]) == (1, 1)
     assert relay.stop(60)
     settle_exceeded(office.settings(), "retry", "the limit was raised")
     office.relay()

@@ -22,7 +22,16 @@ FULL = RelayReading(
     reloads={"applied": 1, "refused": 2},
     outbox=OutboxReading(
         1.5,
-        {"waiting": 4, "oldest_seconds": 2.5, "newest_id": 40, "offset": 36, "missing": 2, "exceeded": 1, "workers": 3},
+        {
+            "waiting": 4,
+            "oldest_seconds": 2.5,
+            "newest_id": 40,
+            "offset": 36,
+            "missing": 2,
+            "exceeded": 1,
+            "parked_keys": 1,
+        }
+        | {"workers": 3},
         (TopicReading("orders", 4, 2.5),),
     ),
 )
@@ -64,6 +73,7 @@ def samples(reading: RelayReading) -> dict[tuple[str, ...], float]:
         (("inorder_outbox_offset",), 36),
         (("inorder_outbox_missing_events",), 2),
         (("inorder_outbox_exceeded_events",), 1),
+        (("inorder_outbox_parked_keys",), 1),
         (("inorder_topic_waiting_events", "orders"), 4),
         (("inorder_topic_oldest_waiting_seconds", "orders"), 2.5),
     ],

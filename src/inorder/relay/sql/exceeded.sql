@@ -52,6 +52,13 @@ FROM inorder_exceeded
 WHERE {matching}
 GROUP BY code, topic ORDER BY count(*) DESC, code, topic;
 
+-- name: sizes
+-- How many rows of each topic are exceeded, and how many of its keys wait for them.
+SELECT topic, count(*), count(DISTINCT CASE WHEN parks THEN {key} END)
+FROM inorder_exceeded
+WHERE outbox = %(outbox)s
+GROUP BY topic;
+
 -- name: hold
 -- Locks one exceeded row until the end of the transaction; a second operator waits, and finds none.
 UPDATE inorder_exceeded SET parks = parks WHERE outbox = %(outbox)s AND id = %(id)s;

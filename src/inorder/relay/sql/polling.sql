@@ -70,6 +70,10 @@ SELECT {topic}, {key}, {id} FROM {table}
 WHERE {id} IN (SELECT id FROM {exceeded} WHERE reason IS NOT NULL) AND {key} IS NOT NULL
 ORDER BY {id};
 
+-- name: exceeded_count
+-- How many events are exceeded.
+SELECT COUNT(DISTINCT id) FROM {exceeded};
+
 -- name: state
 -- How far it is, and what is left over.
 SELECT

@@ -84,6 +84,15 @@ class ExceededGroup:
     """When the first of them was set aside."""
 
 
+@dataclass(frozen=True, slots=True)
+class ExceededSizes:
+    """How much is exceeded at the moment."""
+
+    rows: int
+    keys: Mapping[str, int]
+    """How many keys of each topic wait for such a row, if the policy of the topic is `park`."""
+
+
 class ExceededAdmin(ExceededStore, Protocol):
     """Exceeded rows as operators use them."""
 
@@ -95,6 +104,9 @@ class ExceededAdmin(ExceededStore, Protocol):
 
     def groups(self, wanted: ExceededFilter) -> list[ExceededGroup]:
         """The selected rows by code and topic, the largest group first."""
+
+    def sizes(self) -> ExceededSizes:
+        """How many rows there are, and how many keys wait for them."""
 
     def settle(self, wanted: ExceededFilter, action: Action, reason: str) -> list[ExceededRow]:
         """Retries or discards the selected rows, all or none, and records the reason; returns them."""
@@ -154,6 +166,10 @@ class SqlExceededStore:
     def groups(self, wanted: ExceededFilter) -> list[ExceededGroup]:
         found = self._execute(self._database, "groups", {"outbox": self._table, **filter_parameters(wanted)})
         return [ExceededGroup(code, topic, count, written_at(oldest)) for code, topic, count, oldest in found.rows]
+
+    def sizes(self) -> ExceededSizes:
+        found = self._execute(self._database, "sizes", {"outbox": self._table}).rows
+        return ExceededSizes(sum(rows for _, rows, _ in found), {topic: keys for topic, _, keys in found if keys})
 
     def settle(self, wanted: ExceededFilter, action: Action, reason: str) -> list[ExceededRow]:
         with self._database.transaction() as transaction:

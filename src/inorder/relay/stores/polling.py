@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -36,6 +36,7 @@ from inorder.relay.stores.exceeded import (
     ExceededFilter,
     ExceededGroup,
     ExceededRow,
+    ExceededSizes,
     exceeded_tables,
     filter_parameters,
 )
@@ -288,6 +289,11 @@ class PollingExceededStore:
             before = found.get((one.code, one.topic))
             found[one.code, one.topic] = one if before is None else replace(before, count=before.count + count)
         return list(found.values())
+
+    def sizes(self) -> ExceededSizes:
+        """Without a join over all events: the table keeps what was published."""
+        [(rows,)] = self._tables.execute(self._database, "exceeded_count").rows
+        return ExceededSizes(rows, Counter(topic for topic, _ in self.parked()))
 
     def settle(self, wanted: ExceededFilter, action: Action, reason: str) -> list[ExceededRow]:
         """Makes the selected events missing again, or deletes them, all in one transaction, and records the reason."""
