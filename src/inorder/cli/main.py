@@ -14,6 +14,7 @@ import typer
 
 from inorder.cli import bench, inspect, journal, pipeline, relay, set_aside, set_up, topics, web
 from inorder.cli import relay as outbox
+from inorder.cli.init import init
 from inorder.cli.output import say
 from inorder.model.errors import InorderError
 
@@ -29,6 +30,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.command("init")(init)
 app.command("demo")(set_up.demo)
 app.command("up")(set_up.up)
 app.add_typer(set_up.schema_app, name="schema")

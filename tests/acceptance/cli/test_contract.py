@@ -13,6 +13,7 @@ from inorder.embedded.server import free_port
 from tests.acceptance.cli.conftest import Inorder
 
 COMMANDS = [
+    ("init",),
     ("demo",),
     ("up",),
     ("doctor",),

@@ -34,7 +34,11 @@ def test_links_lead_to_files(name: str) -> None:
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_files_that_are_named_exist(name: str) -> None:
-    named = [span.partition("::")[0] for span in spans(page(name)) if re.match(r"(src|tests|docs|scripts)/", span)]
+    named = [
+        span.partition("::")[0]
+        for span in spans(page(name))
+        if re.match(r"(src|tests|docs|scripts|examples|deploy)/", span)
+    ]
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
@@ -108,8 +112,8 @@ def test_the_words_of_the_glossary_are_those_of_the_code() -> None:
 
 
 def test_every_page_is_in_the_navigation() -> None:
-    pages = {path.name for path in (ROOT / "docs").glob("*.md")}
-    assert set(re.findall(r"[\w-]+\.md", page("mkdocs.yml"))) == pages
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert set(re.findall(r"[\w/-]+\.md", page("mkdocs.yml"))) == pages
 
 
 def test_the_readme_stays_short() -> None:
