@@ -39,7 +39,13 @@ from inorder.journal.projection import Projection
 from inorder.journal.projection_runner import PartitionStatus
 from inorder.journal.service import JournalAdmin, Journals, journal_store, journal_topics, topic_look_up
 from inorder.journal.stores.kafka_notices import announcers
-from inorder.journal.stores.opening import JournalReplicas, JournalStore, StoredRows, plan_journal_store
+from inorder.journal.stores.opening import (
+    JournalReplicas,
+    JournalStore,
+    StoredRows,
+    plan_journal_store,
+    prepare_journal_store,
+)
 from inorder.journal.topic_identity import TopicGuard
 from inorder.kafka.admin import Cluster, commit_group_offsets
 from inorder.model.errors import ConfigurationError
@@ -54,7 +60,15 @@ from inorder.operate.set_aside import SetAside
 from inorder.operate.topics import TopicAdmin
 from inorder.pipeline.dead_letters_admin import DeadLetterAdmin
 from inorder.pipeline.growth import NewColumn, apply_columns, plan_columns
-from inorder.pipeline.job import UPSERT, GenerationGate, UpsertWork, run_upsert, table_mappings, upsert_work
+from inorder.pipeline.job import (
+    UPSERT,
+    GenerationGate,
+    UpsertWork,
+    prepare_tables,
+    run_upsert,
+    table_mappings,
+    upsert_work,
+)
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.reset import PipelineReset, PointerReset
 from inorder.pipeline.status import (
@@ -407,13 +421,14 @@ class App:
         with closing(self.relay.open_database("inorder pipeline (generations)")) as database:
             pauses = SqlPauses(database)
             gate = GenerationGate(SqlTopicGenerations(database), SqlPointers(database), pauses.read)
+            prepare_tables(self.upsert_work.targets, database, creates=self.settings.pipeline.create_tables)
             with self.mirror(self.upsert_pointers), self.cleaning():
                 return run_upsert(self.upsert_work, self.spark_engine, gate, once=once, stop=stop, listener=listener)
 
     def run_replicate(self, *, once: bool, stop: threading.Event, listener: Listener = NULL_LISTENER) -> dict[str, Any]:
         """The job `replicate`."""
         with closing(journal_store(self.settings)) as store:
-            store.install()
+            prepare_journal_store(self.settings.journal.store_url(self.settings.database), store)
             announced = announcers(self.settings.kafka.properties, self.settings.journal, store)
         work = replace(replicate_work(self.settings), announcers=announced)
         with self.mirror(self.journal_pointers):

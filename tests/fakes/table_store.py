@@ -81,6 +81,9 @@ class MemoryTableStore:
     def install(self) -> None:
         """There are no tables to make."""
 
+    def check(self) -> None:
+        """There is no table to check."""
+
     @contextmanager
     def slice_transaction(self, topic: str, partition: int) -> Iterator[SliceTransaction]:
         with self._lock:

@@ -39,7 +39,8 @@ def test_tasks_on_two_executors_drain_a_topic_once(
     config = tmp_path / "inorder.toml"
     config.write_text(
         f'[kafka]\n"bootstrap.servers" = "{kafka_bootstrap}"\n[database]\nurl = "{postgres_url}"\n'
-        f'[pipeline]\nengine = "resident"\nmaster = "local-cluster[2,1,1024]"\n[pipeline.upsert]\ntopic = "{unique}"\n'
+        f"[pipeline]\ncreate_tables = true\n"
+        f'engine = "resident"\nmaster = "local-cluster[2,1,1024]"\n[pipeline.upsert]\ntopic = "{unique}"\n'
     )
     ran = subprocess.run(
         [sys.executable, "-m", "inorder.cli", "pipeline", "run", "upsert", "--once", "--json", "--config", str(config)],

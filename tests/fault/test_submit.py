@@ -92,7 +92,7 @@ def test_a_submitted_job_runs_on_the_cluster_with_the_submitters_settings(
     events.mkdir()
     config.write_text(
         f'[kafka]\n"bootstrap.servers" = "{kafka_bootstrap}"\n[database]\nurl = "{postgres_url}"\n'
-        f'[pipeline]\nengine = "resident"\n[pipeline.spark]\nspark.executor.memory = "600m"\n'
+        f'[pipeline]\ncreate_tables = true\nengine = "resident"\n[pipeline.spark]\nspark.executor.memory = "600m"\n'
         f'[pipeline.upsert]\ntopic = "{unique}"\n'
     )
     properties = {
@@ -125,7 +125,7 @@ def test_a_master_in_the_settings_that_differs_from_the_submitters_is_refused(
     config = tmp_path / "inorder.toml"
     config.write_text(
         f'[kafka]\n"bootstrap.servers" = "{kafka_bootstrap}"\n[database]\nurl = "{postgres_url}"\n'
-        '[pipeline]\nmaster = "local[2]"\n'
+        '[pipeline]\ncreate_tables = true\nmaster = "local[2]"\n'
     )
     ran = run_submitted(spark_home, config, "--master", "local[1]")
     assert ran.returncode == 3, ran.stderr

@@ -9,7 +9,7 @@ an installation adds (`INSERT`) are left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Final, NamedTuple
 
@@ -96,6 +96,30 @@ def catalogue_of(database: Database) -> Catalogue:
         return {str(row[0]) for row in database.execute(statements[statement], used).rows}
 
     return Catalogue(lambda table: names("columns", table), lambda table: names("indexes", table))
+
+
+def table_names(database: Database) -> list[str]:
+    """The tables and views of a database, as a setting would name them."""
+    statement = statements_of("inorder.database", database.dialect, "catalogue.sql")["tables"]
+    return sorted(str(row[0]) for row in database.execute(statement).rows)
+
+
+def install_missing(database: Database, statements: Sequence[str], command: str) -> list[SchemaChange]:
+    """Runs DDL where something is missing, and nothing where all is there; returns what was missing.
+
+    So a user without the right to create needs none once `command` was run by one that has it.
+    """
+    missing = plan_changes(statements, catalogue_of(database))
+    if missing:
+        try:
+            database.install(statements)
+        except ConfigurationError as error:
+            names = ", ".join(dict.fromkeys(f"{each.kind} {each.name}" for each in missing))
+            raise ConfigurationError(
+                f"The database lacks {names}, and this user may not add it: {error.message}",
+                hint=f"Run `{command}` as a user that may create tables; `inorder schema plan` prints what it does.",
+            ) from error
+    return missing
 
 
 def _bare(name: str) -> str:

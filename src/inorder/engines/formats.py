@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any, ClassVar, Final
 
@@ -32,6 +31,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from inorder.model.errors import ConfigurationError, GuaranteeError
+from inorder.model.names import suggest
 
 CONFIG: Final = "config"
 KAFKA_PREFIX: Final = "kafka."
@@ -105,16 +105,6 @@ class FormatOptions:
                 f"The option {name!r} of the format {self.format!r} is {value!r}.", hint="Use true or false."
             )
         return value == "true"
-
-
-def suggest(name: str, known: list[str]) -> str:
-    """The end of a sentence about a name that is not known.
-
-    >>> suggest("tabel", ["table", "config"]), suggest("x", ["table"])
-    ("; did you mean 'table'?", '.')
-    """
-    found = get_close_matches(name, known, n=1)
-    return f"; did you mean {found[0]!r}?" if found else "."
 
 
 # Columns, checked on the driver before a task starts.

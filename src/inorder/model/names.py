@@ -1,8 +1,10 @@
-"""Names that both the settings and the products use: backends, reserved columns, side tables."""
+"""Names that both the settings and the products use: backends, reserved columns, side tables; and near misses."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
+from difflib import get_close_matches
 from typing import Final, Literal
 
 BackendName = Literal["db", "kafka", "kafka_async", "memory"]
@@ -30,3 +32,13 @@ class SideTables:
 
 
 USUAL_TABLES = SideTables()
+
+
+def suggest(name: str, known: Sequence[str]) -> str:
+    """The end of a sentence about a name that is not known.
+
+    >>> suggest("tabel", ["table", "config"]), suggest("x", ["table"])
+    ("; did you mean 'table'?", '.')
+    """
+    found = get_close_matches(name, known, n=1)
+    return f"; did you mean {found[0]!r}?" if found else "."

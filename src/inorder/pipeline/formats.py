@@ -72,12 +72,12 @@ from inorder.engines.formats import (
     Sink,
     require_apart,
     sorted_rows,
-    suggest,
 )
 from inorder.engines.slice_task import objects, record_headers, slice_of, worker_of
 from inorder.engines.slice_work import Slice, SliceOutcome, SliceWork, SliceWorker, portions
 from inorder.model.errors import ConfigurationError, GuaranteeError, PermanentError, ValidationError
 from inorder.model.message import RESERVED, OutboxRow, is_reserved
+from inorder.model.names import suggest
 from inorder.model.partitioning import Place
 from inorder.pipeline.job import UpsertWork
 from inorder.pipeline.stores.batch_log import BatchId, BatchLog, Part, Sent

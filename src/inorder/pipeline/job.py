@@ -5,22 +5,25 @@ from __future__ import annotations
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
+from inorder.database.database import Database
+from inorder.database.schema_plan import install_missing, table_names
 from inorder.engines.progress import NULL_LISTENER, CompositeListener, Listener, RunTotals
 from inorder.engines.running import LOOK_SECONDS, RunEngine, SparkEngine, follow
 from inorder.engines.slice_work import Pointer, Slice, SliceOutcome, SliceWork, SliceWorker
 from inorder.model.errors import ConfigurationError, InorderError, MassRefusalError, OtherTopicError
+from inorder.model.names import suggest
 from inorder.model.partitioning import Place
 from inorder.pipeline.brake import Brake
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.slice import apply_slice
 from inorder.pipeline.stores.ports import TableStore, TableStores
-from inorder.pipeline.stores.table import SqlTableStores
+from inorder.pipeline.stores.table import SqlTableStores, table_sql
 from inorder.settings import Settings
 from inorder.settings.pipeline import UpsertSettings
 from inorder.topics.gate import BoundedWork, may_apply, version_generation
@@ -123,6 +126,7 @@ def _check_distinct(what: str, names: list[str]) -> None:
 
 UPSERT: Final = "upsert"
 """Its name, as `inorder pipeline run` and `inorder pause pipeline` know it."""
+INSTALL: Final = "inorder schema install --layout table"
 
 
 def run_upsert(
@@ -138,9 +142,6 @@ def run_upsert(
 
     Tables that are paused are not read; a run that ends by itself does not wait for them.
     """
-    for target in work.targets:
-        with closing(target.stores()) as store:
-            store.install()
     progress = RunTotals()
     if once and gate.reading(work) is None:
         log.warning("pipeline.paused", extra={"pipeline": work.name})
@@ -148,6 +149,30 @@ def run_upsert(
     drive = partial(follow_generations, gate, work, stop)
     engine.run(work, once=once, stop=stop, listener=CompositeListener(progress, listener), drive=drive)
     return dict(progress.totals())
+
+
+def prepare_tables(targets: Iterable[TableTarget], database: Database, *, creates: bool = False) -> None:
+    """Creates the pointers and dead letters where they are missing, and checks the target tables.
+
+    A target table that does not exist is created if `creates` is set, and refused otherwise: its name may be mistyped,
+    and the job would load the whole topic into a table that no one reads.
+    """
+    for target in targets:
+        sql = table_sql(database.dialect, target.mapping)
+        if not creates and not database.execute(sql["existing_columns"], sql.table_bound()).rows:
+            raise _missing_table(target.mapping.table, table_names(database))
+        install_missing(database, sql.install(), INSTALL)
+        with closing(target.stores()) as store:
+            store.check()
+
+
+def _missing_table(table: str, existing: Iterable[str]) -> ConfigurationError:
+    others = [name for name in existing if not name.startswith("inorder_")]
+    return ConfigurationError(
+        f"Table {table!r} does not exist{suggest(table, others)}",
+        hint=f"Correct `table` in the settings, or create the table: `{INSTALL}`. With pipeline.create_tables = true "
+        "the job creates it.",
+    )
 
 
 def upsert_work(settings: Settings) -> UpsertWork:

@@ -28,7 +28,6 @@ name with `@` and their generation, where they can be listed and discarded.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,7 +36,7 @@ from inorder.database.database import Database
 from inorder.engines.slice_work import Pointer, TopicSource
 from inorder.model.errors import ConfigurationError, TransientError
 from inorder.model.partitioning import Extent
-from inorder.pipeline.job import TableTarget, UpsertWork
+from inorder.pipeline.job import TableTarget, UpsertWork, prepare_tables
 from inorder.pipeline.stores.dead_letters import dead_letter_tables
 from inorder.pipeline.stores.table import table_sql
 from inorder.topics.gate import may_apply
@@ -143,8 +142,7 @@ class PipelineReset:
         Raises `TransientError` where a pointer moved meanwhile.
         """
         target = self._target(topic)
-        with closing(target.stores()) as store:
-            store.install()
+        prepare_tables([target], self._database)
         pipeline = target.mapping.pipeline
         rows = self._pointers.of_pipeline(pipeline)
         reading = self._reading(topic, {(each.topic, each.partition): each.pointer.next_offset for each in rows})

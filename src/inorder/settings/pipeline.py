@@ -194,6 +194,14 @@ class PipelineSettings(Section):
             "pointer went back together, so the table ends the same. For databases whose failover may lose commits."
         ),
     )
+    create_tables: bool = Field(
+        default=False,
+        description=(
+            "Whether the job `upsert` creates a target table that does not exist. By default it refuses it, since its "
+            "name may be mistyped; `inorder schema install --layout table` creates it. The tables of inorder itself "
+            "are created in any case, where the user may."
+        ),
+    )
     clean_seconds: float | None = Field(
         default=None,
         ge=1,

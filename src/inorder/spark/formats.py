@@ -9,11 +9,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from inorder.engines.formats import FormatOptions, suggest
+from inorder.engines.formats import FormatOptions
 from inorder.engines.slice_work import SliceWork
 from inorder.journal.formats import JournalFormat, OpenJournals
 from inorder.journal.service import Journals
 from inorder.model.errors import ConfigurationError
+from inorder.model.names import suggest
 from inorder.outbox.formats import OutboxFormat
 from inorder.outbox.stores.table import SqlWaitingRows, WaitingRows
 from inorder.pipeline.formats import KafkaFormat, TableFormat

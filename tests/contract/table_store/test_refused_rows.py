@@ -12,8 +12,10 @@ from uuid import UUID
 import orjson
 import pytest
 
+from inorder.database.schema_plan import table_names
 from inorder.model.errors import ConfigurationError, MassRefusalError, RejectedError
 from inorder.pipeline.brake import Brake
+from inorder.pipeline.job import TableTarget, prepare_tables
 from inorder.pipeline.mapping import FIELD_TYPES, TableMapping
 from inorder.pipeline.slice import REFUSED, apply_slice
 from inorder.pipeline.stores.ports import DeadLetter, FoldedRow, SliceCounters, WriteCounts
@@ -294,3 +296,46 @@ def test_rows_larger_than_a_statement_can_carry_are_written_in_portions(sql: Sql
     batch = slice_of(*((key, message(key, data="\u00e4'" * 500_000)) for key in range(9)))
     assert apply_slice(store, mapping, batch).applied == 9
     assert {len(str(row[1])) for row in sql.rows().values()} == {1_000_000}
+
+
+# Before a job starts.
+
+
+def target_of(sql: Sql, mapping: TableMapping) -> TableTarget:
+    return TableTarget(mapping, SqlTableStores(sql.url, mapping))
+
+
+def test_a_table_that_does_not_exist_is_refused_with_the_name_that_was_meant_and_is_not_created(sql: Sql) -> None:
+    sql.open()
+    before = table_names(sql.looking)
+    with pytest.raises(ConfigurationError, match="Table 'mesages' does not exist; did you mean 'messages'") as caught:
+        prepare_tables([target_of(sql, replace(MAPPING, table="mesages"))], sql.looking)
+    assert "inorder schema install --layout table" in caught.value.hint
+    assert table_names(sql.looking) == before
+
+
+def test_a_table_is_created_where_that_is_allowed(sql: Sql) -> None:
+    prepare_tables([target_of(sql, MAPPING)], sql.looking, creates=True)
+    assert {"messages", "inorder_pointer", "inorder_dead_letter", "inorder_tombstone"} <= set(table_names(sql.looking))
+    prepare_tables([target_of(sql, MAPPING)], sql.looking)
+
+
+def test_no_ddl_runs_where_nothing_is_missing_and_tables_of_inorder_are_created(
+    sql: Sql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sql.open()
+    sql.look("DROP TABLE inorder_tombstone")
+    prepare_tables([target_of(sql, MAPPING)], sql.looking)
+    assert "inorder_tombstone" in table_names(sql.looking)
+
+    def refuse(_statements: object) -> None:
+        raise ConfigurationError("permission denied for schema public.")
+
+    monkeypatch.setattr(sql.looking, "install", refuse)
+    prepare_tables([target_of(sql, MAPPING)], sql.looking)
+    sql.look("DROP TABLE inorder_tombstone")
+    with pytest.raises(
+        ConfigurationError, match="lacks table inorder_tombstone, and this user may not add it"
+    ) as caught:
+        prepare_tables([target_of(sql, MAPPING)], sql.looking)
+    assert "inorder schema install --layout table" in caught.value.hint

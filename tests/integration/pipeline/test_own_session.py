@@ -47,7 +47,7 @@ def test_a_session_of_the_callers_keeps_its_settings_and_lives_on(
     config = tmp_path / "inorder.toml"
     config.write_text(
         f'[kafka]\n"bootstrap.servers" = "{kafka_bootstrap}"\n[database]\nurl = "{postgres_url}"\n'
-        f'[pipeline.upsert]\ntopic = "{unique}"\n'
+        f'[pipeline]\ncreate_tables = true\n[pipeline.upsert]\ntopic = "{unique}"\n'
     )
     yours = spark.newSession()
     yours.conf.set("spark.sql.session.timeZone", "Europe/Berlin")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from inorder.database.database import open_database
-from inorder.database.schema_plan import SchemaChange, catalogue_of, plan_changes
+from inorder.database.schema_plan import SchemaChange, catalogue_of, install_missing, plan_changes
 from inorder.journal.audit.findings import JournalRows
 from inorder.journal.expire import ExpiryIndex
 from inorder.journal.replication.store_port import JournalReplica, Quarantine
@@ -128,6 +128,17 @@ def plan_journal_store(url: str) -> list[SchemaChange]:
 
             with closing(open_database(url, "inorder")) as database:
                 return plan_changes(journal_tables(), catalogue_of(database))
+
+
+def prepare_journal_store(url: str, store: JournalStore) -> None:
+    """Creates what is missing in a store, and runs no DDL where nothing is."""
+    if _kind(url) == "cassandra":
+        store.install()  # it looks first
+        return
+    from inorder.journal.stores.postgres import journal_tables
+
+    with closing(open_database(url, "inorder")) as database:
+        install_missing(database, journal_tables(), "inorder schema install --layout journal")
 
 
 def _kind(url: str) -> str:

@@ -171,7 +171,10 @@ class TableStore(Protocol):
     """A target table with its pointers and dead letters, for one pipeline. Used by one thread at a time."""
 
     def install(self) -> None:
-        """Creates missing tables and checks existing ones; safe to run at every start."""
+        """Creates missing tables, the target too, and checks existing ones; may be run again."""
+
+    def check(self) -> None:
+        """Raises `ConfigurationError` for a target table that cannot hold the rows; changes nothing."""
 
     def slice_transaction(self, topic: str, partition: int) -> AbstractContextManager[SliceTransaction]:
         """Begins a transaction; leaving the block commits it, an exception rolls it back.

@@ -63,8 +63,11 @@ class SqlTableStore:
 
     def install(self) -> None:
         self._session.install(self._statements.install())
+        self.check()
+
+    def check(self) -> None:
         table = self._statements.table_bound()
-        with self._transaction("install"):
+        with self._transaction("check"):
             columns = self._session.execute(self._statements["existing_columns"], table).rows
             keys = self._session.execute(self._statements["existing_keys"], table).rows
         check_columns(self._mapping, {name: bool(not_null) for name, not_null in columns})
