@@ -7,6 +7,7 @@ import binascii
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
@@ -316,6 +317,36 @@ def ids(topic: Topic, config: ConfigFile = None, as_json: AsJson = False) -> Non
     with open_app(config) as app:
         for id in app.journals.ids(topic):
             show_json({"id": id}) if as_json else typer.echo(id)
+
+
+_DAY = "%Y-%m-%d"
+
+
+@app.command("list")
+def list_journals(
+    topic: Topic,
+    origin: Annotated[str | None, typer.Option(metavar="NAME", help="Only those that this writer began.")] = None,
+    created: Annotated[
+        datetime | None, typer.Option(metavar="DAY", formats=[_DAY], help="Only those begun on this day (UTC).")
+    ] = None,
+    expires: Annotated[
+        datetime | None, typer.Option(metavar="DAY", formats=[_DAY], help="Only those that may be purged after it.")
+    ] = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the journals of a topic, as far as they are replicated, with their ends, times and expiry."""
+    with open_app(config) as app:
+        days = {"created": created and created.date(), "expires": expires and expires.date()}
+        found = map(asdict, app.journals.find(topic, origin=origin, **days))
+        if as_json:
+            for each in found:
+                show_json(each)
+        else:
+            from inorder.journal.stores.ports import ListedJournal
+
+            header = [field.name for field in fields(ListedJournal)]
+            show_table([header, *(["" if value is None else str(value) for value in each.values()] for each in found)])
 
 
 @app.command()

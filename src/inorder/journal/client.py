@@ -51,7 +51,7 @@ from inorder.journal.life import Fork, JournalFold, Life
 from inorder.journal.reading.reader import JournalReader, Moment, wait_for_place
 from inorder.journal.snapshots import JournalSnapshots, MarkedMoment, Recovery, SnapshotHistory
 from inorder.journal.stores.ports import EventualJournal, JournalLog, Window
-from inorder.journal.timing import timed_stream
+from inorder.journal.timing import SlowCalls, timed_stream
 from inorder.model.deadline import Deadline
 from inorder.model.errors import (
     ConfigurationError,
@@ -104,6 +104,7 @@ class JournalClient:
         snapshot_history: SnapshotHistory | None = None,
         meter: Meter = SILENT,
         timeout_seconds: float = 30.0,
+        slow_calls: SlowCalls | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
@@ -115,6 +116,7 @@ class JournalClient:
         self.snapshot_history = snapshot_history
         self.meter = meter
         self.now = now
+        self.slow_calls = slow_calls
         self._clock = clock
         self._timeout = timeout_seconds
 
@@ -326,7 +328,7 @@ class Journal:
         except BaseException:
             self._report("read", perf_counter() - began, is_success=False)
             raise
-        if self._journals.meter is SILENT:
+        if self._journals.meter is SILENT and self._journals.slow_calls is None:
             return records
 
         def report(seconds: float, events: int, is_success: bool) -> None:
@@ -400,26 +402,31 @@ class Journal:
         # Not all stores keep more than milliseconds.
         time = now.replace(microsecond=now.microsecond // 1000 * 1000)
         snapshot = Snapshot(seq_nr, payload, time, metadata, *self._journals.sender)
-        return snapshot if self._snapshots.save(snapshot, life) else None
+        with self._measured("save_snapshot"):
+            return snapshot if self._snapshots.save(snapshot, life) else None
 
     def snapshot(self, criteria: SnapshotCriteria = ANY_SNAPSHOT) -> Snapshot | None:
         """The latest snapshot that fits, by number, then by time; never one taken before a purge."""
-        return self._snapshots.latest(criteria)
+        with self._measured("snapshot"):
+            return self._snapshots.latest(criteria)
 
     def snapshots(self) -> list[Snapshot]:
         """All snapshots, the latest first."""
-        return self._snapshots.all()
+        with self._measured("snapshots"):
+            return self._snapshots.all()
 
     def delete_snapshots(self, criteria: SnapshotCriteria = ANY_SNAPSHOT) -> int:
         """Deletes the snapshots that fit, and no event; returns how many there were."""
-        return self._snapshots.delete(criteria)
+        with self._measured("delete_snapshots"):
+            return self._snapshots.delete(criteria)
 
     def recover(self, criteria: SnapshotCriteria = ANY_SNAPSHOT) -> Recovery:
         """The latest snapshot that fits and the events after it, as a stream; all events if none fits.
 
         Raises `SnapshotTooOldError` if events after the snapshot are deleted: the rest would have a hole.
         """
-        return self._snapshots.recover(criteria)
+        with self._measured("recover"):
+            return self._snapshots.recover(criteria)
 
     @property
     def _snapshots(self) -> JournalSnapshots:
@@ -547,6 +554,8 @@ class Journal:
 
     def _report(self, verb: str, seconds: float, events: int | None = None, *, is_success: bool) -> None:
         meter, topic = self._journals.meter, self.key.topic
+        if self._journals.slow_calls is not None:
+            self._journals.slow_calls.report(verb, topic, seconds)
         meter.took("journal_latency", seconds, topic, verb)
         meter.add("journal_results", 1, topic, verb, "success" if is_success else "failure")
         if events is not None:

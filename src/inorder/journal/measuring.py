@@ -6,7 +6,9 @@ without a registry. `JournalMetrics` is the meter with one. The store is measure
 | name                                                 | meaning |
 |---|---|
 | `inorder_journal_latency_seconds{topic,type}`        | how long `append`, `read`, `pointer`, `delete`, `purge` and |
-|                                                      | `mark` took; for a read, how long its reader waited |
+|                                                      | `mark` took; for a read, how long its reader waited; for |
+|                                                      | snapshots `save_snapshot`, `snapshot`, `snapshots`, |
+|                                                      | `delete_snapshots` and, without its events, `recover` |
 | `inorder_journal_events_total{topic,type}`           | events appended (`append`) and read (`read`) |
 | `inorder_journal_results_total{topic,type,result}`   | how often each of them was a `success` or a `failure` |
 | `inorder_journal_encode_seconds{payload_type}`       | how long events took to become a record, `json` or `binary` |
@@ -31,6 +33,8 @@ without a registry. `JournalMetrics` is the meter with one. The store is measure
 | `inorder_projection_changes_total{projection,topic,kind}` | changes that were committed: `appended`, `deleted`, |
 |                                                      | `purged` |
 | `inorder_projection_failures_total{projection,topic}` | transactions that failed and are tried again |
+| `inorder_subscription_events_total{topic}`           | events that subscriptions returned |
+| `inorder_subscription_event_age_seconds{topic}`      | how old the oldest event of a batch was then |
 | `inorder_expire_pass_seconds`                        | how long one pass of the job `expire` took |
 | `inorder_expire_journals_total{topic,outcome}`       | expired journals that it `purged`, or `left` |
 
@@ -66,6 +70,7 @@ _TIMES: Final = {
     "store_latency": ("journal_store_latency", "How long the store took.", ("topic", "type")),
     "head_cache_find": ("head_cache_find", "Questions to the head cache.", ("topic", "result", "when")),
     "head_cache_record_age": ("head_cache_record_age", "How old records are when they reach it.", ("topic",)),
+    "subscription_event_age": ("subscription_event_age", "How old events are when they are returned.", ("topic",)),
     "expire_pass": ("expire_pass", "How long a pass over all topics took.", ()),
 }
 _COUNTS: Final = {
@@ -76,6 +81,7 @@ _COUNTS: Final = {
     "head_cache_restarts": ("head_cache_restarts", "Starts of its thread after a failure.", ("topic", "result")),
     "projection_changes": ("projection_changes", "Changes that were committed.", ("projection", "topic", "kind")),
     "projection_failures": ("projection_failures", "Transactions that failed.", ("projection", "topic")),
+    "subscription_events": ("subscription_events", "Events that subscriptions returned.", ("topic",)),
     "expire_journals": ("expire_journals", "Expired journals.", ("topic", "outcome")),
 }
 # A read from memory, or the encoding of one event, takes microseconds.

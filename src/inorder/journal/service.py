@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,9 +27,10 @@ from inorder.journal.stores.kafka_log import KafkaJournalLog
 from inorder.journal.stores.kafka_notices import replicated_offsets, store_wait
 from inorder.journal.stores.kafka_shared import KafkaSharedTail
 from inorder.journal.stores.opening import JournalStore, ReplicaStore, open_journal_store, open_snapshot_store
-from inorder.journal.stores.ports import EventualJournal, JournalLog, TopicIncarnation
+from inorder.journal.stores.ports import EventualJournal, JournalFilter, JournalLog, ListedJournal, TopicIncarnation
 from inorder.journal.stores.projection_store import ProjectionStore
 from inorder.journal.subscription import Subscription
+from inorder.journal.timing import SlowCalls
 from inorder.journal.topic_identity import JournalReset, LookUp, TopicGuard, plan_reset
 from inorder.kafka.admin import Cluster
 from inorder.model.errors import ConfigurationError, DamagedRecordError
@@ -51,7 +53,7 @@ class Journals(JournalClient):
         self._databases: list[Database] = []
         self._unwatch_projections: list[Callable[[], None]] = []
         meter = journal_meter(metrics)
-        unmeasured = journal_store(settings)
+        unmeasured = self._journal_store = journal_store(settings)
         self._guard = TopicGuard(
             topic_look_up(settings.kafka.properties), unmeasured.incarnation, time.monotonic, self._forget
         )
@@ -87,6 +89,7 @@ class Journals(JournalClient):
                 open_snapshot_store(settings.journal.store_url(settings.database)), settings.journal.snapshots
             ),
             timeout_seconds=timeout,
+            slow_calls=SlowCalls(settings.journal.slow_calls.seconds()),
         )
 
     def subscribe(
@@ -114,7 +117,18 @@ class Journals(JournalClient):
             on_fork=log_fork,
             on_damaged=on_damaged,
             identify=self._guard.require,
+            meter=self.meter,
         )
+
+    def find(
+        self, topic: str, *, origin: str | None = None, created: date | None = None, expires: date | None = None
+    ) -> Iterator[ListedJournal]:
+        """The replicated journals of a topic, in any order, without those that are parked since their first record.
+
+        `origin` is who wrote the first event, `created` the day (UTC) on which it was written, and `expires` the day
+        after which the journal may be purged. Days are found by an index of the store.
+        """
+        return self._journal_store.journals(topic, JournalFilter(origin, created, expires))
 
     def _forget(self, topic: str) -> None:
         """Another topic was accepted under that name: nothing that is known of the former one holds."""

@@ -51,8 +51,10 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, Self
 
+from inorder.engines.measures import SILENT, Meter
 from inorder.journal.event_filter import MAX_JOURNALS, EventFilter, key_of
 from inorder.journal.life import Fork
 from inorder.journal.reading.reader import TIMEOUT_SECONDS
@@ -121,6 +123,8 @@ class Subscription:
         on_fork: Callable[[Key, Fork], None] = lambda key, fork: None,  # noqa: ARG005 - the signature
         on_damaged: Callable[[DamagedRecordError], None] | None = None,
         identify: Callable[[str], TopicIncarnation | None] = lambda topic: None,  # noqa: ARG005 - the signature
+        meter: Meter = SILENT,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """`identify` returns which topic of that name it is, or raises `OtherTopicError`."""
         at = Checkpoint.from_json(checkpoint, topic)
@@ -134,6 +138,8 @@ class Subscription:
         self._on_fork = on_fork
         self._on_damaged = on_damaged or _raise
         self._identify = identify
+        self._meter = meter
+        self._now = now
         self._at = at
         self._missed: int | None = None
         self._stop = threading.Event()
@@ -152,13 +158,20 @@ class Subscription:
                     if event is not None:
                         batch.append(event)
                     if batch and (event is None or len(batch) >= PAGE):
+                        self._report(batch)
                         yield batch
                         batch = []
         except InorderError:
             # What came before the failure must not be lost: the next start would fail in the same place.
             if batch:
+                self._report(batch)
                 yield batch
             raise
+
+    def _report(self, batch: Sequence[Subscribed]) -> None:
+        age = self._now() - batch[0].record.timestamp
+        self._meter.add("subscription_events", len(batch), self._topic)
+        self._meter.took("subscription_event_age", max(0.0, age.total_seconds()), self._topic)
 
     def close(self) -> None:
         """Ends the iteration within a moment; may be called twice."""

@@ -1,13 +1,46 @@
-"""Timers for what journals measure: of a block, and of a stream."""
+"""Timers for what journals measure: of a block, and of a stream; and a warning for a call that takes long."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from time import perf_counter
-from typing import TypeVar
+from time import monotonic, perf_counter
+from typing import Final, TypeVar
 
 T = TypeVar("T")
+log = logging.getLogger("inorder.journal")
+
+WARN_EVERY_SECONDS: Final = 10.0
+"""At most one warning in this time for a kind of call and a topic; the next one counts those in between."""
+
+
+class SlowCalls:
+    """Logs calls that took longer than they should; thread-safe."""
+
+    def __init__(self, limits: Mapping[str, float], clock: Callable[[], float] = monotonic) -> None:
+        """`limits` are seconds by kind of call; a call that is not named is never slow."""
+        self._limits = limits
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._warned_at: dict[tuple[str, str], float] = {}
+        self._unreported = Counter[tuple[str, str]]()
+
+    def report(self, call: str, topic: str, seconds: float) -> None:
+        limit = self._limits.get(call)
+        if limit is None or seconds <= limit:
+            return
+        with self._lock:
+            kind, now = (call, topic), self._clock()
+            if now - self._warned_at.get(kind, float("-inf")) < WARN_EVERY_SECONDS:
+                self._unreported[kind] += 1
+                return
+            self._warned_at[kind] = now
+            others = self._unreported.pop(kind, 0)
+        fields = {"call": call, "topic": topic, "seconds": round(seconds, 3), "limit": limit, "others": others}
+        log.warning("journal.slow_call", extra=fields)
 
 
 @contextmanager

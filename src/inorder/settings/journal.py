@@ -189,6 +189,30 @@ def _describe(error: ErrorDetails) -> str:
     return f"unknown option {name}" if error["type"] == "extra_forbidden" else f"{name}: {error['msg']}"
 
 
+Millis = Annotated[Whole, Field(ge=0, le=3_600_000)]
+
+
+class SlowCallSettings(Section):
+    """Calls of journals that take longer, in milliseconds, are logged as `journal.slow_call`; 0 logs none of a kind."""
+
+    append_ms: Millis = Field(default=500, description="An append.")
+    read_ms: Millis = Field(default=5000, description="What a reader waited for the events of one read.")
+    other_ms: Millis = Field(
+        default=1000, description="Each of `pointer`, `delete`, `purge`, `mark`, and of the calls for snapshots."
+    )
+
+    def seconds(self) -> dict[str, float]:
+        """The limit of each kind of call."""
+        limits = {"append": self.append_ms, "read": self.read_ms} | dict.fromkeys(_OTHER_CALLS, self.other_ms)
+        return {call: limit / 1000 for call, limit in limits.items() if limit}
+
+
+_OTHER_CALLS = (
+    *("pointer", "delete", "purge", "mark"),
+    *("save_snapshot", "snapshot", "snapshots", "delete_snapshots", "recover"),
+)
+
+
 class JournalSettings(Section):
     """Journals: append, read, delete and purge on Kafka, with a replicated store behind it."""
 
@@ -268,6 +292,7 @@ class JournalSettings(Section):
         le=3600,
         description="How long one step of an append or a read may take before it fails.",
     )
+    slow_calls: SlowCallSettings = Field(default_factory=SlowCallSettings)
     expire_per_second: Whole = Field(
         default=100,
         ge=1,

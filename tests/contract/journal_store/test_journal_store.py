@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import date, timedelta
+from typing import cast
 
 import pytest
 
 from inorder.journal.stores.cassandra import CassandraJournal
-from inorder.journal.stores.ports import Expiry
+from inorder.journal.stores.opening import JournalStore
+from inorder.journal.stores.ports import Expiry, JournalFilter
 from inorder.journal.stores.postgres import PostgresJournal
 from inorder.model.journal import MAX_SEQ_NR, Json, Key, Payload, PayloadMetadata, RecordMetadata
 from tests.contract.journal_store.conftest import NewReplicating
@@ -260,3 +262,30 @@ def test_expired_journals_of_any_day_are_found(new_replicating: NewReplicating) 
     store = journal.store
     assert isinstance(store, CassandraJournal | PostgresJournal)
     assert set(store.expired(journal.key.topic, (START + timedelta(days=3)).date())) == {"old", "older"}
+
+
+def test_journals_are_found_by_who_began_them_and_by_their_days(new_replicating: NewReplicating) -> None:
+    journal = new_replicating()
+    topic = journal.key.topic
+    for id, days in (("short", 1), ("long", 9), ("lasting", None)):
+        after = None if days is None else timedelta(days=days)
+        journal.append(1, 2, expire_after=after, key=Key(id, topic))
+    journal.delete(1, key=Key("long", topic))
+    journal.flush()
+    store = cast("JournalStore", journal.store)
+
+    def ids(where: JournalFilter) -> list[str]:
+        return sorted(found.id for found in store.journals(topic, where))
+
+    found = {each.id: each for each in store.journals(topic, JournalFilter())}
+    assert sorted(found) == ["lasting", "long", "short"]
+    assert (found["long"].seq_nr, found["long"].delete_to, found["long"].origin) == (2, 1, "host")
+    assert found["lasting"].expires is None
+    assert found["lasting"].created <= found["lasting"].updated
+    first, expiry = found["short"].created.date(), found["short"].expires
+    assert ids(JournalFilter(created=first)) == ["lasting", "long", "short"]
+    assert ids(JournalFilter(created=first - timedelta(days=1))) == []
+    assert ids(JournalFilter(expires=expiry)) == ["short"]
+    assert ids(JournalFilter(origin="host", created=first, expires=expiry)) == ["short"]
+    assert ids(JournalFilter(origin="another")) == []
+    assert list(store.journals("unknown", JournalFilter())) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from itertools import islice
@@ -13,10 +14,13 @@ from inorder.engines.measures import SILENT
 from inorder.journal.client import JournalClient
 from inorder.journal.measuring import MeasuredStore, measure_loans
 from inorder.journal.reading.reader import JournalReader
+from inorder.journal.subscription import Subscription
+from inorder.journal.timing import SlowCalls
 from inorder.model.errors import DamagedRecordError, RejectedError, TransientError, ValidationError
 from inorder.model.journal import MAX_SEQ_NR, Event, Key, PartitionOffset
-from inorder.testing.memory_journal import REGIMES, Regime
+from inorder.testing.memory_journal import REGIMES, MemoryJournals, Regime
 from tests.unit.journal.hearing import Heard
+from tests.unit.journal.subscribing import TOPIC, Topic
 from tests.unit.journal.world import KEY, NOON, World
 
 
@@ -179,3 +183,35 @@ def test_no_figure_names_a_journal(measured: Measured, heard: Heard) -> None:
     journal.append([Event(1)])
     list(journal.read())
     assert not [labels for labels in (*heard.times, *heard.numbers) if "secret-id" in labels]
+
+
+def test_a_slow_call_is_logged_and_those_soon_after_it_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    now = 0.0
+    slow = SlowCalls({"append": 0.5}, clock=lambda: now)
+    for call, seconds in (("append", 0.5), ("append", 0.6), ("append", 0.7), ("read", 9.0)):
+        slow.report(call, "t", seconds)
+    now = 10.0
+    slow.report("append", "t", 1.0)
+    found = [(record.message, vars(record)["seconds"], vars(record)["others"]) for record in caplog.records]
+    assert found == [("journal.slow_call", 0.6, 0), ("journal.slow_call", 1.0, 1)]
+
+
+def test_snapshots_are_measured_like_other_calls() -> None:
+    heard, journals = Heard(), MemoryJournals()
+    journals.meter = heard
+    journal = journals.journal(KEY)
+    journal.append([Event(1, "x")])
+    assert journal.save_snapshot(1, "state") is not None
+    assert journal.snapshot() == journal.snapshots()[0]
+    assert list(journal.recover().events) == []
+    assert journal.delete_snapshots() == 1
+    calls = ("save_snapshot", "snapshot", "snapshots", "recover", "delete_snapshots")
+    assert [heard.results(call) for call in calls] == [(1, 1, 0)] * len(calls)
+
+
+def test_a_subscription_counts_its_events_and_how_old_they_are() -> None:
+    topic, heard = Topic(1), Heard()
+    topic.append("a", 1, 2)
+    subscription = Subscription(topic.log, topic.store, TOPIC, time.monotonic, idle_seconds=0.0, meter=heard)
+    assert len(list(subscription)) == 2
+    assert (heard.numbers["subscription_events", TOPIC], heard.times["subscription_event_age", TOPIC]) == (2, 1)

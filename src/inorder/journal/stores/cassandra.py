@@ -24,7 +24,7 @@ from inorder.journal.segments import (
     segment_size,
 )
 from inorder.journal.stores.cassandra_session import CassandraSession, cassandra_errors, identify, identity, install
-from inorder.journal.stores.ports import Expiry, JournalHead, TopicIncarnation
+from inorder.journal.stores.ports import Expiry, JournalFilter, JournalHead, ListedJournal, TopicIncarnation
 from inorder.journal.stores.rows import EventColumns, require_unique, stored_event
 from inorder.model.errors import ConfigurationError, PermanentError, RejectedError
 from inorder.model.journal import EventRecord, Key, PartitionOffset, SeqNr
@@ -124,6 +124,16 @@ class CassandraJournal:
         parked = {id for (id,) in self._rows("parked", topic)}
         yield from parked
         yield from (id for (id,) in self._of_all_heads("ids", topic) if id not in parked)
+
+    def journals(self, topic: str, where: JournalFilter) -> Iterator[ListedJournal]:
+        """By an index where a day is given; else the ring is scanned."""
+        if where.created is not None:
+            rows = self._rows("listed_created", topic, where.created)
+        elif where.expires is not None:
+            rows = self._rows("listed_expires", topic, where.expires)
+        else:
+            rows = self._of_all_heads("listed", topic)
+        return filter(where.fits, map(_listed, rows))
 
     def expired(self, topic: str, before: date) -> Iterator[str]:
         """The ids of the journals that expired before a day.
@@ -246,6 +256,12 @@ def _event(row: Any) -> EventRecord:
         row.payload_bin,
         dict(row.headers or {}),
     )
+
+
+def _listed(row: Any) -> ListedJournal:
+    id, seq_nr, delete_to, created, updated, origin, expires = row
+    times = created.replace(tzinfo=UTC), updated.replace(tzinfo=UTC)
+    return ListedJournal(id, seq_nr, delete_to, *times, origin, None if expires is None else _date(expires))
 
 
 def _last_segment(head: JournalHead) -> int:

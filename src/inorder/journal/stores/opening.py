@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -12,7 +13,7 @@ from inorder.journal.audit.findings import JournalRows
 from inorder.journal.expire import ExpiryIndex
 from inorder.journal.replication.store_port import JournalReplica, Quarantine
 from inorder.journal.snapshots import SnapshotStore
-from inorder.journal.stores.ports import EventualJournal, TopicIncarnation
+from inorder.journal.stores.ports import EventualJournal, JournalFilter, ListedJournal, TopicIncarnation
 from inorder.journal.topic_identity import ResettableStore
 from inorder.model.errors import ConfigurationError
 
@@ -22,6 +23,9 @@ class JournalStore(EventualJournal, ExpiryIndex, Protocol):
 
     def install(self) -> list[str]:
         """Creates what does not exist; returns the statements that were run."""
+
+    def journals(self, topic: str, where: JournalFilter) -> Iterator[ListedJournal]:
+        """The journals of a topic that have a head and fit, in any order; page by page."""
 
     def identity(self) -> str | None:
         """The random name that `install` gave to this store; None where an older version has made it.

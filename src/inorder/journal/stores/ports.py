@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
@@ -139,6 +139,35 @@ class JournalHead:
     def is_begun(self) -> bool:
         """Whether an event was ever appended; a delete of a journal that does not exist makes a head without any."""
         return self.record_id is not None or self.seq_nr != self.delete_to
+
+
+@dataclass(frozen=True, slots=True)
+class ListedJournal:
+    """A journal as the store lists it, without its events."""
+
+    id: str
+    seq_nr: SeqNr
+    delete_to: DeleteTo | None
+    created: datetime
+    """When its first event was written."""
+    updated: datetime
+    origin: str | None
+    """Who wrote its first event."""
+    expires: date | None
+    """It may be purged when this day is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalFilter:
+    """Which journals to list: those that match everything that is set; days are of UTC."""
+
+    origin: str | None = None
+    created: date | None = None
+    expires: date | None = None
+
+    def fits(self, journal: ListedJournal) -> bool:
+        pairs = (self.origin, journal.origin), (self.created, journal.created.date()), (self.expires, journal.expires)
+        return all(wanted in (None, found) for wanted, found in pairs)
 
 
 class EventualJournal(Protocol):

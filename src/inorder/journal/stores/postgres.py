@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import date, timedelta
+from datetime import UTC, date, timedelta
 from typing import Any, Final, NamedTuple
 
 import psycopg
@@ -17,7 +17,7 @@ from inorder.journal.audit.findings import StoredRow, StoredState
 from inorder.journal.replication.actions import shorten_id
 from inorder.journal.replication.store_port import parked_error
 from inorder.journal.segments import journal_segment, segment_size
-from inorder.journal.stores.ports import Expiry, JournalHead, TopicIncarnation
+from inorder.journal.stores.ports import Expiry, JournalFilter, JournalHead, ListedJournal, TopicIncarnation
 from inorder.journal.stores.rows import EventColumns, require_unique, stored_event
 from inorder.model.errors import ConfigurationError
 from inorder.model.journal import EventRecord, Key, PartitionOffset, SeqNr
@@ -97,11 +97,21 @@ class PostgresJournal:
 
     def ids(self, topic: str) -> Iterator[str]:
         """Ascending."""
-        return self._pages("ids", topic=topic)
+        return (id for (id,) in self._pages("ids", topic=topic))
+
+    def journals(self, topic: str, where: JournalFilter) -> Iterator[ListedJournal]:
+        """Ascending by id; by an index where a day is given."""
+        if where.created is not None:
+            rows = self._pages("listed_created", topic=topic, day=where.created)
+        elif where.expires is not None:
+            rows = self._pages("listed_expires", topic=topic, day=where.expires)
+        else:
+            rows = self._pages("listed", topic=topic)
+        return filter(where.fits, map(_listed, rows))
 
     def expired(self, topic: str, before: date) -> Iterator[str]:
         """The ids of the journals that expired before a day, ascending."""
-        return self._pages("expired", topic=topic, before=before)
+        return (id for (id,) in self._pages("expired", topic=topic, before=before))
 
     def close(self) -> None:
         self._pool.close()
@@ -118,15 +128,21 @@ class PostgresJournal:
             limit=self._page,
         )
 
-    def _pages(self, statement: str, **bound: Any) -> Iterator[str]:
+    def _pages(self, statement: str, **bound: Any) -> Iterator[tuple[Any, ...]]:
+        """Rows that begin with an id, in its order."""
         above = ""
         while rows := self._rows(statement, **bound, above=above, limit=self._page):
-            yield from (id for (id,) in rows)
+            yield from rows
             above = rows[-1][0]
 
     def _rows(self, statement: str, **bound: Any) -> list[tuple[Any, ...]]:
         with journal_errors(), self._pool.lent() as connection:
             return connection.execute(_STATEMENTS[statement], bound, binary=True).fetchall()
+
+
+def _listed(row: tuple[Any, ...]) -> ListedJournal:
+    id, seq_nr, delete_to, created, updated, origin, expires = row
+    return ListedJournal(id, seq_nr, delete_to, created.astimezone(UTC), updated.astimezone(UTC), origin, expires)
 
 
 def quarantine_id(id: str) -> str:

@@ -192,6 +192,18 @@ ORDER BY id LIMIT %(limit)s;
 SELECT id FROM metajournal
 WHERE topic = %(topic)s AND expire_on < %(before)s AND id > %(above)s ORDER BY id LIMIT %(limit)s;
 
+-- name: listed
+SELECT id, seq_nr, delete_to, created, updated, origin, expire_on FROM metajournal
+WHERE topic = %(topic)s AND id > %(above)s ORDER BY id LIMIT %(limit)s;
+
+-- name: listed_created
+SELECT id, seq_nr, delete_to, created, updated, origin, expire_on FROM metajournal
+WHERE topic = %(topic)s AND created_date = %(day)s AND id > %(above)s ORDER BY id LIMIT %(limit)s;
+
+-- name: listed_expires
+SELECT id, seq_nr, delete_to, created, updated, origin, expire_on FROM metajournal
+WHERE topic = %(topic)s AND expire_on = %(day)s AND id > %(above)s ORDER BY id LIMIT %(limit)s;
+
 -- name: offsets
 SELECT "partition", "offset" FROM pointer2 WHERE topic = %(topic)s;
 
