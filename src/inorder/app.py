@@ -406,11 +406,24 @@ class App:
 
     def job_service(self, job: str, lag: Callable[[], Lag | Backlog]) -> JobService:
         """Health and metrics of a job, where `health.listen` is set."""
-        return JobService(self.settings.health.address, job, lag)
+        return JobService(self.settings.health.address, job, lag, self._checks_of(job))
+
+    def _checks_of(self, job: str) -> dict[str, Callable[[], object]]:
+        """How to ask the servers that a job needs, on connections of their own: others may be busy for long."""
+        if self.settings.health.address is None:
+            return {}
+        kafka = {"kafka": Cluster(self.settings.kafka.properties).info}
+        if job in ("replicate", "expire"):
+            return {"store": self._keep(journal_store(self.settings)).identity, **kafka}
+        if self.settings.database.url is None:
+            return {**kafka}
+        database = self._keep(self.relay.open_database("inorder health"))
+        return {"database": lambda: status.database_part(database), **kafka}
 
     def job_services(self, lags: Mapping[str, Callable[[], Lag | Backlog]]) -> JobServices:
         """The same of several jobs in one application."""
-        return JobServices(self.settings.health.address, lags)
+        checks = {name: check for job in lags for name, check in self._checks_of(job).items()}
+        return JobServices(self.settings.health.address, lags, checks)
 
     def run_relay(self, *, once: bool, stop: threading.Event) -> dict[str, Any]:
         """The job `relay`."""

@@ -85,7 +85,7 @@ from inorder.engines.slice_work import Measures, SliceOutcome
 from inorder.engines.survey import Backlog
 from inorder.model.errors import GuaranteeError, InorderError, MassRefusalError
 from inorder.model.partitioning import Place
-from inorder.observe.endpoint import Endpoint, PeriodicReader
+from inorder.observe.endpoint import Endpoint, PeriodicReader, ServerChecks
 from inorder.observe.metrics import MetricsRegistry
 
 Lag = Mapping[Place, int]
@@ -213,18 +213,25 @@ class JobFigures:
 class JobService:
     """Serves a job's health and metrics for as long as the block lasts; without an address it does nothing."""
 
-    def __init__(self, address: tuple[str, int] | None, job: str, lag: Callable[[], Lag | Backlog]) -> None:
-        """`lag` reads what waits in each partition; it may block and raise `InorderError`."""
+    def __init__(
+        self,
+        address: tuple[str, int] | None,
+        job: str,
+        lag: Callable[[], Lag | Backlog],
+        checks: Mapping[str, Callable[[], object]] | None = None,
+    ) -> None:
+        """`lag` reads what waits in each partition, `checks` ask each server; both may block, and raise."""
         self.hindrance = ""
         """Why the job cannot work, where the job itself sets it."""
         self.listener = JobFigures(job)
         self._job = job
         self._is_running = False
         self._lag = PeriodicReader("lag", lag)
+        self._checks = ServerChecks(checks or {})
         metrics = JobMetrics(self.reading)
         self.registry = metrics.registry if address else None
         """For the job's own figures, where metrics are served."""
-        self._endpoint = Endpoint(address, self.trouble, metrics.text) if address else None
+        self._endpoint = Endpoint(address, self.trouble, metrics.text, self._checks.troubles) if address else None
 
     @property
     def address(self) -> tuple[str, int] | None:
@@ -248,6 +255,7 @@ class JobService:
     def __enter__(self) -> Self:
         if self._endpoint is not None:
             self._endpoint.start()
+            self._checks.start()
             self.watch_lag()
         self.set_running(True)
         return self
@@ -265,6 +273,7 @@ class JobService:
     ) -> None:
         self._is_running = False
         self._lag.stop()
+        self._checks.stop()
         if self._endpoint is not None:
             self._endpoint.stop()
 
@@ -272,10 +281,16 @@ class JobService:
 class JobServices:
     """Serves several jobs of one application at one address; each fails the health of all."""
 
-    def __init__(self, address: tuple[str, int] | None, lags: Mapping[str, Callable[[], Lag | Backlog]]) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int] | None,
+        lags: Mapping[str, Callable[[], Lag | Backlog]],
+        checks: Mapping[str, Callable[[], object]] | None = None,
+    ) -> None:
+        self._checks = ServerChecks(checks or {})
         self._services = {job: JobService(None, job, lag) for job, lag in lags.items()}
         metrics = JobMetrics(*(service.reading for service in self._services.values()))
-        self._endpoint = Endpoint(address, self.trouble, metrics.text) if address else None
+        self._endpoint = Endpoint(address, self.trouble, metrics.text, self._checks.troubles) if address else None
 
     @property
     def listeners(self) -> Mapping[str, JobFigures]:
@@ -299,6 +314,7 @@ class JobServices:
     def __enter__(self) -> Self:
         if self._endpoint is not None:
             self._endpoint.start()
+            self._checks.start()
             for service in self._services.values():
                 service.watch_lag()
         return self
@@ -308,6 +324,7 @@ class JobServices:
     ) -> None:
         for service in self._services.values():
             service.__exit__(kind, error, trace)
+        self._checks.stop()
         if self._endpoint is not None:
             self._endpoint.stop()
 

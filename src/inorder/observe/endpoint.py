@@ -1,7 +1,9 @@
 """The endpoint of a running relay or job: `/livez`, `/readyz`, `/health`, `/metrics`, and a plain `Pong`.
 
 `/livez` says that the process answers and looks at nothing else: a probe that failed with the database would restart
-every process during an outage of the database. `/readyz` and `/health` say whether it works.
+every process during an outage of the database. `/health` says whether it works. `/readyz` says that too, and
+whether each server answers (`ServerChecks`): a relay with nothing to send, or one that waits for the lease, would not
+notice that a server is away.
 
 PollingOutboxPublisher answers every line on a TCP port with `Pong`, and its users' checks rely on that. So an empty
 line is answered here too, on the HTTP port: with `Pong` while the relay works, and by closing the connection while it
@@ -39,13 +41,18 @@ _STOP_LOOK_SECONDS = 0.1
 
 
 class Endpoint:
-    """Listens from `start` until `stop`; `trouble` returns what is wrong, or "". Both callables must not block."""
+    """Listens from `start` until `stop`; `trouble` returns what is wrong, or "". No callable may block."""
 
     def __init__(
-        self, address: tuple[str, int], trouble: Callable[[], str], metrics: Callable[[], bytes] = bytes
+        self,
+        address: tuple[str, int],
+        trouble: Callable[[], str],
+        metrics: Callable[[], bytes] = bytes,
+        checks: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
+        """`checks` returns what is wrong with each server, by its name."""
         self._address = address
-        self._answers = _Answers(trouble, metrics)
+        self._answers = _Answers(trouble, metrics, checks)
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
 
@@ -88,9 +95,12 @@ class Endpoint:
 
 
 class _Answers:
-    def __init__(self, trouble: Callable[[], str], metrics: Callable[[], bytes]) -> None:
+    def __init__(
+        self, trouble: Callable[[], str], metrics: Callable[[], bytes], checks: Callable[[], Mapping[str, str]]
+    ) -> None:
         self.trouble = trouble
         self.metrics = metrics
+        self.checks = checks
 
     def __call__(self, path: str) -> tuple[HTTPStatus, str, bytes]:
         match path.partition("?")[0]:
@@ -101,7 +111,7 @@ class _Answers:
                 status = HTTPStatus.SERVICE_UNAVAILABLE if trouble else HTTPStatus.OK
                 return status, _TEXT, trouble.encode() or PONG
             case "/readyz":
-                return _ready({"work": self.trouble()})
+                return _ready({**self.checks(), "work": self.trouble()})
             case "/metrics":
                 return HTTPStatus.OK, CONTENT_TYPE, self.metrics()
             case _:
@@ -236,7 +246,8 @@ class PeriodicReader(Generic[T]):
 
     def join(self, seconds: float) -> None:
         """Waits for a call under way, at most so long."""
-        self._thread.join(seconds)
+        if self._thread.is_alive():
+            self._thread.join(seconds)
 
     def wake(self) -> None:
         """Calls again now."""
@@ -259,3 +270,43 @@ class PeriodicReader(Generic[T]):
             log.info("health.read_failed", extra={"what": self._what, "error": str(error)})
         else:
             self._last, self.failure, self.refusal = (time.monotonic(), found), "", ""
+
+
+CHECK_SECONDS = 5.0
+"""Between the checks of a server."""
+_END_SECONDS = 1.0
+_STALE_SECONDS = 30.0
+"""So long after the last answer, a check that is still under way counts as failed."""
+
+
+class ServerChecks:
+    """Whether each server answers, asked periodically on a thread for each: one that hangs delays no other."""
+
+    def __init__(self, checks: Mapping[str, Callable[[], object]], *, seconds: float = CHECK_SECONDS) -> None:
+        """A check returns if its server answers, and raises `InorderError` if not."""
+        self._readers = {name: PeriodicReader(name, check, seconds=seconds) for name, check in checks.items()}
+
+    def start(self) -> None:
+        for reader in self._readers.values():
+            reader.start()
+
+    def stop(self) -> None:
+        """Stops asking; waits a moment for checks under way, whose connections may be closed next."""
+        for reader in self._readers.values():
+            reader.stop()
+        deadline = time.monotonic() + _END_SECONDS
+        for reader in self._readers.values():
+            reader.join(max(0.0, deadline - time.monotonic()))
+
+    def troubles(self) -> dict[str, str]:
+        """What is wrong with each server; empty text where it answers."""
+        return {name: _trouble_of(reader) for name, reader in self._readers.items()}
+
+
+def _trouble_of(reader: PeriodicReader[object]) -> str:
+    if reader.failure:
+        return reader.failure
+    if (last := reader.last) is None:
+        return "It was not asked yet."
+    age, _ = last
+    return f"It has not answered for {age:.0f} s." if age > _STALE_SECONDS else ""

@@ -35,7 +35,7 @@ from typing import Protocol, Self
 
 from inorder.kafka.admin import Cluster, check_properties
 from inorder.model.errors import AuthenticationError, ConfigurationError, InorderError, UnreachableError
-from inorder.observe.endpoint import Endpoint, PeriodicReader
+from inorder.observe.endpoint import Endpoint, PeriodicReader, ServerChecks
 from inorder.observe.metrics import OutboxReading, RelayMetrics, RelayReading
 from inorder.relay.parts import RelayParts
 from inorder.relay.service import Relay
@@ -117,6 +117,8 @@ class RelayService:
         self._reloads = {"applied": 0, "refused": 0}
         self._last_refusal = ""
         self._outbox = PeriodicReader("outbox", lambda: _read_outbox(RelayParts(self._settings)))
+        self._checks = ServerChecks({"database": lambda: _ask_database(self._settings), "kafka": self._ask_kafka})
+        self._asked: tuple[object, Cluster] | None = None
         self._endpoint = self._new_endpoint()
 
     @property
@@ -155,6 +157,7 @@ class RelayService:
         if self._endpoint is not None:
             self._endpoint.start()
             self._outbox.start()
+            self._checks.start()
         self._relay.start()
         return self
 
@@ -163,6 +166,7 @@ class RelayService:
     ) -> None:
         self._relay.stop()
         self._outbox.stop()
+        self._checks.stop()
         if self._endpoint is not None:
             self._endpoint.stop()
 
@@ -238,7 +242,14 @@ class RelayService:
         address = self._settings.health.address
         if address is None:
             return None
-        return Endpoint(address, self._trouble, RelayMetrics(self.reading).text)
+        return Endpoint(address, self._trouble, RelayMetrics(self.reading).text, self._checks.troubles)
+
+    def _ask_kafka(self) -> None:
+        """On one client as long as the properties stay the same."""
+        properties = self._settings.kafka.properties
+        if self._asked is None or self._asked[0] != properties:
+            self._asked = properties, Cluster(properties)
+        _describe(self._asked[1])
 
     def _trouble(self) -> str:
         """Why the relay does not work, or could not if it led: an instance that waits may have lost its login."""
@@ -278,7 +289,10 @@ def _read_outbox(parts: RelayParts) -> OutboxReading:
 
 
 def _describe_cluster(settings: Settings) -> None:
-    cluster = Cluster(settings.kafka.properties)
+    _describe(Cluster(settings.kafka.properties))
+
+
+def _describe(cluster: Cluster) -> None:
     try:
         cluster.info()
     except ConfigurationError as error:

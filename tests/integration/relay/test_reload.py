@@ -136,10 +136,14 @@ def test_health_is_503_with_the_reason_while_the_database_is_away(
         running.enter_context(Commands(bench, tmp_path, sections=sections, leadership="none").running("relay", "run"))
         eventually(lambda: asked.metric("inorder_relay_is_leader") == 1)
         assert asked("/health") == (200, "Pong")
+        eventually(lambda: asked("/readyz") == (200, "database: ok\nkafka: ok\nwork: ok\n"))
         away = running.pop_all()
     with away:
         eventually(lambda: asked("/health")[0] == 503)
         assert "PostgreSQL" in asked("/health")[1]
+        eventually(lambda: (lines := asked("/readyz")[1].splitlines())[0] != "database: ok" and lines[1] == "kafka: ok")
+        assert asked("/readyz")[0] == 503
+        assert asked("/livez") == (200, "ok")
         assert asked.metric("inorder_relay_failing") == 1
 
 

@@ -13,7 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from inorder.app import App
 from inorder.embedded import Kafka
+from inorder.embedded.server import free_port
+from inorder.settings import Settings
 from tests.conftest import Eventually
 
 COMMAND = [sys.executable, "-m", "inorder.cli", "web"]
@@ -52,6 +55,8 @@ def ask(port: int, path: str) -> tuple[int, str]:
         connection.request("GET", path)
         answer = connection.getresponse()
         return answer.status, answer.read().decode()
+    except ConnectionRefusedError:
+        return 0, "it does not listen"
     finally:
         connection.close()
 
@@ -71,22 +76,42 @@ def test_an_address_that_others_can_reach_needs_authentication() -> None:
 
 
 @pytest.mark.full
-def test_kafka_stops_and_the_site_stays_and_says_so(
+def test_kafka_stops_and_site_relay_and_job_stay_and_say_so(
     tmp_path: Path, servers_folder: Path, unique: str, postgres_url: str, eventually: Eventually
 ) -> None:
     kafka = Kafka(servers_folder / unique)
     kafka.start()
+    config, relay_port = config_of(tmp_path, kafka.bootstrap, postgres_url), free_port()
+    config.write_text(config.read_text("utf-8") + f'[health]\nlisten = "127.0.0.1:{relay_port}"\n', "utf-8")
+    app = App(Settings.load(config, health={"listen": "127.0.0.1:0"}))
     try:
-        with served(config_of(tmp_path, kafka.bootstrap, postgres_url)) as port:
-            eventually(lambda: ask(port, "/readyz")[0] == 200)
+        with app, app.job_service("upsert", dict) as job, served(config) as port, relay_of(config):
+            assert job.address is not None
+            ports = {"web": port, "relay": relay_port, "job": job.address[1]}
+            app.install_schema("native")
+            for each in ports.values():
+                eventually(lambda each=each: ask(each, "/readyz")[0] == 200)  # type: ignore[misc]  # mypy cannot infer a default
             kafka.stop()
-            eventually(lambda: ask(port, "/readyz")[0] == 503)
-            text = ask(port, "/readyz")[1]
-            assert text.startswith("database: ok\n")
-            assert kafka.bootstrap in text
-            assert ask(port, "/livez") == (200, "ok")
+            for name, each in ports.items():
+                eventually(lambda each=each: ask(each, "/readyz")[0] == 503)  # type: ignore[misc]  # mypy cannot infer a default
+                text = ask(each, "/readyz")[1]
+                assert text.startswith("database: ok\n"), name
+                assert kafka.bootstrap in text.splitlines()[1], name
+                assert ask(each, "/livez") == (200, "ok")
+                assert ask(each, "/metrics")[0] == 200
             status, page = ask(port, "/")
             assert status == 200
             assert kafka.bootstrap in page
     finally:
         kafka.stop()
+
+
+@contextmanager
+def relay_of(config: Path) -> Iterator[None]:
+    """A relay that runs as a process."""
+    line = [sys.executable, "-m", "inorder.cli", "relay", "run", "--config", str(config)]
+    with subprocess.Popen(line, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield
+        finally:
+            process.kill()

@@ -13,7 +13,8 @@ import pytest
 
 from inorder.model.errors import AuthenticationError, ConfigurationError, UnreachableError
 from inorder.observe import endpoint as endpoint_module
-from inorder.observe.endpoint import MOST_REQUESTS, Endpoint, PeriodicReader
+from inorder.observe.endpoint import MOST_REQUESTS, Endpoint, PeriodicReader, ServerChecks
+from tests.conftest import Eventually
 
 
 @dataclass
@@ -72,11 +73,51 @@ def test_liveness_does_not_depend_on_the_work_and_readiness_says_why_not(endpoin
     assert (response.status, body) == (200, b"ok")
 
 
+def test_readiness_has_a_line_for_each_server() -> None:
+    checks = {"database": "", "kafka": "No broker answers."}
+    with Endpoint(("127.0.0.1", 0), str, bytes, lambda: checks) as endpoint:
+        response, body = ask(endpoint, "/readyz")
+        assert (response.status, body) == (503, b"database: ok\nkafka: No broker answers.\nwork: ok\n")
+        assert ask(endpoint, "/health")[0].status == 200, "as before"
+        checks["kafka"] = ""
+        assert ask(endpoint, "/readyz")[0].status == 200
+
+
+def test_a_server_that_hangs_keeps_no_other_from_being_asked(
+    monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+) -> None:
+    are_away, goes_on, hangs = threading.Event(), threading.Event(), threading.Event()
+
+    def database() -> None:
+        if are_away.is_set():
+            hangs.set()
+            assert goes_on.wait(60)
+
+    def kafka() -> None:
+        if are_away.is_set():
+            raise UnreachableError("No broker answers.")
+
+    checks = ServerChecks({"database": database, "kafka": kafka}, seconds=0.001)
+    assert checks.troubles() == {"database": "It was not asked yet.", "kafka": "It was not asked yet."}
+    checks.start()
+    try:
+        eventually(lambda: not any(checks.troubles().values()))
+        are_away.set()
+        assert hangs.wait(60)
+        eventually(lambda: checks.troubles()["kafka"] == "No broker answers.")
+        assert checks.troubles()["database"] == "", "a check may take a while"
+        monkeypatch.setattr(endpoint_module, "_STALE_SECONDS", 0.0)
+        eventually(lambda: checks.troubles()["database"].startswith("It has not answered for "))
+    finally:
+        goes_on.set()
+        checks.stop()
+
+
 def test_liveness_asks_nothing() -> None:
     def hangs() -> str:
         raise AssertionError("asked")
 
-    with Endpoint(("127.0.0.1", 0), hangs) as endpoint:
+    with Endpoint(("127.0.0.1", 0), hangs, bytes, lambda: {"kafka": hangs()}) as endpoint:
         assert ask(endpoint, "/livez")[0].status == 200
 
 
