@@ -264,8 +264,8 @@ class HealthSettings(Section):
             "The address to listen on, such as `127.0.0.1:13000`, or a port alone, which means `127.0.0.1`. "
             "`/health` answers 200 and `Pong` while `inorder relay run` or `inorder pipeline run` works, else 503 and "
             "the reason. `/readyz` says the same and whether each server answers, a line each, `/livez` answers 200 as "
-            "long as the process does, `/metrics` is for Prometheus. An empty line over plain TCP is answered with `Pong` too. "
-            "Empty: no endpoint."
+            "long as the process does, `/metrics` is for Prometheus. An empty line over plain TCP is answered with "
+            "`Pong` too. Empty: no endpoint."
         ),
     )
 
