@@ -26,6 +26,7 @@ demo: java $(READY) ## events from a transaction through Kafka and Spark into a 
 test: java $(READY) ## unit tests, then those with real servers: every guarantee at least once
 	@$(BIN)/pytest tests/unit -m $(SHORT) $(FAST) -n 2 --dist worksteal $(SAME) --durations=5 --durations-min=0.5
 	@$(BIN)/python -m inorder.embedded
+	@$(BIN)/python -m tests.browser
 	@$(BIN)/pytest $(WITH_SERVERS) -m $(SHORT) $(FAST) $(TOGETHER) $(SAME) --durations=15 --durations-min=1
 	@$(BIN)/pytest tests/fault -m $(SHORT) $(APART) $(SAME) --durations=15 --durations-min=1
 

@@ -10,7 +10,7 @@ from typing import Any
 from inorder.journal.replication.store_port import Quarantined
 from inorder.journal.service import Lag
 from inorder.model.errors import ConfigurationError
-from inorder.operate.key_trace import KeyTrace, TableHop, findings, summary
+from inorder.operate.key_trace import KeyTrace, TableHop, findings, is_known, summary
 from inorder.pipeline.stores.ports import LetterGroup, LetterPosition, StoredLetter
 from inorder.relay.stores.exceeded import ExceededGroup, ExceededRow
 from inorder.relay.stores.ports import MissingEvent
@@ -110,6 +110,7 @@ def trace_fields(trace: KeyTrace) -> dict[str, Any]:
         "tables": [_table_fields(table) for table in trace.tables],
         "findings": [asdict(each) for each in found],
         "has_arrived": not found,
+        "is_known": is_known(trace),
         "summary": summary(trace, found),
     }
 

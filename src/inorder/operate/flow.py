@@ -12,13 +12,14 @@ from typing import Any, Final, Literal, TypeAlias
 
 from inorder.operate.status import Part
 
-Health = Literal["ok", "attention", "trouble", "unknown"]
+Health = Literal["ok", "attention", "trouble", "unknown", "unused"]
+"""`unknown` was not read yet; `unused` is not set up, or nothing went through it."""
 
 LATE_SECONDS: Final = 60.0
 """What waits longer needs attention."""
 _NOT_SET_UP: Final = 3
 """The exit code of a wrong or missing setting."""
-_WORST_FIRST: Final = ("trouble", "attention", "unknown", "ok")
+_WORST_FIRST: Final = ("trouble", "attention", "unknown", "ok", "unused")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ def _hop(name: str, title: str, part: Part | None, look: Callable[[New, Part], F
     if part is None:
         return new("unknown", "Not read yet.")
     if "error" in part:
-        return new("unknown" if part.get("exit_code") == _NOT_SET_UP else "trouble", str(part["error"]))
+        return new("unused" if part.get("exit_code") == _NOT_SET_UP else "trouble", str(part["error"]))
     return look(new, part)
 
 
@@ -131,7 +132,7 @@ def _kafka(new: New, part: Part) -> FlowHop:
 
 def _pipeline(new: New, part: Part) -> FlowHop:
     if not part["partitions"]:
-        return new("unknown", "No topic of a table exists yet.")
+        return new("unused", "No topic of a table exists yet.")
     behind, oldest = int(part["behind"]), part["oldest_seconds"]
     if part["waiting"]:
         return new("trouble", f"{counted(len(part['waiting']), 'partition')} wait.", behind, oldest)
@@ -147,7 +148,7 @@ def _pipeline(new: New, part: Part) -> FlowHop:
 
 def _journal(new: New, part: Part) -> FlowHop:
     if not part["topics"]:
-        return new("ok", "No topic holds journals.")
+        return new("unused", "No topic holds journals.")
     behind, parked = int(part["behind"]), int(part["parked"])
     if parked:
         return new("attention", f"{counted(parked, 'journal')} in quarantine.", behind)

@@ -44,14 +44,17 @@ def findings(trace: KeyTrace) -> list[KeyFinding]:
 def summary(trace: KeyTrace, found: Sequence[KeyFinding]) -> str:
     if found:
         return f"{trace.key!r} has not arrived everywhere: {_places(len(found))} to check."
-    if not any(topic.records for topic in trace.topics) and not _is_anywhere(trace):
+    if not is_known(trace):
         return f"{trace.key!r} is nowhere: no hop knows it."
     return f"{trace.key!r} has arrived: every hop has all that the one before it has."
 
 
-def _is_anywhere(trace: KeyTrace) -> bool:
+def is_known(trace: KeyTrace) -> bool:
+    """Whether any hop has, or had, something of the key."""
+    in_outbox = trace.outbox is not None and (trace.outbox.rows or trace.outbox.exceeded)
+    in_topics = any(topic.records for topic in trace.topics)
     in_tables = any(table.version is not None for table in trace.tables)
-    return in_tables or any(journal.offset is not None for journal in trace.journals)
+    return bool(in_outbox or in_topics or in_tables or any(journal.offset is not None for journal in trace.journals))
 
 
 def _of_outbox(hop: OutboxHop) -> Iterator[KeyFinding]:

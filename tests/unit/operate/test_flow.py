@@ -91,7 +91,7 @@ def test_the_worst_stands_first() -> None:
 def test_what_was_not_read_or_set_up_is_not_known() -> None:
     assert (flow_of({}).health, flow_of({}).sentence) == ("unknown", "Some hops are not known yet.")
     flow = flow_of(GOOD | {"relay": {"error": "database.url is not set.", "exit_code": 3}})
-    assert (flow.health, hop(flow, "outbox")) == ("unknown", ("unknown", "database.url is not set."))
+    assert (flow.health, hop(flow, "outbox")) == ("unknown", ("unused", "database.url is not set."))
 
 
 def test_numbers_are_for_people() -> None:

@@ -1,0 +1,208 @@
+"""The pages in a real browser, on real servers: what an operator does, by what an operator sees.
+
+A page that runs a script of a record, violates its content security policy or logs an error fails its test.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, expect
+
+import inorder
+from inorder.app import App
+from inorder.kafka.admin import ensure_topic
+from inorder.kafka.readers import read_back
+from inorder.relay.stores.ports import Exceeding
+from inorder.settings import Settings
+from inorder.web.pages import NAVIGATION
+from inorder.web.server import WebService
+from tests.browser import launched
+from tests.conftest import Eventually
+from tests.integration.dead_letters.conftest import Job
+from tests.integration.relay.conftest import Bench
+
+# The fixture of the relay's tests.
+from tests.integration.relay.conftest import bench as bench  # isort: skip
+
+SCRIPT = "<img src=x onerror=alert(1)><script>alert(2)</script>"
+LIMIT = 2000
+PAGES = tuple(path for path, _ in NAVIGATION)
+WAIT_MS = 60_000
+
+expect.set_options(timeout=WAIT_MS)
+
+Open = Callable[..., Page]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with launched() as found:
+        yield found
+
+
+@pytest.fixture
+def visit(browser: Browser) -> Iterator[Open]:
+    """Opens pages; at the end none of them may have complained."""
+    complaints: list[str] = []
+
+    def complain_of_dialog(dialog: Dialog) -> None:
+        complaints.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def complain_of_console(message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):  # violations of the policy are errors there
+            complaints.append(message.text)
+
+    with ExitStack() as opened:
+
+        def open_page(url: str, **options: Any) -> Page:
+            context: BrowserContext = opened.enter_context(browser.new_context(**options))
+            context.set_default_timeout(WAIT_MS)
+            page = context.new_page()
+            page.on("dialog", complain_of_dialog)
+            page.on("pageerror", lambda error: complaints.append(f"error: {error}"))
+            page.on("console", complain_of_console)
+            page.goto(url)
+            return page
+
+        yield open_page
+    assert complaints == []
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Settings], str]]:
+    """Starts a site; returns its address without the last slash."""
+    with ExitStack() as opened:
+
+        def start(settings: Settings) -> str:
+            here = settings.web.model_copy(update={"refresh_seconds": 1, "listen": "127.0.0.1:0"})
+            service = opened.enter_context(WebService(settings.model_copy(update={"web": here})))
+            return service.url.rstrip("/")
+
+        yield start
+
+
+Serve = Callable[[Settings], str]
+
+
+def by_key(bench: Bench, topic: str, key: str) -> list[bytes]:
+    return [each.value or b"" for each in read_back(bench.properties, topic) if each.key == key.encode()]
+
+
+def overflow(page: Page) -> int:
+    """By how many pixels the page is wider than its window."""
+    return int(page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
+
+
+def test_a_poisoned_event_is_found_retried_in_order_and_seen_to_arrive(
+    bench: Bench, unique: str, serve: Serve, visit: Open, eventually: Eventually
+) -> None:
+    ensure_topic(bench.properties, unique, 1, {"max.message.bytes": str(LIMIT)})
+    settings = bench.settings(leadership="none", max_attempts=1, delivery="at-least-once")
+    key = f"order-1 {SCRIPT}"
+    values = [b"one", f"{SCRIPT} {secrets.token_hex(LIMIT)}".encode(), b"three"]
+    bench.publish(*(inorder.Message(unique, key=key, value=each, headers={"h": SCRIPT}) for each in values))
+    with inorder.Relay(settings):
+        page = visit(serve(settings))
+        expect(page.locator(".verdict h1")).to_have_text("1 record used up its attempts.")
+        page.get_by_role("link", name="Open problems").click()
+        page.get_by_role("row", name="RECORD-001").get_by_role("link", name="Inspect").click()
+        page.locator("tbody tr").get_by_role("link").first.click()
+        expect(page.locator(".payload")).to_contain_text(SCRIPT)
+        expect(page.locator(".facts")).to_contain_text(SCRIPT)
+        page.get_by_role("link", name="Follow the key").click()
+        expect(page.locator(".verdict")).to_contain_text("has not arrived everywhere")
+
+        bench.alter_topic(unique, {"max.message.bytes": "1000000"})
+        page.go_back()
+        page.get_by_role("link", name="Retry…").click()
+        expect(page.locator("h1")).to_have_text("Retry 1 record?")
+        page.get_by_label("Why").fill(f"limit raised {SCRIPT}")
+        page.keyboard.press("Enter")
+        expect(page.locator(".verdict h1")).to_contain_text("1 put back")
+        eventually(lambda: bench.count() == 0)
+        assert by_key(bench, unique, key) == values
+        page.get_by_role("link", name=key).click()
+        expect(page.locator(".verdict")).to_contain_text("has arrived")
+        page.get_by_role("link", name="Flow", exact=True).click()
+        expect(page.locator(".verdict h1")).to_have_text("All events have arrived.")
+
+
+def exceed(settings: Settings, count: int) -> None:
+    """Sets the first rows of the outbox aside."""
+    with App(settings) as app:
+        store = app.relay.exceeded_store(app.database)
+        for id in range(1, count + 1):
+            store.exceed(Exceeding(id, 2, "RECORD-001", f"too large {SCRIPT}", parks=True))
+
+
+@pytest.mark.full
+def test_every_page_is_text_fits_a_phone_and_can_be_read_without_scripts(
+    bench: Bench, kafka_bootstrap: str, unique: str, serve: Serve, visit: Open
+) -> None:
+    job = Job(bench.url, kafka_bootstrap, unique)
+    job.send(1, n=SCRIPT)
+    job.send(2, n=7)
+    job.consume()
+    settings = job.settings(relay={"group": unique, "leadership": "none"})
+    bench.publish(*(inorder.Message(unique, key=SCRIPT, value=SCRIPT, headers={"h": SCRIPT}) for _ in range(3)))
+    exceed(settings, 2)
+    site = serve(settings)
+    ready = visit(site)
+    expect(ready.locator(".verdict h1")).to_have_text("2 things need attention.")
+    problems = ("/problems/exceeded", "/problems/exceeded/1", f"/problems/dead-letters/{unique}:0:0")
+    paths = (*PAGES, *problems, f"/key?key={quote(SCRIPT)}&topic={unique}", "/key?key=2")
+    windows: tuple[tuple[Literal["light", "dark"], int, bool], ...] = (("light", 1280, True), ("dark", 360, False))
+    papers = set()
+    for scheme, width, scripts in windows:
+        page = visit(site, color_scheme=scheme, viewport={"width": width, "height": 800}, java_script_enabled=scripts)
+        for path in paths:
+            answer = page.goto(site + path)
+            assert answer is not None
+            assert answer.status == 200, path
+            expect(page.locator("main")).to_be_visible()
+            assert page.locator("main img").count() == 0, path
+            assert overflow(page) <= 0, (path, width)
+        papers.add(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+    assert len(papers) == len(windows), "light and dark look the same"
+
+
+@pytest.mark.full
+def test_the_page_shows_the_new_leader_after_the_old_one_was_killed(
+    bench: Bench, tmp_path: Path, serve: Serve, visit: Open
+) -> None:
+    """By the lease of the database, whose row says who leads."""
+    config = tmp_path / "inorder.toml"
+    config.write_text(
+        f'[kafka]\n"bootstrap.servers" = "{bench.bootstrap}"\n[database]\nurl = "{bench.url}"\n'
+        f'[relay]\ngroup = "{bench.group}"\nleadership = "database"\n'
+        "[relay.lease]\nlifetime_ms = 1500\nrace_interval_ms = 300\n",
+        "utf-8",
+    )
+    page = visit(f"{serve(Settings.load(config))}/relays")
+    owner = page.locator("tbody tr td:nth-child(2)").first
+    with ExitStack() as ended:
+
+        def start() -> subprocess.Popen[str]:
+            command = [sys.executable, "-m", "inorder.cli", "relay", "run", "--config", str(config)]
+            process = subprocess.Popen(command, stderr=subprocess.DEVNULL, text=True)
+            ended.callback(process.wait, 60)
+            ended.callback(process.kill)
+            return process
+
+        first = start()
+        expect(owner).to_have_text(re.compile(rf"/{first.pid}/"))
+        second = start()
+        first.send_signal(signal.SIGKILL)
+        expect(owner).to_have_text(re.compile(rf"/{second.pid}/"))
