@@ -90,6 +90,7 @@ from inorder.settings import Settings
 from inorder.topics.migration import Migration, migrate_here, run_migrate
 from inorder.topics.pauses import Pause, PauseKind, SqlPauses
 from inorder.topics.stores.generations import SqlPointers, SqlTopicGenerations
+from inorder.verify.run import VerifyPlan, VerifyRun
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -353,6 +354,15 @@ class App:
     def examine(self) -> list[doctor.Check]:
         """Every check of the doctor."""
         return doctor.examine(self.settings)
+
+    def verification(self, plan: VerifyPlan, stop: threading.Event, say: Callable[[str], None]) -> VerifyRun:
+        """A verification of this installation from outside; nothing happens before it is executed."""
+
+        def kafka_topic_of(topic: str) -> str:
+            state = None if plan.topic is None else self.generations.read(topic)
+            return topic if state is None else state.current.topic
+
+        return VerifyRun(self.settings, plan, kafka_topic_of=kafka_topic_of, stop=stop, say=say)
 
     def install_schema(self, layout: str) -> list[str]:
         """Creates the tables of a layout where they are missing; returns the statements that changed something."""

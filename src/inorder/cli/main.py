@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from inorder.cli import bench, inspect, journal, pipeline, relay, set_aside, set_up, topics, web
+from inorder.cli import bench, inspect, journal, pipeline, relay, set_aside, set_up, topics, verify, web
 from inorder.cli import relay as outbox
 from inorder.cli.init import init
 from inorder.cli.output import say
@@ -49,6 +49,7 @@ app.command("status")(inspect.status)
 app.command("web")(web.web)
 app.add_typer(inspect.observe_app, name="observe")
 app.command("doctor")(inspect.doctor)
+app.add_typer(verify.app, name="verify")
 app.add_typer(inspect.config_app, name="config")
 
 

@@ -48,6 +48,10 @@ class Commands:
         """A command that ends by itself."""
         return subprocess.run(self._line(*arguments), capture_output=True, text=True, timeout=180, check=False)
 
+    def run_bare(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """A command that has no settings."""
+        return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=180, check=False)
+
     @contextmanager
     def running(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         """A service; one that outlives the block is killed."""

@@ -1,0 +1,1 @@
+"""The clients of the verification: its connections to the database and its own Kafka consumer."""
