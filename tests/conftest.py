@@ -91,6 +91,14 @@ def logging_as_before() -> Iterator[None]:
         structlog.reset_defaults()
 
 
+@pytest.fixture(scope="session")
+def topics_on_demand() -> Iterator[None]:
+    """Tests with servers name topics freely and let the broker create them, which settings do not by default."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("INORDER_KAFKA__ALLOW_AUTO_CREATE_TOPICS", "true")
+        yield
+
+
 class Eventually(Protocol):
     """Polls a condition until it is truthy and returns its value; fails the test after the timeout."""
 

@@ -45,3 +45,8 @@ def databases(database_url: str, database_of: DatabaseOf) -> Databases:
 def database(databases: Databases) -> Database:
     """The connection of one instance."""
     return databases()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def new_topics(topics_on_demand: None) -> None:
+    """Of every test here."""

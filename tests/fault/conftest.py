@@ -153,3 +153,8 @@ def spark_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             (home / entry.name).symlink_to(entry)
     monkeypatch.setenv("SPARK_HOME", str(home))
     return home
+
+
+@pytest.fixture(scope="session", autouse=True)
+def new_topics(topics_on_demand: None) -> None:
+    """Of every test here."""

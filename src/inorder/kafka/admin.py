@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Container, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -278,6 +279,12 @@ COMPACTED: Mapping[str, str] = {
     "segment.bytes": str(16 * 1024 * 1024),
     "segment.ms": str(3600 * 1000),
 }
+
+
+def let_broker_create(properties: Mapping[str, Any], topic: str) -> None:
+    """Asks for a topic in a way that lets a broker with auto-creation create it; the answer does not matter."""
+    with suppress(KafkaException):
+        _client({**properties, "allow.auto.create.topics": True}).list_topics(topic, timeout=SECONDS)
 
 
 def ensure_compacted_topic(properties: Mapping[str, Any], name: str, partitions: int) -> None:

@@ -87,23 +87,29 @@ def meaning(error: KafkaError, doing: str) -> InorderError:
     return TransientError(text)
 
 
-def topic_unavailable(topic: str, error: KafkaError) -> TopicUnavailableError:
-    """Returns the error for a topic that cannot be written to, for a reason out of `TOPIC_ERRORS`."""
+def topic_unavailable(topic: str, error: KafkaError, suggestion: str = ".") -> TopicUnavailableError:
+    """Returns the error for a topic that cannot be written to, for a reason out of `TOPIC_ERRORS`.
+
+    `suggestion` ends the sentence, with the topic that was probably meant where there is one.
+    """
     if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         hint = "Give the user of [kafka] permission to write to it."
     else:
-        hint = "Create it, or let the broker create it (auto.create.topics.enable)."
-    text = f"Topic {topic!r} cannot be written to: {describe(error)}"
+        hint = (
+            "Create it, with `inorder topics apply` if [topics] names it, or repair the row. With "
+            'kafka."allow.auto.create.topics" = true the broker creates topics, if it does that at all.'
+        )
+    text = f"Topic {topic!r} cannot be written to: {describe(error).removesuffix('.')}{suggestion}"
     return TopicUnavailableError(topic, text, hint=hint)
 
 
-def row_error(row: OutboxRow, error: object, noun: str = "outbox row") -> InorderError:
+def row_error(row: OutboxRow, error: object, noun: str = "outbox row", *, suggestion: str = ".") -> InorderError:
     """Returns the error for a row that the client did not accept, or whose topic is not usable."""
     doing = f"Sending {noun} {row.id} to topic {row.topic!r}"
     if not isinstance(error, KafkaError):
         return TransientError(f"{doing}: {error}.")
     if error.code() in TOPIC_ERRORS:
-        return topic_unavailable(row.topic, error)
+        return topic_unavailable(row.topic, error, suggestion)
     found = meaning(error, doing)
     if isinstance(found, RejectedError):
         return RejectedError(found.message, row_id=row.id)

@@ -64,7 +64,7 @@ the error names the topic, and the delivery the rows of others that have arrived
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -130,10 +130,12 @@ class IdempotentShardLog:
         clock: Callable[[], float] = time.monotonic,
         grace_seconds: float = GRACE_SECONDS,
         id_header: str = "",
+        named_topics: Collection[str] = (),
     ) -> None:
         """`holds` says whether this instance may still own the shard; it is called while a batch is under way.
 
-        `id_header` is the name of the header with the id of a row; without a name there is none.
+        `id_header` is the name of the header with the id of a row; without a name there is none. `named_topics` are
+        topics of the settings, which the broker may create.
         """
         self._properties = dict(properties)
         self._id_header = id_header
@@ -141,7 +143,7 @@ class IdempotentShardLog:
         self._clock = clock
         self._grace_seconds = grace_seconds
         largest = int(str(properties.get("message.max.bytes", LARGEST_RECORD)))
-        self._topics = KnownTopics(self._properties, answer_seconds=PATIENCE_SECONDS)
+        self._topics = KnownTopics(self._properties, named=named_topics, answer_seconds=PATIENCE_SECONDS)
         self._limits = TopicLimits(self._properties)
         self.partitioners = dict(partitioners or {})
         self._sender = RowSender(self.partitioners, self._topics, together_bytes=largest // 2)

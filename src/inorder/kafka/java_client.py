@@ -30,7 +30,7 @@ from typing import Final
 
 from inorder.model.errors import ConfigurationError
 
-_SAME: Final = ("bootstrap.servers", "client.id")
+_SAME: Final = ("bootstrap.servers", "client.id", "allow.auto.create.topics")
 
 _TLS: Final = ("ssl.", "enable.ssl.")
 _LOGINS: Final = {"GSSAPI": ("sasl.kerberos.",), "OAUTHBEARER": ("sasl.oauthbearer.", "https.")}

@@ -6,9 +6,11 @@ broker does not know, in case it is about to appear, and a transaction that is r
 producer unusable. So each topic is looked up before its first use, which is one small request per topic, and nothing of
 a batch is sent while one of its topics is known to be unavailable.
 
-The request creates the topic where the broker has auto-creation enabled. The broker answers "unknown" meanwhile, as it
-does for a topic that will never exist. So a topic gets a second to appear when it is first missing; later requests do
-not wait for it. Metadata does not show whether we may write to a topic that we may describe. That is requested only for
+A topic that does not exist is not created: its name may be mistyped, and its records would be where no one reads them
+while their rows are gone. Only where the client has `allow.auto.create.topics`, or the settings name the topic, the
+request lets the broker create it, if the broker does that. The broker answers "unknown" meanwhile, as it does for a
+topic that will never exist. So a topic gets a second to appear when it is first missing; later requests do not wait for
+it. Metadata does not show whether we may write to a topic that we may describe. That is requested only for
 the topics of a batch that was refused for lack of permission.
 
 **Limits** (`TopicLimits`) are learnt when a topic first refuses a batch. A broker measures a batch of records as a
@@ -29,10 +31,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from inorder.kafka.admin import Cluster
+from inorder.kafka.admin import Cluster, let_broker_create
 from inorder.kafka.errors import BEING_MADE, SIZE_ERRORS, error_of, row_error
 from inorder.model.errors import ConfigurationError, InorderError, RejectedError, TopicUnavailableError
 from inorder.model.message import OutboxRow
+from inorder.model.names import suggest
 
 TRUSTED_SECONDS = 60.0
 UNANSWERED_SECONDS = 1.0
@@ -50,16 +53,20 @@ class KnownTopics:
         self,
         properties: Mapping[str, object],
         *,
+        named: Collection[str] = (),
         answer_seconds: float = 5.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`named` are topics that the settings name, which the broker may create."""
         self._properties = properties
+        self._named = frozenset(named)
         self._answer_seconds = answer_seconds
         self._clock = clock
         self._counts: dict[str, int] = {}
         # Each client caches metadata by itself, and does not send to a topic that it remembers as missing.
         self._trusted_until: dict[Producer, dict[str, float]] = {}
         self._missing: set[str] = set()
+        self._near_names: dict[str, str] = {}
         self._perhaps_closed: set[str] = set()
 
     def require(
@@ -81,9 +88,12 @@ class KnownTopics:
             asked = list(errors)
             late = self._missing if self._clock() < deadline else errors.keys()
             for topic, error in errors.items():
-                if error.code() not in BEING_MADE or topic in late:
-                    self._missing.update(late)
+                if error.code() not in BEING_MADE:
                     raise row_error(_first_of(rows, topic), error)
+                if topic in late:
+                    self._missing.update(late)
+                    near = self._near(client, topic, seconds or self._answer_seconds)
+                    raise row_error(_first_of(rows, topic), error, suggestion=near)
             time.sleep(MAKING_STEP_SECONDS if asked else 0)
 
     def count(self, topic: str) -> int:
@@ -132,6 +142,8 @@ class KnownTopics:
         found = client.list_topics(topic, timeout=seconds).topics[topic]
         error: KafkaError | None = found.error
         if error is not None:
+            if error.code() in BEING_MADE and topic in self._named and topic not in self._missing:
+                let_broker_create(self._properties, topic)
             return error
         if topic in self._perhaps_closed and not self._is_writable(topic):
             return KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
@@ -140,6 +152,16 @@ class KnownTopics:
         self._counts[topic] = len(found.partitions)
         self._trust(client, topic, TRUSTED_SECONDS)
         return None
+
+    def _near(self, client: Producer, topic: str, seconds: float) -> str:
+        """A topic that exists and was probably meant, as the end of a sentence; looked up once."""
+        if topic not in self._near_names:
+            try:
+                names = [name for name in client.list_topics(timeout=seconds).topics if name != topic]
+            except KafkaException:
+                return "."
+            self._near_names[topic] = suggest(topic, names)
+        return self._near_names[topic]
 
     def _is_writable(self, topic: str) -> bool:
         try:

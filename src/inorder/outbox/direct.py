@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from inorder.kafka.admin import check_properties
@@ -53,12 +53,14 @@ class SendQueues:
         partitioners: Mapping[str, Partitioner],
         bounds: QueueBounds | None = None,
         *,
+        named_topics: Collection[str] = (),
         routes: Routes | None = None,
         on_first: Callable[[], object] | None = None,
     ) -> None:
-        """With `routes`, messages go to the current generations of their topics."""
+        """With `routes`, messages go to the current generations of their topics; brokers may create `named_topics`."""
         self._properties_of = properties_of
         self._partitioners = dict(partitioners)
+        self._named_topics = frozenset(named_topics)
         self._routes = routes
         self._bounds = bounds
         self._on_first = on_first
@@ -113,7 +115,12 @@ class SendQueues:
             return self._by_topic.setdefault(topic, self._by_properties[same])
 
     def _log(self, properties: Mapping[str, Any]) -> UnfencedLog:
-        log = IdempotentShardLog(properties, partitioners=self._partitioners, grace_seconds=GRACE_SECONDS)
+        log = IdempotentShardLog(
+            properties,
+            partitioners=self._partitioners,
+            grace_seconds=GRACE_SECONDS,
+            named_topics=self._named_topics,
+        )
         return log if self._routes is None else RoutedUnfencedLog(log, self._routes)
 
 

@@ -76,15 +76,20 @@ class MessagePublisher:
         self._rules = Rules(Limits(max_value_bytes=settings.outbox.max_value_bytes), checks)
         self.published = Published()
         """The messages of the backend `memory`, with assertions for tests."""
-        partitioners, bound = settings.partitioners(), settings.publisher
+        partitioners, named, bound = settings.partitioners(), settings.named_topics(), settings.publisher
         # A publisher may have no database, and what goes to Kafka must not depend on one.
         routes = Routes(MirrorReader(settings.kafka.properties, answer_seconds=QUICK_SECONDS))
-        self._waiting = SendQueues(settings.producer_properties, partitioners, routes=routes)
+        self._waiting = SendQueues(settings.producer_properties, partitioners, named_topics=named, routes=routes)
         bounds = QueueBounds(bound.queue_messages, bound.queue_megabytes * _MEBIBYTE)
         # atexit keeps the publisher alive from the first queued message on.
         flush_at_exit = partial(atexit.register, self.close)
         self._queueing = SendQueues(
-            settings.producer_properties, partitioners, bounds, routes=routes, on_first=flush_at_exit
+            settings.producer_properties,
+            partitioners,
+            bounds,
+            named_topics=named,
+            routes=routes,
+            on_first=flush_at_exit,
         )
         self._backends: dict[BackendName, Backend] = {
             "kafka": WaitingBackend(self._waiting, bound.timeout_seconds),

@@ -160,12 +160,17 @@ class RelayParts:
             shards=setup.shards,
             partitioners=self.settings.partitioners(),
             id_header=self.relay.sent_id_header,
+            named_topics=self.settings.named_topics(),
         )
 
     def unfenced_log(self, properties: Mapping[str, Property], holds: Callable[[], bool] = lambda: True) -> ShardLog:
         """A log without a fence that follows the generations of its topics."""
         log = IdempotentShardLog(
-            properties, partitioners=self.settings.partitioners(), holds=holds, id_header=self.relay.sent_id_header
+            properties,
+            partitioners=self.settings.partitioners(),
+            holds=holds,
+            id_header=self.relay.sent_id_header,
+            named_topics=self.settings.named_topics(),
         )
         return RoutedUnfencedLog(log, self._routes())
 

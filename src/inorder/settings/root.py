@@ -123,6 +123,10 @@ class Settings(Section):
         chosen = {name: Partitioner(topic.partitioner) for name, topic in self.topics.items()}
         return {name: each for name, each in chosen.items() if each is not Partitioner.MURMUR2}
 
+    def named_topics(self) -> frozenset[str]:
+        """The topics that the settings name, so that a message to one of them has no mistyped topic."""
+        return frozenset({*self.topics, *(target.topic for target in self.pipeline.targets)})
+
     def schema_file(self, topic: str) -> File | None:
         """The JSON Schema file of a topic, relative to the settings file that names it, or to the current folder."""
         named = self.topic(topic).json_schema

@@ -59,7 +59,11 @@ class KafkaSettings(RootModel[dict[str, _Stored]]):
 
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
 
-    defaults: ClassVar[Mapping[str, Property]] = {"bootstrap.servers": BOOTSTRAP_DEFAULT}
+    # A mistyped topic must not become one: its row would be gone.
+    defaults: ClassVar[Mapping[str, Property]] = {
+        "bootstrap.servers": BOOTSTRAP_DEFAULT,
+        "allow.auto.create.topics": False,
+    }
     reserved: ClassVar[Mapping[str, str]] = RESERVED
 
     @model_validator(mode="before")

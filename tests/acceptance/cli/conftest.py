@@ -22,7 +22,7 @@ Inorder = Callable[..., subprocess.CompletedProcess[str]]
 def environment() -> dict[str, str]:
     """Our environment without settings in it; the cache of downloads stays."""
     kept = {name: text for name, text in os.environ.items() if "__" not in name or not name.startswith("INORDER_")}
-    return {**kept, "PYTHONPATH": str(SOURCE)}
+    return {**kept, "PYTHONPATH": str(SOURCE), "INORDER_KAFKA__ALLOW_AUTO_CREATE_TOPICS": "true"}
 
 
 @pytest.fixture

@@ -6,10 +6,11 @@ import pytest
 from confluent_kafka import Producer
 
 from inorder.embedded import Kafka
-from inorder.kafka.admin import ensure_partitions, ensure_topic
+from inorder.kafka.admin import Cluster, ensure_partitions, ensure_topic
 from inorder.kafka.errors import CLIENT_LOG
 from inorder.kafka.topic_facts import KnownTopics
-from inorder.model.errors import RejectedError, TransientError
+from inorder.model.errors import RejectedError, TopicUnavailableError, TransientError
+from inorder.settings.servers import KafkaSettings
 from tests.conftest import Eventually
 from tests.contract.shard_log.making import row
 
@@ -51,6 +52,28 @@ def test_partitions_added_to_a_topic_in_use_are_seen_within_a_minute(
 def test_a_topic_that_the_broker_makes_on_demand_is_waited_for(properties: dict[str, object], unique: str) -> None:
     topics = KnownTopics(properties)
     topics.require(client_of(properties), [row(unique, 1)], [unique])
+    assert topics.counts([unique]) == {unique: 4}
+
+
+def test_a_topic_that_does_not_exist_is_refused_with_the_name_that_was_meant_and_not_created(
+    properties: dict[str, object], unique: str
+) -> None:
+    ensure_topic(properties, f"{unique}-orders", 1)
+    strict = {**properties, **KafkaSettings.defaults, "bootstrap.servers": properties["bootstrap.servers"]}
+    client, mistyped = Producer({**strict}, logger=CLIENT_LOG), f"{unique}-oders"
+    topics = KnownTopics(strict)
+    with pytest.raises(TopicUnavailableError, match=f"{mistyped}.*; did you mean '{unique}-orders'") as caught:
+        topics.require(client, [row(mistyped, 1)], [mistyped])
+    assert "allow.auto.create.topics" in caught.value.hint
+    assert mistyped not in Cluster(properties).topic_names()
+    ensure_topic(properties, mistyped, 1)
+    topics.require(client, [row(mistyped, 1)], [mistyped])
+
+
+def test_a_topic_that_the_settings_name_is_made_on_demand(properties: dict[str, object], unique: str) -> None:
+    strict = {**properties, "allow.auto.create.topics": False}
+    topics = KnownTopics(strict, named=[unique])
+    topics.require(Producer({**strict}, logger=CLIENT_LOG), [row(unique, 1)], [unique])
     assert topics.counts([unique]) == {unique: 4}
 
 

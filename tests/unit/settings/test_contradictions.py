@@ -11,6 +11,7 @@ from inorder.model.errors import ConfigurationError
 from inorder.pipeline.mapping import DELETES, FIELD_TYPES, KEY_TYPES, MODES, NULLS
 from inorder.settings import Settings
 from inorder.settings.pipeline import Deletes, FieldType, KeyType, Mode, Nulls
+from inorder.settings.servers import KafkaSettings
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,7 @@ def test_a_contradiction_names_both_keys(overrides: dict[str, Any], first: str, 
     ],
 )
 def test_what_agrees_is_taken(kafka: dict[str, Any]) -> None:
-    assert Settings.load(kafka=kafka).kafka.properties == {"bootstrap.servers": "127.0.0.1:9092", **kafka}
+    assert Settings.load(kafka=kafka).kafka.properties == {**KafkaSettings.defaults, **kafka}
 
 
 @pytest.mark.parametrize("leadership", ["kafka", "database", "redis", "none"])

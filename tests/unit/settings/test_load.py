@@ -72,6 +72,7 @@ def test_a_named_file_is_read_and_the_default_one_is_not(write: Write, tmp_path:
 def test_kafka_properties_may_be_quoted_or_dotted(write: Write, key: str) -> None:
     write(f'[kafka]\n{key} = "broker:1"\n"linger.ms" = 5\n"socket.keepalive.enable" = true\n')
     assert Settings.load().kafka.properties == {
+        "allow.auto.create.topics": False,
         "bootstrap.servers": "broker:1",
         "linger.ms": 5,
         "socket.keepalive.enable": True,

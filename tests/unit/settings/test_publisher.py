@@ -8,6 +8,7 @@ import pytest
 
 from inorder.model.errors import ConfigurationError
 from inorder.settings import Settings
+from inorder.settings.servers import KafkaSettings
 from tests.unit.settings.conftest import Write
 
 
@@ -52,8 +53,8 @@ def test_properties_of_a_topic_are_read_quoted_nested_and_from_a_variable(
     assert settings.topic("users").kafka.properties == {"compression.type": "zstd"}
     assert settings.topic("bulk").kafka.properties == {"batch.size": 1000}
     assert settings.topic("others").kafka.properties == {}
-    assert settings.kafka.properties == {"bootstrap.servers": "127.0.0.1:9092"}
-    assert settings.producer_properties("orders") == {"bootstrap.servers": "127.0.0.1:9092", "linger.ms": 5}
+    assert settings.kafka.properties == KafkaSettings.defaults
+    assert settings.producer_properties("orders") == {**KafkaSettings.defaults, "linger.ms": 5}
     assert settings.producer_properties("others") == settings.kafka.properties
 
 

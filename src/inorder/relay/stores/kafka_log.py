@@ -44,7 +44,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -89,15 +89,19 @@ class KafkaShardLog:
         shards: int = 1,
         partitioners: Mapping[str, Partitioner] | None = None,
         id_header: str = "",
+        named_topics: Collection[str] = (),
     ) -> None:
-        """`id_header` is the name of the header with the id of a row; without a name there is none."""
+        """`id_header` is the name of the header with the id of a row; without a name there is none.
+
+        `named_topics` are topics of the settings, which the broker may create.
+        """
         self._properties = dict(properties)
         self._id_header = id_header
         self._transactional_id = f"inorder.{group}.{shard}"
         self._marker_topic = marker_topic(group)
         self._shard = shard
         self._shards = shards
-        self._topics = KnownTopics(self._properties)
+        self._topics = KnownTopics(self._properties, named=named_topics)
         self._limits = TopicLimits(self._properties)
         self.partitioners = dict(partitioners or {})
         self._sender = RowSender(self.partitioners, self._topics)
