@@ -73,7 +73,7 @@ from inorder.kafka.errors import CLIENT_LOG, RECORD_ERRORS, TOPIC_ERRORS, UNANSW
 from inorder.kafka.fenced_producer import REQUIRED
 from inorder.kafka.sender import DeliveryTracker, FirstContact, RowSender, with_ids
 from inorder.kafka.shard_log import Abandoned, Delivered, Delivery, Incomplete
-from inorder.kafka.topic_facts import KnownTopics, TopicLimits
+from inorder.kafka.topic_facts import KnownTopics, TopicLimits, keep_to_named
 from inorder.model.errors import RejectedError, TransientError, UnknownOutcomeError
 from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Partitioner
@@ -137,7 +137,7 @@ class IdempotentShardLog:
         `id_header` is the name of the header with the id of a row; without a name there is none. `named_topics` are
         topics of the settings, which the broker may create.
         """
-        self._properties = dict(properties)
+        self._properties = keep_to_named(properties, named_topics)
         self._id_header = id_header
         self._holds = holds
         self._clock = clock

@@ -6,10 +6,10 @@ broker does not know, in case it is about to appear, and a transaction that is r
 producer unusable. So each topic is looked up before its first use, which is one small request per topic, and nothing of
 a batch is sent while one of its topics is known to be unavailable.
 
-A topic that does not exist is not created: its name may be mistyped, and its records would be where no one reads them
-while their rows are gone. Only where the client has `allow.auto.create.topics`, or the settings name the topic, the
-request lets the broker create it, if the broker does that. The broker answers "unknown" meanwhile, as it does for a
-topic that will never exist. So a topic gets a second to appear when it is first missing; later requests do not wait for
+The request creates the topic where the broker has auto-creation enabled. Where the settings name topics, another one
+that does not exist is not created: its name may be mistyped, and its records would be where no one reads them while
+their rows are gone (`keep_to_named`). The broker answers "unknown" meanwhile, as it does for a topic that will never
+exist. So a topic gets a second to appear when it is first missing; later requests do not wait for
 it. Metadata does not show whether we may write to a topic that we may describe. That is requested only for
 the topics of a batch that was refused for lack of permission.
 
@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -44,6 +45,15 @@ BLAME_SECONDS = 0.5
 """How long to wait for an answer after a failure, which more likely means that the broker is away."""
 MAKING_SECONDS = 1.0
 MAKING_STEP_SECONDS = 0.02
+
+
+def keep_to_named(properties: Mapping[str, Any], named: Collection[str]) -> dict[str, Any]:
+    """The properties of a client that creates no topic beside those that the settings name, if these name any.
+
+    >>> keep_to_named({"linger.ms": 5}, ["orders"]), keep_to_named({"linger.ms": 5}, [])
+    ({'allow.auto.create.topics': False, 'linger.ms': 5}, {'linger.ms': 5})
+    """
+    return {"allow.auto.create.topics": False, **properties} if named else {**properties}
 
 
 class KnownTopics:

@@ -124,8 +124,9 @@ class Settings(Section):
         return {name: each for name, each in chosen.items() if each is not Partitioner.MURMUR2}
 
     def named_topics(self) -> frozenset[str]:
-        """The topics that the settings name, so that a message to one of them has no mistyped topic."""
-        return frozenset({*self.topics, *(target.topic for target in self.pipeline.targets)})
+        """The topics that the settings name, by more than a default; a message to another one may be mistyped."""
+        targets = self.pipeline.targets if self.pipeline.model_fields_set & {"tables", "upsert"} else ()
+        return frozenset({*self.topics, *(target.topic for target in targets)})
 
     def schema_file(self, topic: str) -> File | None:
         """The JSON Schema file of a topic, relative to the settings file that names it, or to the current folder."""

@@ -59,11 +59,7 @@ class KafkaSettings(RootModel[dict[str, _Stored]]):
 
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
 
-    # A mistyped topic must not become one: its row would be gone.
-    defaults: ClassVar[Mapping[str, Property]] = {
-        "bootstrap.servers": BOOTSTRAP_DEFAULT,
-        "allow.auto.create.topics": False,
-    }
+    defaults: ClassVar[Mapping[str, Property]] = {"bootstrap.servers": BOOTSTRAP_DEFAULT}
     reserved: ClassVar[Mapping[str, str]] = RESERVED
 
     @model_validator(mode="before")

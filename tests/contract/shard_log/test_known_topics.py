@@ -10,7 +10,6 @@ from inorder.kafka.admin import Cluster, ensure_partitions, ensure_topic
 from inorder.kafka.errors import CLIENT_LOG
 from inorder.kafka.topic_facts import KnownTopics
 from inorder.model.errors import RejectedError, TopicUnavailableError, TransientError
-from inorder.settings.servers import KafkaSettings
 from tests.conftest import Eventually
 from tests.contract.shard_log.making import row
 
@@ -59,7 +58,7 @@ def test_a_topic_that_does_not_exist_is_refused_with_the_name_that_was_meant_and
     properties: dict[str, object], unique: str
 ) -> None:
     ensure_topic(properties, f"{unique}-orders", 1)
-    strict = {**properties, **KafkaSettings.defaults, "bootstrap.servers": properties["bootstrap.servers"]}
+    strict = {**properties, "allow.auto.create.topics": False}
     client, mistyped = Producer({**strict}, logger=CLIENT_LOG), f"{unique}-oders"
     topics = KnownTopics(strict)
     with pytest.raises(TopicUnavailableError, match=f"{mistyped}.*; did you mean '{unique}-orders'") as caught:

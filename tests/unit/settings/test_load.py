@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pydantic
 import pytest
@@ -72,7 +73,6 @@ def test_a_named_file_is_read_and_the_default_one_is_not(write: Write, tmp_path:
 def test_kafka_properties_may_be_quoted_or_dotted(write: Write, key: str) -> None:
     write(f'[kafka]\n{key} = "broker:1"\n"linger.ms" = 5\n"socket.keepalive.enable" = true\n')
     assert Settings.load().kafka.properties == {
-        "allow.auto.create.topics": False,
         "bootstrap.servers": "broker:1",
         "linger.ms": 5,
         "socket.keepalive.enable": True,
@@ -133,3 +133,15 @@ def test_a_command_without_a_database_says_how_to_set_it() -> None:
     with pytest.raises(ConfigurationError, match=r"database\.url is not set") as caught:
         Settings.load().database.require_url()
     assert "INORDER_DATABASE__URL" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({}, set()),
+        ({"topics": {"orders": {"partitions": 2}}}, {"orders"}),
+        ({"pipeline": {"upsert": {"topic": "users"}}}, {"users"}),
+    ],
+)
+def test_a_topic_is_named_by_more_than_a_default(settings: dict[str, Any], named: set[str]) -> None:
+    assert Settings.load(**settings).named_topics() == named

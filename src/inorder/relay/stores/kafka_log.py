@@ -55,7 +55,7 @@ from inorder.kafka.fenced_producer import FencedProducer, RefusedRecord
 from inorder.kafka.readers import LAST_RECORD_SECONDS, committed_consumer, read_last_record, require_settled
 from inorder.kafka.sender import RowSender, with_ids
 from inorder.kafka.shard_log import Delivered, Delivery, Incomplete
-from inorder.kafka.topic_facts import KnownTopics, TopicLimits
+from inorder.kafka.topic_facts import KnownTopics, TopicLimits, keep_to_named
 from inorder.model.errors import (
     FencedError,
     InorderError,
@@ -95,7 +95,7 @@ class KafkaShardLog:
 
         `named_topics` are topics of the settings, which the broker may create.
         """
-        self._properties = dict(properties)
+        self._properties = keep_to_named(properties, named_topics)
         self._id_header = id_header
         self._transactional_id = f"inorder.{group}.{shard}"
         self._marker_topic = marker_topic(group)
