@@ -1,4 +1,5 @@
 """inorder exceeded and inorder dead-letters: records set aside, by the relay or by a pipeline; list, retry, discard.
+inorder actions: the log of all that was done to them, and what became of each.
 
 Both refuse to act on everything unless `--all` says so, and to discard without a reason.
 """
@@ -37,6 +38,10 @@ if TYPE_CHECKING:
 exceeded_app = typer.Typer(help="List, retry and discard refused records.", no_args_is_help=True, rich_markup_mode=None)
 dead_letters_app = typer.Typer(
     help="List, retry and discard rejected records.", no_args_is_help=True, rich_markup_mode=None
+)
+
+actions_app = typer.Typer(
+    help="Print what was done, and what became of it.", no_args_is_help=True, rich_markup_mode=None
 )
 
 
@@ -332,3 +337,41 @@ def _coordinates(letter_id: str) -> dict[str, Any]:
         raise typer.BadParameter(
             f"{letter_id!r} is not an ID; use TOPIC:PARTITION:OFFSET, as `list` prints it"
         ) from None
+
+
+# inorder actions: the log of actions.
+
+
+@actions_app.command("list")
+def list_actions(
+    config: ConfigFile = None,
+    most: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="Print so many, the newest first.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """Print the newest entries of the log of actions: who did what to which records, why, and its state."""
+    from inorder.operate.fields import action_fields
+
+    with open_app(config) as app:
+        _show_rows([action_fields(each) for each in app.action_log.page(most=most)], as_json)
+
+
+@actions_app.command("show")
+def show_action(
+    id: Annotated[str, typer.Argument(metavar="ID", help="The entry, by the id that `list` prints.")],
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print one entry, and where each of its records is now: arrived, waiting, refused again or discarded."""
+    from inorder.operate.fields import whole_action
+
+    with open_app(config) as app:
+        found = app.action_log.read(id)
+        if found is None:
+            raise ConfigurationError(f"There is no action {id}.", hint="`inorder actions list` shows them.")
+        fields = whole_action(found, app.set_aside.follow_up(found))
+    if as_json:
+        show_json(fields)
+        return
+    result = fields.pop("result")
+    show_fields({**fields, "result": result["counts"], "error": result["error"]}, False)
+    _show_rows(result["fates"], False)

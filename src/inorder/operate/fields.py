@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from inorder.journal.replication.store_port import Quarantined
 from inorder.journal.service import Lag
 from inorder.model.errors import ConfigurationError
+from inorder.operate.actions import Action, Outcome
 from inorder.operate.key_trace import KeyTrace, TableHop, findings, is_known, summary
 from inorder.pipeline.stores.ports import LetterGroup, LetterPosition, StoredLetter
 from inorder.relay.stores.exceeded import ExceededGroup, ExceededRow
@@ -118,6 +120,24 @@ def trace_fields(trace: KeyTrace) -> dict[str, Any]:
 def _table_fields(table: TableHop) -> dict[str, Any]:
     due = [{"topic": topic, "partition": number, "offset": at} for (topic, number), at in table.due.items()]
     return {**asdict(table), "due": due}
+
+
+def action_fields(action: Action) -> dict[str, Any]:
+    """An entry of the log of actions in a list."""
+    fields = asdict(action) | {"acted_at": action.acted_at.isoformat(), "target": json.loads(action.target)}
+    del fields["outcome"]
+    return fields
+
+
+def whole_action(action: Action, now: Outcome) -> dict[str, Any]:
+    """An entry with its result, and what has become of each record by now."""
+    result = action.result
+    fates = [{**each, "now": later["fate"]} for each, later in zip(result.fates, now.fates, strict=True)]
+    return {
+        **action_fields(action),
+        "result": {"counts": dict(result.counts), "fates": fates, "error": result.error},
+        "now": dict(now.counts),
+    }
 
 
 def letter_coordinates(letter_id: str) -> dict[str, Any]:

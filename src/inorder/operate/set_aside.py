@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from inorder.journal.service import JournalAdmin
 from inorder.model.errors import ConfigurationError
 from inorder.model.journal import Key
-from inorder.operate.actions import ActionLog, Logged, Outcome
+from inorder.operate.actions import Action, ActionLog, Logged, Outcome
 from inorder.operate.fields import letter_coordinates, readable
 from inorder.pipeline.dead_letters import RetryResult
 from inorder.pipeline.dead_letters_admin import DeadLetterAdmin, Through
@@ -30,6 +30,8 @@ from inorder.relay.stores.exceeded import Action as Settling
 from inorder.relay.stores.exceeded import ExceededRow
 
 _FATE = {"retry": "put back", "discard": "discarded"}
+_UNDER_NEW_ID = "put back under a new id"
+_RETRY = "exceeded retry"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +63,17 @@ class SetAside:
 
         def describe(rows: list[ExceededRow]) -> Outcome:
             fates = [
-                {"id": row.id, "topic": row.topic, "key": readable(row.key), "fate": _FATE[action], "detail": ""}
+                {"id": row.id, "topic": row.topic, "key": readable(row.key), "fate": fate_of(row), "detail": ""}
                 for row in rows
             ]
-            return Outcome({_FATE[action]: len(rows)}, fates)
+            return Outcome(Counter(map(fate_of, rows)), fates)
+
+        def fate_of(row: ExceededRow) -> str:
+            return _UNDER_NEW_ID if action == "retry" and row.returns_renumbered else _FATE[action]
 
         target = {"ids": list(ids)} if ids else _target(wanted)
-        return self.log.record(f"exceeded {action}", target, reason, act, describe, lambda: settled)
+        name = _RETRY if action == "retry" else "exceeded discard"
+        return self.log.record(name, target, reason, act, describe, lambda: settled)
 
     def retry_letters(
         self,
@@ -113,6 +119,22 @@ class SetAside:
             lambda: sum(admin.discard(reason, **one) for one in chosen),
             lambda count: Outcome({"discarded": count}),
         )
+
+    def follow_up(self, action: Action) -> Outcome:
+        """What has become of the records of an action by now.
+
+        A row that was put back waits in the outbox, has arrived in Kafka, was refused again or was discarded after
+        that. One that no other row waited for has a new id, and is not followed. All other fates are final.
+        """
+        outcome = action.result
+        ids = [each["id"] for each in outcome.fates if each["fate"] == _FATE["retry"]]
+        if action.action != _RETRY or not ids:
+            return outcome
+        now = self.relay().retried_exceeded(ids)
+        fates = [{**each, "fate": now.get(each["id"], each["fate"])} for each in outcome.fates]
+        # Of a larger action the entry has only the first fates.
+        left = Counter(outcome.counts) - Counter(each["fate"] for each in outcome.fates)
+        return replace(outcome, counts=Counter(each["fate"] for each in fates) + left, fates=fates)
 
     def release_journal(self, key: Key, reason: str = "") -> Logged[int]:
         """Applies the records of a journal in quarantine, all or none; returns how many."""

@@ -19,7 +19,7 @@ from inorder.relay.loop import RelayProgress
 from inorder.relay.parts import RelayParts
 from inorder.relay.polling import PollingProgress
 from inorder.relay.service import RelayState
-from inorder.relay.stores.exceeded import Action, ExceededFilter, ExceededGroup, ExceededRow
+from inorder.relay.stores.exceeded import Action, ExceededFilter, ExceededGroup, ExceededRow, Whereabouts
 from inorder.relay.stores.ports import MissingEvent, TopicBacklog
 from inorder.relay.topic_lock import WorkersProgress
 from inorder.relay.topic_lock_batch import oldest_wait
@@ -98,6 +98,10 @@ class RelayAdmin:
     def settle_exceeded(self, action: Action, reason: str, **wanted: Any) -> list[ExceededRow]:
         """Retries or discards such rows, all or none, and keeps the reason; returns them."""
         return self._parts.exceeded_store(self._database).settle(ExceededFilter(**wanted), action, reason)
+
+    def retried_exceeded(self, ids: Sequence[int]) -> dict[int, Whereabouts]:
+        """Where rows are that were put back under their ids, as far as that is known."""
+        return self._parts.exceeded_store(self._database).whereabouts(ids)
 
     def topic_states(self) -> list[TopicBacklog]:
         """What waits for each topic, and which worker has it; of the strategy `topic-lock`."""

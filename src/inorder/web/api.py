@@ -7,14 +7,14 @@ parameters of the page behind it. Errors are `{"error": {"code", "message", "hin
 from __future__ import annotations
 
 import importlib.metadata
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from typing import Any, Final, Literal
 
 from inorder.model.errors import ConfigurationError, InorderError, TransientError
-from inorder.operate.actions import Action, Actor
+from inorder.operate.actions import Actor
+from inorder.operate.fields import action_fields, whole_action
 from inorder.web.access import User
 from inorder.web.backend import Fields, Kind, WebBackend
 
@@ -110,13 +110,6 @@ def names_of(kind: Kind) -> Sequence[str]:
     return _EXCEEDED if kind == "exceeded" else _LETTERS
 
 
-def action_fields(action: Action, *, whole: bool = False) -> Fields:
-    """An entry of the log."""
-    fields = asdict(action) | {"acted_at": action.acted_at.isoformat(), "target": json.loads(action.target)}
-    del fields["outcome"]
-    return fields | ({"result": asdict(action.result)} if whole else {})
-
-
 def _page(items: list[Fields], limit: int, following: Callable[[Fields], Fields]) -> Fields:
     return {"items": items, "next": following(items[-1]) if len(items) >= limit else None}
 
@@ -160,8 +153,8 @@ def _actions(asked: Asked) -> Fields:
 
 
 def _action(asked: Asked) -> Fields:
-    found = asked.backend.log.read(asked.path["id"])
-    return _found(None if found is None else action_fields(found, whole=True), "action")
+    found = asked.backend.action(asked.path["id"])
+    return _found(None if found is None else whole_action(*found), "action")
 
 
 def _found(fields: Fields | None, what: str) -> Fields:
@@ -207,8 +200,8 @@ def _pause(action: Literal["pause", "resume"]) -> Callable[[Asked], Fields]:
 
 
 def _result(backend: WebBackend, id: str) -> Fields:
-    entry = backend.log.read(id)
-    return _found(None if entry is None else action_fields(entry, whole=True), "action")
+    entry = backend.action(id)
+    return _found(None if entry is None else whole_action(*entry), "action")
 
 
 def _ids(body: Mapping[str, Any]) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 from inorder.app import App
 from inorder.model.errors import ConfigurationError
 from inorder.model.journal import Key
-from inorder.operate.actions import Action, ActionLog, Actor, Logged
+from inorder.operate.actions import Action, ActionLog, Actor, Logged, Outcome
 from inorder.operate.fields import (
     exceeded_fields,
     group_fields,
@@ -134,6 +134,11 @@ class WebBackend:
 
     def actions(self, before: str | None = None, most: int = 50) -> list[Action]:
         return self.log.page(most=_bounded(most), **({} if before is None else {"before": before}))
+
+    def action(self, id: str) -> tuple[Action, Outcome] | None:
+        """An entry of the log, and what has become of its records by now."""
+        found = self.log.read(id)
+        return None if found is None else (found, self._app.set_aside.follow_up(found))
 
     # Actions.
 

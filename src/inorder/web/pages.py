@@ -9,8 +9,9 @@ from typing import Any, Final, Literal, cast
 
 from inorder.model.errors import ConfigurationError
 from inorder.operate.actions import Actor
+from inorder.operate.fields import action_fields, whole_action
 from inorder.web.access import User
-from inorder.web.api import NotFoundError, action_fields, filter_of, names_of, number_of
+from inorder.web.api import NotFoundError, filter_of, names_of, number_of
 from inorder.web.backend import Kind, WebBackend
 
 PAGE_ROWS: Final = 50
@@ -228,11 +229,15 @@ def actions(visit: Visit) -> View:
 
 
 def action(visit: Visit) -> View:
-    found = visit.backend.log.read(visit.path["id"])
+    """What an action did, and what has become of its records by now; filtered by that, page by page."""
+    found = visit.backend.action(visit.path["id"])
     if found is None:
         raise NotFoundError("There is no such action.")
-    fields = action_fields(found, whole=True)
-    return View("action.html", {"action": fields, "shown": fields["result"]["fates"][:SHOWN_FATES]})
+    fields, wanted, first = whole_action(*found), visit.text("now"), number_of(visit.flat, "from", 0)
+    fates = [each for each in fields["result"]["fates"] if wanted in ("", each["now"])]
+    following = {"now": wanted, "from": first + SHOWN_FATES} if len(fates) > first + SHOWN_FATES else None
+    values = {"action": fields, "shown": fates[first : first + SHOWN_FATES], "first": first, "fates": len(fates)}
+    return View("action.html", {**values, "wanted": wanted, "next": following})
 
 
 PAGES: Final[tuple[tuple[str, str, Callable[[Visit], View]], ...]] = (

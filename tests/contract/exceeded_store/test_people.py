@@ -175,3 +175,17 @@ def test_nothing_half_done_is_left_when_the_row_cannot_be_kept(database: Databas
     with pytest.raises(Exception, match="inorder_exceeded"):
         store.exceed(exceeding(1))
     assert len(exactly(database)) == 1
+
+
+def test_rows_that_were_put_back_are_found_wherever_they_are(store: SqlExceededStore, database: Database) -> None:
+    for number in range(3, 6):
+        insert(database, topic="t", key=b"a", value=str(number).encode())
+        store.exceed(exceeding(number))
+    store.settle(ExceededFilter(topic="t"), "retry", "limit raised")
+    assert store.whereabouts([1, 3, 4, 5]) == dict.fromkeys([1, 3, 4, 5], "waiting")
+    for number in (3, 4):
+        store.exceed(exceeding(number))
+    store.settle(ExceededFilter(id=4), "discard", "hopeless")
+    database.execute("DELETE FROM outbox WHERE id = 5")
+    assert store.whereabouts([1, 3, 4, 5]) == {1: "waiting", 3: "refused again", 4: "discarded", 5: "arrived"}
+    assert store.whereabouts([]) == {}

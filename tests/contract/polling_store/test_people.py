@@ -144,3 +144,11 @@ def test_the_commands_find_these_events_where_the_strategy_is_polling(database_u
     assert [row.id for row in exceeded_rows(settings, topic="t")] == [1]
     assert [row.id for row in settle_exceeded(settings, "retry", "")] == [1]
     assert [event.id for event in sql_place.store().missing(0, 9)] == [1]
+
+
+def test_events_that_are_retried_are_found_wherever_they_are(admin: PollingExceededStore, sql_place: SqlPlace) -> None:
+    admin.settle(ExceededFilter(), "retry", "mended")
+    assert admin.whereabouts([1, 2, 9]) == dict.fromkeys([1, 2, 9], "waiting")
+    sql_place.store().settle(Settlement(9, 9, delivered=[1], exceeded=GIVEN_UP[1:]))
+    admin.settle(ExceededFilter(id=9), "discard", "there is no row")
+    assert admin.whereabouts([1, 2, 9]) == {1: "arrived", 2: "refused again", 9: "discarded"}

@@ -206,3 +206,47 @@ def test_the_page_shows_the_new_leader_after_the_old_one_was_killed(
         second = start()
         first.send_signal(signal.SIGKILL)
         expect(owner).to_have_text(re.compile(rf"/{second.pid}/"))
+
+
+MANY = 10_000
+REFUSED = 3
+SET_ASIDE = """
+INSERT INTO inorder_exceeded
+SELECT outbox, n, topic, made.key,
+       CASE WHEN n >= %(poisoned)s AND (n - %(poisoned)s) %% 2 = 0 THEN %(large)s ELSE "value" END,
+       headers, "partition", "timestamp", created_at, attempts, code, reason, parks, exceeded_at,
+       jsonb_set(jsonb_set(original::jsonb, '{id}', to_jsonb(n::text)), '{key,hex}', to_jsonb(encode(made.key, 'hex')))
+FROM inorder_exceeded, generate_series(2, %(many)s) AS n,
+     LATERAL (SELECT convert_to('key-' || least(n, %(poisoned)s + (n - %(poisoned)s) / 2), 'UTF8') AS key) AS made
+WHERE id = 1
+"""
+"""Copies of row 1 with their own keys; of the last six, three are too large, and one row each waits for them."""
+
+
+@pytest.mark.full
+def test_a_bulk_retry_of_ten_thousand_reports_every_fate(bench: Bench, unique: str, serve: Serve, visit: Open) -> None:
+    ensure_topic(bench.properties, unique, 1, {"max.message.bytes": str(LIMIT)})
+    settings = bench.settings(leadership="none", max_attempts=1, delivery="at-least-once")
+    bench.publish(inorder.Message(unique, key="key-1", value="1"))
+    exceed(settings, 1)
+    with bench.connect() as connection:
+        large = secrets.token_hex(LIMIT).encode()
+        connection.execute(SET_ASIDE, {"many": MANY, "poisoned": MANY - 2 * REFUSED + 1, "large": large})
+    page = visit(f"{serve(settings)}/problems/exceeded")
+    page.get_by_role("link", name="retry…").click()
+    expect(page.locator("h1")).to_have_text("Retry 10,000 records?")
+    page.get_by_label("Why").fill("limit raised")
+    page.get_by_role("button", name="Retry 10,000").click()
+    verdict = page.locator(".verdict h1")
+    expect(verdict).to_contain_text("10,000 waiting")
+    with inorder.Relay(settings):
+        expect(verdict).to_contain_text("9,994 arrived")
+        expect(verdict).to_contain_text("3 refused again")
+        expect(verdict).to_contain_text("3 waiting")
+    page.get_by_role("link", name="refused again 3").click()
+    expect(page.locator("tbody tr")).to_have_count(REFUSED)
+    page.get_by_role("link", name="arrived 9,994").click()
+    page.get_by_role("link", name="Next page").click()
+    expect(page.get_by_text("501 to 1,000 of 9,994")).to_be_visible()
+    records = list(read_back(bench.properties, unique))
+    assert len(records) == len({each.key for each in records}) == MANY - 2 * REFUSED

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -10,7 +13,7 @@ import pytest
 
 from inorder.model.errors import ConfigurationError, UnreachableError
 from inorder.model.journal import Key
-from inorder.operate.actions import Logged, Outcome
+from inorder.operate.actions import Action, Logged, Outcome
 from inorder.operate.set_aside import SetAside
 from inorder.pipeline.dead_letters import Fate, RetryResult
 
@@ -47,10 +50,14 @@ class Admin:
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
+        self.places: dict[int, str] = {}
 
     def settle_exceeded(self, action: str, reason: str, **wanted: Any) -> list[Any]:
         self.calls.append((action, reason, wanted))
-        return [SimpleNamespace(id=wanted.get("id", 1), topic="t", key=b"k\xff")]
+        return [SimpleNamespace(returns_renumbered=False, id=wanted.get("id", 1), topic="t", key=b"k\xff")]
+
+    def retried_exceeded(self, ids: list[int]) -> dict[int, str]:
+        return {id: place for id, place in self.places.items() if id in ids}
 
     def retry(self, reason: str, **wanted: Any) -> Iterator[RetryResult]:
         self.calls.append(("retry", reason, wanted))
@@ -130,3 +137,18 @@ def test_letters_that_were_settled_before_an_error_are_in_the_log(service: SetAs
 def test_journals_are_logged_too(service: SetAside, log: MemoryLog) -> None:
     assert service.discard_journal(Key("a", "j"), 7, "broken").result == 3
     assert log.entries == [("quarantine discard", {"topic": "j", "id": "a", "offset": 7}, "broken", log.entries[0][3])]
+
+
+def test_rows_that_were_put_back_are_followed_and_other_fates_are_final(service: SetAside, admin: Admin) -> None:
+    def entry(action: str, *fates: str, more: int = 0) -> Action:
+        kept = [{"id": id, "fate": fate} for id, fate in enumerate(fates)]
+        outcome = {"counts": Counter(fates) + Counter({"put back": more}), "fates": kept, "error": ""}
+        return Action("1", datetime.now(UTC), "ann", "page", action, "{}", "why", "done", json.dumps(outcome))
+
+    admin.places = {0: "arrived", 1: "waiting", 2: "refused again"}
+    new = "put back under a new id"
+    now = service.follow_up(entry("exceeded retry", *["put back"] * 4, new, more=7))
+    assert now.counts == {"arrived": 1, "waiting": 1, "refused again": 1, "put back": 1 + 7, new: 1}
+    assert [each["fate"] for each in now.fates] == ["arrived", "waiting", "refused again", "put back", new]
+    assert service.follow_up(entry("exceeded discard", "discarded")).counts == {"discarded": 1}
+    assert service.follow_up(entry("dead letters retry", "applied", "stale")).counts == {"applied": 1, "stale": 1}

@@ -91,7 +91,10 @@ class FakeApp:
         self.journal_admin = SimpleNamespace(quarantined=list)
         self.action_log = SimpleNamespace(page=self._actions, read=self._action)
         self.set_aside = SimpleNamespace(
-            settle_exceeded=self._settle, retry_letters=self._settle, discard_letters=self._settle
+            settle_exceeded=self._settle,
+            retry_letters=self._settle,
+            discard_letters=self._settle,
+            follow_up=lambda action: action.result,
         )
 
     def __enter__(self) -> FakeApp:

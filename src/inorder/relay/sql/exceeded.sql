@@ -60,9 +60,18 @@ WHERE outbox = %(outbox)s
 GROUP BY topic;
 
 -- name: hold
--- Locks one exceeded row until the end of the transaction; a second operator waits, and finds none.
-UPDATE inorder_exceeded SET parks = parks WHERE outbox = %(outbox)s AND id = %(id)s;
+-- Locks exceeded rows until the end of the transaction; a second operator waits, and finds none.
+UPDATE inorder_exceeded SET parks = parks WHERE outbox = %(outbox)s AND id IN {listed};
 
 -- name: take
--- Removes one exceeded row.
-DELETE FROM inorder_exceeded WHERE outbox = %(outbox)s AND id = %(id)s;
+-- Removes exceeded rows.
+DELETE FROM inorder_exceeded WHERE outbox = %(outbox)s AND id IN {listed};
+
+-- name: whereabouts
+-- Which of some rows that were put back wait in the outbox, were set aside again, or were discarded after that.
+SELECT 'waiting', {id} FROM {table} WHERE {id} IN {listed}
+UNION ALL
+SELECT 'refused again', id FROM inorder_exceeded WHERE outbox = %(outbox)s AND id IN {listed}
+UNION ALL
+SELECT 'discarded', id FROM inorder_exceeded_action
+WHERE outbox = %(outbox)s AND action = 'discard' AND id IN {listed};

@@ -127,3 +127,11 @@ SELECT {code_of}, topic, count(*), MIN(gone_at)
 FROM {gone} LEFT JOIN {table} ON {id} = gone_id
 WHERE {matching}
 GROUP BY 1, 2 ORDER BY count(*) DESC, 1, 2;
+
+-- name: whereabouts
+-- Which of some events that were made missing again are so still, are exceeded again, or were discarded after that.
+SELECT 'waiting', id FROM {missing} WHERE id {among}
+UNION ALL
+SELECT 'refused again', id FROM {exceeded} WHERE id {among}
+UNION ALL
+SELECT 'discarded', id FROM inorder_exceeded_action WHERE outbox = %(outbox)s AND action = 'discard' AND id {among};

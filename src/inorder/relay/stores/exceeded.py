@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Literal, Protocol
@@ -40,6 +40,8 @@ from inorder.relay.stores.outbox_store import WHOLE
 from inorder.relay.stores.ports import ExceededStore, Exceeding, Key
 
 Action = Literal["retry", "discard"]
+Whereabouts = Literal["waiting", "refused again", "discarded", "arrived"]
+"""Where a row is that was put back: in the outbox, among the exceeded rows again, given up after that, or in Kafka."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,11 @@ class ExceededRow:
     exceeded_at: datetime
     original: str | None
     """The whole row of the outbox table, as `Originals` keeps it; None if an older version moved the row."""
+
+    @property
+    def returns_renumbered(self) -> bool:
+        """Whether a retry gives the row a new id: nothing waits for the old one, so the relay would not look for it."""
+        return self.original is not None and not self.parks
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +118,9 @@ class ExceededAdmin(ExceededStore, Protocol):
     def settle(self, wanted: ExceededFilter, action: Action, reason: str) -> list[ExceededRow]:
         """Retries or discards the selected rows, all or none, and records the reason; returns them."""
 
+    def whereabouts(self, ids: Sequence[int]) -> dict[int, Whereabouts]:
+        """Where rows are that were put back under their ids; the outbox must lose a row when it is published."""
+
 
 class SqlExceededStore:
     """An `ExceededAdmin` in the database of the outbox; creates its tables at the first call."""
@@ -130,6 +140,7 @@ class SqlExceededStore:
             "written_at": self._layout.written_at,
             **{name: quoted_table(database.dialect, name) for name in ("key", "value", "partition", "timestamp")},
         }
+        self._identifiers["listed"] = self._statements["listed"]
         self._identifiers["matching"] = self._statements.render("matching", key=self._identifiers["key"])
 
     def exceed(self, exceeding: Exceeding) -> None:
@@ -173,14 +184,19 @@ class SqlExceededStore:
 
     def settle(self, wanted: ExceededFilter, action: Action, reason: str) -> list[ExceededRow]:
         with self._database.transaction() as transaction:
-            held = [row for row in self._matching(transaction, wanted) if self._hold(transaction, row)]
-            for row in held:
-                if action == "retry":
-                    self._put_back(transaction, row)
-                self._execute(transaction, "take", {"outbox": self._table, "id": row.id})
-                noted = {"outbox": self._table, "id": row.id, "topic": row.topic, "key": row.key}
-                self._execute(transaction, "note_action", noted | {"action": action, "reason": reason})
+            held = self._hold(transaction, self._matching(transaction, wanted))
+            if held and action == "retry":
+                columns = self._originals.columns(transaction)
+                for row in held:
+                    self._put_back(transaction, row, columns)
+            settled = {"outbox": self._table, "ids": json.dumps([row.id for row in held])}
+            self._execute(transaction, "note_actions", settled | {"action": action, "reason": reason})
+            self._execute(transaction, "take", settled)
             return held
+
+    def whereabouts(self, ids: Sequence[int]) -> dict[int, Whereabouts]:
+        found = self._execute(self._database, "whereabouts", {"outbox": self._table, "ids": json.dumps(list(ids))})
+        return locate(found.rows, ids)
 
     def close(self) -> None:
         self._database.close()
@@ -215,24 +231,41 @@ class SqlExceededStore:
         found = self._execute(where, "list", {"outbox": self._table, **filter_parameters(wanted)})
         return [_row(row) for row in found.rows]
 
-    def _hold(self, transaction: Transaction, row: ExceededRow) -> bool:
-        """Locks the row; False if another operator settled it first."""
-        return self._execute(transaction, "hold", {"outbox": self._table, "id": row.id}).count == 1
+    def _hold(self, transaction: Transaction, rows: list[ExceededRow]) -> list[ExceededRow]:
+        """Locks the rows; returns them without those that another operator settled first."""
 
-    def _put_back(self, transaction: Transaction, row: ExceededRow) -> None:
+        def hold(some: list[ExceededRow]) -> int:
+            ids = json.dumps([row.id for row in some])
+            return self._execute(transaction, "hold", {"outbox": self._table, "ids": ids}).count
+
+        return rows if hold(rows) == len(rows) else [row for row in rows if hold([row])]
+
+    def _put_back(self, transaction: Transaction, row: ExceededRow, columns: Sequence[TableColumn]) -> None:
         """Under its old id, so that it precedes everything of its key that waited for it.
 
         If nothing waited, the relay does not expect the old id and would find it only at its next sweep: so a new id.
         """
         if row.original is not None:
             # Without its mark: the leader that set it may still lead, and would assume that it has the row in hand.
-            left_out = [self._layout.leader_id or "", *(() if row.parks else (self._layout.id,))]
-            self._originals.put_back(transaction, row.id, row.original, without=left_out)
+            left_out = [self._layout.leader_id or "", *((self._layout.id,) if row.returns_renumbered else ())]
+            self._originals.put_back(transaction, row.id, row.original, columns, without=left_out)
         else:
             self._execute(transaction, "put_back_fields", asdict(row))
 
     def _execute(self, where: Transaction | InstallingDatabase, name: str, parameters: Mapping[str, Any]) -> Result:
         return where.execute(self._statements.render(name, **self._identifiers), parameters)
+
+
+_LATEST_FIRST: Final[tuple[Whereabouts, ...]] = ("waiting", "refused again", "discarded")
+"""A row that was discarded and is seen elsewhere is another one of the same id."""
+
+
+def locate(found: Iterable[Sequence[Any]], ids: Iterable[int]) -> dict[int, Whereabouts]:
+    """Where each row is by where it was found; one that is nowhere has left the outbox, so it was published."""
+    places: dict[int, set[str]] = {}
+    for place, id in found:
+        places.setdefault(id, set()).add(place)
+    return {id: next((place for place in _LATEST_FIRST if place in places.get(id, ())), "arrived") for id in ids}
 
 
 def filter_parameters(wanted: ExceededFilter) -> dict[str, Any]:
@@ -261,7 +294,7 @@ _MOVED: Final = {"field": "value"}
 
 
 @dataclass(frozen=True, slots=True)
-class _Column:
+class TableColumn:
     name: str
     type: str
     is_binary: bool
@@ -280,7 +313,7 @@ class Originals:
 
     def read(self, transaction: Transaction, id: int) -> str:
         """The row of this id, which must exist, without a value that is moved; it is locked from now on."""
-        columns = [column for column in self._columns(transaction) if not self._is_moved(column)]
+        columns = [column for column in self.columns(transaction) if not self._is_moved(column)]
         selected = ", ".join(self._read(column) for column in columns)
         statement = self._statements.render("read", columns=selected, **self._identifiers)
         (row,) = transaction.execute(statement, {"id": id}).rows
@@ -292,17 +325,25 @@ class Originals:
 
     def move_value(self, transaction: Transaction, id: int) -> None:
         """Copies the value of the row into the exceeded row of the same id."""
-        [column] = filter(self._is_moved, self._columns(transaction))
+        [column] = filter(self._is_moved, self.columns(transaction))
         name = "value_of_binary" if column.is_binary else "value_of_other"
         value = self._statements.render(name, column=self._identifier(column.name))
         statement = self._statements.render("move_value", value=value, **self._identifiers)
         transaction.execute(statement, {"outbox": self._table, "id": id})
 
-    def put_back(self, transaction: Transaction, id: int, original: str, *, without: Collection[str] = ()) -> None:
+    def put_back(
+        self,
+        transaction: Transaction,
+        id: int,
+        original: str,
+        present: Sequence[TableColumn],
+        *,
+        without: Collection[str] = (),
+    ) -> None:
         """Inserts the row as it was, without some columns; columns that were dropped since are left out."""
         stored = json.loads(original)
         names = stored.keys() - set(without)
-        columns = [column for column in self._columns(transaction) if column.name in names]
+        columns = [column for column in present if column.name in names]
         values = {f"value{place}": _decode(stored[column.name]) for place, column in enumerate(columns)}
         bound = [self._bound(column, name, values[name]) for column, name in zip(columns, values, strict=True)]
         statement = self._statements.render(
@@ -314,19 +355,20 @@ class Originals:
         parameters = {name: value for name, value in values.items() if value != _MOVED}
         transaction.execute(statement, parameters | {"exceeded_outbox": self._table, "exceeded_id": id})
 
-    def _is_moved(self, column: _Column) -> bool:
+    def _is_moved(self, column: TableColumn) -> bool:
         return self.moves_values and column.name == self._value
 
-    def _columns(self, transaction: Transaction) -> list[_Column]:
+    def columns(self, transaction: Transaction) -> list[TableColumn]:
+        """The columns that the table has now."""
         schema, _, name = self._table.rpartition(".")
         parameters = {"table": self._identifiers["table"], "schema": schema or None, "name": name}
-        return [_Column(*row) for row in transaction.execute(self._statements["columns"], parameters).rows]
+        return [TableColumn(*row) for row in transaction.execute(self._statements["columns"], parameters).rows]
 
-    def _read(self, column: _Column) -> str:
+    def _read(self, column: TableColumn) -> str:
         name = "read_binary" if column.is_binary else "read_other"
         return self._statements.render(name, column=self._identifier(column.name))
 
-    def _bound(self, column: _Column, parameter: str, value: object) -> str:
+    def _bound(self, column: TableColumn, parameter: str, value: object) -> str:
         if value == _MOVED:
             name = "bind_value_binary" if column.is_binary else "bind_value_other"
         else:

@@ -37,8 +37,10 @@ from inorder.relay.stores.exceeded import (
     ExceededGroup,
     ExceededRow,
     ExceededSizes,
+    Whereabouts,
     exceeded_tables,
     filter_parameters,
+    locate,
 )
 from inorder.relay.stores.ports import Exceeding, Key, MissingEvent, OffsetSetBackError, PollingState, Settlement
 
@@ -202,6 +204,10 @@ class EventTables:
         for some in _cut(ids):
             self.execute(where, name, **self._bind_list(some), **more)
 
+    def whereabouts(self, where: Where, ids: Sequence[int]) -> Sequence[Sequence[Any]]:
+        """Which of some events are missing, exceeded, or were discarded."""
+        return self.execute(where, "whereabouts", **self._bind_list(ids), outbox=self.events).rows
+
     def parked(self, where: Where) -> dict[Key, tuple[int, ...]]:
         """The keys of exceeded events whose rows are visible, with the ids of these."""
         found: defaultdict[Key, tuple[int, ...]] = defaultdict(tuple)
@@ -309,6 +315,11 @@ class PollingExceededStore:
                 noted = {"outbox": self._tables.events, "id": row.id, "topic": row.topic, "key": row.key}
                 transaction.execute(self._note, noted | {"action": action, "reason": reason})
             return taken
+
+    def whereabouts(self, ids: Sequence[int]) -> dict[int, Whereabouts]:
+        """By the missing events: a retried one is missing until it is published."""
+        rows = [row for some in _cut(ids) for row in self._tables.whereabouts(self._database, some)]
+        return locate(rows, ids)
 
     def close(self) -> None:
         self._database.close()

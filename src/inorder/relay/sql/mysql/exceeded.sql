@@ -43,3 +43,13 @@ FROM {table} WHERE {id} = %(id)s FOR UPDATE;
 -- Who did what with which row, and why.
 INSERT INTO inorder_exceeded_action (outbox, id, topic, `key`, action, reason, acted_by)
 VALUES (%(outbox)s, %(id)s, %(topic)s, %(key)s, %(action)s, %(reason)s, CURRENT_USER());
+
+-- name: note_actions
+-- The same for rows that are still among the exceeded ones.
+INSERT INTO inorder_exceeded_action (outbox, id, topic, `key`, action, reason, acted_by)
+SELECT outbox, id, topic, `key`, %(action)s, %(reason)s, CURRENT_USER()
+FROM inorder_exceeded WHERE outbox = %(outbox)s AND id IN {listed} ORDER BY id;
+
+-- name: listed
+-- Ids that are given as JSON.
+(SELECT listed FROM JSON_TABLE(%(ids)s, '$[*]' COLUMNS (listed BIGINT PATH '$')) AS list)

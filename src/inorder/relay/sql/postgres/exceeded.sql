@@ -64,3 +64,13 @@ VALUES (%(outbox)s, %(id)s, %(topic)s, %(key)s, %(action)s, %(reason)s, current_
 INSERT INTO {table} (id, topic, "key", "value", headers, "partition", "timestamp", created_at)
 OVERRIDING SYSTEM VALUE
 VALUES (%(id)s, %(topic)s, %(key)s, %(value)s, %(headers)s, %(partition)s, %(timestamp)s, %(created_at)s);
+
+-- name: note_actions
+-- The same for rows that are still among the exceeded ones.
+INSERT INTO inorder_exceeded_action (outbox, id, topic, "key", action, reason, acted_by)
+SELECT outbox, id, topic, "key", %(action)s, %(reason)s, current_user
+FROM inorder_exceeded WHERE outbox = %(outbox)s AND id IN {listed} ORDER BY id;
+
+-- name: listed
+-- Ids that are given as JSON.
+(SELECT CAST(value AS bigint) FROM json_array_elements_text(CAST(%(ids)s AS json)))

@@ -41,3 +41,13 @@ SELECT {written_at}, {columns} FROM {table} WHERE {id} = %(id)s;
 -- Who did what with which row, and why.
 INSERT INTO inorder_exceeded_action (outbox, id, topic, "key", action, reason, acted_by)
 VALUES (%(outbox)s, %(id)s, %(topic)s, %(key)s, %(action)s, %(reason)s, '');
+
+-- name: note_actions
+-- The same for rows that are still among the exceeded ones.
+INSERT INTO inorder_exceeded_action (outbox, id, topic, "key", action, reason, acted_by)
+SELECT outbox, id, topic, "key", %(action)s, %(reason)s, ''
+FROM inorder_exceeded WHERE outbox = %(outbox)s AND id IN {listed} ORDER BY id;
+
+-- name: listed
+-- Ids that are given as JSON.
+(SELECT value FROM json_each(%(ids)s))
