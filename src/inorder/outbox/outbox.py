@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, overload
 
 from inorder.model.errors import ConfigurationError, ValidationError
-from inorder.model.message import Limits, Message, Record, encode
+from inorder.model.message import Limits, Message, Record, RecordHeaders, encode
 from inorder.outbox.append import OutboxTable, PublishCall, PublishResult, write_flushed, writer_of
 
 if TYPE_CHECKING:
@@ -74,15 +74,22 @@ class Outbox:
         layout: str = "native",
         limits: Limits | None = None,
         checks: Checks | None = None,
+        traces: bool = False,
     ) -> None:
         """`layout` is that of the table: `native`, or one with fewer columns.
 
         `deimos` has no headers, partition or timestamp. `trendyol` has no partition or timestamp; its keys (of up to
         200 characters), values and headers are text, and a value is required. `checks` are those of
-        `inorder.message_checks(settings)`: what the readers of a topic require.
+        `inorder.message_checks(settings)`: what the readers of a topic require. With `traces` a message carries the
+        context of the current OpenTelemetry span in its headers.
         """
         self._table = OutboxTable(table, layout)
-        self._rules = Rules(limits or Limits(), checks or {})
+        if traces and layout == "deimos":
+            raise ConfigurationError(
+                "traces=True needs headers, and the layout 'deimos' has no column for them.",
+                hint='Leave traces out, or use layout="native".',
+            )
+        self._rules = Rules(limits or Limits(), checks or {}, trace_headers() if traces else None)
 
     @overload
     def publish(self, connection: AsyncHandle, message: Message, *, flush: bool = True) -> PublishCoroutine: ...
@@ -147,6 +154,20 @@ class Rules:
 
     limits: Limits = field(default_factory=Limits)
     checks: Checks = field(default_factory=dict)
+    trace: Callable[[RecordHeaders], RecordHeaders] | None = None
+    """Adds the context of the current span to headers; None without traces."""
+
+
+def trace_headers() -> Callable[[RecordHeaders], RecordHeaders]:
+    """Adds the context of the current span to headers; raises `ConfigurationError` without OpenTelemetry."""
+    try:
+        from inorder.observe.tracing import with_context
+    except ImportError as error:
+        raise ConfigurationError(
+            f"Traces need packages that are not installed: {error.name} is missing.",
+            hint='Install the extra: pip install "inorder[otel]".',
+        ) from error
+    return with_context
 
 
 def require_list(messages: Iterable[Message] | Message) -> list[Message]:
@@ -177,7 +198,7 @@ def encode_checked(field: str, message: object, rules: Rules) -> Record:
         record = replace(record, key=derive_key(record.value))
     if check and (refusal := check(record.key, record.value)):
         raise ValidationError("value", f"{refusal.detail} ({refusal.code})", hint=_hint(record), rule=refusal.code)
-    return record
+    return record if rules.trace is None else replace(record, headers=rules.trace(record.headers))
 
 
 _MESSAGE_HINT = 'Write Message("topic", key=…, value=…).'

@@ -37,6 +37,7 @@ from inorder.outbox.outbox import (
     encode_list,
     require_list,
     table_errors,
+    trace_headers,
 )
 from inorder.outbox.request import OnDelivery, PublishRequest
 from inorder.outbox.send_queue import QueueBounds
@@ -73,7 +74,8 @@ class MessagePublisher:
     def __init__(self, settings: Settings, checks: Checks, *, on_delivery: OnDelivery | None = None) -> None:
         """`on_delivery(message, error)` gets each message of `kafka_async`, on the thread that sends: be quick."""
         self._settings = settings
-        self._rules = Rules(Limits(max_value_bytes=settings.outbox.max_value_bytes), checks)
+        trace = trace_headers() if settings.observe.traces else None
+        self._rules = Rules(Limits(max_value_bytes=settings.outbox.max_value_bytes), checks, trace)
         self.published = Published()
         """The messages of the backend `memory`, with assertions for tests."""
         partitioners, named, bound = settings.partitioners(), settings.named_topics(), settings.publisher

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from inorder.database.database import Database
 from inorder.database.schema_plan import install_missing, table_names
@@ -19,6 +20,7 @@ from inorder.engines.slice_work import Pointer, Slice, SliceOutcome, SliceWork, 
 from inorder.model.errors import ConfigurationError, InorderError, MassRefusalError, OtherTopicError
 from inorder.model.names import suggest
 from inorder.model.partitioning import Place
+from inorder.outbox.outbox import trace_headers
 from inorder.pipeline.brake import Brake
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.slice import apply_slice
@@ -30,6 +32,9 @@ from inorder.topics.gate import BoundedWork, may_apply, version_generation
 from inorder.topics.generations import Generation, TopicState
 from inorder.topics.pauses import NO_PAUSES, Pauses
 from inorder.topics.stores.generations import SqlPointers, SqlTopicGenerations
+
+if TYPE_CHECKING:
+    from inorder.observe.tracing import AppliedTraces
 
 log = logging.getLogger("inorder.pipeline")
 
@@ -47,7 +52,13 @@ class UpsertWork:
     """Several tables in one application; a topic feeds one of them."""
 
     targets: tuple[TableTarget, ...]
-    needs_headers: bool = False
+    traces: bool = False
+    """Whether spans are written for records that carry the context of one."""
+
+    @property
+    def needs_headers(self) -> bool:
+        """Only for the context of spans."""
+        return self.traces
 
     def __post_init__(self) -> None:
         _check_distinct("topic", [target.mapping.topic for target in self.targets])
@@ -70,7 +81,7 @@ class UpsertWork:
 
     def open(self) -> SliceWorker:
         """A worker whose connections are opened when a topic is first asked for."""
-        return _UpsertWorker(self.targets)
+        return _UpsertWorker(self.targets, traces=self.traces)
 
 
 _LONGEST_REASON = 1_000
@@ -79,8 +90,10 @@ _LONGEST_REASON = 1_000
 class _UpsertWorker:
     """A store for each topic that was asked for."""
 
-    def __init__(self, targets: tuple[TableTarget, ...]) -> None:
+    def __init__(self, targets: tuple[TableTarget, ...], *, traces: bool) -> None:
         self._targets = {target.mapping.topic: target for target in targets}
+        self._has_traces = traces
+        self._traces: AppliedTraces | None = None
         self._stores: dict[str, TableStore] = {}
         self._brakes: dict[Place, Brake] = {}
 
@@ -95,15 +108,35 @@ class _UpsertWorker:
         if place not in self._brakes:
             self._brakes[place] = Brake(mapping.max_refused_share)
         store = self._store(batch.topic)
+        began = time.time_ns() if self._has_traces else 0
         try:
-            return apply_slice(store, mapping, batch, expected, self._brakes[place])
+            outcome = apply_slice(store, mapping, batch, expected, self._brakes[place])
         except MassRefusalError as error:
             if error.is_certain:
                 with suppress(InorderError):  # the log and the metrics have it, too
                     store.note_waiting(batch.topic, batch.partition, error.message[:_LONGEST_REASON])
             raise
+        if self._has_traces and batch.headers:
+            self._trace(mapping, batch, outcome, began)
+        return outcome
+
+    def _trace(self, mapping: TableMapping, batch: Slice, outcome: SliceOutcome, began: int) -> None:
+        if self._traces is None:
+            # Not before: the driver opens workers too, in a process whose provider belongs to the application.
+            from inorder.observe.tracing import AppliedTraces, provide
+
+            provide("inorder-pipeline")
+            self._traces = AppliedTraces()
+        # What was replayed comes first, as it lies below the pointer; what belongs to a later generation comes last.
+        new = slice(outcome.replayed, outcome.read)
+        place = batch.topic, batch.partition
+        self._traces.applied(mapping.table, place, batch.offsets[new], batch.headers[new], began)
 
     def close(self) -> None:
+        if self._traces is not None:
+            from inorder.observe.tracing import flush
+
+            flush()
         for store in self._stores.values():
             store.close()
 
@@ -178,7 +211,10 @@ def _missing_table(table: str, existing: Iterable[str]) -> ConfigurationError:
 def upsert_work(settings: Settings) -> UpsertWork:
     """The tables of the job `upsert`, as engines see them."""
     url = settings.database.require_url()
-    return UpsertWork(tuple(TableTarget(mapping, SqlTableStores(url, mapping)) for mapping in table_mappings(settings)))
+    targets = tuple(TableTarget(mapping, SqlTableStores(url, mapping)) for mapping in table_mappings(settings))
+    if settings.observe.traces:
+        trace_headers()  # raises where OpenTelemetry is missing
+    return UpsertWork(targets, settings.observe.traces)
 
 
 def table_mappings(settings: Settings) -> list[TableMapping]:

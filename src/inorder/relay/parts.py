@@ -22,6 +22,7 @@ from inorder.kafka.shard_log import ShardLog
 from inorder.model.errors import ConfigurationError, InorderError
 from inorder.model.partitioning import Shard
 from inorder.outbox.layouts import layout
+from inorder.outbox.outbox import trace_headers
 from inorder.relay.breaker import BreakerOptions
 from inorder.relay.drain import DrainStrategy
 from inorder.relay.events import RelayEvent
@@ -46,7 +47,7 @@ from inorder.settings import Settings
 from inorder.settings.relay import RelaySettings
 from inorder.settings.servers import Property
 from inorder.topics.pauses import SqlPauses
-from inorder.topics.routes import RoutedShardLog, RoutedUnfencedLog, Routes
+from inorder.topics.routes import RoutedShardLog, RoutedUnfencedLog, Routes, SentListener
 from inorder.topics.stores.generations import SqlTopicGenerations
 
 LOOK_SECONDS = 2.0
@@ -147,7 +148,7 @@ class RelayParts:
         """
         match self.relay.delivery:
             case "exactly-once":
-                return RoutedShardLog(self.fenced_log(setup, shard), self._routes())
+                return RoutedShardLog(self.fenced_log(setup, shard), self._routes(), self._traces())
             case "at-least-once":
                 return self.unfenced_log(self.settings.kafka.properties, holds)
 
@@ -172,7 +173,15 @@ class RelayParts:
             id_header=self.relay.sent_id_header,
             named_topics=self.settings.named_topics(),
         )
-        return RoutedUnfencedLog(log, self._routes())
+        return RoutedUnfencedLog(log, self._routes(), self._traces())
+
+    def _traces(self) -> SentListener | None:
+        if not self.settings.observe.traces:
+            return None
+        trace_headers()  # raises where OpenTelemetry is missing
+        from inorder.observe.tracing import SentTraces
+
+        return SentTraces()
 
     def marker_codec(self, setup: Setup, *, is_restored: bool = False) -> MarkerCodec:
         """The codec of a setup's markers, which only delivery `exactly-once` has.

@@ -154,6 +154,10 @@ class RelayService:
 
     def __enter__(self) -> Self:
         check_admission(self._settings)
+        if self._settings.observe.traces:
+            from inorder.observe.tracing import provide
+
+            provide("inorder-relay")
         if self._endpoint is not None:
             self._endpoint.start()
             self._outbox.start()

@@ -46,6 +46,8 @@ def find_contradictions(settings: Settings) -> Iterator[str]:
     yield from _pipeline(settings)
     yield from _journal(settings.journal)
     yield from _web(settings.web)
+    if settings.observe.traces and settings.relay.layout == "deimos":
+        yield "observe.traces = true needs headers, and relay.layout = 'deimos' has no column for them."
     if settings.relay.leadership == "redis" and settings.redis.url is None:
         yield "relay.leadership = 'redis' needs redis.url, which is not set."
 

@@ -37,6 +37,7 @@ from inorder.settings.servers import (
     HealthSettings,
     KafkaSettings,
     LogSettings,
+    ObserveSettings,
     Property,
     RedisSettings,
 )
@@ -80,6 +81,7 @@ class Settings(Section):
     outbox: OutboxSettings = Field(default_factory=OutboxSettings)
     log: LogSettings = Field(default_factory=LogSettings)
     health: HealthSettings = Field(default_factory=HealthSettings)
+    observe: ObserveSettings = Field(default_factory=ObserveSettings)
     web: WebSettings = Field(default_factory=WebSettings)
 
     _origins: dict[KeyPath, SettingOrigin] = PrivateAttr(default_factory=dict)
@@ -186,7 +188,7 @@ def _shown(value: object) -> object:
 
 M = TypeVar("M", bound=BaseModel)
 
-_FIXED_SECTIONS = ("database", "redis", "health")
+_FIXED_SECTIONS = ("database", "redis", "health", "observe")
 _FIXED_OF_RELAY = (
     "group",
     "strategy",

@@ -255,6 +255,20 @@ def check_address(listen: str) -> str:
     return listen
 
 
+class ObserveSettings(Section):
+    """Traces. Metrics and health need no setting but `health.listen`."""
+
+    traces: bool = Field(
+        default=False,
+        description=(
+            "Whether OpenTelemetry traces are written: `inorder.Publisher` takes the context of the current span into "
+            "the headers of each message (`inorder.Outbox(traces=True)` does so without settings), and relay and job "
+            "`upsert` write the spans `send` and `apply` into the same trace. Needs the extra `otel`. Headers cost the "
+            "relay about half of its rate, and the job reads them; off, nothing of it is imported."
+        ),
+    )
+
+
 class HealthSettings(Section):
     """The health and metrics endpoint of a running relay or job. It has no password: keep the address private."""
 

@@ -6,6 +6,7 @@ they need of them, so nodes have no settings file, but they must be able to impo
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -80,7 +81,7 @@ def work_of(work: UpsertWork, table: str | None) -> UpsertWork:
             f"The settings have no table {table!r}{suggest(table, known)}",
             hint=f"They have {', '.join(known)}; [pipeline.upsert] or [[pipeline.tables]] adds one.",
         )
-    return UpsertWork(tuple(target for target in work.targets if target.mapping.table == table))
+    return replace(work, targets=tuple(target for target in work.targets if target.mapping.table == table))
 
 
 def _settings(options: FormatOptions) -> Settings:

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from inorder.kafka.shard_log import Abandoned, Delivery, Incomplete, ShardLog, UnfencedLog
+from inorder.kafka.shard_log import Abandoned, Delivered, Delivery, Incomplete, ShardLog, UnfencedLog
 from inorder.model.errors import TopicPausedError, TopicSwitchingError, TopicUnavailableError, TransientError
 from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Partitioner
@@ -137,12 +137,19 @@ class UnfencedPartitioningLog(PartitioningLog, UnfencedLog, Protocol):
     """The same without a fence."""
 
 
+class SentListener(Protocol):
+    """Gets the rows that were sent, with the time at which that began, in nanoseconds since 1970."""
+
+    def sent(self, rows: Iterable[OutboxRow], began: int) -> None: ...
+
+
 class RoutedShardLog:
     """A fenced shard log that writes to the current generations."""
 
-    def __init__(self, log: PartitioningLog, routes: Routes) -> None:
+    def __init__(self, log: PartitioningLog, routes: Routes, traces: SentListener | None = None) -> None:
         self._log = log
         self._routes = routes
+        self._traces = traces
 
     def take_over(self) -> bytes | None:
         """Takes over, and then reads the routes."""
@@ -164,6 +171,17 @@ class RoutedShardLog:
         self._routes.close()
 
     def _send(self, rows: Sequence[OutboxRow], marker: bytes, table: RouteTable) -> Delivery:
+        if self._traces is None:
+            return self._route(rows, marker, table)
+        began = time.time_ns()
+        match delivery := self._route(rows, marker, table):
+            case Delivered():
+                self._traces.sent(rows, began)
+            case Incomplete(delivered=some) if some:
+                self._traces.sent([row for row in rows if row.id in some], began)
+        return delivery
+
+    def _route(self, rows: Sequence[OutboxRow], marker: bytes, table: RouteTable) -> Delivery:
         if not table.moved and not table.waiting:
             return self._log.publish(rows, marker)
         try:
@@ -185,8 +203,8 @@ class RoutedShardLog:
 class RoutedUnfencedLog(RoutedShardLog):
     """The same for an unfenced log: gives up a batch that is under way when one of its topics is switched."""
 
-    def __init__(self, log: UnfencedPartitioningLog, routes: Routes) -> None:
-        super().__init__(log, routes)
+    def __init__(self, log: UnfencedPartitioningLog, routes: Routes, traces: SentListener | None = None) -> None:
+        super().__init__(log, routes, traces)
         self._unfenced = log
         self._under_way: RouteTable | None = None
 
