@@ -13,7 +13,7 @@ SHORT := "short or not (full or fault or soak or matrix)"
 REST := "(full or hypothesis) and not (fault or soak or matrix)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-all lint fault matrix soak models simulate mutants bench docs lock clean
+.PHONY: help setup java demo test test-all lint fault matrix soak models simulate mutants bench docs lock notice sbom audit dist clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,6 +73,18 @@ docs: $(READY) ## the pages generated from the code, then the site
 lock: ## requirements.lock anew from pyproject.toml; needs uv
 	uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-annotate --no-header -o requirements.lock
+
+notice: $(READY) ## NOTICE anew: packages that an installation brings, and their licences
+	@$(BIN)/python scripts/dependencies.py notice
+
+sbom: $(READY) ## dist/inorder.cdx.json: a bill of materials in CycloneDX, from the lock
+	@$(BIN)/python scripts/dependencies.py sbom dist/inorder.cdx.json
+
+audit: $(READY) ## hashes, versions and licences of the lock, offline; with advisories: make audit ADVISORIES=all.zip
+	@$(BIN)/python scripts/dependencies.py audit $(ADVISORIES)
+
+dist: $(READY) ## the wheel and the source archive, in dist/
+	@$(BIN)/python -m hatchling build -d dist
 
 setup: $(READY) ## only .venv with the locked dependencies
 
