@@ -16,6 +16,7 @@ from typing import Self
 import orjson
 from rich.console import Console
 from rich.live import Live
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from inorder.demo.load import Ledger, plan_load, write
@@ -35,7 +36,7 @@ def run(events: int, as_json: bool, seed: int | None = None) -> int:
     """Runs the demo and prints its summary; the exit code is 5 if a guarantee was broken."""
     seed = seed if seed is not None else secrets.randbelow(1_000_000)
     console = Console(stderr=True)
-    with Display(console) as display:
+    with Display(console, events) as display:
         display.say("Starting PostgreSQL, Kafka and Spark …")
         spark_jars()  # here, so that a first download shows its progress and does not count
         began = time.monotonic()
@@ -45,9 +46,18 @@ def run(events: int, as_json: bool, seed: int | None = None) -> int:
             summary, ledger = carry(path, events, seed, display.update)
     summary = _with_times(summary, start=started, total=time.monotonic() - began)
     show(console, summary, ledger.rolled_back)
+    console.print(NEXT, highlight=False, soft_wrap=True)
     if as_json:
         sys.stdout.write(orjson.dumps(summary.as_dict()).decode() + "\n")
     return 0 if summary.holds else GuaranteeError.exit_code
+
+
+NEXT = """\
+What to try next:
+  inorder demo --events 100000   more of the same, with a new seed
+  inorder up --folder servers    PostgreSQL and Kafka of your own, then docs/quickstart.md
+  inorder init                   settings for your database and your Kafka
+  inorder bench relay            how fast the relay is on this machine"""
 
 
 OnLook = Callable[[float, int, Position], None]
@@ -114,19 +124,36 @@ def _with_times(summary: DemoSummary, **more: float) -> DemoSummary:
     return replace(summary, seconds={**summary.seconds, **more})
 
 
-# The display on stderr: a line for each hop, with its rate and its lag.
+# The display on stderr: on a terminal a bar for each hop, with its rate and its lag; elsewhere a line now and then.
+
+Hops = tuple[int, int, int]
+"""How many updates are committed, in Kafka, and in the table or set aside."""
 
 _WINDOW = 12
 """Samples that a rate is taken over."""
 
 
-class Display:
-    """Shows each hop's position; on a pipe it prints nothing until the end."""
+def find_milestones(before: Hops, now: Hops, planned: int) -> list[str]:
+    """What has become true between two looks, for output that cannot be redrawn: a few lines in a whole run."""
+    lines = []
+    if now[1] and not before[1]:
+        lines.append("Kafka has the first records.")
+    if now[2] and not before[2]:
+        lines.append("Spark has started; the table has the first rows.")
+    quarter = max(1, planned // 4)
+    if now[2] // quarter > before[2] // quarter:
+        lines.append(f"{now[0]:,} committed, {now[1]:,} in Kafka, {now[2]:,} in the table or set aside.")
+    return lines
 
-    def __init__(self, console: Console) -> None:
+
+class Display:
+    """Shows how far each hop is."""
+
+    def __init__(self, console: Console, planned: int) -> None:
         self._console = console
+        self._planned = planned
         self._live = Live(console=console, refresh_per_second=4, transient=True)
-        self._looks: deque[tuple[float, tuple[int, int, int]]] = deque(maxlen=_WINDOW)
+        self._looks: deque[tuple[float, Hops]] = deque(maxlen=_WINDOW)
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
@@ -143,21 +170,28 @@ class Display:
         self._console.print(text, highlight=False, soft_wrap=True)
 
     def update(self, now: float, committed: int, position: Position) -> None:
-        """Redraws the table."""
-        published = max(committed - position.waiting, position.processed)
+        """Redraws the bars, or prints what has become true."""
+        before = self._looks[-1][1] if self._looks else (0, 0, 0)
+        # The writers count an update shortly after its commit, so the outbox may be ahead of their count.
+        published = max(committed - position.waiting, position.processed, before[1])
         hops = (committed, published, position.processed)
         self._looks.append((now, hops))
         if self._console.is_terminal:
             self._live.update(self._table(hops))
+        else:
+            for line in find_milestones(before, hops, self._planned):
+                self.say(line)
 
-    def _table(self, hops: tuple[int, int, int]) -> Table:
+    def _table(self, hops: Hops) -> Table:
         table = Table(box=None, pad_edge=False)
-        for heading in ("hop", "position", "per second", "behind"):
-            table.add_column(heading, justify="left" if heading == "hop" else "right")
+        for heading in ("hop", "", "position", "per second", "behind"):
+            table.add_column(heading, justify="left" if heading in ("hop", "") else "right")
         names = ("your transactions", "relay to Kafka", "Spark to table")
         for place, name in enumerate(names):
             behind = f"{hops[0] - hops[place]:,}" if place else ""
-            table.add_row(name, f"{hops[place]:,}", f"{self._rate(place):,.0f}", behind)
+            # What is committed is the whole for the hops behind it; how much will be rolled back is not known before.
+            bar = ProgressBar(total=max(1, hops[0] if place else self._planned), completed=hops[place], width=30)
+            table.add_row(name, bar, f"{hops[place]:,}", f"{self._rate(place):,.0f}", behind)
         return table
 
     def _rate(self, place: int) -> float:

@@ -1,11 +1,14 @@
-"""The demo gives up a path without progress, but not one whose Spark is still starting."""
+"""The demo shows progress, and gives up a path without any, but not one whose Spark is still starting."""
 
 from __future__ import annotations
 
+import io
+
 import pytest
+from rich.console import Console
 
 from inorder.demo.path import Position
-from inorder.demo.run import FIRST_PATIENCE_SECONDS, PATIENCE_SECONDS, patience
+from inorder.demo.run import FIRST_PATIENCE_SECONDS, PATIENCE_SECONDS, Display, Hops, find_milestones, patience
 
 
 @pytest.mark.parametrize(
@@ -20,3 +23,36 @@ from inorder.demo.run import FIRST_PATIENCE_SECONDS, PATIENCE_SECONDS, patience
 def test_a_path_that_has_carried_nothing_yet_has_longer_to_begin(position: Position, seconds: float) -> None:
     assert patience(position) == seconds
     assert FIRST_PATIENCE_SECONDS > PATIENCE_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        ((0, 0, 0), (10, 0, 0), []),
+        ((10, 0, 0), (20, 5, 0), ["Kafka has the first records."]),
+        ((100, 90, 0), (100, 90, 1), ["Spark has started; the table has the first rows."]),
+        ((100, 90, 1), (100, 90, 24), []),
+        ((100, 90, 24), (100, 90, 60), ["100 committed, 90 in Kafka, 60 in the table or set aside."]),
+    ],
+)
+def test_a_pipe_gets_a_line_for_each_milestone(before: Hops, now: Hops, said: list[str]) -> None:
+    assert find_milestones(before, now, planned=100) == said
+
+
+def test_a_milestone_is_printed_once_though_the_count_of_commits_lags() -> None:
+    printed = io.StringIO()
+    with Display(Console(file=printed, width=100), planned=100) as display:
+        for committed, waiting in ((10, 5), (10, 12), (20, 12)):
+            display.update(float(committed), committed, Position(waiting=waiting, applied=0, rejected=0))
+    assert printed.getvalue() == "Kafka has the first records.\n"
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_the_display_draws_bars_on_a_terminal_and_prints_lines_elsewhere(is_terminal: bool) -> None:
+    printed = io.StringIO()
+    console = Console(file=printed, force_terminal=is_terminal, width=100)
+    with Display(console, planned=100) as display:
+        display.update(1.0, 50, Position(waiting=10, applied=0, rejected=0))
+        display.update(2.0, 90, Position(waiting=0, applied=80, rejected=10))
+    assert ("━" in printed.getvalue()) == is_terminal
+    assert ("in the table or set aside." in printed.getvalue()) != is_terminal
