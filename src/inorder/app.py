@@ -47,8 +47,8 @@ from inorder.journal.stores.opening import (
     prepare_journal_store,
 )
 from inorder.journal.topic_identity import TopicGuard
-from inorder.kafka.admin import Cluster, commit_group_offsets
-from inorder.model.errors import ConfigurationError
+from inorder.kafka.admin import Cluster, commit_group_offsets, probe
+from inorder.model.errors import ConfigurationError, UnreachableError
 from inorder.model.partitioning import Partitioner, Place
 from inorder.observe.endpoint import PeriodicReader
 from inorder.operate import doctor, status
@@ -96,6 +96,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 C = TypeVar("C", bound=Closable)
+
+ANSWER_SECONDS = 2.0
+"""How long brokers have to accept a connection, before a status is read without them."""
 
 
 class App:
@@ -329,9 +332,23 @@ class App:
             "kafka": lambda: status.kafka_part(self.cluster),
         }
 
+    def _read_apart(self, name: str, away: UnreachableError | None) -> status.Part:
+        """One part with connections of its own, so that it waits for no other; `away` is why Kafka does not answer."""
+        with App(self.settings) as app:
+            if away is not None and name == "relay":
+                return status.relay_part(app.relay_admin, asks_kafka=False)
+            if away is not None:
+                raise away
+            return app.parts()[name]()
+
     def status(self) -> dict[str, status.Part]:
-        """The state of each product; one that cannot be read has an error."""
-        return {name: status.short(part) for name, part in status.read_parts(self.parts()).items()}
+        """The state of each product, all read at once; one that cannot be read has an error.
+
+        If no broker accepts a connection, nothing that needs Kafka is tried.
+        """
+        away = probe(self.settings.kafka.bootstrap_servers, ANSWER_SECONDS)
+        parts = {name: partial(self._read_apart, name, away) for name in self.parts()}
+        return {name: status.short(part) for name, part in status.read_together(parts).items()}
 
     def trace_key(self, key: str, *, topic: str | None = None, everywhere: bool = False) -> KeyTrace:
         """What each hop has of a key; see `KeyLookup.trace`."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Container, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -243,6 +244,29 @@ def _unreachable(servers: str, detail: str) -> UnreachableError:
         f"Kafka at {servers} cannot be reached: {detail}.",
         hint='Start it, or correct kafka."bootstrap.servers"; `inorder up` starts one here.',
     )
+
+
+def probe(servers: str, seconds: float) -> UnreachableError | None:
+    """Why no broker of `bootstrap.servers` accepts a connection within `seconds`; None if one does.
+
+    The client retries a refused connection until its request times out, so each request would take that long.
+    """
+    with ThreadPoolExecutor(max(1, len(servers.split(","))), thread_name_prefix="inorder-probe") as pool:
+        asked = {pool.submit(_connect, each.strip(), seconds) for each in servers.split(",")}
+        reasons = [reason for found in as_completed(asked) if (reason := found.result())]
+    return None if len(reasons) < len(asked) else _unreachable(servers, "; ".join(reasons))
+
+
+def _connect(server: str, seconds: float) -> str:
+    """Why a server does not accept a connection; empty if it does."""
+    host, _, port = server.rpartition("://")[2].rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=seconds).close()
+    except ValueError:
+        return ""  # no port, so the client has the answer
+    except OSError as error:
+        return error.strerror.lower() if error.strerror else str(error) or "timed out"
+    return ""
 
 
 def commit_group_offsets(properties: Mapping[str, Any], group: str, offsets: Mapping[Place, int]) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from concurrent.futures import Future, wait
+from typing import Any, Final
 
 from inorder.database import sql
 from inorder.database.database import Database
 from inorder.journal.service import JournalAdmin
 from inorder.kafka.admin import Cluster
-from inorder.model.errors import InorderError
+from inorder.model.errors import InorderError, UnreachableError
 from inorder.operate.fields import group_fields, lag_fields
 from inorder.operate.topics import TopicAdmin
 from inorder.pipeline.dead_letters_admin import DeadLetterAdmin
@@ -18,10 +21,31 @@ from inorder.topics.pauses import Pause
 
 Part = dict[str, Any]
 
+PART_SECONDS: Final = 15.0
+"""How long one part may take, beside the others."""
+
 
 def read_parts(parts: Mapping[str, Callable[[], Part]]) -> dict[str, Part]:
     """By part; a part that cannot be read has its `error` and nothing else."""
     return {name: read_part(part) for name, part in parts.items()}
+
+
+def read_together(parts: Mapping[str, Callable[[], Part]], seconds: float = PART_SECONDS) -> dict[str, Part]:
+    """The same, all parts at once; one that takes longer than `seconds` is left alone and has an error that says so."""
+    reading: dict[str, Future[Part]] = {name: Future() for name in parts}
+
+    def read(name: str) -> None:
+        try:
+            reading[name].set_result(read_part(parts[name]))
+        except Exception as error:  # noqa: BLE001 - raised by the caller's `result`
+            reading[name].set_exception(error)
+
+    for name in parts:
+        # A daemon: the command ends without a server that never answers.
+        threading.Thread(target=read, args=(name,), name=f"inorder-status-{name}", daemon=True).start()
+    wait(reading.values(), timeout=seconds)
+    late: Part = {"error": f"timed out: no answer within {seconds:g} s.", "exit_code": UnreachableError.exit_code}
+    return {name: found.result() if found.done() else dict(late) for name, found in reading.items()}
 
 
 def read_part(part: Callable[[], Part]) -> Part:
@@ -34,9 +58,12 @@ def read_part(part: Callable[[], Part]) -> Part:
 
 def verdict(parts: Mapping[str, Part]) -> str:
     """All parts in one line: what cannot be read, else what waits for somebody, else `ok`."""
-    failed = [f"{name} cannot be read: {fields['error']}" for name, fields in parts.items() if "error" in fields]
+    failed = defaultdict[str, list[str]](list)
+    for name, fields in parts.items():
+        if "error" in fields:
+            failed[fields["error"]].append(name)
     if failed:
-        return " ".join(failed)
+        return " ".join(f"{', '.join(names)} cannot be read: {error}" for error, names in failed.items())
     waiting = [
         f"{count} {words}"
         for fields in parts.values()
@@ -73,11 +100,11 @@ def kafka_part(cluster: Cluster) -> Part:
     return {"cluster_id": found.cluster_id, "brokers": list(found.brokers)}
 
 
-def relay_part(relay: RelayAdmin) -> Part:
-    """The outbox and its relay."""
+def relay_part(relay: RelayAdmin, *, asks_kafka: bool = True) -> Part:
+    """The outbox and its relay; without `asks_kafka` from the database alone."""
     groups = relay.exceeded_groups()
     exceeded = {"exceeded": sum(each.count for each in groups), "exceeded_groups": group_fields(groups)}
-    return {**relay.status(), **exceeded}
+    return {**relay.status(asks_kafka=asks_kafka), **exceeded}
 
 
 def topics_part(topics: TopicAdmin, pauses: Sequence[Pause]) -> Part:

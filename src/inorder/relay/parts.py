@@ -231,12 +231,13 @@ class RelayParts:
             case "none":
                 return lambda _shard: NoLease()
 
-    def lease_holders(self, database: Database) -> list[tuple[str | None, int | None]]:
+    def lease_holders(self, database: Database, *, asks_kafka: bool = True) -> list[tuple[str | None, int | None]]:
         """The owner and term of each shard's lease, as far as one cheap question answers that."""
         shards = range(self.relay.shards)
         match self.relay.leadership:
             case "kafka":
-                owners = partition_owners(self.settings.kafka.properties, leader_topic(self.relay.group))
+                topic = leader_topic(self.relay.group)
+                owners = partition_owners(self.settings.kafka.properties, topic) if asks_kafka else {}
                 return [(owners.get(shard), None) for shard in shards]
             case "database":
                 return [lease_of(database, self.relay.lease_name(shard)) for shard in shards]

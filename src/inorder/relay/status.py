@@ -32,17 +32,18 @@ class RelayAdmin:
         self._parts = parts
         self._database = database
 
-    def status(self) -> dict[str, Any]:
+    def status(self, *, asks_kafka: bool = True) -> dict[str, Any]:
         """What waits in the outbox, since when, and which instance owns each shard or topic, where that is known.
 
         `phantoms` are ids that were published and whose rows the database lost when it last went back in time; empty
-        if it never did, None where the broker does not answer.
+        if it never did, None where the broker does not answer. Without `asks_kafka` they are None at once, and so are
+        owners that only the broker knows.
         """
         relay = self._parts.relay
         fields = {"group": relay.group, "table": relay.table, "strategy": relay.strategy}
         if relay.strategy == "topic-lock":
             return {**fields, **self.outbox_state()}
-        state, holders = self.outbox_state(), self._parts.lease_holders(self._database)
+        state, holders = self.outbox_state(), self._parts.lease_holders(self._database, asks_kafka=asks_kafka)
         if relay.strategy == "polling":
             state["breakers"] = read_breakers(self._parts.settings.health.address, relay.group)
         return {
@@ -52,7 +53,7 @@ class RelayAdmin:
             "owner": holders[0][0],
             "term": holders[0][1],
             "owners": [owner for owner, _ in holders],
-            "phantoms": self._parts.read_phantoms(),
+            "phantoms": self._parts.read_phantoms() if asks_kafka else None,
         }
 
     def outbox_state(self) -> dict[str, Any]:
