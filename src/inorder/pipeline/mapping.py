@@ -7,7 +7,8 @@ several partitions (`keyless`). What cannot be seen in a record is a producer th
 by `partition` or by another hash: its records are found stale, and the log names their keys.
 
 **Field types.** Each type has one rule, `convert`: it returns the value to store, or raises `Refused`. Values for which
-JSON has no type are stored as text in one canonical form, so that equal values have equal texts. `is_plain` is a short
+JSON has no type are stored as text in one canonical form, so that equal values have equal texts; a `numeric` keeps the
+digits after its point, as `1.50` and `1.5` differ to those who read them. `is_plain` is a short
 cut: it is called for whole columns, and is true only where `convert` would return every value unchanged.
 """
 
@@ -223,7 +224,7 @@ class KeyReader:
 
 # Field types.
 
-_DECIMAL = re.compile(r"(?P<sign>-?)0*(?P<whole>[0-9]+?)(?:\.(?P<fraction>[0-9]+?)0*)?\Z")
+_DECIMAL = re.compile(r"(?P<sign>-?)0*(?P<whole>[0-9]+?)(?:\.(?P<fraction>[0-9]+))?\Z")
 _WHOLE_DIGITS, _FRACTION_DIGITS = 35, 30
 """What DECIMAL of MySQL can hold; it would round a wider number silently."""
 _NUMERIC_CHARACTERS = 350
@@ -322,6 +323,7 @@ def _text() -> FieldType:
 
 
 def _numeric(value: Any) -> Value:
+    """The digits of a text as they are, so that 1.50 keeps its scale; a JSON number has none."""
     if type(value) not in (str, int, float):
         raise _wrong_type(value, "numeric")
     digits = value if type(value) is str else format(Decimal(repr(value)), "f")
@@ -329,11 +331,13 @@ def _numeric(value: Any) -> Value:
     if found is None:
         raise Refused("wrong-type", f"is not a decimal number: {shorten(value)}")
     whole, fraction = found["whole"], found["fraction"] or ""
+    if type(value) is float or len(fraction) > _FRACTION_DIGITS:
+        fraction = fraction.rstrip("0")
     if len(whole) > _WHOLE_DIGITS or len(fraction) > _FRACTION_DIGITS:
         limits = f"{_WHOLE_DIGITS} digits before the point and {_FRACTION_DIGITS} after it"
         raise Refused("out-of-range", f"is {shorten(value)}, and numeric allows at most {limits}")
-    number = f"{whole}.{fraction}".rstrip("0").rstrip(".") if fraction else whole
-    return f"{found['sign']}{number}" if number.strip("0.") else "0"
+    number = f"{whole}.{fraction}" if fraction else whole
+    return f"{found['sign']}{number}" if number.strip("0.") else number
 
 
 def _timestamp(value: Any) -> Value:

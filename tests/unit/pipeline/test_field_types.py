@@ -22,8 +22,11 @@ JSON = st.recursive(
     ("kind", "value", "stored"),
     [
         ("double", 3, 3.0),
-        ("numeric", "0012.500", "12.5"),
-        ("numeric", "-0.0", "0"),
+        ("numeric", "0012.500", "12.500"),
+        ("numeric", "1.50", "1.50"),
+        ("numeric", "-0.0", "0.0"),
+        ("numeric", 2.0, "2"),
+        ("numeric", "1." + "0" * 31, "1"),
         ("numeric", "100", "100"),
         ("numeric", 12, "12"),
         ("numeric", -1.5, "-1.5"),
