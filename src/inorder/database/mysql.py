@@ -7,6 +7,7 @@ extra; SQL files of this dialect can be read without it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -17,6 +18,7 @@ from inorder.database.credentials import read_credentials, retry_login
 from inorder.database.database import Cursor, SingleConnectionDatabase
 from inorder.database.primary import READ_ONLY_HINT, ReconnectingTo, connect_in_turn
 from inorder.model.errors import (
+    AuthenticationError,
     ConfigurationError,
     InorderError,
     LockConflictError,
@@ -203,6 +205,7 @@ class MySQLDatabase(SingleConnectionDatabase[Connection]):
 
 # A number that is not listed is a ConfigurationError.
 _NUMBERS: Final[dict[type[InorderError], tuple[int, ...]]] = {
+    AuthenticationError: (1045, 1251, 1275, 1698, 1862, 2059),
     UnreachableError: (
         *(0, 2002, 2003, 2005, 2006, 2013, 2055),  # the driver's own: connection refused, or lost
         *(1053, 1077, 1079, 1152, 1184),  # shutting down, aborted
@@ -231,6 +234,7 @@ FAMILIES: Final[dict[int, type[InorderError]]] = {
 }
 
 _HINTS: Final[dict[type[InorderError], str]] = {
+    AuthenticationError: "Check user, password and certificates in database.url, and the user on the server.",
     UnreachableError: "Check that the server of database.url is running; it is retried.",
     ReadOnlyServerError: READ_ONLY_HINT,
     TransientError: "It is retried.",
@@ -243,7 +247,7 @@ _HINTS: Final[dict[type[InorderError], str]] = {
 
 # What PyMySQL and the server do not call by the name that people search for.
 _MEANINGS: Final[dict[int, str]] = {
-    **dict.fromkeys((1045, 1251, 1275, 1698, 1862, 2059), "authentication failed"),
+    **dict.fromkeys(_NUMBERS[AuthenticationError], "authentication failed"),
     **dict.fromkeys((1044, 1142, 1143, 1227, 1370), "permission denied"),
     1049: "the database does not exist",
     1054: "the column does not exist",
@@ -258,13 +262,18 @@ def classify(error: pymysql.MySQLError) -> InorderError:
     text = str(error.args[-1]).strip().rstrip(".") if error.args else ""
     family = FAMILIES.get(number, ConfigurationError)
     meaning = f"{_MEANINGS[number]}: " if number in _MEANINGS else ""
-    found = family(
-        f"MySQL: {meaning}{text or 'the connection is closed'} [error {number}].",
-        hint=_HINTS.get(family, ""),
-    )
-    if isinstance(found, RejectedError):
-        found.state = str(number)
+    said = f"MySQL: {meaning}{text or 'the connection is closed'} [error {number}]."
+    if not issubclass(family, RejectedError):
+        return family(said, hint=_HINTS.get(family, ""))
+    # The text quotes values of the row, which logs must not have.
+    found = family(_QUOTED_VALUE.sub(_HIDDEN, said), hint=_HINTS.get(family, ""))
+    found.state, found.detail = str(number), said
     return found
+
+
+# `Duplicate entry '7-anna' for key 'PRIMARY'`, `Incorrect integer value: 'abc' for column`
+_QUOTED_VALUE: Final = re.compile(r"(entry |value: )'.*'(?= for (?:key|column))", re.DOTALL)
+_HIDDEN: Final = r"\1'…'"
 
 
 def _number(error: pymysql.MySQLError) -> int:

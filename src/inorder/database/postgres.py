@@ -291,10 +291,17 @@ def classify(error: psycopg.Error) -> InorderError:
         diagnosis = f"the connection attempt timed out: {diagnosis}"
     detail = f" ({error.diag.message_detail})" if error.diag.message_detail else ""
     state = f" [SQLSTATE {error.sqlstate}]" if error.sqlstate else ""
-    found = family(f"PostgreSQL: {diagnosis}{detail}{state}.", hint=_HINTS.get(family, ""))
-    if isinstance(found, RejectedError):
-        found.state = error.sqlstate or ""
+    if not issubclass(family, RejectedError):
+        return family(f"PostgreSQL: {diagnosis}{detail}{state}.", hint=_HINTS.get(family, ""))
+    # The server's DETAIL is the row that it refuses, and the end of some messages a value; logs must have neither.
+    found = family(f"PostgreSQL: {_QUOTED_VALUE.sub(_HIDDEN, diagnosis)}{state}.", hint=_HINTS.get(family, ""))
+    found.state, found.detail = error.sqlstate or "", f"PostgreSQL: {diagnosis}{detail}{state}."
     return found
+
+
+# `invalid input syntax for type integer: "abc"`, `value "99999999999" is out of range for type integer`
+_QUOTED_VALUE: Final = re.compile(r'(: |\bvalue )".*"(?=$| is )', re.DOTALL)
+_HIDDEN: Final = r'\1"…"'
 
 
 _LOGIN_REFUSED: Final = re.compile(

@@ -175,6 +175,8 @@ class RejectedError(PermanentError):
 
     state: str = ""
     """The database's own code of the refusal, where it has one."""
+    detail: str = ""
+    """What the database said in full, with values of the record: for its dead letter, never for a log."""
 
     def __init__(self, message: str, *, hint: str = "", row_id: int | None = None) -> None:
         super().__init__(message, hint=hint)

@@ -266,7 +266,7 @@ class Retrier:
             except _UndoneError as undone:
                 retried = undone.retried
             except RejectedError as error:
-                retried = one.fate(Fate.REJECTED, error.message)
+                retried = one.fate(Fate.REJECTED, error.detail or error.message)
         if retried.fate is Fate.STALE and self.settles_stale:
             is_ours = transaction.settle(one.letter.offset, "stale", self.reason)
             return retried if is_ours else one.fate(Fate.GONE)

@@ -515,7 +515,7 @@ class _Isolation:
                 self._bury(index, reason)
 
     def _bury(self, index: int, reason: RejectedError) -> None:
-        self.letters.append(dead_letter(self.batch, index, REFUSED, reason.message))
+        self.letters.append(dead_letter(self.batch, index, REFUSED, reason.detail or reason.message))
         self.states[reason.state] += 1
 
     def _try(self, rows: Sequence[FoldedRow]) -> RejectedError | None:

@@ -81,14 +81,33 @@ def test_a_lock_that_is_not_free_in_time_is_waited_for_again(
 
 
 def test_a_user_or_a_database_that_is_not_there_is_a_wrong_setting(mariadb_url: str, database_of: DatabaseOf) -> None:
-    for wrong, text in (
-        (mariadb_url.replace("root@", "nobody:geheim@"), "authentication failed"),
-        (mariadb_url.replace("?", "_not?"), "does not exist"),
+    unknown = parse_url(mariadb_url).set(username="nobody", password="geheim").render_as_string(hide_password=False)
+    for wrong, kind, text in (
+        (unknown, AuthenticationError, "authentication failed"),
+        (mariadb_url.replace("?", "_not?"), ConfigurationError, "does not exist"),
     ):
         error = refused(database_of(wrong), "SELECT 1")
-        assert isinstance(error, ConfigurationError)
+        assert type(error) is kind
         assert text in error.message
         assert "geheim" not in str(error)
+
+
+def test_no_error_of_a_refused_row_shows_its_values_but_its_detail_has_them(
+    postgres_url: str, mariadb_url: str, database_of: DatabaseOf
+) -> None:
+    statement = "INSERT INTO people (id, born) VALUES ({id}, {born})"
+    for url, wrong in ((postgres_url, "'geheim'::text::integer"), (mariadb_url, "'geheim'")):
+        database = database_of(url)
+        database.execute("CREATE TABLE people (id varchar(9) PRIMARY KEY, born integer, CHECK (born > 0))")
+        database.execute(statement.format(id="'geheim'", born=7))
+        for id, born in (("'geheim'", "8"), ("'b'", wrong)):
+            error = refused(database, statement.format(id=id, born=born))
+            assert isinstance(error, RejectedError)
+            assert "geheim" not in str(error) + error.message
+            assert "geheim" in error.detail
+    error = refused(database_of(postgres_url), statement.format(id="'geheim2'", born=-1))
+    assert isinstance(error, RejectedError)
+    assert ("geheim2" in error.message, "geheim2" in error.detail) == (False, True)
 
 
 def test_a_refused_login_of_postgresql_is_no_outage(postgres_url: str, database_of: DatabaseOf) -> None:
