@@ -117,7 +117,7 @@ def declared(project: dict[str, Any]) -> list[str]:
 
 
 def licence(name: str) -> str:
-    """The licence that the metadata name; empty where the package is not installed."""
+    """The licence that the metadata or its text name; empty where the package is not installed."""
     try:
         about: Any = metadata.metadata(name)
     except metadata.PackageNotFoundError:
@@ -127,7 +127,13 @@ def licence(name: str) -> str:
     classified = [text.rpartition(" :: ")[2] for text in about.get_all("Classifier", []) if text.startswith("License")]
     plain = (about.get("License") or "").strip().partition("\n")[0]
     specific = [text for text in classified if text != "OSI Approved"]
-    return ", ".join(specific) or plain or "unknown"
+    return ", ".join(specific) or plain or _first_line(name, about.get("License-File")) or "unknown"
+
+
+def _first_line(name: str, file: str | None) -> str:
+    """The title of a licence that only its text names."""
+    text = file and metadata.distribution(name).read_text(f"licenses/{file}")
+    return text.strip().partition("\n")[0].strip() if text else ""
 
 
 def notice(lock: list[Locked], project: dict[str, Any]) -> str:
