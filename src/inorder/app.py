@@ -82,7 +82,7 @@ from inorder.pipeline.stores.dead_letters import SqlDeadLetters
 from inorder.pipeline.tombstones import CleanedTombstones, TombstoneCleaning
 from inorder.relay import reshard
 from inorder.relay.on_spark import run_relay
-from inorder.relay.parts import RelayParts
+from inorder.relay.parts import RelayParts, require_pausable
 from inorder.relay.reloading import RelayService
 from inorder.relay.status import RelayAdmin
 from inorder.relay.stores.ports import Registration
@@ -243,6 +243,9 @@ class App:
     def _require_known(self, kind: PauseKind, name: str) -> None:
         """Refuses names that nothing would ever look up; topics are known to publishers only."""
         if kind is PauseKind.TOPIC:
+            return
+        if kind in (PauseKind.KEY, PauseKind.SHARD):
+            require_pausable(self.settings.relay, kind, name)
             return
         known = [UPSERT] if kind is PauseKind.PIPELINE else [each.table for each in self.table_mappings()]
         if name not in known:

@@ -147,15 +147,22 @@ class Pausable(StrEnum):
     """What can be paused, in the words of `topics/pauses.py`, which is not imported for `--help`."""
 
     topic = "topic"
+    key = "key"
+    shard = "shard"
     table = "table"
     pipeline = "pipeline"
 
 
 Kind = Annotated[
     Pausable,
-    typer.Argument(metavar="topic|table|pipeline", help="A topic of the relay, a table of the pipeline, or a job."),
+    typer.Argument(
+        metavar="topic|key|shard|table|pipeline",
+        help="A topic, a key or a shard of the relay, a table of the pipeline, or a job.",
+    ),
 ]
-Paused = Annotated[str, typer.Argument(metavar="NAME", help="Its name; of a job `upsert`.")]
+Paused = Annotated[
+    str, typer.Argument(metavar="NAME", help="Its name; of a key TOPIC/KEY, of a shard its number, of a job `upsert`.")
+]
 
 
 def pause(
@@ -165,7 +172,7 @@ def pause(
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let the messages of a topic wait in the outbox, or the records of a table wait in Kafka.
+    """Let messages of a topic, a key or a shard wait in the outbox, or records of a table in Kafka.
 
     Running relays and jobs obey within seconds, and those that start later too. Nothing is lost, the order stays, and
     everything else continues. `inorder status` shows what is paused.

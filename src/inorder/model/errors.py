@@ -11,6 +11,7 @@ InorderError                     code, message, next step
 │   ├── TopicUnavailableError    one topic is deleted or access is denied, all others work
 │   │   ├── TopicSwitchingError  it is closed briefly, while its next generation is opened
 │   │   └── TopicPausedError     an operator has paused it
+│   ├── KeyPausedError           an operator has paused some keys, all others work
 │   ├── FencedError              another instance took over this instance's shard
 │   ├── UnknownOutcomeError      a commit was sent and its response was lost
 │   ├── DeadlineError            an operation timed out
@@ -148,6 +149,16 @@ class TopicPausedError(TopicUnavailableError):
     """An operator has paused a topic. Its rows wait until `inorder resume`; other topics continue."""
 
     code = "RELAY-005"
+
+
+class KeyPausedError(TransientError):
+    """An operator has paused keys of this batch. Their rows wait until `inorder resume`; other keys continue."""
+
+    code = "RELAY-006"
+
+    def __init__(self, keys: frozenset[tuple[str, bytes]], message: str, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.keys = keys
 
 
 class FencedError(TransientError):

@@ -16,6 +16,7 @@
 | `inorder_outbox_read_age_seconds`               | age of the metrics below; it grows while the database is down      |
 | `inorder_outbox_waiting_events`                 | rows that are not published yet                                    |
 | `inorder_outbox_oldest_waiting_seconds`         | how long the oldest of them has waited                             |
+| `inorder_outbox_paused`                         | topics, keys and shards that operators have paused                 |
 | `inorder_outbox_inserted_events`                | strategy `polling`: the newest id of the outbox                    |
 | `inorder_outbox_offset`                         | strategy `polling`: how far the outbox is processed                |
 | `inorder_outbox_missing_events`                 | strategy `polling`: ids that are looked for, or retried            |
@@ -47,6 +48,7 @@ _LONGEST_ERROR = 200
 _OUTBOX = {
     "waiting": ("waiting_events", "Rows that are not published yet."),
     "oldest_seconds": ("oldest_waiting_seconds", "How long the oldest of them has waited."),
+    "paused": ("paused", "Topics, keys and shards that are paused."),
     "newest_id": ("inserted_events", "The newest id of the outbox."),
     "offset": ("offset", "Every id up to this one is settled or recorded."),
     "missing": ("missing_events", "Ids that are looked for, or retried."),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from shlex import quote
 from typing import Any, Final, Literal, TypeAlias
 
 from inorder.operate.status import Part
@@ -177,7 +178,8 @@ def _concerns(parts: Mapping[str, Part | None]) -> Iterator[Concern]:
         sentence = f"{counted(parked, 'journal')} in quarantine: reads of them are refused."
         yield Concern("trouble", sentence, "problems", "inorder journal quarantine list")
     for what, why in good.get("topics", {}).get("paused", {}).items():
-        yield Concern("attention", f"The {what} is paused: {why}.", "topics", f"inorder resume {what}")
+        kind, _, name = what.partition(" ")
+        yield Concern("attention", f"The {what} is paused: {why}.", "topics", f"inorder resume {kind} {quote(name)}")
     for topic in good.get("topics", {}).get("generations", []):
         if topic["target"]:
             sentence = f"Topic {topic['topic']!r} is being switched to {topic['target']!r}: {topic['phase']}."

@@ -35,6 +35,7 @@ from inorder.kafka.shard_log import Delivered, Delivery, Incomplete, ShardLog
 from inorder.model.errors import (
     FencedError,
     InorderError,
+    KeyPausedError,
     RejectedError,
     TopicPausedError,
     TopicSwitchingError,
@@ -150,6 +151,7 @@ class RelayLoop(LeaderLoop[Term]):
         self._empty_reads = 0
         self._is_asleep = False
         self._was_notified = False
+        self._was_paused = False
         self._publisher = BatchPublisher(leadership, Refusals(options, self.progress), options)
 
     def _new_term(self) -> Term:
@@ -161,6 +163,9 @@ class RelayLoop(LeaderLoop[Term]):
         return Term(leader_id, claims, self._exceeded, self._shard, batch_size=size, options=self._options)
 
     def _step(self, term: Term) -> None:
+        if self._is_paused():
+            self._options.stop.wait(self._options.pace.poll)
+            return
         for waiting in term.due():
             self._publisher.send(term, waiting)
             if self._options.stop.is_set():
@@ -173,6 +178,18 @@ class RelayLoop(LeaderLoop[Term]):
             self._empty_reads = 0
         else:
             self._rest(term, batch)
+
+    def _is_paused(self) -> bool:
+        """Whether an operator has paused the shard, which is logged when it changes."""
+        reason = self._options.pause()
+        if bool(reason) != self._was_paused:
+            self._was_paused = bool(reason)
+            fields = {"shard": self._options.shard_index, "reason": reason}
+            if reason:
+                log.warning("relay.shard_paused", extra=fields)
+            else:
+                log.info("relay.shard_resumed", extra=fields)
+        return bool(reason)
 
     def _rest(self, term: Term, empty: Batch) -> None:
         """Waits for rows: asleep, if publishers can wake us, else by reading again soon.
@@ -258,9 +275,8 @@ class BatchPublisher:
                     self._progress.last_error = ""
                 case Incomplete(RejectedError() as error, delivered):
                     parts += self._refusals.refused(term, self._undelivered(term, rows, delivered), error)
-                case Incomplete(TopicUnavailableError() as error, delivered):
-                    parts.append(self._undelivered(term, rows, delivered))
-                    self._hold_topic(term, error)
+                case Incomplete(TopicUnavailableError() | KeyPausedError() as error, delivered):
+                    parts.append(self._hold_back(term, self._undelivered(term, rows, delivered), error))
                 case Incomplete(TransientError() as error, delivered, is_under_way=is_under_way):
                     parts.append(self._undelivered(term, rows, delivered))
                     tries += 1
@@ -303,6 +319,21 @@ class BatchPublisher:
         term.settle_delivered([row for row in rows if row.id in delivered])
         self._progress.published += len(delivered)
         return [row for row in rows if row.id not in delivered]
+
+    def _hold_back(
+        self, term: PublishingTerm, rows: list[OutboxRow], error: TopicUnavailableError | KeyPausedError
+    ) -> list[OutboxRow]:
+        """Holds a topic, or rows of paused keys as if they were refused; returns the rows that are left to sift."""
+        if isinstance(error, TopicUnavailableError):
+            self._hold_topic(term, error)
+            return rows
+        retry_at, others = self._options.clock() + self._options.pace.topic, list[OutboxRow]()
+        for row in rows:
+            if row.key is not None and (row.topic, row.key) in error.keys:
+                term.hold(row, retry_at)
+            else:
+                others.append(row)
+        return others
 
     def _hold_topic(self, term: PublishingTerm, error: TopicUnavailableError) -> None:
         self._progress.last_error = str(error)

@@ -80,6 +80,8 @@ class LoopOptions(StrategyOptions):
     """Called at the start of each term, behind the fence; raises if this instance must not publish."""
     confirms_often: bool = False
     """Calls `confirm` with each extension of the lease too: needed where no fence stops a past owner."""
+    pause: Callable[[], str] = lambda: ""
+    """Why an operator has paused the shard; empty while it is not."""
     on_event: Callable[[RelayEvent], None] = lambda _event: None
     markers: MarkerCodec = field(default_factory=MarkerCodec)
 

@@ -12,13 +12,12 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from typing import Protocol
+from typing import Final, Protocol
 from uuid import uuid4
 
 from inorder.database.database import Database, dialect_of, open_database
 from inorder.kafka.admin import partition_owners
 from inorder.kafka.idempotent_producer import IdempotentShardLog
-from inorder.kafka.shard_log import ShardLog
 from inorder.model.errors import ConfigurationError, InorderError
 from inorder.model.partitioning import Shard
 from inorder.outbox.layouts import layout
@@ -46,7 +45,7 @@ from inorder.relay.topic_lock_batch import TopicLockOptions
 from inorder.settings import Settings
 from inorder.settings.relay import RelaySettings
 from inorder.settings.servers import Property
-from inorder.topics.pauses import SqlPauses
+from inorder.topics.pauses import PauseKind, SqlPauses
 from inorder.topics.routes import RoutedShardLog, RoutedUnfencedLog, Routes, SentListener
 from inorder.topics.stores.generations import SqlTopicGenerations
 
@@ -141,7 +140,7 @@ class RelayParts:
 
     # The Kafka side of a shard, by `relay.delivery`.
 
-    def shard_log(self, setup: Setup, shard: int, holds: Callable[[], bool] = lambda: True) -> ShardLog:
+    def shard_log(self, setup: Setup, shard: int, holds: Callable[[], bool] = lambda: True) -> RoutedShardLog:
         """The log of one shard of a setup; it follows the generations of its topics.
 
         `holds` is that of the shard's lease, which counts where there is no fence.
@@ -164,7 +163,9 @@ class RelayParts:
             named_topics=self.settings.named_topics(),
         )
 
-    def unfenced_log(self, properties: Mapping[str, Property], holds: Callable[[], bool] = lambda: True) -> ShardLog:
+    def unfenced_log(
+        self, properties: Mapping[str, Property], holds: Callable[[], bool] = lambda: True
+    ) -> RoutedUnfencedLog:
         """A log without a fence that follows the generations of its topics."""
         log = IdempotentShardLog(
             properties,
@@ -351,3 +352,30 @@ def owner_name(given: str) -> str:
             return socket.gethostname()
         case _:
             return given
+
+
+_LONGEST_NAME: Final = 249
+"""Of a pause; databases index it."""
+
+
+def require_pausable(relay: RelaySettings, kind: PauseKind, name: str) -> None:
+    """Raises `ConfigurationError` if the relay of these settings could not honour the pause of a key or shard."""
+    if kind is PauseKind.SHARD:
+        if relay.strategy not in ("drain", "mark-purge"):
+            raise ConfigurationError(
+                f"The strategy {relay.strategy!r} has no shards to pause.", hint="`inorder pause topic` pauses a topic."
+            )
+        if name not in map(str, range(relay.shards)):
+            raise ConfigurationError(f"There is no shard {name!r}.", hint=f"There are 0 to {relay.shards - 1}.")
+        return
+    topic, slash, key = name.partition("/")
+    if not (topic and slash) or len(name) > _LONGEST_NAME:
+        raise ConfigurationError(
+            f"{name!r} is no key of a topic.", hint=f"Write TOPIC/KEY, of {_LONGEST_NAME} characters at most."
+        )
+    if relay.strategy == "topic-lock" or (relay.strategy == "polling" and not relay.polling.keep_order):
+        raise ConfigurationError(
+            f"The key {key!r} cannot be paused: the strategy {relay.strategy!r} with these settings "
+            "does not hold single keys.",
+            hint=f"`inorder pause topic {topic}` pauses its topic.",
+        )

@@ -102,6 +102,7 @@ def _shard_runner(parts: RelayParts, index: int, lease: Lease, hooks: Hooks) -> 
             require_server=parts.server_check(),
             confirm=partial(confirm, registry, setup),
             confirms_often=relay.delivery == "at-least-once",
+            pause=partial(shard_log.shard_pause, index),
             on_event=hooks.on_event,
             pace=parts.pace(),
             markers=parts.marker_codec(setup),

@@ -23,6 +23,7 @@ from inorder.relay.stores.exceeded import Action, ExceededFilter, ExceededGroup,
 from inorder.relay.stores.ports import MissingEvent, TopicBacklog
 from inorder.relay.topic_lock import WorkersProgress
 from inorder.relay.topic_lock_batch import oldest_wait
+from inorder.topics.pauses import RELAY_KINDS, SqlPauses
 
 
 class RelayAdmin:
@@ -71,7 +72,8 @@ class RelayAdmin:
         """The same as numbers, for metrics, with what is exceeded and the keys that wait for it."""
         sizes = self._parts.exceeded_store(self._database).sizes()
         parked = sum(keys for topic, keys in sizes.keys.items() if self._parts.policy(topic) == "park")
-        state = {**self.outbox_state(), "exceeded": sizes.rows, "parked_keys": parked}
+        paused = sum(row.kind in RELAY_KINDS for row in SqlPauses(self._database).read().rows)
+        state = {**self.outbox_state(), "exceeded": sizes.rows, "parked_keys": parked, "paused": paused}
         numbers = {name: float(value) for name, value in state.items() if isinstance(value, int | float)}
         topics = tuple(
             TopicReading(each["topic"], each["messages"], each["oldest_seconds"]) for each in state.get("topics", ())

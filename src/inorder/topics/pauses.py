@@ -1,4 +1,5 @@
-"""What operators have paused: topics that the relay does not send, and tables that the pipeline does not fill.
+"""What operators have paused: topics, keys and shards that the relay does not send, and tables that the pipeline does
+not fill.
 
 **What is authoritative.** The row of (kind, name) in `inorder_pause`, in the database of the outbox. Relays read it
 with their routes, so at most half a second old, and the job `upsert` with the generations of its topics, twice a
@@ -6,8 +7,10 @@ second.
 
 A pause loses and reorders nothing, because it uses what is there for topics that cannot be written and for generations
 that may not be read yet: rows of a paused topic wait in the outbox, in order, while other topics continue
-(`relay/parking.py`), and the records of a paused table wait in Kafka behind its pointer. A pause is no fence. A batch
-that is under way is finished, and a process that was frozen before the pause may finish one after it.
+(`relay/parking.py`), and the records of a paused table wait in Kafka behind its pointer. A paused key is held as a
+refused record holds its key, without a refusal: its rows wait, and other keys of its topic continue. The owner of a
+paused shard stays its owner and reads nothing. A pause is no fence. A batch that is under way is finished, and a
+process that was frozen before the pause may finish one after it.
 
 | what happens                        | then                                                                        |
 |---|---|
@@ -16,6 +19,8 @@ that is under way is finished, and a process that was frozen before the pause ma
 |                                     | continues as before until it is read again                                  |
 | paused twice                        | the later reason counts; one `resume` ends it                               |
 | the table of pauses is missing      | nothing is paused; `inorder pause` and `schema install` create it           |
+| a shard is taken over while paused  | the new owner reads the pause before its first batch                        |
+| `reshard`, while a shard is paused  | the pause is that of the shard with this number, whatever keys it has then  |
 | a direct publisher                  | knows no pauses: it has no place where messages could wait                  |
 | retention, while a table is paused  | removes what waits in Kafka as ever: the job then refuses to skip it        |
 """
@@ -36,10 +41,18 @@ class PauseKind(StrEnum):
 
     TOPIC = "topic"
     """The relay sends no message of it."""
+    KEY = "key"
+    """The relay sends no message of it; its name is `TOPIC/KEY`."""
+    SHARD = "shard"
+    """Its owner reads no row; its name is its number."""
     TABLE = "table"
     """The job `upsert` applies no record to it."""
     PIPELINE = "pipeline"
     """A job: all its tables."""
+
+
+RELAY_KINDS: Final = (PauseKind.TOPIC, PauseKind.KEY, PauseKind.SHARD)
+"""What the relay honours; the others are the pipeline's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +79,17 @@ class Pauses:
     def topics(self) -> dict[str, str]:
         """The topics that are paused, each with the reason."""
         return {row.name: str(row) for row in self.rows if row.kind is PauseKind.TOPIC}
+
+    @property
+    def keys(self) -> dict[tuple[str, bytes], str]:
+        """The keys that are paused, by topic and key, each with the reason; a topic's name has no slash."""
+        found = ((row.name.partition("/"), row) for row in self.rows if row.kind is PauseKind.KEY)
+        return {(topic, key.encode()): str(row) for (topic, _, key), row in found}
+
+    @property
+    def shards(self) -> dict[str, str]:
+        """The shards that are paused, by number, each with the reason."""
+        return {row.name: str(row) for row in self.rows if row.kind is PauseKind.SHARD}
 
     def of_table(self, job: str, table: str) -> Pause | None:
         """The pause of a table, or of the whole job that fills it."""

@@ -19,7 +19,13 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from inorder.kafka.shard_log import Abandoned, Delivered, Delivery, Incomplete, ShardLog, UnfencedLog
-from inorder.model.errors import TopicPausedError, TopicSwitchingError, TopicUnavailableError, TransientError
+from inorder.model.errors import (
+    KeyPausedError,
+    TopicPausedError,
+    TopicSwitchingError,
+    TopicUnavailableError,
+    TransientError,
+)
 from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Partitioner
 from inorder.topics.generations import TopicState
@@ -51,6 +57,10 @@ class RouteTable:
     """Topics that are being switched, to which nothing may be written for a moment."""
     paused: Mapping[str, str] = field(default_factory=dict)
     """Topics that an operator has paused, each with the reason."""
+    paused_keys: Mapping[tuple[str, bytes], str] = field(default_factory=dict)
+    """The same for keys, by topic and key."""
+    paused_shards: Mapping[str, str] = field(default_factory=dict)
+    """The same for shards, by number."""
 
     def of(self, topic: str) -> str | None:
         """The Kafka topic to write to; None while the topic is closed."""
@@ -67,7 +77,7 @@ def build_routes(states: Iterable[TopicState], pauses: Pauses = NO_PAUSES) -> Ro
     known = list(states)
     moved = {state.topic: state.current.topic for state in known if state.current.topic != state.topic}
     closed = frozenset(state.topic for state in known if not state.takes_records)
-    return RouteTable(moved, closed, pauses.topics)
+    return RouteTable(moved, closed, pauses.topics, pauses.keys, pauses.shards)
 
 
 class Routes:
@@ -165,6 +175,10 @@ class RoutedShardLog:
             return Incomplete(error)
         return self._send(rows, marker, table)
 
+    def shard_pause(self, index: int) -> str:
+        """Why an operator has paused a shard; empty if it is not paused."""
+        return self._routes.current().paused_shards.get(str(index), "")
+
     def close(self) -> None:
         """Closes the log and the connection of the routes."""
         self._log.close()
@@ -182,11 +196,12 @@ class RoutedShardLog:
         return delivery
 
     def _route(self, rows: Sequence[OutboxRow], marker: bytes, table: RouteTable) -> Delivery:
-        if not table.moved and not table.waiting:
+        if not table.moved and not table.waiting and not table.paused_keys:
             return self._log.publish(rows, marker)
         try:
             moved = route_topics(rows, table)
-        except (TopicSwitchingError, TopicPausedError) as error:
+            require_running(rows, table)
+        except (TopicSwitchingError, TopicPausedError, KeyPausedError) as error:
             return Incomplete(error)
         for topic, target in moved.items():
             if topic in self._log.partitioners:
@@ -229,7 +244,9 @@ class RoutedUnfencedLog(RoutedShardLog):
         if before is not None and any(before.of(row.topic) != table.of(row.topic) for row in rows):
             return Incomplete(TransientError("A topic of the batch was switched meanwhile."), *self.give_up())
         if before is not None:
-            table = replace(table, paused={})  # the batch was sent before the pause, and is only waited for
+            table = replace(
+                table, paused={}, paused_keys={}
+            )  # the batch was sent before the pause, and is only waited for
         delivery = self._send(rows, marker, table)
         if isinstance(delivery, Incomplete) and delivery.is_under_way:
             self._under_way = table
@@ -255,3 +272,18 @@ def route_topics(rows: Sequence[OutboxRow], table: RouteTable) -> Mapping[str, s
             )
         found[topic] = target
     return found
+
+
+def require_running(rows: Sequence[OutboxRow], table: RouteTable) -> None:
+    """Raises `KeyPausedError` if keys of these rows are paused."""
+    if not table.paused_keys:
+        return
+    found = frozenset((row.topic, row.key) for row in rows if row.key is not None) & table.paused_keys.keys()
+    if found:
+        topic, key = min(found)
+        raise KeyPausedError(
+            found,
+            f"{len(found)} keys are paused, among them one of topic {topic!r}: {table.paused_keys[topic, key]}. "
+            "Their messages wait.",
+            hint="`inorder status` lists them, `inorder resume key TOPIC/KEY` sends their messages.",
+        )

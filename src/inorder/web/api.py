@@ -291,7 +291,9 @@ ROUTES: Final = (
         (),
         _JOURNAL,
     ),
-    ApiRoute("POST", "/pause", "Let a topic, a table or a job wait.", _pause("pause"), (), _PAUSE),
+    ApiRoute(
+        "POST", "/pause", "Let a topic, a key (TOPIC/KEY), a shard, a table or a job wait.", _pause("pause"), (), _PAUSE
+    ),
     ApiRoute("POST", "/resume", "End a pause.", _pause("resume"), (), _PAUSE),
     ApiRoute("GET", "/settings", "Every setting, secrets masked.", lambda asked: asked.backend.settings_rows()),
     ApiRoute("GET", "/actions", "The log of actions.", _actions, ("limit", "before")),

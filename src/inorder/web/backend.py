@@ -193,7 +193,7 @@ class WebBackend:
         return self._act(actor, lambda app: app.set_aside.discard_journal(key, None, reason))
 
     def pause(self, actor: Actor, action: Literal["pause", "resume"], kind: str, name: str, reason: str) -> Logged[Any]:
-        """Pauses or resumes a topic, a table or a job."""
+        """Pauses or resumes a topic, a key, a shard, a table or a job."""
         if action == "pause":
             _require(reason)
         if kind not in set(PauseKind) or not name:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -23,12 +24,13 @@ from inorder.engines.slice_work import SliceWork
 from inorder.kafka.admin import ensure_topic
 from inorder.kafka.readers import read_back
 from inorder.model.errors import ConfigurationError
+from inorder.model.partitioning import shard_of
 from inorder.pipeline.job import GenerationGate, follow_generations
 from inorder.topics.pauses import PauseKind, SqlPauses
 from inorder.topics.routes import TRUSTED_SECONDS
 from tests.conftest import Eventually
 from tests.integration.topics.conftest import SettingsOf
-from tests.operating import install_schema
+from tests.operating import install_schema, outbox_numbers
 from tests.selection import few
 
 STRATEGIES = ["drain", "mark-purge", "polling", "topic-lock"]
@@ -72,6 +74,93 @@ def test_messages_of_a_paused_topic_wait_and_follow_in_order_while_others_are_se
         eventually(lambda: "topics.paused" in caplog.messages)
         app.resume(PauseKind.TOPIC, topic)
         eventually(lambda: values(topic) == list(range(1, number + 1)))
+
+
+@pytest.mark.parametrize("strategy", few(["drain", "mark-purge", "polling"], "drain"))
+def test_a_paused_key_waits_through_a_take_over_and_follows_in_order_while_others_are_sent(
+    settings_of: SettingsOf, topic: str, postgres_url: str, eventually: Eventually, strategy: str
+) -> None:
+    layout = LAYOUTS.get(strategy, "native")
+    settings = settings_of(relay={"strategy": strategy, "layout": layout})
+    install_schema(settings, layout)
+    publisher, number = inorder.Publisher(settings), 0
+
+    def publish() -> None:
+        nonlocal number
+        number += 1
+        with connect(postgres_url, "test") as connection:
+            publisher.publish_list(
+                [inorder.Message(topic, key=key, value={"number": number}) for key in ("a/b c", "k")], connection
+            )
+
+    def values(key: str) -> list[int]:
+        records = read_back(settings.kafka.properties, topic)
+        return [json.loads(record.value or b"")["number"] for record in records if record.key == key.encode()]
+
+    with App(settings) as app:
+        app.pause(PauseKind.KEY, f"{topic}/a/b c", reason="an incident")
+        for _ in range(2):  # the second relay takes over
+            with inorder.Relay(settings) as relay:
+                publish()
+                publish()
+                eventually(lambda: values("k") == list(range(1, number + 1)))
+                assert relay.last_error == "", "a pause is no error"
+        assert values("a/b c") == []
+        assert outbox_numbers(settings)["paused"] == 1
+        assert f"key {topic}/a/b c" in app.status()["topics"]["paused"]
+        with inorder.Relay(settings):
+            app.resume(PauseKind.KEY, f"{topic}/a/b c")
+            publish()
+            eventually(lambda: values("a/b c") == values("k") == list(range(1, number + 1)))
+
+
+def test_the_owner_of_a_paused_shard_reads_nothing_and_other_shards_continue(
+    settings_of: SettingsOf, topic: str, postgres_url: str, eventually: Eventually, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = settings_of(relay={"shards": 2})
+    install_schema(settings, "native")
+    keys = {shard: next(f"k{n}" for n in count() if shard_of(topic, b"k%d" % n, 0, 2) == shard) for shard in (0, 1)}
+    publisher = inorder.Publisher(settings)
+
+    def publish(number: int) -> None:
+        with connect(postgres_url, "test") as connection:
+            publisher.publish_list(
+                [inorder.Message(topic, key=key, value=str(number)) for key in keys.values()], connection
+            )
+
+    def values(shard: int) -> list[bytes | None]:
+        records = read_back(settings.kafka.properties, topic)
+        return [record.value for record in records if record.key == keys[shard].encode()]
+
+    with App(settings) as app:
+        app.pause(PauseKind.SHARD, "1", reason="an incident")
+        for number in (1, 2):  # the second relay takes over
+            with inorder.Relay(settings) as relay:
+                eventually(lambda: len(relay.leader_ids) == 2)
+                publish(number)
+                eventually(lambda: len(values(0)) == number)  # noqa: B023 - called at once
+        assert values(1) == []
+        assert "relay.shard_paused" in caplog.messages
+        with inorder.Relay(settings):
+            app.resume(PauseKind.SHARD, "1")
+            publish(3)
+            eventually(lambda: values(0) == values(1) == [b"1", b"2", b"3"])
+
+
+@pytest.mark.parametrize(
+    ("relay", "kind", "name", "why"),
+    [
+        ({}, PauseKind.SHARD, "1", "no shard '1'"),
+        ({"strategy": "polling", "layout": "trendyol"}, PauseKind.SHARD, "0", "has no shards to pause"),
+        ({"strategy": "topic-lock", "layout": "deimos"}, PauseKind.KEY, "t/k", "does not hold single keys"),
+        ({}, PauseKind.KEY, "k", "no key of a topic"),
+        ({}, PauseKind.KEY, "t/" + 250 * "k", "no key of a topic"),
+    ],
+)
+def test_what_a_relay_could_not_honour_is_refused(relay: dict[str, str], kind: PauseKind, name: str, why: str) -> None:
+    settings = inorder.Settings.load(relay=relay, database={"url": "sqlite:///none.db"})
+    with App(settings) as app, pytest.raises(ConfigurationError, match=why):
+        app.pause(kind, name, reason="an incident")
 
 
 @pytest.fixture

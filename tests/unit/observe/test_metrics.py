@@ -31,7 +31,7 @@ FULL = RelayReading(
             "exceeded": 1,
             "parked_keys": 1,
         }
-        | {"workers": 3},
+        | {"paused": 2, "workers": 3},
         (TopicReading("orders", 4, 2.5),),
     ),
 )
@@ -74,6 +74,7 @@ def samples(reading: RelayReading) -> dict[tuple[str, ...], float]:
         (("inorder_outbox_missing_events",), 2),
         (("inorder_outbox_exceeded_events",), 1),
         (("inorder_outbox_parked_keys",), 1),
+        (("inorder_outbox_paused",), 2),
         (("inorder_topic_waiting_events", "orders"), 4),
         (("inorder_topic_oldest_waiting_seconds", "orders"), 2.5),
     ],

@@ -10,6 +10,7 @@ import pytest
 from inorder.kafka.shard_log import Abandoned, Delivered, Delivery, Incomplete, require_delivered
 from inorder.model.errors import (
     FencedError,
+    KeyPausedError,
     TopicPausedError,
     TopicSwitchingError,
     TopicUnavailableError,
@@ -238,6 +239,22 @@ def test_rows_of_a_paused_topic_wait_with_the_reason_and_others_are_sent() -> No
     told.pauses = NO_PAUSES
     require_delivered(log.publish([row(2)], b""))
     assert inner.sent == [("payments", 1), ("orders.g1", 2)], "however young the answer is that it was paused"
+
+
+def test_rows_of_paused_keys_wait_together_and_others_are_sent() -> None:
+    keys = [replace(PAUSED.rows[0], kind=PauseKind.KEY, name=name) for name in ("orders/k", "orders/a/b")]
+    shard = replace(PAUSED.rows[0], kind=PauseKind.SHARD, name="1")
+    told, inner = Told([MOVED], pauses=Pauses((*keys, shard))), Log()
+    log = RoutedShardLog(inner, told.routes())
+    wanted = [row(1)._replace(key=b"k"), row(2)._replace(key=b"free"), row(3)._replace(key=b"a/b")]
+    with pytest.raises(KeyPausedError, match=r"2 keys are paused, .*: an incident \(ann, 2026-01-01\)") as refused:
+        require_delivered(log.publish(wanted, b""))
+    assert refused.value.keys == frozenset({("orders", b"k"), ("orders", b"a/b")})
+    assert inner.sent == []
+    require_delivered(log.publish([wanted[1], row(4, "payments")._replace(key=b"k")], b""))
+    assert inner.sent == [("orders.g1", 2), ("payments", 4)]
+    assert log.shard_pause(1) == "an incident (ann, 2026-01-01)"
+    assert log.shard_pause(0) == ""
 
 
 def test_a_table_of_the_same_name_pauses_no_topic() -> None:
