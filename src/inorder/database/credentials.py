@@ -13,14 +13,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
-
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError
 
 from inorder.model.errors import AuthenticationError, ConfigurationError, UnreachableError
 from inorder.model.secrets import is_ambiguous, mask_url
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import URL
 
 PARAMETER = "inorder_credentials_file"
 """The query parameter of the URL that holds the path."""
@@ -54,6 +54,10 @@ def read_credentials(url: str) -> URL:
 
 def parse_url(url: str) -> URL:
     """The parts of a SQLAlchemy URL; raises `ConfigurationError` where a part of its password would be lost."""
+    # Imported here, because settings need this module and no connection: it takes as long as all the rest of them.
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
     try:
         if not is_ambiguous(url):
             return make_url(url)

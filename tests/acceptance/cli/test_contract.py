@@ -52,6 +52,22 @@ def test_help_is_quick_because_it_loads_nothing_heavy(environment: dict[str, str
     assert ran.stdout == "[]\n"
 
 
+def test_settings_are_read_without_the_drivers_of_servers(environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "inorder.toml").write_text('[database]\nurl = "postgresql+psycopg://shop:secret@one,two/shop"\n')
+    code = "import inorder, sys; inorder.Settings.load().describe(); "
+    code += f"print([name for name in {HEAVY} if name in sys.modules])"
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert ran.stdout == "['pydantic']\n"
+
+
 def test_wrong_usage_ends_with_2(inorder_command: Inorder) -> None:
     ran = inorder_command("relay", "fly")
     assert (ran.returncode, ran.stdout) == (2, "")
