@@ -1,7 +1,9 @@
-"""The README's example runs unchanged, and its figures are those that the demo prints."""
+"""The README's example runs unchanged, its figures are those that the demo prints, and the notebook runs."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from inorder.demo.path import DemoSummary
 from inorder.demo.run import show
 from inorder.outbox.layouts import install_statements
 from inorder.testing.checker import Verdict
-from tests.unit.docs.markdown import blocks, page
+from tests.unit.docs.markdown import ROOT, blocks, page
 
 
 @pytest.fixture
@@ -70,3 +72,22 @@ def test_the_summary_in_the_readme_is_what_the_demo_prints(capsys: pytest.Captur
     show(Console(stderr=True, width=120), DemoSummary(2693, 2693, 2569, 124, Verdict(), seconds), rolled_back=307)
     printed = "\n".join(line.rstrip() for line in capsys.readouterr().err.splitlines())
     assert f"{printed}\n" in blocks(page("README.md"), "text")
+
+
+def test_the_notebook_runs_from_its_first_cell_to_its_last(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", str(ROOT / "examples" / "walkthrough.py")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert [line.split(":")[0] for line in ran.stdout.splitlines()] == [
+        "after a commit",
+        "after a rollback",
+        "refused",
+        "balance",
+        "refused",
+    ]
