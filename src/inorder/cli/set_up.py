@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -34,26 +35,92 @@ def up(
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Keep data and logs here; by default in a new folder of the cache."),
+        typer.Option(
+            metavar="FOLDER",
+            help="Keep data, ports and logs here; by default in a new folder of the cache.",
+        ),
+    ] = None,
+    port: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SERVER=PORT", help="The port of a server, such as postgres=15432; may be repeated."),
+    ] = None,
+    write_config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the addresses into a settings file; one that exists stays as it is."),
     ] = None,
 ) -> None:
     """Run embedded servers until a signal.
 
-    Starts PostgreSQL and Kafka on this machine, without root, and prints their addresses.
+    Starts PostgreSQL and Kafka on this machine, without root, and prints their addresses. A server that ends is
+    started again. With --folder the ports stay the same from one start to the next, if they are free.
     """
     from inorder.embedded import Stack
 
     load(config)
     parts = (*_ALWAYS, *(part.value for part in dict.fromkeys(extra or [])))
+    ports = dict(map(_port_of, port or []))
     say(f"Starting {', '.join(parts)}.")
-    with stop_on_signals("the servers", _BUDGET_SECONDS) as stop, Stack(parts=parts, folder=folder) as stack:
+    with (
+        stop_on_signals("the servers", _BUDGET_SECONDS) as stop,
+        Stack(parts=parts, folder=folder, ports=ports) as stack,
+    ):
         addresses = stack.addresses()
         if as_json:
             show_json(addresses)
         else:
             show_table(addresses.items())
+        if write_config is not None:
+            _write_config(write_config, addresses)
         say("Ctrl-C stops them.")
-        stop.wait()
+        stack.supervise(stop, say)
+
+
+def _port_of(text: str) -> tuple[str, int]:
+    """A server and its port.
+
+    >>> _port_of("postgres=15432")
+    ('postgres', 15432)
+    """
+    server, _, number = text.partition("=")
+    if not number.isdecimal() or not 0 < int(number) <= _LAST_PORT:
+        raise typer.BadParameter(f"{text!r} is not like postgres=15432", param_hint="--port")
+    return server, int(number)
+
+
+def _write_config(file: Path, addresses: Mapping[str, str]) -> None:
+    try:
+        with file.open("x", encoding="utf-8") as written:
+            written.write(settings_text(addresses))
+    except FileExistsError:
+        say(f"{file} exists and was not changed.")
+        return
+    say(f"The addresses are in {file}.")
+
+
+def settings_text(addresses: Mapping[str, str]) -> str:
+    """The settings of embedded servers, by their names.
+
+    >>> print(settings_text({"kafka": "127.0.0.1:1", "postgres": "postgresql+psycopg://p@h/d"}), end="")
+    # Written by `inorder up`: servers on this machine.
+    [kafka]
+    "bootstrap.servers" = "127.0.0.1:1"
+    [database]
+    url = "postgresql+psycopg://p@h/d"
+    """
+    lines = ["# Written by `inorder up`: servers on this machine."]
+    for server, section, key, end in _SECTIONS:
+        if server in addresses:
+            lines += [f"[{section}]", f'{key} = "{addresses[server]}{end}"']
+    return "\n".join(lines) + "\n"
+
+
+_LAST_PORT = 65_535
+_SECTIONS = (
+    ("kafka", "kafka", '"bootstrap.servers"', ""),
+    ("postgres", "database", "url", ""),
+    ("redis", "redis", "url", ""),
+    ("cassandra", "journal", "store", "/journal"),
+)
 
 
 # inorder demo: the whole path on one machine, verified.

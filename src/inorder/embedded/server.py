@@ -2,7 +2,11 @@
 
 A server runs under a guardian (`guardian.py`), which ends it when this process ends, however it ends. Every process of
 a server holds the lock of its folder, so a start that gets the lock knows that a crashed predecessor has ended. Ports
-are on the loopback address only.
+are on the loopback address only; the file `port` of a folder has the last one, which the next start takes again if it
+is free, so that addresses in a settings file stay valid.
+
+A server gets the few variables that it needs and no others: the environment of a developer has passwords and tokens,
+and a server shows its environment to everyone who may run functions in it.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from inorder.embedded import guardian
 from inorder.embedded.folders import DataFolder, ServerAccount, need_disk
@@ -137,7 +141,7 @@ class Server(ABC):
                     argv=self.command(),
                     cwd=self.folder if self.account is None else Path("/"),
                     log_path=self.log_path,
-                    env=os.environ,
+                    env=server_environment(os.environ),
                     lock=lock,
                     account=self.account,
                     stop_signal=self.stop_signal,
@@ -147,6 +151,7 @@ class Server(ABC):
             os.close(lock)  # the guardian and the server hold it now
         # Counted from here: a first start may download for minutes.
         self._await_ready(time.monotonic() + self.start_seconds)
+        self._last_port.write_text(str(self.port), encoding="ascii")
 
     def _prepare(self) -> None:
         self.configure()
@@ -168,15 +173,28 @@ class Server(ABC):
                 user=self.account.uid if self.account else None,
                 group=self.account.gid if self.account else None,
                 extra_groups=[] if self.account else None,
+                env=server_environment(os.environ),
                 timeout=self.start_seconds,
                 check=False,
             )
         if done.returncode:
-            raise self._failure("could not create its data folder")
+            raise self.failure("could not create its data folder")
 
     def _choose_port(self) -> None:
         wanted = self._fixed_port or self._port
-        self._port = need_port(wanted, self.title) if wanted else free_port()
+        self._port = need_port(wanted, self.title) if wanted else self._usual_port() or free_port()
+
+    @property
+    def _last_port(self) -> Path:
+        return self.folder / "port"
+
+    def _usual_port(self) -> int | None:
+        """The port of the last start in this folder, if it is free."""
+        try:
+            port = int(self._last_port.read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            return None
+        return port if port in _RANGE and is_free(port) else None
 
     def _lock_folder(self, deadline: float) -> int:
         """Takes the lock of the folder, which every process of a running server holds."""
@@ -204,7 +222,7 @@ class Server(ABC):
                 if self._cancelled.is_set():
                     raise UnreachableError(f"The start of {self.title} was cancelled.")
                 if time.monotonic() > deadline:
-                    raise self._failure(f"timed out: no answer within {self.start_seconds:.0f} s")
+                    raise self.failure(f"timed out: no answer within {self.start_seconds:.0f} s")
         except BaseException:
             self.kill()
             raise
@@ -213,10 +231,11 @@ class Server(ABC):
         is_answering = accepts_connections(self.port) and self.responds()
         # Checked last: if another server took the port, that one answers, and this one has ended.
         if process.wait(0 if is_answering else _POLL_SECONDS):
-            raise self._failure("ended while starting")
+            raise self.failure("ended while starting")
         return is_answering
 
-    def _failure(self, what: str) -> UnreachableError:
+    def failure(self, what: str) -> UnreachableError:
+        """The error of this server, with its last log lines."""
         lines = self.log_path.read_text(errors="replace").splitlines()[-_LAST_LINES:]
         said = "\n".join(f"  {line}" for line in lines)
         return UnreachableError(
@@ -240,6 +259,16 @@ class Server(ABC):
             self._process = None
             process.kill()
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it was started and has ended by itself, or was killed from outside."""
+        return self._process is not None and self._process.wait(0)
+
+    def revive(self) -> None:
+        """Starts a server that has ended again, on the same data and port."""
+        self.kill()
+        self.start()
+
     def restart(self) -> None:
         """Stops and starts on the same data and port."""
         self.stop()
@@ -257,6 +286,20 @@ class Server(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+_NEEDED: Final = frozenset(
+    {"PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "JAVA_HOME", "LD_LIBRARY_PATH"}
+)
+
+
+def server_environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Those variables that a server needs.
+
+    >>> server_environment({"PATH": "/bin", "LC_ALL": "C", "AWS_SECRET_ACCESS_KEY": "s", "PGPASSWORD": "s"})
+    {'PATH': '/bin', 'LC_ALL': 'C'}
+    """
+    return {name: value for name, value in variables.items() if name in _NEEDED or name.startswith("LC_")}
 
 
 @dataclass(frozen=True, slots=True)

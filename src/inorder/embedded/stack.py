@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from types import TracebackType
@@ -102,6 +104,10 @@ class Stack:
                     server.cancel_start()
                 raise
 
+    def supervise(self, stop: threading.Event, report: Callable[[str], None]) -> None:
+        """See `supervise`."""
+        supervise(list(self.servers.values()), stop, report)
+
     def stop(self) -> None:
         """Stops all servers and releases the folder; a second call does nothing."""
         if run := self._run:
@@ -121,6 +127,28 @@ class Stack:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+MOST_RESTARTS = 5
+_LOOK_SECONDS = 0.5
+
+
+def supervise(servers: Sequence[Server], stop: threading.Event, report: Callable[[str], None]) -> None:
+    """Restarts servers that end by themselves, and reports it, until `stop` is set.
+
+    A server that has ended more than `MOST_RESTARTS` times raises `UnreachableError`, with its last log lines.
+    """
+    restarts = Counter[str]()
+    while not stop.wait(_LOOK_SECONDS):
+        for server in servers:
+            if not server.has_ended or stop.is_set():
+                continue
+            restarts[server.name] += 1
+            if restarts[server.name] > MOST_RESTARTS:
+                raise server.failure(f"ended {restarts[server.name]} times")
+            report(f"{server.title} ended by itself and is started again; its log is {server.log_path}.")
+            server.revive()
+            report(f"{server.title} runs again.")
 
 
 _LAST_LINES = 15

@@ -271,3 +271,19 @@ def test_a_program_that_cannot_be_run_is_named(tmp_path: Path) -> None:
     with pytest.raises(UnreachableError, match=r"/nowhere/serverd could not be started: .*No such file"):
         GuardedProcess(broken)
     os.close(missing.lock)
+
+
+def test_a_killed_server_is_noticed_and_revived_and_its_folder_keeps_the_port(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+) -> None:
+    monkeypatch.setenv("SOME_TOKEN", "geheim")
+    with Echo(tmp_path) as server:
+        port, pid = server.port, server.pids[0]
+        assert b"geheim" not in Path(f"/proc/{pid}/environ").read_bytes()
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: server.has_ended)
+        server.revive()
+        assert not server.has_ended
+        assert server.port == port
+    with Echo(tmp_path) as server:
+        assert server.port == port

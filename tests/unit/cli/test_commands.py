@@ -286,8 +286,11 @@ def test_up_prints_addresses_and_stays_until_it_is_told_to_stop(run: Run, monkey
     seen: dict[str, Any] = {}
 
     class FakeStack:
-        def __init__(self, parts: tuple[str, ...], folder: Path | None) -> None:
-            seen.update(parts=parts, folder=folder)
+        def __init__(self, parts: tuple[str, ...], folder: Path | None, ports: dict[str, int]) -> None:
+            seen.update(parts=parts, folder=folder, ports=ports)
+
+        def supervise(self, stop: threading.Event, _report: object) -> None:
+            seen["supervised"] = stop.wait()
 
         def __enter__(self) -> Self:
             return self
@@ -310,6 +313,11 @@ def test_up_prints_addresses_and_stays_until_it_is_told_to_stop(run: Run, monkey
 
     monkeypatch.setattr(module, "stop_on_signals", FakeSignals)
     monkeypatch.setitem(sys.modules, "inorder.embedded", SimpleNamespace(Stack=FakeStack))
-    ran = run("up", "--json", "--with", "redis", "--with", "redis", "--folder", "here")
+    chosen = ("--folder", "here", "--port", "postgres=15432", "--write-config", "made.toml")
+    ran = run("up", "--json", "--with", "redis", "--with", "redis", *chosen)
     assert json.loads(ran.stdout) == {name: f"{name}-address" for name in ("postgres", "kafka", "redis")}
-    assert seen == {"parts": ("postgres", "kafka", "redis"), "folder": Path("here"), "stopped": True}
+    told = {"parts": ("postgres", "kafka", "redis"), "folder": Path("here"), "ports": {"postgres": 15_432}}
+    assert seen == {**told, "supervised": True, "stopped": True}
+    assert '"bootstrap.servers" = "kafka-address"' in Path("made.toml").read_text()
+    assert "made.toml exists and was not changed" in run("up", *chosen).stderr
+    assert run("up", "--port", "postgres=no").code == 2
