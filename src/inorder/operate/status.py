@@ -119,7 +119,9 @@ def pipeline_part(status: Part, letters: DeadLetterAdmin) -> Part:
     """The tables of the job `upsert`."""
     groups = letters.groups()
     count = sum(each.count for each in groups)
-    return {**status, "dead_letters": count, "dead_letter_groups": group_fields(groups)}
+    # Behind the last record of each partition: what has come to Kafka so far.
+    ends = sum(each["next_offset"] + each["behind"] for each in status["partitions"])
+    return {**status, "ends": ends, "dead_letters": count, "dead_letter_groups": group_fields(groups)}
 
 
 def journal_part(journal: JournalAdmin) -> Part:
@@ -130,6 +132,8 @@ def journal_part(journal: JournalAdmin) -> Part:
     return {
         "topics": len({row.topic for row in rows}),
         "behind": sum(row.behind for row in rows),
+        "ends": sum(row.end for row in rows),
+        "replicated": sum(row.end - row.behind for row in rows),
         "parked": len({each.key for each in journal.quarantined()}),
         "lag": [lag_fields(row) for row in rows],
     }

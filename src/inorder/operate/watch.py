@@ -29,8 +29,8 @@ Sample = tuple[float, float]
 
 MEASURED: Final = {
     "relay": ("waiting", "exceeded"),
-    "pipeline": ("behind", "applied", "dead_letters"),
-    "journal": ("behind",),
+    "pipeline": ("behind", "applied", "ends", "dead_letters"),
+    "journal": ("behind", "ends", "replicated"),
 }
 """The numbers of which the last hour is kept."""
 

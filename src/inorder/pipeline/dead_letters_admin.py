@@ -50,6 +50,10 @@ class DeadLetterAdmin:
         """How many there are, by pipeline, topic and code."""
         return self._letters.groups(LetterFilter(**wanted))
 
+    def count_up_to(self, most: int, **wanted: Any) -> int:
+        """How many there are, counted up to a bound."""
+        return self._letters.count(LetterFilter(**wanted), most)
+
     def count(self, **wanted: Any) -> dict[str, int]:
         """How many there are, by code."""
         return self._letters.counts(LetterFilter(**wanted))

@@ -92,6 +92,10 @@ class RelayAdmin:
         """How many there are, by code and topic."""
         return self._parts.exceeded_store(self._database).groups(ExceededFilter(**wanted))
 
+    def count_exceeded(self, most: int, **wanted: Any) -> int:
+        """How many there are, counted up to a bound."""
+        return self._parts.exceeded_store(self._database).count(ExceededFilter(**wanted), most)
+
     def missing_page(self, above: int, most: int) -> list[MissingEvent]:
         """Ids above one that are looked for, or retried; only the strategy `polling` has any."""
         if self._parts.relay.strategy != "polling":

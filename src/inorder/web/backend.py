@@ -39,6 +39,8 @@ Open = Callable[[Actor], App]
 
 CHECKS: Final = ("database", "kafka")
 """What the service needs to be ready."""
+COUNTED_NOW: Final = 10_000
+"""So many records the preview of an action counts exactly."""
 MOST: Final = 500
 """The longest page of a list."""
 
@@ -148,6 +150,25 @@ class WebBackend:
             return len(set(ids))
         groups = self.exceeded_groups if kind == "exceeded" else self.letter_groups
         return sum(each["count"] for each in groups(**wanted))
+
+    def preview_count(self, kind: Kind, ids: Sequence[str], wanted: Mapping[str, Any]) -> tuple[int, bool]:
+        """How many records an action would be for, and whether that is counted now.
+
+        More than `COUNTED_NOW` are as many as at the last reading, where it knows: to count a million takes longer than
+        a page may.
+        """
+        if ids:
+            return len(set(ids)), True
+        app, most = self._app, COUNTED_NOW + 1
+        counted = (
+            app.relay_admin.count_exceeded(most, **wanted)
+            if kind == "exceeded"
+            else app.dead_letters.count_up_to(most, **wanted)
+        )
+        if counted < most:
+            return counted, True
+        last = self.last_count(kind, wanted)
+        return (self.count(kind, ids, wanted), True) if last is None else (max(last, counted), False)
 
     def last_count(self, kind: Kind, wanted: Mapping[str, Any]) -> int | None:
         """How many records matched at the last reading; None where that is not known without counting them now."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
+from itertools import pairwise
 from typing import Any, Final, Literal, cast
 
 from inorder.model.errors import ConfigurationError
 from inorder.operate.actions import Actor
 from inorder.operate.fields import action_fields, whole_action
+from inorder.operate.watch import Sample
 from inorder.web.access import User
 from inorder.web.api import NotFoundError, filter_of, names_of, number_of
 from inorder.web.backend import Kind, WebBackend
@@ -78,22 +80,44 @@ class Visit:
 
 def flow(visit: Visit) -> View:
     backend = visit.backend
+    came = [backend.samples(part, "ends") for part in ("pipeline", "journal")]
+    rates = {
+        "kafka": _sum_known(_rate(each) for each in came),
+        "pipeline": _rate(backend.samples("pipeline", "applied")),
+        "journal": _rate(backend.samples("journal", "replicated")),
+    }
     charts = [
+        ("Records a second into Kafka", rates_of(came[0])),
         ("Rows in the outbox", backend.samples("relay", "waiting")),
         ("Offsets that tables are behind", backend.samples("pipeline", "behind")),
         ("Records that journals are behind", backend.samples("journal", "behind")),
     ]
     ages = [each.age_seconds for each in backend.readings().values() if each.part is not None]
-    rate = _rate(backend.samples("pipeline", "applied"))
-    return View("flow.html", {"flow": backend.flow(), "charts": charts, "age": max(ages, default=None), "rate": rate})
+    # Of journals only where there are some: most have none.
+    shown = charts if came[1] else charts[:-1]
+    return View("flow.html", {"flow": backend.flow(), "charts": shown, "age": max(ages, default=None), "rates": rates})
 
 
-def _rate(samples: list[tuple[float, float]]) -> float | None:
+def _rate(samples: Sequence[Sample]) -> float | None:
     """Records a second over the last samples; None where that is not known, or the counter went back."""
     recent = samples[-12:]
     if len(recent) < 2 or recent[-1][0] <= recent[0][0] or recent[-1][1] < recent[0][1]:
         return None
     return (recent[-1][1] - recent[0][1]) / (recent[-1][0] - recent[0][0])
+
+
+def _sum_known(rates: Iterable[float | None]) -> float | None:
+    known = [each for each in rates if each is not None]
+    return sum(known) if known else None
+
+
+def rates_of(samples: Sequence[Sample]) -> list[Sample]:
+    """How fast a counter rose up to each sample; none where it went back, because it began anew."""
+    return [
+        (later[0], (later[1] - earlier[1]) / (later[0] - earlier[0]))
+        for earlier, later in pairwise(samples)
+        if later[1] >= earlier[1] and later[0] > earlier[0]
+    ]
 
 
 def key(visit: Visit) -> View:
@@ -159,6 +183,7 @@ def review(visit: Visit) -> View:
     ids, wanted = visit.params.get("id", []), filter_of(visit.flat, names_of(kind))
     if not (ids or wanted or visit.text("all") == "1"):
         raise ConfigurationError("No record is chosen.", hint="Go back, and choose some or all of them.")
+    count, is_exact = visit.backend.preview_count(kind, ids, wanted)
     rows = []
     if not ids:
         backend = visit.backend
@@ -175,7 +200,8 @@ def review(visit: Visit) -> View:
             "ids": ids,
             "filter": _kept(visit, kind),
             "all": visit.text("all"),
-            "count": visit.backend.count(kind, ids, wanted),
+            "count": count,
+            "is_exact": is_exact,
             "rows": rows,
         },
     )

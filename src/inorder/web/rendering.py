@@ -15,7 +15,7 @@ from inorder.operate.watch import HOUR_SECONDS, Sample
 
 CHART_WIDTH: Final = 240
 CHART_HEIGHT: Final = 48
-_SHORTEST_SECONDS: Final = 60.0
+_SHORTEST_SECONDS: Final = 10.0
 NOTHING: Final = "\N{EN DASH}"
 
 

@@ -69,6 +69,12 @@ def test_pages_of_all_partitions_follow_the_primary_key(store: SqlDeadLetters) -
         assert {letter.id for letter in store.after(LetterPosition(), wanted, 9)} == ids, wanted
 
 
+def test_letters_are_counted_up_to_a_bound(store: SqlDeadLetters) -> None:
+    everything = sum(store.counts(ALL).values())
+    assert [store.count(ALL, most) for most in (1, everything, 1000)] == [1, everything, everything]
+    assert store.count(LetterFilter(key=b"no such key"), 1000) == 0
+
+
 def test_groups_are_by_pipeline_topic_and_code(store: SqlDeadLetters) -> None:
     found = [(each.pipeline, each.topic, each.code, each.count) for each in store.groups(ALL)]
     assert found == [

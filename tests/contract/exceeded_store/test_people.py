@@ -56,6 +56,8 @@ def test_pages_are_by_id_and_groups_count_by_code_and_topic(store: SqlExceededSt
     assert store.page(ExceededFilter(topic="t"), 1, 9) == []
     (row,) = store.page(ExceededFilter(topic="t"), 0, 9)
     assert (row.key, row.value, row.headers) == (b"a", None, '[["h","x"]]')
+    assert [store.count(ExceededFilter(key=b"b"), most) for most in (0, 1, 9)] == [0, 1, 1]
+    assert (store.count(ExceededFilter(), 9), store.count(ExceededFilter(code="none"), 9)) == (2, 0)
     groups = store.groups(ExceededFilter())
     assert [(each.code, each.topic, each.count) for each in groups] == [("RECORD-001", "t", 1), ("RECORD-001", "u", 1)]
     assert groups[0].oldest == row.exceeded_at

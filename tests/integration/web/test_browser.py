@@ -5,6 +5,7 @@ A page that runs a script of a record, violates its content security policy or l
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 import signal
@@ -250,3 +251,44 @@ def test_a_bulk_retry_of_ten_thousand_reports_every_fate(bench: Bench, unique: s
     expect(page.get_by_text("501 to 1,000 of 9,994")).to_be_visible()
     records = list(read_back(bench.properties, unique))
     assert len(records) == len({each.key for each in records}) == MANY - 2 * REFUSED
+
+
+ALL_SCREENSHOTS = os.environ.get("SCREENSHOTS") == "1"
+WAITING = 7
+"""Rows that stay in the outbox, because the first of their key was refused."""
+SCREENSHOTS = Path(__file__).parents[3] / "docs" / "images"
+
+
+@pytest.mark.full
+def test_the_screenshots_of_the_docs_show_what_the_pages_show(
+    bench: Bench, kafka_bootstrap: str, unique: str, serve: Serve, visit: Open, tmp_path: Path, eventually: Eventually
+) -> None:
+    """`SCREENSHOTS=1` makes those of the docs anew; otherwise the pages are only looked at."""
+    topic, folder = ("orders", SCREENSHOTS) if ALL_SCREENSHOTS else (unique, tmp_path)
+    job = Job(bench.url, kafka_bootstrap, topic)
+    bench.alter_topic(topic, {"max.message.bytes": str(LIMIT)})
+    relay = {"group": topic, "leadership": "database", "max_attempts": 1, "delivery": "at-least-once"}
+    settings = job.settings(relay=relay)
+    site = serve(settings)
+    page = visit(site)
+
+    def order(key: int, n: object, data: str = "paid") -> inorder.Message:
+        return inorder.Message(topic, key=str(key), value={"id": key, "n": n, "data": data})
+
+    with inorder.Relay(settings):
+        for step in range(6):
+            bench.publish(*(order(key, step) for key in range(100, 400 + 150 * (step % 3))))
+            if step == 1:
+                bench.publish(order(117, 2, secrets.token_hex(LIMIT)), order(117, 3), order(123, "seven"))
+            eventually(lambda: bench.count() <= WAITING)
+            job.consume()
+            page.wait_for_timeout(1200)  # the chart has a sample a second
+        expect(page.locator(".verdict h1")).to_have_text("2 things need attention.")
+    schemes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+    for scheme in schemes:
+        seen = visit(site, color_scheme=scheme, viewport={"width": 1280, "height": 720})
+        for name, path in (("flow", "/"), ("key", f"/key?key=117&topic={topic}"), ("problems", "/problems")):
+            seen.goto(site + path)
+            expect(seen.locator("main")).to_contain_text("117" if name == "key" else "attempts")
+            seen.screenshot(path=folder / f"web-{name}-{scheme}.png", full_page=True)
+            assert (folder / f"web-{name}-{scheme}.png").stat().st_size < 150_000

@@ -22,7 +22,7 @@ from inorder.topics.pauses import PauseKind
 from inorder.web import site as site_module
 from inorder.web.api import ROUTES
 from inorder.web.backend import WebBackend
-from inorder.web.pages import PAGES
+from inorder.web.pages import PAGES, rates_of
 from inorder.web.rendering import ago, chart, moment
 from inorder.web.site import create_site
 
@@ -81,11 +81,13 @@ class FakeApp:
             exceeded_page=lambda above, most, **_: [exceeded_row(id) for id in range(above + 1, above + most + 1)],
             exceeded_rows=lambda id: [exceeded_row(id)] if id < 100 else [],
             exceeded_groups=lambda **_: [ExceededGroup("RECORD-001", EVIL, 10_000, AT)],
+            count_exceeded=lambda most, **_: min(most, 10_000),
             missing_page=lambda _above, _most: [],
         )
         self.dead_letters = SimpleNamespace(
             page=lambda _behind, _most, **_: [LETTER],
             read=lambda _limit, **_: [LETTER],
+            count_up_to=lambda most, **_: min(most, 3),
             groups=lambda **_: [LetterGroup("upsert:m", "orders", "not-json", 3, AT)],
         )
         self.journal_admin = SimpleNamespace(quarantined=list)
@@ -492,3 +494,8 @@ def test_reading_calls_of_the_api_answer(site: Site) -> None:
 def test_an_outcome_survives_its_way_through_json() -> None:
     action = Action("1", AT, "a", "api", "x", "{}", "", "done", json.dumps({"counts": {}, "fates": [], "error": ""}))
     assert action.result == Outcome({}, [])
+
+
+def test_rates_are_of_a_counter_that_rises() -> None:
+    assert rates_of([(0.0, 0.0), (2.0, 10.0), (2.0, 11.0), (4.0, 3.0), (5.0, 4.0)]) == [(2.0, 5.0), (5.0, 1.0)]
+    assert rates_of([(0.0, 1.0)]) == []

@@ -17,6 +17,10 @@ pipeline = %(pipeline)s AND topic = %(topic)s AND {partition} = %(partition)s AN
 -- The number of letters, by code.
 SELECT code, count(*) FROM inorder_dead_letter WHERE {matching} GROUP BY code ORDER BY count(*) DESC, code;
 
+-- name: count
+-- The number of letters, counted up to a bound.
+SELECT count(*) FROM (SELECT 1 FROM inorder_dead_letter WHERE {matching} LIMIT %(most)s) AS counted;
+
 -- name: places
 -- The partitions that have letters.
 SELECT DISTINCT pipeline, topic, {partition} FROM inorder_dead_letter WHERE {matching}

@@ -48,6 +48,10 @@ class SqlDeadLetters:
         found = self._database.execute(self._statements["after"], {**_bound(wanted), **at, "most": most})
         return [_letter(row) for row in found.rows]
 
+    def count(self, wanted: LetterFilter, most: int) -> int:
+        """How many letters are selected, counted up to a bound."""
+        return int(self._database.execute(self._statements["count"], {"most": most, **_bound(wanted)}).rows[0][0])
+
     def groups(self, wanted: LetterFilter) -> list[LetterGroup]:
         """The selected letters by pipeline, topic and code, the largest group first."""
         found = self._database.execute(self._statements["groups"], _bound(wanted))
@@ -111,7 +115,7 @@ def _render_statements(dialect: Dialect) -> dict[str, str]:
     names |= {"actor": statements["actor"], "for_update": statements["for_update"]}
     found = {
         name: statements.render(name, **names, matching=conditions["matching"])
-        for name in ("counts", "places", "page", "after", "groups", "never_applied", "newest_generation")
+        for name in ("counts", "count", "places", "page", "after", "groups", "never_applied", "newest_generation")
     }
     for which, condition in conditions.items():
         for name in ("note", "take"):

@@ -45,6 +45,10 @@ FROM inorder_exceeded
 WHERE id > %(above)s AND {matching}
 ORDER BY id LIMIT %(most)s;
 
+-- name: count
+-- How many rows there are, counted up to a bound.
+SELECT count(*) FROM (SELECT 1 FROM inorder_exceeded WHERE {matching} LIMIT %(most)s) AS counted;
+
 -- name: groups
 -- How many rows there are for each code and topic, and since when.
 SELECT code, topic, count(*), min(exceeded_at)

@@ -109,6 +109,9 @@ class ExceededAdmin(ExceededStore, Protocol):
     def page(self, wanted: ExceededFilter, above: int, most: int) -> list[ExceededRow]:
         """The first of the selected rows above an id; their values may be left out."""
 
+    def count(self, wanted: ExceededFilter, most: int) -> int:
+        """How many rows are selected, counted up to a bound."""
+
     def groups(self, wanted: ExceededFilter) -> list[ExceededGroup]:
         """The selected rows by code and topic, the largest group first."""
 
@@ -173,6 +176,10 @@ class SqlExceededStore:
         bounds = {"above": above, "most": most, "outbox": self._table}
         found = self._execute(self._database, "page", bounds | filter_parameters(wanted))
         return [_row(row) for row in found.rows]
+
+    def count(self, wanted: ExceededFilter, most: int) -> int:
+        bound = {"outbox": self._table, "most": most, **filter_parameters(wanted)}
+        return int(self._execute(self._database, "count", bound).rows[0][0])
 
     def groups(self, wanted: ExceededFilter) -> list[ExceededGroup]:
         found = self._execute(self._database, "groups", {"outbox": self._table, **filter_parameters(wanted)})

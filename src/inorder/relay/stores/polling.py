@@ -286,6 +286,10 @@ class PollingExceededStore:
         found = self._tables.execute(self._database, "page", above=above, most=most, **_bound(wanted))
         return [self._row(*row) for row in found.rows]
 
+    def count(self, wanted: ExceededFilter, most: int) -> int:
+        """Exactly, as by the groups: the original's tables have no key to count by."""
+        return min(most, sum(each.count for each in self.groups(wanted)))
+
     def groups(self, wanted: ExceededFilter) -> list[ExceededGroup]:
         """Reasons that the original wrote have no code."""
         found: dict[tuple[str, str], ExceededGroup] = {}

@@ -48,6 +48,30 @@ CREATE TABLE IF NOT EXISTS inorder_exceeded_action (
     acted_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
+-- name: install_exceeded_index
+-- Lists by key and by code, for pages that must not read a million rows. Keys may be longer than an entry of an index,
+-- so their hashes are in it. Only the owner of the table may create it; all works without it. Not a plain IF NOT EXISTS: that would
+-- wait for every writer of the table only to find that there is nothing to do.
+DO $$
+BEGIN
+  IF to_regclass('inorder_exceeded_key') IS NULL THEN
+    CREATE INDEX IF NOT EXISTS inorder_exceeded_code ON inorder_exceeded (outbox, code, id);
+    CREATE INDEX IF NOT EXISTS inorder_exceeded_key ON inorder_exceeded (outbox, md5("key"), id);
+    ANALYZE inorder_exceeded;  -- the planner must know how few rows a key has
+  END IF;
+EXCEPTION WHEN insufficient_privilege THEN
+  NULL;
+END
+$$;
+
+-- name: matching
+-- As in all dialects, with the hash that the index has.
+outbox = %(outbox)s
+  AND (%(any_id)s OR id = %(id)s)
+  AND (%(any_topic)s OR topic = %(topic)s)
+  AND (%(any_key)s OR (md5({key}) = md5(CAST(%(key)s AS bytea)) AND {key} = %(key)s))
+  AND (%(any_code)s OR code = %(code)s)
+
 -- name: find
 -- When the row was written, and the row as its layout reads it, locked. Times that the driver cannot hold are left out;
 -- `original` has them.
