@@ -131,7 +131,7 @@ def test_a_poisoned_event_is_found_retried_in_order_and_seen_to_arrive(
         expect(page.locator("h1")).to_have_text("Retry 1 record?")
         page.get_by_label("Why").fill(f"limit raised {SCRIPT}")
         page.keyboard.press("Enter")
-        expect(page.locator(".verdict h1")).to_contain_text("1 put back")
+        expect(page.locator(".verdict h1")).to_have_text("Exceeded retry: 1 arrived")
         eventually(lambda: bench.count() == 0)
         assert by_key(bench, unique, key) == values
         page.get_by_role("link", name=key).click()
