@@ -42,9 +42,10 @@ lint: $(READY) ## style, types, and the layers of the house
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-fault: java $(READY) ## the long runs: kills, pauses and cuts, contests with peers, new Hypothesis examples
+fault: java $(READY) ## the long runs: kills, pauses, cuts and full disks, new Hypothesis examples; writes docs/proof.md (STORMS=300)
 	@$(BIN)/pytest tests/unit -m hypothesis --hypothesis-profile=deep -n 2 --dist worksteal
-	@$(BIN)/pytest tests/fault tests/acceptance -m fault
+	@STORMS=$(or $(STORMS),10) INORDER_RECORD_FAULTS=1 $(BIN)/pytest tests/fault tests/acceptance -m fault $(ARGS)
+	@$(BIN)/python -m tests.proof.page
 
 matrix: java $(READY) ## 1, 4 and 8 relays in every set-up, with errors, kills and freezes of 20 s (ARGS="-k 'drain and shards-4'")
 	@$(BIN)/pytest tests/fault -m matrix $(ARGS)

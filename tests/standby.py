@@ -13,7 +13,8 @@ import psycopg
 from inorder.embedded import Postgres
 from inorder.embedded.server import HOST
 from tests.conftest import Eventually
-from tests.proxy import Proxy
+from tests.injections import injects
+from tests.network import Proxy
 
 _OPEN = "SELECT count(*) FROM pg_stat_activity WHERE backend_xid IS NOT NULL"
 CAUGHT_UP = "SELECT count(*) FROM pg_stat_replication WHERE replay_lsn >= pg_current_wal_insert_lsn()"
@@ -62,6 +63,7 @@ class Pair:
         ask(self.standby, "SELECT pg_reload_conf()")
         self.eventually(lambda: ask(self.standby, "SELECT count(*) FROM pg_stat_wal_receiver") == 0)
 
+    @injects("replica promoted")
     def promote(self) -> None:
         assert ask(self.standby, "SELECT pg_promote()")
 

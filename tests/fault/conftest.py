@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pyspark
 import pytest
@@ -22,7 +24,9 @@ from tests.conftest import Eventually
 from tests.fault.engine_ordeal import PARTITIONS, Stage
 from tests.fault.fleet import Fleet, NewFleet, Place, Way
 from tests.fault.replicate_stages import fresh_url, new_stage
+from tests.injections import INJECTIONS, recovers, watch
 from tests.integration.pipeline.conftest import direct, spark
+from tests.proof import results
 
 __all__ = ["direct", "fresh_url", "new_stage", "spark"]
 
@@ -68,6 +72,7 @@ class Ordeal:
             service.kill()
             service.start()
 
+    @recovers
     def wait_for_published(self) -> None:
         """Waits until the relay has published something that was committed after the call."""
         committed = len(self.ledger.entries)
@@ -78,11 +83,13 @@ class Ordeal:
 
         self.eventually(is_ahead, STALL_SECONDS)
 
+    @recovers
     def wait_for_progress(self) -> None:
         """Waits until the pipeline has applied something since the call; the first time, Spark may be starting."""
         before = self.path.position().processed
         self.eventually(lambda: self.path.position().processed > before, STALL_SECONDS)
 
+    @recovers
     def verdict(self) -> DemoSummary:
         """Waits until everything committed has arrived, and compares."""
         wanted = len(self.ledger.entries)
@@ -158,3 +165,43 @@ def spark_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="session", autouse=True)
 def new_topics(topics_on_demand: None) -> None:
     """Of every test here."""
+
+
+# The table of injections: what was done to the servers and programs of all tests, and whether they survived it.
+
+RECORDING = "INORDER_RECORD_FAULTS"
+"""The variable with which `make fault` writes the table to docs/proof.json."""
+
+
+@pytest.fixture(autouse=True, scope="session")
+def counted() -> Iterator[None]:
+    """Counts what the tests kill."""
+    with watch():
+        yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if call.when == "call":
+        INJECTIONS.end_test(failed=report.failed)
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    table = INJECTIONS.table()
+    if not table:
+        return
+    terminalreporter.section("injected faults")
+    width = max(len(row["kind"]) for row in table)
+    terminalreporter.write_line(f"{'kind':{width}}  count  median s  longest s  violations")
+    for row in table:
+        median, longest = (f"{row[name] or 0:.1f}" for name in ("recovery_median", "recovery_longest"))
+        terminalreporter.write_line(
+            f"{row['kind']:{width}}  {row['count']:5}  {median:>8}  {longest:>9}  {row['violations']:10}"
+        )
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if os.environ.get(RECORDING) and INJECTIONS.counts:
+        results.record("faults", {"tests": session.testscollected, "injections": INJECTIONS.table()})

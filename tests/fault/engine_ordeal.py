@@ -25,6 +25,7 @@ from inorder.engines.running import Engine
 from tests.conftest import Eventually
 from tests.fakes.table_store import message
 from tests.fault.processes import kill, python_workers
+from tests.injections import injects, recovers
 from tests.integration.pipeline.engines import SPARK_WAIT
 
 PARTITIONS = 2
@@ -138,11 +139,13 @@ class Stage:
         """Waits until something has been applied, perhaps before the call."""
         self.eventually(lambda: self.applied()[0] > 0, SPARK_WAIT)
 
+    @recovers
     def wait_for_progress(self, records: int = 1) -> None:
         """Waits until the given number more have been applied; needs a running load."""
         before = self.applied()[0]
         self.eventually(lambda: self.applied()[0] >= before + records, SPARK_WAIT)
 
+    @recovers
     def verify(self) -> None:
         """Waits until everything that was sent is applied, and compares: each record once, each row the newest."""
         self.eventually(lambda: self.applied()[0] >= KEYS * self.rounds, SPARK_WAIT)
@@ -151,6 +154,7 @@ class Stage:
             rows = connection.execute("SELECT id, data FROM messages ORDER BY id").fetchall()
         assert rows == [(key, f"{self.rounds - 1}") for key in range(KEYS)]
 
+    @injects("database sessions ended by the server")
     def end_sessions(self) -> None:
         """Terminates every database session of the pipeline, in the middle of its work."""
         with self.connect() as connection:

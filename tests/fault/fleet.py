@@ -18,6 +18,7 @@ from inorder.testing.checker import Verdict, check_delivery, check_placement
 from tests.conftest import Eventually
 from tests.fault import faulty_relay
 from tests.fault.load import Load
+from tests.injections import injects, recovers
 from tests.operating import exceeded_rows, install_schema
 
 PARTITIONS = 4
@@ -151,6 +152,7 @@ class Fleet:
         leader.start()
         self.wait_for_progress()
 
+    @injects("SIGSTOP of a relay or a job, beyond its time-outs")
     def freeze_leader(self, seconds: float) -> None:
         """Stops the leader with SIGSTOP for longer than its session or lease, and resumes it beside its successor."""
         leader = self._chosen(f"frozen for {seconds} s")
@@ -161,6 +163,7 @@ class Fleet:
         leader.resume()
         self.wait_for_progress()
 
+    @recovers
     def wait_for_progress(self, which: str = "true", seconds: float = PROGRESS_SECONDS) -> None:
         """Waits until all rows that are in the outbox now are published; `which` selects some of them."""
         newest = self._ask(f"SELECT coalesce(max(id), 0) FROM {self.settings.relay.table}")
@@ -171,6 +174,7 @@ class Fleet:
             instance.check()
         return True
 
+    @recovers
     def verdict(self) -> Verdict:
         """Waits until the outbox is empty, stops all instances, and compares; repeats are errors unless allowed."""
         self.eventually(lambda: not self.waiting(), PROGRESS_SECONDS)

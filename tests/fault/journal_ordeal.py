@@ -25,6 +25,7 @@ from tests.conftest import Eventually
 from tests.fault import halting_replicator
 from tests.fault.journal_writing import Ledger, Watcher, Writer, watching
 from tests.fault.processes import executor_of, executors, is_alive, is_stopped, kill
+from tests.injections import INJECTIONS, recovers
 
 PARTITIONS = 2
 SEGMENT_SIZE = 3
@@ -178,6 +179,7 @@ class JournalStage:
             lambda: all(new >= old + records for new, old in zip(self.pointers(), before, strict=True)), WAIT_SECONDS
         )
 
+    @recovers
     def wait_for_progress(self, records: int = 1) -> None:
         """Waits until the given number more are in the store; fails if a replicator has ended."""
         before = self.replicated()
@@ -263,6 +265,7 @@ def pause_workers(stage: JournalStage, paused: Replicator, steps: Sequence[str])
     """Pauses at each step the worker that reaches it until the other replicators have made progress."""
     for step in steps:
         worker = paused.halt_at(step)
+        INJECTIONS.note("SIGSTOP of a worker in mid-slice")
         stage.wait_for_others(20)
         stage.history.append(f"worker paused {step}, woken with {stage.replicated()} replicated")
         wake(worker)

@@ -7,6 +7,8 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
+from tests.injections import injects
+
 EXECUTOR = b"CoarseGrainedExecutorBackend"
 """Part of the command line of an executor's JVM; executors of `local[N]` are threads and have none."""
 _DAEMON = b"pyspark.daemon"
@@ -36,6 +38,7 @@ def executor_of(worker: int) -> int:
     return next(pid for pid in _ancestors(worker) if pid in known)
 
 
+@injects("kill -9 of a Spark worker or executor")
 def kill(process: int) -> None:
     """Kills it with SIGKILL, if it still exists."""
     with suppress(ProcessLookupError):

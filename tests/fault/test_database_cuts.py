@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,9 @@ import pytest
 from inorder.database.postgres import connect
 from inorder.embedded import Postgres
 from tests.conftest import Eventually
-from tests.fault.cutting_proxy import CuttingProxy
 from tests.fault.fleet import Fleet, NewFleet, Way
+from tests.injections import INJECTIONS
+from tests.network import PostgresNetwork
 
 CUTS = 3
 ENDINGS = 6
@@ -40,7 +42,7 @@ WHERE datname = current_database() AND application_name LIKE 'inorder%'
 def test_a_connection_cut_exactly_after_the_commit_costs_nothing(
     new_fleet: NewFleet, postgres_url: str, eventually: Eventually, way: Way, command: str
 ) -> None:
-    with CuttingProxy(postgres_url) as proxy:
+    with PostgresNetwork(postgres_url) as proxy:
         fleet = new_fleet(way, relay_url=proxy.url)
         with fleet.load:
             fleet.start_one()
@@ -51,6 +53,24 @@ def test_a_connection_cut_exactly_after_the_commit_costs_nothing(
         verdict = fleet.verdict()
     assert verdict.holds, verdict
     assert proxy.cuts == CUTS
+
+
+@pytest.mark.full
+def test_a_connection_cut_exactly_before_the_purge_costs_nothing(
+    new_fleet: NewFleet, postgres_url: str, eventually: Eventually
+) -> None:
+    """What was published is still in the outbox then; the marker knows it."""
+    with PostgresNetwork(postgres_url) as network:
+        fleet = new_fleet(Way("drain", leadership="none"), relay_url=network.url)
+        with fleet.load:
+            fleet.start_one()
+            for number in range(CUTS):
+                fleet.wait_for_progress()
+                network.cut_before("DELETE")
+                eventually(partial(network.has_cut, number))
+        verdict = fleet.verdict()
+    assert verdict.holds, verdict
+    assert network.cuts == CUTS
 
 
 @pytest.mark.full
@@ -65,6 +85,7 @@ def test_sessions_ended_at_random_moments_cost_nothing(new_fleet: NewFleet, way:
                 threading.Event().wait(chance.uniform(0, 0.3))
                 (found,) = connection.execute(_END_SESSIONS).fetchone() or (0,)
                 ended += found
+                INJECTIONS.note("database sessions ended by the server")
         fleet.wait_for_progress()
     verdict = fleet.verdict()
     assert verdict.holds, verdict
@@ -84,6 +105,7 @@ def lose(server: Postgres, fleet: Fleet, *, crash: bool) -> None:
     if crash:
         server.kill()
     else:
+        INJECTIONS.note("Postgres restarted")
         server.stop()
     for instance in fleet.running():
         instance.check()

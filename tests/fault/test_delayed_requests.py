@@ -22,8 +22,9 @@ from inorder.kafka.fenced_producer import ClientBackoff
 from inorder.kafka.readers import read_back
 from inorder.testing.checker import check_delivery
 from inorder.topics.stores.kafka_copy import CopyWork
-from tests.fault.delaying_proxy import DelayingProxy, ProxiedKafka
 from tests.fault.fleet import Fleet, NewFleet, Way
+from tests.injections import INJECTIONS
+from tests.network import Direction, KafkaNetwork, ProxiedKafka
 
 POLLING = """\
 [relay.polling]
@@ -45,23 +46,24 @@ SOCKET_MS = 1_000
 """How long a client waits for an answer; it looks every second whether that has passed."""
 PAUSE_SECONDS = (3.0, 5.0)
 KILLS = 8
+ONE_WAY_CUTS = 6
 COPIED = 3_000
 KEYS = 10
 
 
 @pytest.fixture
-def proxy() -> Iterator[DelayingProxy]:
-    with DelayingProxy() as found:
+def proxy() -> Iterator[KafkaNetwork]:
+    with KafkaNetwork() as found:
         yield found
 
 
 @pytest.fixture
-def broker(tmp_path: Path, proxy: DelayingProxy) -> Iterator[ProxiedKafka]:
+def broker(tmp_path: Path, proxy: KafkaNetwork) -> Iterator[ProxiedKafka]:
     with ProxiedKafka(tmp_path / "kafka", proxy) as found:
         yield found
 
 
-def delay(fleet: Fleet, proxy: DelayingProxy, many: int, **share: float) -> None:
+def delay(fleet: Fleet, proxy: KafkaNetwork, many: int, **share: float) -> None:
     """Runs a relay under load until so many of its requests were delayed, and compares."""
     with fleet.load:
         fleet.start_one()
@@ -73,11 +75,11 @@ def delay(fleet: Fleet, proxy: DelayingProxy, many: int, **share: float) -> None
     compare(fleet, proxy)
 
 
-def has_held(proxy: DelayingProxy, many: int) -> bool:
+def has_held(proxy: KafkaNetwork, many: int) -> bool:
     return proxy.total() >= many
 
 
-def compare(fleet: Fleet, proxy: DelayingProxy) -> None:
+def compare(fleet: Fleet, proxy: KafkaNetwork) -> None:
     verdict = fleet.verdict()
     fleet.history.append(f"{dict(proxy.counts)}, {fleet.said('relay.producers_renewed')} renewals: {verdict}")
     assert verdict.holds, (verdict, proxy.counts)
@@ -86,7 +88,7 @@ def compare(fleet: Fleet, proxy: DelayingProxy) -> None:
 
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("broker")
-def test_a_delayed_end_of_a_transaction_does_not_end_the_next_one(new_fleet: NewFleet, proxy: DelayingProxy) -> None:
+def test_a_delayed_end_of_a_transaction_does_not_end_the_next_one(new_fleet: NewFleet, proxy: KafkaNetwork) -> None:
     """And the client repeats no request sooner than the fenced producer assumes."""
     fleet = new_fleet(Way("drain", leadership="database"), bootstrap=proxy.address)
     delay(fleet, proxy, FEW, end_txn=0.3)
@@ -99,7 +101,7 @@ def test_a_delayed_end_of_a_transaction_does_not_end_the_next_one(new_fleet: New
 @pytest.mark.usefixtures("broker")
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_many_delayed_ends_of_transactions_lose_and_double_nothing(
-    new_fleet: NewFleet, proxy: DelayingProxy, way: Way
+    new_fleet: NewFleet, proxy: KafkaNetwork, way: Way
 ) -> None:
     delay(new_fleet(way, bootstrap=proxy.address), proxy, MANY, end_txn=0.3)
 
@@ -108,7 +110,7 @@ def test_many_delayed_ends_of_transactions_lose_and_double_nothing(
 @pytest.mark.timeout(3600)
 @pytest.mark.usefixtures("broker")
 @pytest.mark.parametrize("way", WAYS, ids=str)
-def test_no_delay_of_any_request_loses_or_doubles_a_row(new_fleet: NewFleet, proxy: DelayingProxy, way: Way) -> None:
+def test_no_delay_of_any_request_loses_or_doubles_a_row(new_fleet: NewFleet, proxy: KafkaNetwork, way: Way) -> None:
     share = {"end_txn": 0.1, "produce": 0.05, "add_partitions": 0.05, "init_producer_id": 0.2}
     delay(new_fleet(way, bootstrap=proxy.address), proxy, MANY // 3, **share)
 
@@ -117,7 +119,7 @@ def test_no_delay_of_any_request_loses_or_doubles_a_row(new_fleet: NewFleet, pro
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("way", [replace(way, error_rate=0.0) for way in WAYS], ids=str)
 def test_a_paused_broker_under_impatient_clients_loses_and_doubles_nothing(
-    new_fleet: NewFleet, broker: ProxiedKafka, proxy: DelayingProxy, way: Way, monkeypatch: pytest.MonkeyPatch
+    new_fleet: NewFleet, broker: ProxiedKafka, proxy: KafkaNetwork, way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is paused before it reads an EndTxn, which the client may repeat meanwhile."""
     fleet, chance = new_fleet(way, bootstrap=proxy.address), random.Random(1)
@@ -128,6 +130,7 @@ def test_a_paused_broker_under_impatient_clients_loses_and_doubles_nothing(
         for _ in range(PAUSES):
             fleet.wait_for_progress()
             assert proxy.at_next_end(partial(os.kill, pid, signal.SIGSTOP)).wait(60)
+            INJECTIONS.note("SIGSTOP of Kafka before an EndTxn")
             threading.Event().wait(chance.uniform(*PAUSE_SECONDS))
             os.kill(pid, signal.SIGCONT)
         fleet.wait_for_progress()
@@ -137,8 +140,30 @@ def test_a_paused_broker_under_impatient_clients_loses_and_doubles_nothing(
 @pytest.mark.fault
 @pytest.mark.timeout(1800)
 @pytest.mark.usefixtures("broker")
+@pytest.mark.parametrize("direction", Direction)
+def test_a_network_that_is_cut_in_one_direction_loses_and_doubles_nothing(
+    new_fleet: NewFleet, proxy: KafkaNetwork, direction: Direction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker has the requests and the client no answers, or the client waits for what the broker never heard."""
+    fleet, chance = new_fleet(Way("drain", leadership="database"), bootstrap=proxy.address), random.Random(2)
+    monkeypatch.setenv("INORDER_KAFKA__SOCKET_TIMEOUT_MS", str(SOCKET_MS))  # for the relay only
+    with fleet.load:
+        fleet.start_one()
+        for _ in range(ONE_WAY_CUTS):
+            fleet.wait_for_progress()
+            proxy.silence(direction)
+            threading.Event().wait(chance.uniform(*PAUSE_SECONDS))
+            proxy.silence()
+        fleet.wait_for_progress()
+    verdict = fleet.verdict()
+    assert verdict.holds, verdict
+
+
+@pytest.mark.fault
+@pytest.mark.timeout(1800)
+@pytest.mark.usefixtures("broker")
 def test_a_relay_that_is_killed_while_a_request_of_it_is_delayed_loses_and_doubles_nothing(
-    new_fleet: NewFleet, proxy: DelayingProxy
+    new_fleet: NewFleet, proxy: KafkaNetwork
 ) -> None:
     """The request arrives at its successor's first transactions."""
     fleet = new_fleet(Way("drain", leadership="database", shards=2), bootstrap=proxy.address)
@@ -157,7 +182,7 @@ def test_a_relay_that_is_killed_while_a_request_of_it_is_delayed_loses_and_doubl
 @pytest.mark.fault
 @pytest.mark.timeout(900)
 def test_delayed_requests_of_a_copy_double_no_record_and_set_no_offset_back(
-    broker: ProxiedKafka, proxy: DelayingProxy, unique: str, monkeypatch: pytest.MonkeyPatch
+    broker: ProxiedKafka, proxy: KafkaNetwork, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(in_process, "SLICE_RECORDS", 40)
     direct, copy = {"bootstrap.servers": broker.bootstrap}, f"{unique}.copy"

@@ -26,9 +26,9 @@ from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.stores.ports import SliceTransaction, TableStore, TableStores
 from inorder.pipeline.stores.postgres_table import PostgresTableStore
 from inorder.pipeline.stores.table import SqlTableStores
-from tests.fault.cutting_proxy import CuttingProxy
 from tests.fault.engine_ordeal import PARTITIONS, Stage, kill_worker, running
 from tests.integration.pipeline.engines import ENGINES, SPARK_WAIT, new_engine, upsert_work
+from tests.network import PostgresNetwork
 
 BOTH = pytest.mark.parametrize("kind", ENGINES)
 LONG = pytest.mark.fault
@@ -132,7 +132,7 @@ def test_two_drivers_for_long_and_sessions_that_end(stage: Stage, new: NewEngine
 def test_an_answer_to_commit_that_is_lost_is_settled_by_the_pointer(
     stage: Stage, new: NewEngine, mapping: TableMapping, kind: str
 ) -> None:
-    with CuttingProxy(stage.url) as proxy:
+    with PostgresNetwork(stage.url) as proxy:
         engine = new(kind, SqlTableStores(proxy.url, mapping))
         with running(engine) as (run,), stage.load(), stage.witness():
             stage.wait_for_progress()

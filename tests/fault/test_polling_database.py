@@ -17,10 +17,9 @@ from inorder.relay.parts import RelayParts
 from inorder.relay.polling import PollingLoop, PollingTables
 from inorder.settings import Settings
 from tests.conftest import Eventually
-from tests.fault.cutting_proxy import CuttingProxy
 from tests.fault.fleet import NewFleet, Way
-from tests.fault.gate import Gate
 from tests.integration.relay.depot import Depot
+from tests.network import PostgresNetwork
 
 CUTS = 3
 OPEN_SECONDS = 600
@@ -63,7 +62,7 @@ def test_a_database_that_is_away_for_five_minutes_is_left_alone_and_found_again(
 ) -> None:
     """By the relay's clock: three queries, then none at all, and it continues by itself when the breaker closes."""
     topic = depot.topic()
-    with Gate(depot.url) as gate, ExitStack() as stack:
+    with PostgresNetwork(depot.url) as gate, ExitStack() as stack:
         relay = Watched(depot.settings().model_copy(update={"database": through(depot, gate)}), stack)
         depot.publish(Message(topic, key="k", value="before"))
         eventually(lambda: depot.values(topic) == [b"before"])
@@ -83,7 +82,7 @@ def test_a_database_that_is_away_for_five_minutes_is_left_alone_and_found_again(
     assert depot.is_done()
 
 
-def through(depot: Depot, gate: Gate) -> object:
+def through(depot: Depot, gate: PostgresNetwork) -> object:
     """The database section of an instance behind the gate."""
     return Settings.load(database={"url": gate.url}, relay={"group": depot.group}).database
 
@@ -98,7 +97,7 @@ def test_a_connection_cut_exactly_after_the_settlement_costs_nothing(
     new_fleet: NewFleet, postgres_url: str, eventually: Eventually, command: str
 ) -> None:
     more = "[relay.polling]\nqueue_wait_ms = 20\nmissing_wait_ms = 300\n"
-    with CuttingProxy(postgres_url) as proxy:
+    with PostgresNetwork(postgres_url) as proxy:
         fleet = new_fleet(Way("polling", "trendyol", leadership="none", more=more), relay_url=proxy.url)
         with fleet.load:
             fleet.start_one()

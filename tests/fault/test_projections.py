@@ -20,6 +20,7 @@ from inorder.journal.stores.opening import open_journal_store
 from inorder.kafka.admin import ensure_topic
 from inorder.model.journal import Event, Key
 from tests.conftest import Eventually
+from tests.injections import INJECTIONS, injects
 from tests.integration.journal.test_projecting import VIEW, balances
 
 MODULE = """
@@ -43,6 +44,7 @@ class Instances:
         self._environment = {**os.environ, "TOPIC": topic, "PYTHONPATH": path}
         self._processes = [self._start() for _ in range(INSTANCES)]
 
+    @injects("kill -9 of a projection")
     def kill(self, number: int) -> None:
         self._processes[number].kill()
         self._processes[number].wait(60)
@@ -115,6 +117,7 @@ def test_instances_that_are_killed_and_paused_apply_every_change_once(
                 before = applied()
                 eventually(lambda: applied() != before, 120)  # noqa: B023 - called at once
                 if fault % 2:
+                    INJECTIONS.note("SIGSTOP of a projection")
                     instances.signal(fault % INSTANCES, signal.SIGSTOP)
                     paused = applied()
                     eventually(lambda: applied() != paused, 120)  # noqa: B023 - called at once

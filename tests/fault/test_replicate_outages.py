@@ -9,11 +9,11 @@ import pytest
 
 from inorder.embedded import Cassandra, Postgres
 from inorder.model.errors import TransientError
-from tests.fault.cutting_proxy import CuttingProxy
 from tests.fault.halting_replicator import STEPS
 from tests.fault.journal_copy import verify
 from tests.fault.journal_ordeal import WAIT_SECONDS, JournalStage, Replicator, wake
 from tests.fault.replicate_stages import ENGINES, LONG, NewStage
+from tests.network import PostgresNetwork
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -70,7 +70,7 @@ def test_cassandra_killed_in_mid_slice_is_waited_for(
 
 @pytest.mark.full
 def test_answers_to_commits_that_are_lost_are_settled_by_the_pointer(new_stage: NewStage, postgres_url: str) -> None:
-    with CuttingProxy(postgres_url) as proxy:
+    with PostgresNetwork(postgres_url) as proxy:
         stage = new_stage(proxy.url)
         stage.start()
         stage.wait_for_start()

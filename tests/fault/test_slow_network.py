@@ -9,12 +9,13 @@ import pytest
 
 import inorder
 from inorder.database.postgres import connect
+from inorder.embedded.server import HOST, free_port
 from inorder.kafka.admin import ensure_topic
 from inorder.kafka.readers import read_back
 from inorder.outbox import Outbox
 from inorder.outbox.layouts import install_statements
 from tests.conftest import Eventually
-from tests.fault.slow_proxy import BehindProxy, SlowProxy
+from tests.network import ProxiedKafka, Proxy
 
 ROWS = 48
 ROW_BYTES = 100_000
@@ -41,7 +42,7 @@ def test_a_backlog_too_large_for_the_time_of_a_transaction_gets_through_in_parts
             row = connection.execute("SELECT count(*) FROM outbox").fetchone()
         return int(row[0]) if row else 0
 
-    with SlowProxy() as network, BehindProxy(tmp_path / "kafka", network):
+    with Proxy((HOST, free_port())) as network, ProxiedKafka(tmp_path / "kafka", network):
         properties = {"bootstrap.servers": network.address}
         ensure_topic(properties, unique, 1)
         settings = inorder.Settings.load(

@@ -23,6 +23,7 @@ from inorder.outbox import Outbox
 from inorder.settings import Settings
 from inorder.testing.checker import Event, check_delivery, check_placement
 from tests.conftest import Eventually
+from tests.injections import injects, recovers
 from tests.operating import exceeded_rows, install_schema
 
 PARTITIONS = 3
@@ -114,6 +115,7 @@ class Crew:
             for thread in threads:
                 thread.join()
 
+    @recovers
     def wait_for_progress(self) -> None:
         """Waits until all rows that are in the table now are published."""
         newest = self.ask("SELECT coalesce(max(id), 0) FROM kafka_messages")
@@ -216,6 +218,7 @@ def test_the_same_five_times_over(new_crew: NewCrew) -> None:
     kill_in_turn(new_crew(), processes=4, rounds=5)
 
 
+@injects("SIGSTOP of a relay or a job, beyond its time-outs")
 def freeze(crew: Crew, seconds: float) -> None:
     """Freezes the first process with a batch in hand, for longer than its lock holds, until another takes over."""
     first = crew.processes[0]

@@ -15,9 +15,9 @@ PAGE = FILE.with_name("proof.md")
 OPENING = """# Proof
 
 How "exactly once and in order" is shown, besides the tests that [Guarantees](guarantees.md) names: models of the
-protocols that a checker explores completely, simulations in which everything fails, and deliberate defects that must
-be noticed. The commands below write their results to `docs/proof.json`; `python -m tests.proof.page` makes this page
-from it. Each needs what `make setup` provides, and nothing else.
+protocols that a checker explores completely, simulations in which everything fails, faults of real servers under load,
+and deliberate defects that must be noticed. The commands below write their results to `docs/proof.json`;
+`python -m tests.proof.page` makes this page from it. Each needs what `make setup` provides, and nothing else.
 """
 
 ESSAYS = {
@@ -41,6 +41,14 @@ LIMITS = """## Known limits
 - Readers with `read_uncommitted` see records of aborted transactions, and are promised nothing.
 - Programs other than the relay that write to the marker topic, delete rows of the outbox, or write to the tables of a
   pipeline are noticed where [Guarantees](guarantees.md) says so, and nowhere else.
+- What [Guarantees](guarantees.md#what-they-require-of-you) requires is assumed: messages are written after their rows
+  are locked, a key has one partition, a failover fences the old primary, one group has one outbox, the marker topic is
+  not deleted, topics of journals are not created again, nothing shuffles between Kafka and a table. A database that
+  loses commits brings rows back, which are published once more unless the last marker names them.
+- A fault that is injected into a process or a network is not a broken disk, a wrong memory bit or a clock that all
+  processes of a machine share. Each server of the fault tests is one node: nothing is shown about the replication
+  inside a cluster of brokers. Clock steps are injected into the relay's own clock only.
+- `inorder verify run` sees its own events of one run; it shows a violation, never its absence elsewhere.
 - A mutant shows that a test notices one defect. Defects that no one thought of are not in the list.
 - The share of mutants caught is of a list from which some were removed after they were tried, so it is no kill rate of
   the first attempt. No quick test catches: an owner that begins with its second transactional id (only TLC finds it),
@@ -55,7 +63,7 @@ LIMITS = """## Known limits
 
 def render(results: Mapping[str, Any]) -> str:
     parts = [OPENING, *_models(results.get("models")), *_simulation(results.get("simulation"))]
-    return "\n".join([*parts, *_mutants(results.get("mutants")), LIMITS])
+    return "\n".join([*parts, *_faults(results.get("faults")), *_mutants(results.get("mutants")), LIMITS])
 
 
 def _models(found: Mapping[str, Any] | None) -> Iterator[str]:
@@ -112,6 +120,32 @@ def _simulation(found: Mapping[str, Any] | None) -> Iterator[str]:
         one = found[kind]
         yield f"| {kind} | {one['seeds']:,} | {one['effects']:,} | {one['faults']:,} | {one['violations']} |"
     yield ""
+
+
+def _faults(found: Mapping[str, Any] | None) -> Iterator[str]:
+    yield "## Faults\n"
+    yield (
+        "Real servers and real processes under load, killed, paused, cut off or filled up; afterwards a checker that\n"
+        "shares no code with the product compares what was committed with what arrived. Repeat: `make fault`.\n"
+        "Recovery is the time until work that was committed afterwards had arrived, with the time for which a test\n"
+        "keeps a server away on purpose. A test that fails counts as a violation of each kind that it injected.\n"
+        "`inorder verify run` checks an installation of yours in the same way.\n"
+    )
+    if found is None:
+        yield "Not recorded yet.\n"
+        return
+    every = found["injections"]
+    total, violations = (sum(one[name] for one in every) for name in ("count", "violations"))
+    yield f"Recorded on {found['date']}: {total:,} injections in {found['tests']} tests, {violations} violations.\n"
+    yield "| fault | count | recovery, median | longest | violations |\n|---|---|---|---|---|"
+    for one in every:
+        median, longest = (_seconds(one[name]) for name in ("recovery_median", "recovery_longest"))
+        yield f"| {one['kind']} | {one['count']:,} | {median} | {longest} | {one['violations']} |"
+    yield ""
+
+
+def _seconds(found: float | None) -> str:
+    return "not measured" if found is None else f"{found:.1f} s"
 
 
 def _mutants(found: Mapping[str, Any] | None) -> Iterator[str]:

@@ -19,10 +19,10 @@ from inorder.kafka.readers import read_back
 from inorder.model.message import Message
 from inorder.outbox import Outbox
 from tests.conftest import Eventually
-from tests.fault.cutting_proxy import CuttingProxy
 from tests.integration.relay.commands import Commands, heard
 from tests.integration.relay.conftest import Bench
 from tests.integration.relay.writing import Writers
+from tests.network import PostgresNetwork
 
 
 class Asked:
@@ -131,7 +131,7 @@ def test_a_file_with_a_mistake_is_refused_and_the_relay_works_on(
 def test_health_is_503_with_the_reason_while_the_database_is_away(
     bench: Bench, asked: Asked, sections: dict[str, Any], eventually: Eventually, tmp_path: Path
 ) -> None:
-    with CuttingProxy(bench.url) as proxy, ExitStack() as running:
+    with PostgresNetwork(bench.url) as proxy, ExitStack() as running:
         sections = {**sections, "database": {"url": proxy.url}}
         running.enter_context(Commands(bench, tmp_path, sections=sections, leadership="none").running("relay", "run"))
         eventually(lambda: asked.metric("inorder_relay_is_leader") == 1)

@@ -12,7 +12,7 @@ def test_the_page_is_what_the_recorded_results_lead_to() -> None:
 
 
 def test_without_results_the_page_says_so() -> None:
-    assert render({}).count("Not recorded yet.") == 3
+    assert render({}).count("Not recorded yet.") == 4
 
 
 def test_no_recorded_result_is_a_violation() -> None:
@@ -21,3 +21,5 @@ def test_no_recorded_result_is_a_violation() -> None:
     assert {one["name"] for one in mutants} <= {mutant.name for mutant in MUTANTS}
     simulated = read().get("simulation", {})
     assert [kind for kind, one in simulated.items() if kind != "date" and one["violations"]] == []
+    faults = read().get("faults", {}).get("injections", [])
+    assert [one["kind"] for one in faults if one["violations"]] == []
