@@ -53,6 +53,7 @@ from inorder.model.partitioning import Partitioner, Place
 from inorder.observe.endpoint import PeriodicReader
 from inorder.operate import doctor, status
 from inorder.operate.actions import ActionLog, Actor, Logged, Outcome
+from inorder.operate.flow import Flow, flow_of
 from inorder.operate.key_lookup import DatabaseHops, KeyLookup
 from inorder.operate.key_trace import KeyTrace
 from inorder.operate.schema import JOURNAL, configured_layouts, schema_sql, schema_statements
@@ -352,6 +353,10 @@ class App:
         away = probe(self.settings.kafka.bootstrap_servers, ANSWER_SECONDS)
         parts = {name: partial(self._read_apart, name, away) for name in self.parts()}
         return {name: status.short(part) for name, part in status.read_together(parts).items()}
+
+    def flow(self) -> Flow:
+        """The flow of events at a glance, read now."""
+        return flow_of(status.read_parts({**self.checks(), **self.parts()}))
 
     def trace_key(self, key: str, *, topic: str | None = None, everywhere: bool = False) -> KeyTrace:
         """What each hop has of a key; see `KeyLookup.trace`."""

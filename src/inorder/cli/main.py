@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from inorder.cli import bench, inspect, journal, pipeline, relay, set_aside, set_up, topics, verify, web
+from inorder.cli import bench, inspect, journal, pipeline, relay, set_aside, set_up, top, topics, verify, web
 from inorder.cli import relay as outbox
 from inorder.cli.init import init
 from inorder.cli.output import say
@@ -47,6 +47,7 @@ app.add_typer(journal.app, name="journal")
 app.add_typer(inspect.key_app, name="key")
 app.add_typer(bench.app, name="bench")
 app.command("status")(inspect.status)
+app.command("top")(top.top)
 app.command("web")(web.web)
 app.add_typer(inspect.observe_app, name="observe")
 app.command("doctor")(inspect.doctor)

@@ -70,6 +70,17 @@ def test_it_serves_pages_until_a_signal(
         assert "inorder_web_part_up" in ask(port, "/metrics")[1]
 
 
+def test_top_prints_the_flow_once(tmp_path: Path, postgres_url: str, kafka_bootstrap: str) -> None:
+    config = str(config_of(tmp_path, kafka_bootstrap, postgres_url))
+    with App(Settings.load(config)) as app:
+        app.install_schema("native")
+    line = [*COMMAND[:-1], "top", "--once", "--config", config]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^hop +health +waiting +oldest +what$", done.stdout, re.MULTILINE), done.stdout
+    assert re.search(r"^Kafka +ok ", done.stdout, re.MULTILINE), done.stdout
+
+
 def test_an_address_that_others_can_reach_needs_authentication() -> None:
     done = subprocess.run([*COMMAND, "--listen", "0.0.0.0:0"], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, "no authentication" in done.stderr) == (3, True)

@@ -1,0 +1,34 @@
+"""What `inorder top` shows: texts of others are neither markup nor control sequences."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import cast
+
+from rich.console import Console
+
+from inorder.cli.top import lines, render
+from inorder.operate.flow import Concern, Flow, FlowHop
+
+FLOW = Flow(
+    "trouble",
+    "One hop is in trouble.",
+    (FlowHop("outbox", "Outbox", "ok", "Rows wait.", 3, 75.0), FlowHop("kafka", "Kafka", "trouble", "No answer.")),
+    (Concern("attention", "The key t/[red]\x1b[31m is paused.", "topics", "inorder resume key t/k"),),
+)
+
+
+def test_each_hop_and_each_concern_has_a_line() -> None:
+    outbox, kafka, concern = lines(FLOW)
+    assert outbox[:3] == ("Outbox", "ok", "3")
+    assert kafka == ("Kafka", "trouble", "", "", "No answer.")
+    assert concern[4].endswith("inorder resume key t/k")
+
+
+def test_the_terminal_shows_texts_as_they_are() -> None:
+    console = Console(width=200, file=StringIO(), force_terminal=False)
+    console.print(render(FLOW))
+    text = cast("StringIO", console.file).getvalue()
+    assert "[red]" in text
+    assert "\x1b" not in text
+    assert "One hop is in trouble." in text
