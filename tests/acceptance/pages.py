@@ -91,7 +91,7 @@ def _paste(commands: str, folder: Path, environment: dict[str, str]) -> str:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=400,
         check=False,
     )
     assert ran.returncode == 0, f"{commands}\n{ran.stdout}\n{ran.stderr}"

@@ -13,7 +13,7 @@ from tests.unit.docs.markdown import ROOT, page
 
 @pytest.mark.full
 @pytest.mark.spark
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_the_tutorial_works_as_it_is_pasted(tmp_path: Path, eventually: Eventually) -> None:
     follow(page("docs/tutorial.md"), tmp_path, reader_environment(ROOT / "src"), eventually)
 
