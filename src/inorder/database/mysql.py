@@ -8,7 +8,8 @@ extra; SQL files of this dialect can be read without it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+import ssl
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -128,12 +129,27 @@ def _connect(url: str, application_name: str, *, autocommit: bool) -> Connection
         "program_name": application_name,
         "autocommit": autocommit,
     }
+    if str(settings.get("ssl_disabled", "true")).lower() != "true":
+        raise ConfigurationError(
+            "ssl_disabled in database.url is not true; PyMySQL would disable TLS with any value.",
+            hint="Leave it out, and name the authority of the server: ?ssl_ca=/etc/ssl/ca.pem.",
+        )
     with retry_login(url), mysql_errors():
-        connection: Connection = MySQLConnection(**settings)
+        connection = _open_connection(settings)
         with connection.cursor() as cursor:
             for statement in _SESSION:
                 cursor.execute(statement)
         return connection
+
+
+def _open_connection(settings: Mapping[str, Any]) -> Connection:
+    try:
+        return MySQLConnection(**settings)
+    except TypeError as error:
+        raise ConfigurationError(
+            f"database.url has an option that PyMySQL does not know: {error}.",
+            hint="For TLS with verification: ?ssl_ca=/etc/ssl/ca.pem, with a client certificate &ssl_cert=…&ssl_key=….",
+        ) from None
 
 
 class MySQLReconnecting(ReconnectingTo[Connection]):
@@ -259,6 +275,10 @@ _MEANINGS: Final[dict[int, str]] = {
 def classify(error: pymysql.MySQLError) -> InorderError:
     """The inorder error for a driver's error; without a number the connection is closed."""
     number = _number(error)
+    if isinstance(reason := getattr(error, "original_exception", None), ssl.SSLError):
+        return AuthenticationError(
+            f"MySQL: authentication failed: TLS: {reason.reason or reason}.", hint=_HINTS[AuthenticationError]
+        )
     text = str(error.args[-1]).strip().rstrip(".") if error.args else ""
     family = FAMILIES.get(number, ConfigurationError)
     meaning = f"{_MEANINGS[number]}: " if number in _MEANINGS else ""

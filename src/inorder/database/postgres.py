@@ -334,6 +334,8 @@ def _refusal(text: str) -> UnreachableError | None:
 def _family(error: psycopg.Error) -> type[InorderError]:
     if error.sqlstate:
         return _STATES.get(error.sqlstate) or FAMILIES.get(error.sqlstate[:2], ConfigurationError)
+    if isinstance(error, psycopg.ProgrammingError):
+        return ConfigurationError  # libpq does not know an option of the URL
     # psycopg itself raises DataError for values it cannot send; anything else without a state is a lost connection.
     return RejectedError if isinstance(error, psycopg.DataError) else UnreachableError
 

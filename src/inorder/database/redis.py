@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from inorder.model.errors import ConfigurationError, InorderError, TransientError, UnreachableError
+from inorder.model.errors import AuthenticationError, ConfigurationError, InorderError, TransientError, UnreachableError
 
 try:
     import redis
@@ -54,18 +55,26 @@ def connect(url: str, answer_seconds: float = ANSWER_SECONDS) -> redis.Redis:
     """A client for a URL; it connects when first used, and again after the connection broke."""
     try:
         # The relay itself retries, so the client must not.
-        return redis.Redis.from_url(
+        client: redis.Redis = redis.Redis.from_url(
             url,
             socket_timeout=answer_seconds,
             socket_connect_timeout=answer_seconds,
             retry=None,
             client_name="inorder-relay",
         )
+        client.connection_pool.make_connection()  # connects nowhere, and refuses options that the client does not know
+    except TypeError as error:
+        raise ConfigurationError(
+            f"redis.url has an option that the client does not know: {error}.",
+            hint="For TLS: rediss://host:6379/0?ssl_ca_certs=/etc/ssl/ca.pem, with a client certificate "
+            "&ssl_certfile=…&ssl_keyfile=….",
+        ) from None
     except ValueError:
         # The client quotes what it cannot parse, which may be a part of the password.
         raise ConfigurationError(
             "redis.url cannot be parsed.", hint="Write it like redis://user:password@host:6379/0."
         ) from None
+    return client
 
 
 @contextmanager
@@ -74,6 +83,11 @@ def redis_errors() -> Iterator[None]:
     try:
         yield
     except exceptions.RedisError as error:
+        if isinstance(refusal := error.__context__, ssl.SSLError):
+            raise AuthenticationError(
+                f"Redis: authentication failed: TLS: {refusal.reason or refusal}.",
+                hint="Check ssl_ca_certs, ssl_certfile and ssl_keyfile in redis.url.",
+            ) from error
         family = next(ours for theirs, ours in FAMILIES if isinstance(error, theirs))
         meaning = next((f"{text}: " for kind, text in _MEANINGS if isinstance(error, kind)), "")
         raise family(f"Redis: {meaning}{str(error).rstrip('.')}.", hint=_HINTS[family]) from error

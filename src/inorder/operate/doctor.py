@@ -9,13 +9,15 @@ import platform
 import re
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from inorder.database.credentials import parse_url
 from inorder.database.database import Dialect, Transaction, dialect_of, open_database, statements_of
+from inorder.database.primary import each_host
 from inorder.database.schema_plan import catalogue_of
 from inorder.embedded.folders import cache_folder
 from inorder.embedded.jars import find_java, java_version
@@ -53,6 +55,7 @@ def examine(settings: Settings) -> list[Check]:
         *examine_database(settings),
         *examine_kafka(settings),
         *examine_redis(settings),
+        *examine_transport(settings),
         *examine_journal(settings),
     ]
 
@@ -529,3 +532,71 @@ def pipeline_tables(settings: Settings, has: Callable[[str], bool]) -> Iterator[
         else:
             hint = "Needed by the pipeline only: run `inorder schema install --layout table`."
             yield warn("pipeline table", f"{table} does not exist", hint)
+
+
+# What is encrypted on the way, by the settings alone.
+
+_LOCAL: Final = frozenset({"", "localhost", "127.0.0.1", "::1"})
+
+
+def examine_transport(settings: Settings) -> Iterator[Check]:
+    """Says for each server whether the connection is encrypted and its certificate verified; connects nowhere."""
+    properties = settings.kafka.properties
+    servers = [each.rpartition("://")[2] for each in settings.kafka.bootstrap_servers.split(",")]
+    hosts = [server.rpartition(":")[0].strip("[] ") for server in servers]
+    yield _transport("kafka", hosts, _kafka_flaw(properties))
+    if settings.database.url is not None:
+        url = parse_url(each_host(settings.database.url.get_secret_value())[0])
+        if url.drivername != "sqlite":
+            flaw = _postgres_flaw(url.query) if url.drivername.startswith("postgresql") else _mysql_flaw(url.query)
+            yield _transport("database", [url.host or ""], flaw)
+    if settings.relay.leadership == "redis" and settings.redis.url is not None:
+        url = parse_url(settings.redis.url.get_secret_value())
+        if url.drivername != "unix":
+            yield _transport("redis", [url.host or ""], _redis_flaw(url.drivername, url.query))
+
+
+def _transport(server: str, hosts: Sequence[str], flaw: tuple[str, str] | None) -> Check:
+    if flaw is None:
+        return ok("transport", f"{server}: encrypted, and the certificate of the server is verified")
+    what, remedy = flaw
+    if all(host in _LOCAL for host in hosts):
+        return ok("transport", f"{server}: {what}; it is on this machine")
+    return warn("transport", f"{server}: {what}", remedy)
+
+
+def _kafka_flaw(properties: Mapping[str, object]) -> tuple[str, str] | None:
+    if not str(properties.get("security.protocol", "plaintext")).lower().endswith("ssl"):
+        return "not encrypted", 'Set kafka."security.protocol" to ssl or sasl_ssl, and kafka."ssl.ca.location".'
+    verifies = str(properties.get("enable.ssl.certificate.verification", "true")).lower() == "true"
+    names = str(properties.get("ssl.endpoint.identification.algorithm", "https")).lower() == "https"
+    if verifies and names:
+        return None
+    return "encrypted, but the broker's certificate is not verified", "Remove the properties that disable it."
+
+
+def _postgres_flaw(query: Mapping[str, object]) -> tuple[str, str] | None:
+    remedy = "Add sslmode=verify-full and sslrootcert=FILE to database.url."
+    mode = str(query.get("sslmode", "prefer"))
+    if mode in ("disable", "allow", "prefer"):
+        return f"not encrypted, or only if the server wants it (sslmode={mode})", remedy
+    return None if mode == "verify-full" else (f"encrypted, but not verified (sslmode={mode})", remedy)
+
+
+def _mysql_flaw(query: Mapping[str, object]) -> tuple[str, str] | None:
+    remedy = "Add ssl_ca=FILE to database.url."
+    if "ssl_disabled" in query:
+        return "not encrypted (ssl_disabled)", remedy
+    if "ssl_ca" not in query and "ssl_capath" not in query:
+        return "not encrypted, or not verified (there is no ssl_ca)", remedy
+    if str(query.get("ssl_check_hostname", "true")).lower() != "true":
+        return "encrypted, but the name of the server is not verified", "Remove ssl_check_hostname."
+    return None
+
+
+def _redis_flaw(scheme: str, query: Mapping[str, object]) -> tuple[str, str] | None:
+    if scheme != "rediss":
+        return "not encrypted", "Use rediss:// in redis.url, with ssl_ca_certs=FILE if its authority is your own."
+    if str(query.get("ssl_cert_reqs", "required")).lower() != "required":
+        return "encrypted, but not verified (ssl_cert_reqs)", "Remove ssl_cert_reqs from redis.url."
+    return None

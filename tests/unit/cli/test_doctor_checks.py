@@ -7,6 +7,7 @@ import sqlite3
 from collections import namedtuple
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -435,3 +436,47 @@ def test_a_target_that_lacks_columns_is_named_with_the_statements_that_add_them(
     with closing(sqlite3.connect(file)) as connection:
         connection.execute(statement)
     assert examined(enabled="boolean", data="text", price="numeric") == [], "the advice works"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, {"kafka: not encrypted; it is on this machine": "ok"}),
+        ({"kafka": {"bootstrap.servers": "127.0.0.1:1,broker:1"}}, {"kafka: not encrypted": "warn"}),
+        (
+            {"kafka": {"bootstrap.servers": "broker:1", "security.protocol": "SASL_SSL"}},
+            {"kafka: encrypted, and the certificate of the server is verified": "ok"},
+        ),
+        (
+            {"database": {"url": "postgresql+psycopg://me@db/shop"}},
+            {"database: not encrypted, or only if the server wants it (sslmode=prefer)": "warn"},
+        ),
+        (
+            {"database": {"url": "postgresql+psycopg://me@db/shop?sslmode=require"}},
+            {"database: encrypted, but not verified (sslmode=require)": "warn"},
+        ),
+        (
+            {"database": {"url": "postgresql+psycopg://me@db/shop?sslmode=verify-full"}},
+            {"database: encrypted, and the certificate of the server is verified": "ok"},
+        ),
+        (
+            {"database": {"url": "mysql+pymysql://me@db/shop"}},
+            {"database: not encrypted, or not verified (there is no ssl_ca)": "warn"},
+        ),
+        (
+            {"database": {"url": "mysql+pymysql://me@db/shop?ssl_ca=/ca.pem"}},
+            {"database: encrypted, and the certificate of the server is verified": "ok"},
+        ),
+        (
+            {"relay": {"leadership": "redis"}, "redis": {"url": "redis://lease:6379/0"}},
+            {"redis: not encrypted": "warn"},
+        ),
+        (
+            {"relay": {"leadership": "redis"}, "redis": {"url": "rediss://lease:6379/0"}},
+            {"redis: encrypted, and the certificate of the server is verified": "ok"},
+        ),
+    ],
+)
+def test_what_is_not_encrypted_is_said_in_words(settings: dict[str, Any], said: dict[str, str]) -> None:
+    found = {check.detail: check.status for check in kafka_checks.examine_transport(Settings.load(**settings))}
+    assert said.items() <= found.items()
