@@ -318,7 +318,22 @@ class App:
 
     def _cleaning_of(self, database: Database) -> TombstoneCleaning:
         source, generations = KafkaSource(dict(self.settings.kafka.properties)), SqlTopicGenerations(database)
-        return TombstoneCleaning(self.table_mappings(), database, generations, source)
+        # Delta tables keep theirs among the rows.
+        mappings = [each for each in self.table_mappings() if not each.target]
+        return TombstoneCleaning(mappings, database, generations, source)
+
+    def optimize_tables(self, hours: int | None = None) -> list[dict[str, Any]]:
+        """Compacts the Delta tables of the job `upsert`, on Spark; returns what was done for each."""
+        mappings = [each for each in self.table_mappings() if each.target]
+        if not mappings:
+            raise ConfigurationError(
+                "No table of the job upsert is a Delta table.", hint="This is for tables with a `target` in [pipeline]."
+            )
+        from inorder.engines.session import open_session
+        from inorder.pipeline.stores.delta_table import VACUUM_HOURS, DeltaTableStore
+
+        with open_session("inorder optimize", self.spark_choice, needs_delta=True) as spark:
+            return [DeltaTableStore(spark, each).optimize(hours or VACUUM_HOURS) for each in mappings]
 
     def parts(self) -> dict[str, Callable[[], status.Part]]:
         """How to read the state of each product, with all of its lists."""

@@ -238,7 +238,28 @@ def clean(
         show_json(found)
     else:
         shown = [each | {"held_by": ", ".join(each["held_by"][:3]) or "-"} for each in found]
-        show_table([list(shown[0]), *(list(each.values()) for each in shown)])
+        show_table([*(list(each) for each in shown[:1]), *(list(each.values()) for each in shown)])
+
+
+@app.command()
+def optimize(
+    config: ConfigFile = None,
+    hours: Annotated[
+        int, typer.Option("--hours", min=168, help="Keep files of versions that are younger than this.")
+    ] = 168,
+    as_json: AsJson = False,
+) -> None:
+    """Join the small files of Delta tables, and remove files that no recent version needs.
+
+    Every batch of the job upsert adds files to a Delta table. Run this daily, or set `pipeline.optimize_seconds`. A job
+    that runs meanwhile may have to write a batch a second time.
+    """
+    with open_app(config) as app:
+        done = in_background(lambda: app.optimize_tables(hours))
+    if as_json:
+        show_json(done)
+    else:
+        show_table([list(done[0]), *(list(each.values()) for each in done)])
 
 
 def _jobs(text: str) -> list[Job]:

@@ -120,6 +120,11 @@ def spark_jars() -> list[str]:
     return [str(path) for path in fetch("spark")]
 
 
+def delta_jars() -> list[str]:
+    """Paths of the jars Spark needs to write Delta tables, fetched on the first call."""
+    return [str(path) for path in fetch("delta")]
+
+
 def fetch(name: str) -> list[Path]:
     """The files of a set of `jars.toml`, downloaded if they are not in the cache."""
     return fetch_set(jar_set(name))

@@ -11,6 +11,7 @@ done but that was not applied (a stop, a failure) costs nothing.
                (`faults.py`); any other: stop and raise it
     wait       a table refuses most records of a partition: its tasks drop its records, the driver tries the next ones
                after pauses (`holds.py`), and once they are accepted the query starts again
+    sink       a work whose batches the driver commits (`BatchSink`): its tasks return rows, and the driver writes them
     change     new topics, new partitions, or another topic of the same name: start again
     stop       let the running batch end, within a budget; then stop the query
 
@@ -71,7 +72,15 @@ from inorder.engines.session import (
     spark_errors,
 )
 from inorder.engines.slice_task import RECORD_COLUMNS, Task, slice_task, split_results
-from inorder.engines.slice_work import SliceOutcome, SliceWork, SliceWorker, TopicSource, apply_at
+from inorder.engines.slice_work import (
+    BatchSink,
+    DriverCommitted,
+    SliceOutcome,
+    SliceWork,
+    SliceWorker,
+    TopicSource,
+    apply_at,
+)
 from inorder.engines.survey import Survey, survey
 from inorder.model.errors import GuaranteeError, MassRefusalError, TransientError
 from inorder.model.partitioning import Place
@@ -137,6 +146,7 @@ class MicroBatch:
         self._kafka = dict(kafka)
         self._max_offsets = max_offsets_per_trigger
         self._on_moved_back = on_moved_back
+        self._sink = work.on(spark) if isinstance(work, DriverCommitted) else None
         self._worker: SliceWorker | None = None
         """Of the driver, for partitions that wait."""
 
@@ -152,7 +162,7 @@ class MicroBatch:
         heard = LoggingListener(listener)
         holds = Holds(heard, once=once)
         while goes_on and not stop.is_set():
-            attempt = _Attempt(faults, heard, holds)
+            attempt = _Attempt(faults, heard, holds, self._sink)
             try:
                 goes_on = self._run_query(attempt, stop, once)
             except MassRefusalError as error:  # with `once`: the other partitions are read to their end
@@ -168,6 +178,8 @@ class MicroBatch:
             finally:
                 if self._worker is not None:
                     self._worker.close()
+                if self._sink is not None:
+                    self._sink.close()
         raise_gravest([*faults.stopped.values()])
 
     def _run_query(self, attempt: _Attempt, stop: threading.Event, once: bool) -> bool:
@@ -192,8 +204,11 @@ class MicroBatch:
         return has_changed
 
     def _query(self, found: Survey, attempt: _Attempt, folder: str, once: bool) -> DataStreamWriter:
-        task = slice_task(self._work, read_expected, dict(found.ids), once=once)
-        outcomes = self._records(found).mapInArrow(encode_as_text(task), TEXT_SCHEMA)
+        if self._sink is None:
+            task = slice_task(self._work, read_expected, dict(found.ids), once=once)
+            outcomes = self._records(found).mapInArrow(encode_as_text(task), TEXT_SCHEMA)
+        else:
+            outcomes = self._records(found).mapInArrow(self._sink.task(), self._sink.schema)
         name = f"inorder {self._work.name}: {', '.join(self._work.topics)} #{next(_STARTS)}"
         writer = outcomes.writeStream.queryName(name).foreachBatch(attempt.on_batch)
         writer = writer.option("checkpointLocation", folder)
@@ -202,7 +217,7 @@ class MicroBatch:
         return writer.trigger(processingTime="0 seconds").options(**_UNLOGGED)
 
     def _where_to_start(self, attempt: _Attempt) -> Survey:
-        found = survey(self._work, self._source)
+        found = survey(self._sink or self._work, self._source)
         attempt.faults.expect(found.pointers)
         attempt.faults.stop_all(found.stopped)
         found = replace(found, stopped=dict(attempt.faults.stopped))
@@ -306,9 +321,19 @@ def starting_offsets(found: Survey) -> dict[str, dict[str, int]]:
 class _Attempt:
     """One start of the query: what it applied, what it expects to find, and how it failed."""
 
-    def __init__(self, faults: PartitionFaults, listener: Listener, holds: Holds | None = None) -> None:
-        """`faults` has the pointers seen committed in this run, `holds` what waits; attempts share both."""
+    def __init__(
+        self,
+        faults: PartitionFaults,
+        listener: Listener,
+        holds: Holds | None = None,
+        sink: BatchSink | None = None,
+    ) -> None:
+        """`faults` has the pointers seen committed in this run, `holds` what waits; attempts share both.
+
+        With a `sink` the driver commits each batch as a whole; else the tasks have committed theirs.
+        """
         self.listener = listener
+        self._sink = sink
         self.faults = faults
         self.holds = holds or Holds(listener)
         self.accepted: list[Place] = []
@@ -344,17 +369,24 @@ class _Attempt:
             self._in_batch.release()
 
     def _apply(self, batch: DataFrame) -> None:
+        if self._sink is not None:
+            for outcome in self._sink.commit(batch):
+                self._note(outcome)
+            return
         # A task must not pass the refused records of a partition that waits.
         set_expected(batch, {**self.faults.expected(), **dict.fromkeys(self.holds.places)})
         outcomes, errors = split_results(collect_rows(batch))
         for outcome in outcomes:
-            self.has_applied = True
-            self.faults.expect({(outcome.topic, outcome.partition): outcome.next_offset})
-            self.listener.applied(outcome)
+            self._note(outcome)
         for error in errors:
             if isinstance(error, MassRefusalError) and error.place is not None:
                 self.holds.hold(error.place, error)
         raise_gravest([error for error in errors if not isinstance(error, MassRefusalError)])
+
+    def _note(self, outcome: SliceOutcome) -> None:
+        self.has_applied = True
+        self.faults.expect({(outcome.topic, outcome.partition): outcome.next_offset})
+        self.listener.applied(outcome)
 
     def _fail(self, error: Exception) -> None:
         self.failure = error

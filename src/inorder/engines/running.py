@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from inorder.engines.faults import OnMovedBack
 from inorder.engines.progress import Listener
-from inorder.engines.slice_work import SliceWork, jittered
+from inorder.engines.slice_work import DriverCommitted, SliceWork, jittered
 from inorder.kafka.java_client import java_properties
-from inorder.model.errors import InorderError, TransientError
+from inorder.model.errors import ConfigurationError, InorderError, TransientError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,10 +83,21 @@ class SparkEngine:
         """
         from inorder.engines.session import open_session
 
-        is_micro_batch = self.kind == "micro-batch"
+        is_micro_batch, needs_delta = self.kind == "micro-batch", isinstance(work, DriverCommitted)
         if is_micro_batch:
             java_properties(self.properties, self.java)  # refuses before Spark starts
-        with open_session(f"inorder {work.name}", self.spark, needs_kafka=is_micro_batch, has_ui=not once) as spark:
+        elif needs_delta:
+            raise ConfigurationError(
+                f"The engine {self.kind} does not write Delta tables.",
+                hint='Set pipeline.engine = "micro-batch", or leave it out.',
+            )
+        with open_session(
+            f"inorder {work.name}",
+            self.spark,
+            needs_kafka=is_micro_batch,
+            needs_delta=needs_delta,
+            has_ui=not once,
+        ) as spark:
 
             def run_engine(reading: SliceWork, over: threading.Event) -> None:
                 self._on(spark, reading).run(over, once, listener)

@@ -20,7 +20,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from inorder.embedded import spark_jars
+from inorder.embedded import delta_jars, spark_jars
 from inorder.engines.running import ANY_SPARK, SUBMITTED, SparkChoice
 from inorder.engines.slice_work import jittered
 from inorder.model.errors import ConfigurationError, GuaranteeError, InorderError, PermanentError, TransientError
@@ -29,6 +29,12 @@ LOCAL_MASTER = "local[*,4]"
 """All cores of this machine, each task tried four times; plain `local[*]` would try once."""
 
 CONNECTOR = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+DELTA_PROPERTIES = {
+    "spark.sql.extensions": DELTA_EXTENSION,
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+"""What Spark must be started with to write Delta tables, besides the jars."""
 
 _LOOPBACK = "127.0.0.1"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -40,21 +46,38 @@ SHARED_BY = "inorder.sharedBy"
 
 @contextmanager
 def open_session(
-    name: str, choice: SparkChoice = ANY_SPARK, *, needs_kafka: bool = False, has_ui: bool = False
+    name: str,
+    choice: SparkChoice = ANY_SPARK,
+    *,
+    needs_kafka: bool = False,
+    needs_delta: bool = False,
+    has_ui: bool = False,
 ) -> Iterator[SparkSession]:
     """The session of a job: yours, or one that is started for it and stopped after it.
 
     `needs_kafka`: the job reads Kafka with Spark's connector, which is downloaded where Spark is started here.
+    `needs_delta`: it writes Delta tables, and the same holds for Delta Lake.
     """
     yours = choice.session or SparkSession.getActiveSession()
     if yours is not None:
+        if needs_delta:
+            _check_delta(yours)
         yield _beside(yours, choice.shared_by)
         return
-    spark = start_session(name, choice, needs_kafka=needs_kafka, has_ui=has_ui)
+    spark = start_session(name, choice, needs_kafka=needs_kafka, needs_delta=needs_delta, has_ui=has_ui)
     try:
         yield spark
     finally:
         stop_session(spark)
+
+
+def _check_delta(yours: SparkSession) -> None:
+    if DELTA_EXTENSION not in (yours.conf.get("spark.sql.extensions", "") or ""):
+        properties = " ".join(f"--conf {name}={value}" for name, value in DELTA_PROPERTIES.items())
+        raise ConfigurationError(
+            "A table of the job is a Delta table, and this Spark was started without Delta Lake.",
+            hint=f"Start it with --jars {','.join(delta_jars())} {properties}.",
+        )
 
 
 def _beside(yours: SparkSession, shared_by: int = 1) -> SparkSession:
@@ -72,7 +95,12 @@ def _beside(yours: SparkSession, shared_by: int = 1) -> SparkSession:
 
 
 def start_session(
-    name: str, choice: SparkChoice = ANY_SPARK, *, needs_kafka: bool = False, has_ui: bool = False
+    name: str,
+    choice: SparkChoice = ANY_SPARK,
+    *,
+    needs_kafka: bool = False,
+    needs_delta: bool = False,
+    has_ui: bool = False,
 ) -> SparkSession:
     """Starts Spark as the settings say or, under `spark-submit`, as that was called.
 
@@ -80,7 +108,7 @@ def start_session(
     is unset is set.
     """
     under_submit = is_submitted()
-    gateway = SparkContext._gateway or _launch(choice, needs_kafka)
+    gateway = SparkContext._gateway or _launch(choice, needs_kafka=needs_kafka, needs_delta=needs_delta)
     conf = SparkConf(_jvm=gateway.jvm)
     if under_submit:
         _check_submitted(conf, choice, gateway, needs_kafka)
@@ -91,9 +119,12 @@ def start_session(
         conf.setMaster(choice.master or LOCAL_MASTER).set("spark.ui.showConsoleProgress", "false")
     if (conf.get("spark.app.name") or "") in ("", "pyspark-shell", SUBMITTED):
         conf.setAppName(name)
-    for key, value in _properties(conf.get("spark.master") or "", has_ui=has_ui).items():
+    delta = DELTA_PROPERTIES if needs_delta and not under_submit else {}
+    for key, value in (_properties(conf.get("spark.master") or "", has_ui=has_ui) | delta).items():
         conf.setIfMissing(key, value)
     session = SparkSession(SparkContext(conf=conf, gateway=gateway))
+    if needs_delta:
+        _check_delta(session)
     if not under_submit:
         session.sparkContext.setLogLevel("ERROR")
     return session
@@ -104,7 +135,7 @@ def is_submitted() -> bool:
     return _GATEWAY in os.environ
 
 
-def _launch(choice: SparkChoice, needs_kafka: bool) -> JavaGateway:
+def _launch(choice: SparkChoice, *, needs_kafka: bool, needs_delta: bool) -> JavaGateway:
     """Starts the JVM, which reads spark-defaults.conf; the class path cannot be changed after that.
 
     That of `spark-submit` runs already.
@@ -120,9 +151,9 @@ def _launch(choice: SparkChoice, needs_kafka: bool) -> JavaGateway:
         # Spark's default profile logs a page of warnings before setLogLevel takes effect.
         os.environ["SPARK_SUBMIT_OPTS"] = f"{options} -Dlog4j2.configurationFile={_LOGGING.as_uri()}".strip()
     conf = SparkConf(loadDefaults=False).setAll(list(choice.properties.items()))
-    if needs_kafka:
-        jars = [*filter(None, (conf.get("spark.jars") or "").split(",")), *map(str, spark_jars())]
-        conf.set("spark.jars", ",".join(jars))
+    ours = [*(spark_jars() if needs_kafka else ()), *(delta_jars() if needs_delta else ())]
+    if ours:
+        conf.set("spark.jars", ",".join([*filter(None, (conf.get("spark.jars") or "").split(",")), *ours]))
     # A signal to our process group is for us: the JVM lives until we have stopped, or until our end closes its input.
     return launch_gateway(conf, popen_kwargs={"start_new_session": True})  # type: ignore[no-untyped-call]  # as above
 

@@ -11,11 +11,11 @@ import logging
 import random
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from inorder.engines.measures import MeasureTally
 from inorder.model.errors import (
@@ -28,6 +28,9 @@ from inorder.model.errors import (
 )
 from inorder.model.message import RecordHeaders
 from inorder.model.partitioning import Extent, Place
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 logger = logging.getLogger("inorder.pipeline")
 
@@ -168,6 +171,38 @@ class SliceWork(Protocol):
         """Opens a worker in the process that calls it; may raise what `SliceWorker.apply` raises."""
 
     def __hash__(self) -> int: ...
+
+
+# Works whose batches the driver commits: where a table has no transaction that a task could commit (a lakehouse), the
+# tasks of a micro-batch only prepare rows, and the driver writes those of all partitions at once, with the pointers.
+
+
+class BatchSink(SliceWork, Protocol):
+    """Such a work on one session of Spark, as the `micro-batch` engine uses it; its workers apply no slices."""
+
+    @property
+    def schema(self) -> str:
+        """Of the rows that `task` returns, as Spark's DDL."""
+
+    def task(self) -> Callable[[Iterable[Any]], Iterator[Any]]:
+        """The function for `mapInArrow`, built once the pointers were begun.
+
+        It raises its errors: the same rows may be computed a second time, and must not be missing without a word.
+        """
+
+    def commit(self, batch: DataFrame) -> Iterator[SliceOutcome]:
+        """Writes the rows of a batch, table by table, and yields the outcomes of each once it is committed."""
+
+    def close(self) -> None:
+        """Closes the connections; the sink may be used again afterwards."""
+
+
+@runtime_checkable
+class DriverCommitted(Protocol):
+    """A work whose batches the driver commits."""
+
+    def on(self, spark: SparkSession) -> BatchSink:
+        """The same work on a session."""
 
 
 # What engines need from Kafka: the partitions of a topic, what they hold, and their records as slices.

@@ -13,6 +13,9 @@ BackendName = Literal["db", "kafka", "kafka_async", "memory"]
 RESERVED_COLUMNS: Final = ("version_generation", "version_offset", "updated_at")
 """The columns that the pipeline adds to a target table."""
 
+DELETED_COLUMN: Final = "version_deleted"
+"""One more in Delta tables, where tombstones are rows."""
+
 
 @dataclass(frozen=True, slots=True)
 class SideTables:

@@ -199,6 +199,8 @@ class _Tracing:
 
     def _tables(self, stored: DatabaseHops, topics: list[tuple[TopicHop, _Carrier]]) -> Iterator[TableHop]:
         for mapping in self._mappings():
+            if mapping.target:
+                continue  # a Delta table is read by Spark only
             try:
                 key = KeyReader(mapping).from_record(self._bytes)
             except Refused:

@@ -101,6 +101,12 @@ class DeadLetterAdmin:
                 f"The settings have no pipeline {unknown[0]!r}, so its dead letters cannot be retried.",
                 hint=f"Its table must be in [pipeline]. Known: {known}. Or filter with --pipeline.",
             )
+        if lakes := sorted({place.pipeline for place in places if targets[place.pipeline].mapping.target}):
+            raise ConfigurationError(
+                f"The rows of {lakes[0]!r} are in a Delta table, to which single records cannot be applied.",
+                hint="Publish a new message with the content of the letter, then discard the letter. Or apply the whole"
+                " topic again with `inorder pipeline reset TOPIC --from-first`.",
+            )
         return targets
 
 

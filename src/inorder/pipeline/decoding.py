@@ -108,8 +108,15 @@ def decode_from(from_offset: int, mapping: TableMapping, batch: Slice, needs_key
     """Decodes the part of a slice that is new into rows and dead letters."""
     first = bisect_left(batch.offsets, from_offset)
     decoded = Decoded([], [], len(batch) - first)
-    decoded.rows[:] = fold(chain.from_iterable(_blocks(mapping, batch, first, needs_key, decoded)), mapping.mode)
+    decoded.rows[:] = fold(changes_of(mapping, batch, first, needs_key, decoded), mapping.mode)
     return decoded
+
+
+def changes_of(
+    mapping: TableMapping, batch: Slice, first: int, needs_key: NeedsKey, decoded: Decoded
+) -> Iterator[Change]:
+    """The changes of a slice from one of its records on; letters and unknown fields are added to `decoded`."""
+    return chain.from_iterable(_blocks(mapping, batch, first, needs_key, decoded))
 
 
 def _blocks(

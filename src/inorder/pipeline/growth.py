@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
@@ -54,16 +54,25 @@ class NewColumn:
 
 def plan_columns(mapping: TableMapping, database: Database, source: TopicSource) -> list[NewColumn]:
     """The fields that the mapping does not name, most frequent first, each with what would add its column."""
+    adding = _adding(mapping, database)
     counts = unknown_fields(database, [mapping.pipeline])
     values = _last_values(source, mapping, counts) if counts else {}
-    sql = table_sql(database.dialect, mapping)
     found = []
     for name, records in counts.items():
         kind = narrowest_type(values.get(name, ()))
         is_possible = kind is not None and name != OTHER_FIELDS and _is_column(mapping, name)
-        statement = sql.add_column(name, kind) if is_possible and kind is not None else None
+        statement = adding(name, kind) if is_possible and kind is not None else None
         found.append(NewColumn(mapping.table, name, records, kind if is_possible else None, statement))
     return found
+
+
+def _adding(mapping: TableMapping, database: Database) -> Callable[[str, str], str]:
+    """Renders the statement that adds a column."""
+    if not mapping.target:
+        return table_sql(database.dialect, mapping).add_column
+    from inorder.pipeline.delta import DeltaSql
+
+    return DeltaSql(mapping).add_column
 
 
 def apply_columns(
@@ -74,6 +83,11 @@ def apply_columns(
     Raises `ConfigurationError`, and adds nothing, for a name or a type that a mapping could not have.
     """
     widen(mapping, chosen)
+    if mapping.target:
+        raise ConfigurationError(
+            f"The rows of {mapping.table!r} are in a Delta table, which only Spark changes.",
+            hint="`inorder pipeline plan` prints the statements. Run them in Spark, then add the fields to `fields`.",
+        )
     sql = table_sql(database.dialect, mapping)
     existing = {str(row[0]) for row in database.execute(sql["existing_columns"], sql.table_bound()).rows}
     if not existing:

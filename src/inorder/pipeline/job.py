@@ -28,7 +28,7 @@ from inorder.pipeline.stores.ports import TableStore, TableStores
 from inorder.pipeline.stores.table import SqlTableStores, table_sql
 from inorder.settings import Settings
 from inorder.settings.pipeline import UpsertSettings
-from inorder.topics.gate import BoundedWork, may_apply, version_generation
+from inorder.topics.gate import BoundedWork, Ends, may_apply, version_generation
 from inorder.topics.generations import Generation, TopicState
 from inorder.topics.pauses import NO_PAUSES, Pauses
 from inorder.topics.stores.generations import SqlPointers, SqlTopicGenerations
@@ -78,6 +78,10 @@ class UpsertWork:
         """The same for records whose Kafka keys are not known: none is refused for the lack of one."""
         targets = [replace(each, mapping=replace(each.mapping, keyless="apply")) for each in self.targets]
         return replace(self, targets=tuple(targets))
+
+    def bounded(self, ends: Ends) -> SliceWork:
+        """The same up to the ends of closed generations."""
+        return BoundedWork(self, ends)
 
     def open(self) -> SliceWorker:
         """A worker whose connections are opened when a topic is first asked for."""
@@ -188,15 +192,16 @@ def prepare_tables(targets: Iterable[TableTarget], database: Database, *, create
     """Creates the pointers and dead letters where they are missing, and checks the target tables.
 
     A target table that does not exist is created if `creates` is set, and refused otherwise: its name may be mistyped,
-    and the job would load the whole topic into a table that no one reads.
+    and the job would load the whole topic into a table that no one reads. A Delta table has its own place.
     """
     for target in targets:
-        sql = table_sql(database.dialect, target.mapping)
-        if not creates and not database.execute(sql["existing_columns"], sql.table_bound()).rows:
+        sql, is_elsewhere = table_sql(database.dialect, target.mapping), bool(target.mapping.target)
+        if not creates and not is_elsewhere and not database.execute(sql["existing_columns"], sql.table_bound()).rows:
             raise _missing_table(target.mapping.table, table_names(database))
         install_missing(database, sql.install(), INSTALL)
-        with closing(target.stores()) as store:
-            store.check()
+        if not is_elsewhere:
+            with closing(target.stores()) as store:
+                store.check()
 
 
 def _missing_table(table: str, existing: Iterable[str]) -> ConfigurationError:
@@ -214,7 +219,11 @@ def upsert_work(settings: Settings) -> UpsertWork:
     targets = tuple(TableTarget(mapping, SqlTableStores(url, mapping)) for mapping in table_mappings(settings))
     if settings.observe.traces:
         trace_headers()  # raises where OpenTelemetry is missing
-    return UpsertWork(targets, settings.observe.traces)
+    if not any(target.mapping.target for target in targets):
+        return UpsertWork(targets, settings.observe.traces)
+    from inorder.pipeline.lake import LakeWork
+
+    return LakeWork(targets, optimize_seconds=settings.pipeline.optimize_seconds)
 
 
 def table_mappings(settings: Settings) -> list[TableMapping]:
@@ -239,6 +248,7 @@ def _mapping(settings: Settings, target: UpsertSettings) -> TableMapping:
         keyless=target.keyless,
         max_attempts=target.max_attempts,
         max_refused_share=target.max_refused_share,
+        target=target.target or "",
     )
 
 
@@ -274,7 +284,7 @@ class GenerationGate:
         targets = tuple(map(_reading, running, found))
         ends = tuple((each.topic, each.ends) for each in found if each is not None and each.ends is not None)
         reading = replace(work, targets=targets)
-        return BoundedWork(reading, ends) if ends else reading
+        return reading.bounded(ends) if ends else reading
 
     def _generation(self, mapping: TableMapping, state: TopicState | None) -> Generation | None:
         found: dict[str, dict[int, Pointer]] = defaultdict(dict)

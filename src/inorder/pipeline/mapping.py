@@ -72,6 +72,8 @@ class TableMapping:
     """How often a row that the database refuses is tried before its records become dead letters."""
     max_refused_share: float = 0.5
     """If more of a slice, or of the last minute, is refused with one code, the partition waits (`brake.py`)."""
+    target: str = ""
+    """Where the rows are if not in a table of the database: `delta:` and the path of a Delta table (`delta.py`)."""
 
     def __post_init__(self) -> None:
         _check_known("mode", self.mode, MODES)

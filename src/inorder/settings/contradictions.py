@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from inorder.model.errors import ConfigurationError
-from inorder.model.names import RESERVED_COLUMNS
+from inorder.model.names import DELETED_COLUMN, RESERVED_COLUMNS
 from inorder.settings.journal import JournalSettings, cassandra_options
 from inorder.settings.pipeline import PipelineSettings, UpsertSettings
 from inorder.settings.relay import MARGIN_PARTS, LeaseSettings, RelaySettings
@@ -172,10 +172,30 @@ def _pipeline(settings: Settings) -> Iterator[str]:
             yield (
                 f"{place}.table and relay.table are both {target.table!r}; the pipeline cannot write into the outbox."
             )
-    for name in ("topic", "table"):
+    yield from _delta(pipeline)
+    for name in ("topic", "table", "target"):
         for value, count in Counter(getattr(target, name) for target in pipeline.tables).items():
-            if count > 1:
+            if count > 1 and value is not None:
                 yield f"pipeline.tables name the {name} {value!r} {count} times; a {name} belongs to one of them."
+
+
+def _delta(pipeline: PipelineSettings) -> Iterator[str]:
+    found = [(place, target) for place, target in _places(pipeline) if target.target is not None]
+    if not found:
+        return
+    if pipeline.engine != "micro-batch":
+        yield (
+            f"{found[0][0]}.target = {found[0][1].target!r} needs pipeline.engine = 'micro-batch', not "
+            f"{pipeline.engine!r}: a task cannot commit a part of a Delta table."
+        )
+    if len(found) < len(pipeline.targets):
+        yield (
+            f"{found[0][0]}.target is a Delta table, and other tables of the job are in database.url; "
+            "give each kind a settings file of its own."
+        )
+    for place, target in found:
+        if DELETED_COLUMN in (*target.key, *target.fields):
+            yield f"{place} names {DELETED_COLUMN!r}, a column that inorder itself uses in Delta tables."
 
 
 def _places(pipeline: PipelineSettings) -> Iterator[tuple[str, UpsertSettings]]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from inorder.settings.section import ColumnName, GroupName, Section, TableName, TopicName, Whole
+from inorder.settings.section import ColumnName, GroupName, Section, TableName, TopicName, Whole, matching
 from inorder.settings.servers import JavaClientSettings, flatten
 
 Engine = Literal["micro-batch", "resident"]
@@ -42,6 +42,9 @@ KeyColumns = Annotated[list[ColumnName], BeforeValidator(_split_names)]
 KeyTypes = Annotated[list[KeyType], BeforeValidator(_split_names)]
 
 
+Target = Annotated[str, matching(r"delta:[^`\s{}]+", "`delta:` and a path without spaces, backticks and braces")]
+
+
 def _seed_fields() -> dict[str, FieldType]:
     return {"enabled": "boolean", "data": "text"}
 
@@ -56,6 +59,14 @@ class UpsertSettings(Section):
     table: TableName = Field(
         default="messages",
         description="The table that is written, with a schema and a dot before it if needed.",
+    )
+    target: Target | None = Field(
+        default=None,
+        description=(
+            "Where the rows are kept, if not in a table of `database.url`: `delta:` and the path of a Delta table, "
+            "`delta:s3a://lake/messages`. `table` is then only its name, in commands and figures. It needs the engine "
+            "`micro-batch`. All tables of a job are Delta tables, or none."
+        ),
     )
     key: KeyColumns = Field(
         default="id",  # type: ignore[arg-type]  # validated as if it were given
@@ -208,6 +219,15 @@ class PipelineSettings(Section):
         description=(
             "How often the job `upsert` removes tombstones of deleted rows that no record can be older than any more "
             "(`inorder pipeline clean`). Without it they stay until the command is run."
+        ),
+    )
+    optimize_seconds: float | None = Field(
+        default=None,
+        ge=1,
+        description=(
+            "How often the job `upsert` compacts the files of its Delta tables, between two batches, and removes those "
+            "that no version of the last week needs (`inorder pipeline optimize`). Without it they stay until the "
+            "command is run."
         ),
     )
     mirror_group: GroupName | None = Field(

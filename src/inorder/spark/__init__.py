@@ -1,4 +1,4 @@
-"""What your own Spark application calls: `run`, `register`, `in_order` and `by_key` (docs/pipeline.md).
+"""What your own Spark application calls: `run`, `register`, `in_order`, `by_key` and `delta_rows` (docs/pipeline.md).
 
 Each name is loaded when it is first used: PySpark is heavy, and `import inorder` stays cheap.
 """
@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from inorder.engines.formats import in_order
     from inorder.pipeline.formats import by_key
+    from inorder.pipeline.stores.delta_table import delta_rows
     from inorder.spark.formats import register
     from inorder.spark.jobs import run
 
-__all__ = ["by_key", "in_order", "register", "run"]
+__all__ = ["by_key", "delta_rows", "in_order", "register", "run"]
 
 _HOMES = {
     "by_key": "inorder.pipeline.formats",
+    "delta_rows": "inorder.pipeline.stores.delta_table",
     "in_order": "inorder.engines.formats",
     "register": "inorder.spark.formats",
     "run": "inorder.spark.jobs",

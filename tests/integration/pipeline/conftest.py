@@ -22,9 +22,11 @@ CreateTopic = Callable[..., None]
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
+    needs_delta = any("/test_delta" in item.nodeid for item in request.session.items)
     # Room for two drivers with two resident tasks each.
-    session = start_session("inorder tests", SparkChoice("local[4,4]"), needs_kafka=True)
+    choice = SparkChoice("local[4,4]")
+    session = start_session("inorder tests", choice, needs_kafka=True, needs_delta=needs_delta)
     yield session
     session.stop()
 

@@ -18,6 +18,37 @@ from inorder.settings.servers import KafkaSettings
     ("overrides", "first", "second"),
     [
         ({"kafka": {"enable.idempotence": False}}, 'kafka."enable.idempotence"', "relay.delivery"),
+        (
+            {"pipeline": {"engine": "resident", "upsert": {"target": "delta:/lake/a"}}},
+            "pipeline.upsert.target = 'delta:/lake/a'",
+            "pipeline.engine = 'micro-batch'",
+        ),
+        (
+            {
+                "pipeline": {
+                    "tables": [{"topic": "a", "table": "a", "target": "delta:/a"}, {"topic": "b", "table": "b"}]
+                }
+            },
+            "pipeline.tables.0.target",
+            "database.url",
+        ),
+        (
+            {
+                "pipeline": {
+                    "tables": [
+                        {"topic": "a", "table": "a", "target": "delta:/a"},
+                        {"topic": "b", "table": "b", "target": "delta:/a"},
+                    ]
+                }
+            },
+            "pipeline.tables",
+            "target 'delta:/a' 2 times",
+        ),
+        (
+            {"pipeline": {"upsert": {"target": "delta:/a", "fields": {"version_deleted": "boolean"}}}},
+            "pipeline.upsert",
+            "version_deleted",
+        ),
         ({"kafka": {"enable.idempotence": "false"}}, 'kafka."enable.idempotence"', "relay.delivery"),
         ({"kafka": {"acks": 1}}, 'kafka."acks"', "relay.delivery"),
         ({"kafka": {"acks": "0"}}, 'kafka."acks"', "relay.delivery"),

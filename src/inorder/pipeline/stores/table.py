@@ -48,7 +48,8 @@ LETTER_BYTES = 8_000_000
 """How much of dead letters one statement carries, before escaping."""
 
 _NEVER: Version = (-1, -1)
-_INSTALLED = ("create_pointer", "add_pointer", "create_dead_letter", "create_tombstone", "create_table")
+_TARGET = "create_table"
+_INSTALLED = ("create_pointer", "add_pointer", "create_dead_letter", "create_tombstone", _TARGET)
 """Statements, or prefixes of several, in their order."""
 
 
@@ -63,7 +64,8 @@ class SqlTableStore:
 
     def install(self) -> None:
         self._session.install(self._statements.install())
-        self.check()
+        if not self._mapping.target:
+            self.check()
 
     def check(self) -> None:
         table = self._statements.table_bound()
@@ -479,8 +481,9 @@ class TableSql(ABC):
         return {"table": self.quote(self.mapping.table), "schema": schema or None, "name": name}
 
     def install(self) -> list[str]:
-        """The DDL of a pipeline's tables, to run or to print."""
-        return [self[name] for each in _INSTALLED for name in self._statements if name.startswith(each)]
+        """The DDL of a pipeline's tables, to run or to print; without the target if that is not in the database."""
+        installed = [each for each in _INSTALLED if each != _TARGET or not self.mapping.target]
+        return [self[name] for each in installed for name in self._statements if name.startswith(each)]
 
     def quote(self, name: str) -> str:
         return quoted_table(self.dialect, name)
