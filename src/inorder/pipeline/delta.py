@@ -121,7 +121,7 @@ def _pointer(next_offset: int, generation: int, topic_id: str | None) -> Pointer
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class DeltaCommit:
     """An entry of the table's history."""
 
     version: int
@@ -131,30 +131,30 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
-class Fresh:
+class NoPointers:
     """The table has no commit of the pipeline."""
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class LostPointers:
     """The table may have rows of the pipeline, and their pointers are not known."""
 
     reason: str
 
 
-Found: TypeAlias = CommittedPointers | Fresh | Unknown
+Found: TypeAlias = CommittedPointers | NoPointers | LostPointers
 
 RESTORE: Final = "RESTORE"
 
 
-def replaces_rows(commit: Commit) -> bool:
+def replaces_rows(commit: DeltaCommit) -> bool:
     """Whether a commit of another program exchanged all rows of the table."""
     if "REPLACE TABLE" in commit.operation or commit.operation == "CLONE":
         return True
     return commit.operation == "WRITE" and (commit.parameters.get("mode") or "").lower() == "overwrite"
 
 
-def find_pointers(commits: Iterable[Commit], pipeline: str, number: int | None) -> Found:
+def find_pointers(commits: Iterable[DeltaCommit], pipeline: str, number: int | None) -> Found:
     """The pointers that belong to the rows of the table.
 
     `commits` come newest first and are read only as far as needed. `number` is the last transaction of the pipeline,
@@ -173,17 +173,17 @@ def find_pointers(commits: Iterable[Commit], pipeline: str, number: int | None) 
             candidate = None
             to = commit.parameters.get("version")
             if to is None or not to.isdigit():
-                return Unknown(f"was restored to a point in time by version {version}")
+                return LostPointers(f"was restored to a point in time by version {version}")
             restored_to = int(to)
         elif replaces_rows(commit):
-            return Unknown(f"was replaced by {commit.operation} in version {version}")
+            return LostPointers(f"was replaced by {commit.operation} in version {version}")
         elif candidate is None and (found := decode_metadata(pipeline, commit.metadata)) is not None:
             if found.base == version - 1:
                 return found
             candidate = found
     if version == 0 or number is None:
-        return candidate or Fresh()
-    return Unknown(f"has the transaction {number} of the pipeline, and its log no longer has the pointers of it")
+        return candidate or NoPointers()
+    return LostPointers(f"has the transaction {number} of the pipeline, and its log no longer has the pointers of it")
 
 
 def begin_at(
@@ -206,10 +206,10 @@ def begin_at(
                 number: _later(one, own[number], firsts.get(number, 0)) if number in own else one
                 for number, one in ledger.items()
             }
-        case Fresh():
+        case NoPointers():
             if any(one.next_offset > firsts.get(number, 0) for number, one in ledger.items()):
                 raise _refusal(mapping, topic, "is new, and records were applied to its predecessor")
-        case Unknown(reason):
+        case LostPointers(reason):
             if any(one.generation <= newest_generation for one in ledger.values()):
                 raise _refusal(mapping, topic, reason)
     return dict(ledger)

@@ -39,7 +39,7 @@ from inorder.pipeline.delta import (
     RESTORE,
     BatchColumns,
     CommittedPointers,
-    Unknown,
+    LostPointers,
     begin_at,
     encode_metadata,
     path_of,
@@ -271,7 +271,7 @@ class LakeSink:
         table.version = table.store.version()
         found = table.store.find_pointers(number)
         table.number = number or 0
-        newest = table.store.newest_generation() if isinstance(found, Unknown) else 0
+        newest = table.store.newest_generation() if isinstance(found, LostPointers) else 0
         begun = begin_at(mapping, topic, found, ledger, firsts, newest)
         known = found.pointers if isinstance(found, CommittedPointers) else {}
         table.pointers = {**{name: dict(some) for name, some in known.items()}, topic: begun}

@@ -15,11 +15,11 @@ from inorder.engines.slice_work import Pointer
 from inorder.model.errors import ConfigurationError, GuaranteeError
 from inorder.pipeline.delta import (
     BatchColumns,
-    Commit,
     CommittedPointers,
+    DeltaCommit,
     DeltaSql,
-    Fresh,
-    Unknown,
+    LostPointers,
+    NoPointers,
     begin_at,
     decode_metadata,
     encode_metadata,
@@ -81,16 +81,16 @@ def test_metadata_of_other_programs_says_nothing(text: str | None) -> None:
 # Which commit belongs to the rows.
 
 
-def ours(version: int, number: int, base: int | None = None) -> Commit:
+def ours(version: int, number: int, base: int | None = None) -> DeltaCommit:
     committed = CommittedPointers(number, version - 1 if base is None else base, {"t": {0: Pointer(number * 10)}})
-    return Commit(version, "MERGE", {}, encode_metadata("p", committed))
+    return DeltaCommit(version, "MERGE", {}, encode_metadata("p", committed))
 
 
-def restore(version: int, to: str | None) -> Commit:
-    return Commit(version, "RESTORE", {"version": to, "timestamp": None})
+def restore(version: int, to: str | None) -> DeltaCommit:
+    return DeltaCommit(version, "RESTORE", {"version": to, "timestamp": None})
 
 
-CREATE = Commit(0, "CREATE TABLE")
+CREATE = DeltaCommit(0, "CREATE TABLE")
 
 
 @pytest.mark.parametrize(
@@ -98,14 +98,17 @@ CREATE = Commit(0, "CREATE TABLE")
     [
         pytest.param([CREATE], None, "fresh", id="a new table"),
         pytest.param(
-            [Commit(2, "WRITE", {"mode": "Append"}), Commit(1, "WRITE"), CREATE], None, "fresh", id="of others"
+            [DeltaCommit(2, "WRITE", {"mode": "Append"}), DeltaCommit(1, "WRITE"), CREATE],
+            None,
+            "fresh",
+            id="others",
         ),
         pytest.param([ours(2, 2), ours(1, 1), CREATE], 2, 2, id="the newest"),
-        pytest.param([Commit(4, "OPTIMIZE"), Commit(3, "VACUUM END"), ours(2, 2), ours(1, 1)], 2, 2, id="maintained"),
-        pytest.param([Commit(3, "MERGE", {}, "by hand"), ours(2, 2)], 2, 2, id="another program's metadata"),
-        pytest.param([Commit(9, "OPTIMIZE")], 2, "unknown", id="the log lost it"),
+        pytest.param([DeltaCommit(3, "OPTIMIZE"), ours(2, 2), ours(1, 1)], 2, 2, id="maintained"),
+        pytest.param([DeltaCommit(3, "MERGE", {}, "by hand"), ours(2, 2)], 2, 2, id="another program's metadata"),
+        pytest.param([DeltaCommit(9, "OPTIMIZE")], 2, "unknown", id="the log lost it"),
         pytest.param([ours(2, 2, base=0)], 2, "unknown", id="the log lost what came before it"),
-        pytest.param([ours(3, 2, base=1), Commit(2, "OPTIMIZE"), ours(1, 1)], 2, 2, id="beside an optimize"),
+        pytest.param([ours(3, 2, base=1), DeltaCommit(2, "OPTIMIZE"), ours(1, 1)], 2, 2, id="beside an optimize"),
         pytest.param([restore(4, "1"), ours(3, 3), ours(2, 2), ours(1, 1), CREATE], 3, 1, id="restored"),
         pytest.param([ours(5, 4), restore(4, "1"), ours(3, 3), ours(2, 2), ours(1, 1)], 4, 4, id="written after it"),
         pytest.param(
@@ -119,24 +122,24 @@ CREATE = Commit(0, "CREATE TABLE")
         ),
         pytest.param([restore(3, "0"), ours(2, 2), ours(1, 1), CREATE], 2, "fresh", id="restored to nothing"),
         pytest.param([restore(3, None), ours(2, 2), ours(1, 1), CREATE], 2, "unknown", id="restored to a time"),
-        pytest.param([Commit(3, "CREATE OR REPLACE TABLE AS SELECT"), ours(2, 2)], 2, "unknown", id="replaced"),
-        pytest.param([Commit(3, "WRITE", {"mode": "Overwrite"}), ours(2, 2)], 2, "unknown", id="overwritten"),
+        pytest.param([DeltaCommit(3, "CREATE OR REPLACE TABLE AS SELECT"), ours(2, 2)], 2, "unknown", id="replaced"),
+        pytest.param([DeltaCommit(3, "WRITE", {"mode": "Overwrite"}), ours(2, 2)], 2, "unknown", id="overwritten"),
     ],
 )
-def test_the_pointers_of_the_rows_are_found(commits: list[Commit], number: int | None, expected: int | str) -> None:
+def test_the_pointers_of_the_rows_are_found(commits: list[DeltaCommit], number: int | None, expected: object) -> None:
     found = find_pointers(iter(commits), "p", number)
     match found:
         case CommittedPointers(number=which):
             assert which == expected
-        case Fresh():
+        case NoPointers():
             assert expected == "fresh"
-        case Unknown():
+        case LostPointers():
             assert expected == "unknown"
 
 
 def test_no_more_commits_are_read_than_needed() -> None:
-    def commits() -> Iterator[Commit]:
-        yield Commit(3, "OPTIMIZE")
+    def commits() -> Iterator[DeltaCommit]:
+        yield DeltaCommit(3, "OPTIMIZE")
         yield ours(2, 2)
         raise AssertionError
 
@@ -157,14 +160,14 @@ FOUND = CommittedPointers(4, 3, {"t": {0: Pointer(50, 1, "id")}})
         pytest.param(FOUND, Pointer(0, 2, "new"), 0, 0, (0, 2), id="reset to another topic"),
         pytest.param(FOUND, Pointer(55, 1, "id"), 55, 0, (55, 1), id="a loss was accepted"),
         pytest.param(FOUND, Pointer(40, 1, "id"), 55, 0, (50, 1), id="a loss was not accepted"),
-        pytest.param(Fresh(), Pointer(10), 10, 0, (10, 0), id="a new table"),
-        pytest.param(Fresh(), Pointer(11), 10, 0, None, id="its predecessor is gone"),
-        pytest.param(Unknown("x"), Pointer(10, 1), 10, 1, None, id="unknown"),
-        pytest.param(Unknown("x"), Pointer(10, 2), 10, 1, (10, 2), id="unknown, and reset"),
+        pytest.param(NoPointers(), Pointer(10), 10, 0, (10, 0), id="a new table"),
+        pytest.param(NoPointers(), Pointer(11), 10, 0, None, id="its predecessor is gone"),
+        pytest.param(LostPointers("x"), Pointer(10, 1), 10, 1, None, id="unknown"),
+        pytest.param(LostPointers("x"), Pointer(10, 2), 10, 1, (10, 2), id="unknown, and reset"),
     ],
 )
 def test_a_partition_begins_where_the_table_is(
-    found: CommittedPointers | Fresh | Unknown,
+    found: CommittedPointers | NoPointers | LostPointers,
     ledger: Pointer,
     first: int,
     newest: int,

@@ -15,7 +15,7 @@ from inorder.engines.session import classify_spark_error
 from inorder.model import errors
 from inorder.model.errors import ConfigurationError, FencedError, GuaranteeError, PermanentError, TransientError
 from inorder.model.names import DELETED_COLUMN
-from inorder.pipeline.delta import Commit, DeltaSql, Found, find_pointers, missing_columns, path_of
+from inorder.pipeline.delta import DeltaCommit, DeltaSql, Found, find_pointers, missing_columns, path_of
 from inorder.pipeline.mapping import TableMapping
 
 VACUUM_HOURS: Final = 168
@@ -64,7 +64,7 @@ class DeltaTableStore:
         """The pointers that belong to the rows."""
         return find_pointers(self._commits(), self._mapping.pipeline, number)
 
-    def commits_between(self, version: int, newest: int) -> list[Commit]:
+    def commits_between(self, version: int, newest: int) -> list[DeltaCommit]:
         """The commits above a version, newest first, as far as the log has them."""
         return [each for each in self._read_history(self._sql.history(newest - version)) if each.version > version]
 
@@ -124,7 +124,7 @@ class DeltaTableStore:
         nothing = jvm.scala.Option.empty()
         return log.update(False, nothing, nothing)
 
-    def _commits(self) -> Iterator[Commit]:
+    def _commits(self) -> Iterator[DeltaCommit]:
         """All commits, newest first; the last ones are nearly always enough."""
         some = self._read_history(self._sql.history(_FEW_COMMITS))
         yield from some
@@ -132,10 +132,10 @@ class DeltaTableStore:
             older = self._read_history(self._sql["whole_history"])
             yield from (commit for commit in older if commit.version < some[-1].version)
 
-    def _read_history(self, statement: str) -> list[Commit]:
+    def _read_history(self, statement: str) -> list[DeltaCommit]:
         with _delta_errors(self._mapping):
             rows = self._spark.sql(statement).select("version", "operation", "operationParameters", "userMetadata")
-            return [Commit(version, name, dict(some or {}), text) for version, name, some, text in rows.collect()]
+            return [DeltaCommit(version, name, dict(some or {}), text) for version, name, some, text in rows.collect()]
 
 
 def _tuned(session: SparkSession) -> SparkSession:
