@@ -110,7 +110,7 @@ class App:
         settings: Settings,
         *,
         spark: SparkSession | None = None,
-        spark_shared_by: int = 1,
+        spark_shared_by: int | None = None,
         actor: Actor | None = None,
     ) -> None:
         """`spark` is a session of the caller's, for the jobs that run on Spark; `actor` is by default the user.

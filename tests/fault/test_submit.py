@@ -14,12 +14,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from psycopg import Connection
+from sqlalchemy.engine import make_url
 
-from inorder.embedded.server import free_port
-from inorder.embedded.stack import Program
+from inorder.embedded import SparkCluster
 from inorder.kafka.admin import ensure_topic
 from inorder.spark import submit
-from tests.conftest import Eventually
 from tests.fakes.table_store import message
 
 SOURCE = Path(submit.__file__).parents[2]
@@ -30,22 +29,10 @@ pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, spark_home: Path, eventually: Eventually) -> Iterator[str]:
+def cluster(tmp_path: Path) -> Iterator[str]:
     """The URL of a standalone master with two workers of one core."""
-    run, port = str(spark_home / "bin" / "spark-class"), str(free_port())
-    deploy, ui = "org.apache.spark.deploy", ["--webui-port", "0", "--host", HOST]
-    url = f"spark://{HOST}:{port}"
-    master = Program("master", [run, f"{deploy}.master.Master", "--port", port, *ui], tmp_path)
-    work = [run, f"{deploy}.worker.Worker", "-c", "1", "-m", "1g", "-d", str(tmp_path / "work"), *ui, url]
-    programs = [master, Program("worker-1", work, tmp_path), Program("worker-2", work, tmp_path)]
-    try:
-        for program in programs:
-            program.start()
-        eventually(lambda: master.log_path.read_text().count("Registering worker") == 2)
-        yield url
-    finally:
-        for program in programs:
-            program.stop()
+    with SparkCluster(tmp_path / "cluster", 2) as found:
+        yield found.url
 
 
 def environment(log: Path) -> dict[str, str]:
@@ -90,8 +77,11 @@ def test_a_submitted_job_runs_on_the_cluster_with_the_submitters_settings(
     assert producer.flush(30) == 0
     config, events = tmp_path / "inorder.toml", tmp_path / "events"
     events.mkdir()
+    secrets = ("kafka-secret", "database-secret")
+    url = make_url(postgres_url).set(password=secrets[1]).render_as_string(hide_password=False)
     config.write_text(
-        f'[kafka]\n"bootstrap.servers" = "{kafka_bootstrap}"\n[database]\nurl = "{postgres_url}"\n'
+        f'[kafka]\n"bootstrap.servers" = "{kafka_bootstrap}"\n"sasl.password" = "{secrets[0]}"\n'
+        f'[database]\nurl = "{url}"\n'
         f'[pipeline]\ncreate_tables = true\nengine = "resident"\n[pipeline.spark]\nspark.executor.memory = "600m"\n'
         f'[pipeline.upsert]\ntopic = "{unique}"\n'
     )
@@ -110,12 +100,13 @@ def test_a_submitted_job_runs_on_the_cluster_with_the_submitters_settings(
     assert json.loads(ran.stdout.splitlines()[-1])["applied"] == RECORDS
     rows = direct.execute("SELECT id, data FROM messages ORDER BY id").fetchall()
     assert rows == [(key, f"{RECORDS - 20 + key}") for key in range(20)]
-    used = environment(events)
+    used, logged = environment(events), "".join(file.read_text() for file in events.rglob("*") if file.is_file())
+    assert [secret for secret in secrets if secret in logged] == [], "no secret is in what Spark shows"
     assert {name: used[name] for name in properties} == properties
     assert (used["spark.master"], used["spark.app.name"]) == (cluster, "nightly")
     assert used["spark.executor.memory"] == "600m", "the settings come first"
     assert used["spark.sql.adaptive.enabled"] == "false", "what is unset is set"
-    assert len(re.findall("Launching executor", (tmp_path / "master.log").read_text())) >= 2
+    assert len(re.findall("Launching executor", (tmp_path / "cluster" / "master.log").read_text())) >= 2
 
 
 @pytest.mark.full

@@ -21,6 +21,7 @@ from inorder.bench.pipeline import bench_pipeline
 from inorder.bench.place import BenchPlace, Say
 from inorder.bench.relay import RelayReport, bench_relay, show_relay
 from inorder.bench.report import PipelineReport, show
+from inorder.bench.scaling import ScalingOptions, ScalingReport, bench_scaling, show_scaling
 from inorder.bench.wake_up import WakeUpOptions, WakeUpReport, bench_wake_up, show_wake_up
 from inorder.embedded import Stack
 from inorder.model.errors import GuaranteeError
@@ -91,6 +92,21 @@ def pipeline_report(peer: str, options: PipelineOptions, say: Say) -> PipelineRe
     with _place(say, RelaySetting(), {}) as place:
         ours, peer_result, checks = bench_pipeline(place, options, chosen.measure)
     return PipelineReport("pipeline", options.rows, peer, ours, peer_result, checks, _machine(before))
+
+
+def run_scaling(options: ScalingOptions, as_json: bool) -> int:
+    """Measures how the pipeline scales; the exit code is 5 if something was lost, duplicated or reordered."""
+    console = _console()
+    return _print(report := scaling_report(options, _say_on(console)), as_json, lambda: show_scaling(console, report))
+
+
+def scaling_report(options: ScalingOptions, say: Say) -> ScalingReport:
+    """Starts servers and measures every point on them."""
+    Settings.load(pipeline={"engine": options.engine})  # refuses an invalid setting before anything is started
+    before = _load_average()
+    with _place(say, RelaySetting(), {}) as place:
+        points = bench_scaling(place, options)
+    return ScalingReport(options, points, _machine(before))
 
 
 def wake_up_report(options: WakeUpOptions, say: Say) -> WakeUpReport:

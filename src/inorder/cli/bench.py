@@ -156,12 +156,22 @@ def pipeline(
         typer.Option(help="raw-copy is the least code, without guarantees; debezium-jdbc is downloaded on first use."),
     ] = PipelinePeer.raw_copy,
     engine: Annotated[str, typer.Option(metavar="ENGINE", help="What `pipeline.engine` is set to.")] = "micro-batch",
+    workers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N,N", help="Measure a curve instead: on a standalone Spark with so many workers of one core."
+        ),
+    ] = None,
+    partitions: Annotated[
+        str, typer.Option(metavar="N,N", help="With --workers: how many partitions the topics have.")
+    ] = "1,2,4,8,16",
     as_json: AsJson = False,
     config: ConfigFile = None,
 ) -> None:
     """Measure how fast the job upsert catches up, cold and warm, and the latency of live messages.
 
-    There are two backlogs of so many records: one before the start, one that appears at once while the job runs.
+    There are two backlogs of so many records: one before the start, one that appears at once while the job runs. With
+    --workers there is one backlog for each number of workers and partitions, and no peer.
 
     Brings its own servers; of the settings only [log] is used. Compares the table with what was sent: exit 5 on loss,
     disorder or duplicates.
@@ -171,6 +181,14 @@ def pipeline(
     from inorder.bench.run import run_pipeline
 
     load(config)
+    if workers is not None:
+        from inorder.bench.run import run_scaling
+        from inorder.bench.scaling import ScalingOptions
+
+        points = ScalingOptions(
+            _numbers(workers, "--workers"), _numbers(partitions, "--partitions"), rows, keys, engine
+        )
+        raise typer.Exit(run_scaling(points, as_json))
     options = PipelineOptions(rows, Schedule(rate, seconds, WARM_SECONDS), engine=engine, keys=keys)
     raise typer.Exit(run_pipeline(peer.value, options, as_json))
 
@@ -227,3 +245,11 @@ def journal(
         repeats=repeats,
     )
     raise typer.Exit(run_journal(options, as_json))
+
+
+def _numbers(text: str, option: str) -> tuple[int, ...]:
+    """The numbers of an option such as `1,2,4`."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise typer.BadParameter(f"{text!r} is no list of numbers such as 1,2,4", param_hint=option)
+    return tuple(map(int, parts))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -260,6 +261,31 @@ def optimize(
         show_json(done)
     else:
         show_table([list(done[0]), *(list(each.values()) for each in done)])
+
+
+@app.command()
+def package(
+    folder: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="Where to write.")] = Path("dist"),
+    jars: Annotated[
+        bool, typer.Option("--jars", help="Also copy the jars of the Kafka connector, for clusters without a registry.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write what a cluster needs: an archive of this Python environment, and the file for spark-submit.
+
+    The archive has inorder and what it requires, without Spark; nodes need the same minor version of Python. Prints the
+    jars of the Kafka connector, which the engine micro-batch needs, with their checksums.
+    """
+    from inorder.spark.packaging import package
+
+    made = package(folder, with_jars=jars)
+    if as_json:
+        show_json(made.as_dict())
+        return
+    fields = made.as_dict()
+    show_fields({name: fields[name] for name in ("archive", "job", "python")} | {"packages": len(made.packages)}, False)
+    show_table([["jar", "file", "sha256"], *([jar.coordinates, jar.file_name, jar.sha256] for jar in made.jars)])
+    say(f"Submit with: {made.submit_line()}")
 
 
 def _jobs(text: str) -> list[Job]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -48,6 +49,12 @@ def up(
         Path | None,
         typer.Option(metavar="FILE", help="Write the addresses into a settings file; one that exists stays as it is."),
     ] = None,
+    spark_workers: Annotated[
+        int,
+        typer.Option(
+            min=0, metavar="N", help="Also start a standalone master of Spark with so many workers of one core."
+        ),
+    ] = 0,
 ) -> None:
     """Run embedded servers until a signal.
 
@@ -59,12 +66,17 @@ def up(
     load(config)
     parts = (*_ALWAYS, *(part.value for part in dict.fromkeys(extra or [])))
     ports = dict(map(_port_of, port or []))
-    say(f"Starting {', '.join(parts)}.")
+    say(f"Starting {', '.join((*parts, 'spark') if spark_workers else parts)}.")
     with (
         stop_on_signals("the servers", _BUDGET_SECONDS) as stop,
         Stack(parts=parts, folder=folder, ports=ports) as stack,
+        ExitStack() as beside,
     ):
         addresses = stack.addresses()
+        if spark_workers:
+            from inorder.embedded import SparkCluster
+
+            addresses["spark"] = beside.enter_context(SparkCluster(stack.folder / "spark", spark_workers)).url
         if as_json:
             show_json(addresses)
         else:

@@ -6,6 +6,7 @@ from inorder.embedded.kafka import Kafka
 from inorder.embedded.mariadb import MariaDB
 from inorder.embedded.postgres import Postgres
 from inorder.embedded.redis import Redis
+from inorder.embedded.spark import SparkCluster
 from inorder.embedded.stack import Stack
 
-__all__ = ["Cassandra", "Kafka", "MariaDB", "Postgres", "Redis", "Stack", "delta_jars", "spark_jars"]
+__all__ = ["Cassandra", "Kafka", "MariaDB", "Postgres", "Redis", "SparkCluster", "Stack", "delta_jars", "spark_jars"]

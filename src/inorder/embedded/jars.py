@@ -50,6 +50,10 @@ class Jar:
         return cls(organisation, module, revision, rest[0] if rest else "", sha256)
 
     @property
+    def coordinates(self) -> str:
+        return ":".join(filter(None, (self.organisation, self.module, self.revision, self.classifier)))
+
+    @property
     def file_name(self) -> str:
         return "-".join(filter(None, (self.module, self.revision, self.classifier))) + ".jar"
 

@@ -11,6 +11,7 @@ received the task from Spark.
 
 from __future__ import annotations
 
+import errno
 import hmac
 import logging
 import secrets
@@ -21,12 +22,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 import orjson
 
 from inorder.engines.slice_work import SliceOutcome
-from inorder.model.errors import UnreachableError
+from inorder.model.errors import ConfigurationError, UnreachableError
 from inorder.model.partitioning import Place
 
 logger = logging.getLogger("inorder.pipeline")
@@ -110,17 +111,38 @@ class DriverConnection:
         self._socket.sendall(orjson.dumps(message) + b"\n")
 
 
+PORTS: Final = 16
+"""Each launch of a job listens, and several jobs may share a driver; Spark tries as many ports of its own."""
+
+
+def _listen(bind: str, first: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in bind else socket.AF_INET
+    for port in range(first, first + PORTS) if first else (0,):
+        try:
+            return socket.create_server((bind, port), family=family)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+    raise ConfigurationError(
+        f"All ports from {first} to {first + PORTS - 1} are in use on {bind}.",
+        hint="Set spark.inorder.driver.port to the first of 16 free ports.",
+    )
+
+
 class DriverServer:
     """The driver's end of all connections of one launch."""
 
-    def __init__(self, host: str, bind: str, expected: Callable[[], Mapping[Place, int]], on_report: OnReport) -> None:
+    def __init__(
+        self, host: str, bind: str, expected: Callable[[], Mapping[Place, int]], on_report: OnReport, port: int = 0
+    ) -> None:
+        """`port` is the first of `PORTS` to try, for firewalls; 0 takes any free one."""
         self._expected = expected
         self._on_report = on_report
         self._lock = threading.Lock()
         self._connections: dict[int, socket.socket] = {}
         self._readers: set[threading.Thread] = set()
         self._is_stopping = False
-        self._listener = socket.create_server((bind, 0), family=socket.AF_INET6 if ":" in bind else socket.AF_INET)
+        self._listener = _listen(bind, port)
         self.address = DriverAddress(host, self._listener.getsockname()[1], secrets.token_hex(16))
         self._thread = threading.Thread(target=self._accept, name="resident-server", daemon=True)
         self._thread.start()

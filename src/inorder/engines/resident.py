@@ -78,7 +78,7 @@ from pyspark.sql import SparkSession
 from inorder.engines.faults import OnMovedBack, PartitionFaults
 from inorder.engines.progress import NULL_LISTENER, Listener
 from inorder.engines.resident_tasks import ResidentTasks, SliceTaskPlan
-from inorder.engines.session import SHARED_BY, Backoff, raise_gravest, spark_errors
+from inorder.engines.session import SHARED_BY, Backoff, all_slots, raise_gravest, spark_errors
 from inorder.engines.slice_work import SliceWork, TopicSource
 from inorder.engines.survey import Survey, share_out, survey
 from inorder.model.errors import MassRefusalError, TransientError
@@ -174,11 +174,9 @@ def count_slots(spark: SparkSession) -> int:
     While there is no executor, how many Spark assumes for a start.
     """
     with spark_errors():
-        context = spark.sparkContext
-        scala = context._jsc.sc()
         # Not defaultParallelism: it is two where a cluster has one core, and the second task would wait for ever.
-        tasks: int = scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile())
-        return max(1, (tasks or context.defaultParallelism) // int(spark.conf.get(SHARED_BY, "1") or 1))
+        tasks = all_slots(spark) or spark.sparkContext.defaultParallelism
+        return max(1, tasks // int(spark.conf.get(SHARED_BY, "1") or 1))
 
 
 class SlotWatch:

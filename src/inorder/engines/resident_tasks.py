@@ -26,15 +26,22 @@ from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from inorder import gc_tuning
-from inorder.engines.driver_channel import DriverAddress, DriverConnection, DriverServer, TaskReport
+from inorder.engines.driver_channel import PORTS, DriverAddress, DriverConnection, DriverServer, TaskReport
 from inorder.engines.faults import PartitionFaults
 from inorder.engines.holds import Holds
 from inorder.engines.in_process import apply_all, begin_at
 from inorder.engines.progress import NULL_LISTENER, Listener, LoggingListener, add_outcomes
-from inorder.engines.session import STOP_BUDGET_SECONDS, Backoff, raise_gravest, spark_errors
+from inorder.engines.session import STOP_BUDGET_SECONDS, Backoff, raise_gravest, spark_errors, worker_hint
 from inorder.engines.slice_task import OUTCOME_SCHEMA, Task, error_row, split_results
 from inorder.engines.slice_work import SliceOutcome, SliceWork, TopicSource
-from inorder.model.errors import GuaranteeError, InorderError, MassRefusalError, PermanentError, TransientError
+from inorder.model.errors import (
+    ConfigurationError,
+    GuaranteeError,
+    InorderError,
+    MassRefusalError,
+    PermanentError,
+    TransientError,
+)
 from inorder.model.partitioning import Place
 
 logger = logging.getLogger("inorder.pipeline")
@@ -44,6 +51,7 @@ CANCEL_SECONDS = 2.0
 REPORT_SECONDS = 0.05
 """The shortest interval between two reports: at hundreds of small slices per second, one each would cost too much."""
 _WATCH_SECONDS = 0.05
+DRIVER_PORT = "spark.inorder.driver.port"
 
 Totals = Mapping[str, int]
 OnTotals = Callable[[int, Totals], None]
@@ -101,8 +109,7 @@ class ResidentTasks:
         self._stopping = threading.Event()
         self._reports = [0] * plan.count
         self._group = f"inorder-{uuid.uuid4()}"
-        host, bind = driver_host(spark)
-        self._server = DriverServer(host, bind, faults.expected, self._on_report)
+        self._server = DriverServer(*driver_host(spark), faults.expected, self._on_report, driver_port(spark))
         self._threads = [
             threading.Thread(target=self._keep_running, args=(index,), name=f"resident-{index}", daemon=True)
             for index in range(plan.count)
@@ -178,7 +185,7 @@ class ResidentTasks:
             _, errors = split_results(job.collect())
         except PythonException as error:  # a bug in the task, or a node without inorder
             text = str(error).strip().splitlines() or [type(error).__name__]
-            return PermanentError(f"A task failed: {text[-1]}", hint="The log of Spark's executors has the traceback.")
+            return PermanentError(f"A task failed: {text[-1]}", hint=worker_hint(text[-1]))
         return errors[0] if errors else None
 
     def _on_report(self, index: int, report: TaskReport) -> None:
@@ -199,6 +206,14 @@ def driver_host(spark: SparkSession) -> tuple[str, str]:
     settings = spark.sparkContext.getConf()
     host = settings.get("spark.driver.host") or "127.0.0.1"
     return host, settings.get("spark.driver.bindAddress") or host
+
+
+def driver_port(spark: SparkSession) -> int:
+    """The first port that tasks may be told to reach the driver at; 0 for any."""
+    text = spark.sparkContext.getConf().get(DRIVER_PORT) or "0"
+    if not text.isdecimal() or int(text) > 65_535 - PORTS:
+        raise ConfigurationError(f"{DRIVER_PORT} is {text!r}.", hint="Set a port number, or remove the property.")
+    return int(text)
 
 
 # Tasks that consume partitions.

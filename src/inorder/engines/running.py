@@ -36,8 +36,8 @@ RunEngine = Callable[[SliceWork, threading.Event], None]
 """Runs an engine on a work until the event is set, or to the end of what its topics hold."""
 
 
-SUBMITTED = "submit.py"
-"""The file that is given to `spark-submit`; Spark names an application without a name after it."""
+SUBMITTED = ("submit.py", "inorder-job.py")
+"""The files that are given to `spark-submit`; Spark names an application without a name after them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ class SparkChoice:
     """Of `[pipeline.spark]`."""
     session: SparkSession | None = None
     """The caller's, which is used as it is and never stopped."""
-    shared_by: int = 1
-    """Jobs that divide the cores of that session among them."""
+    shared_by: int | None = None
+    """Jobs that divide the cores of that session among them, if there are others."""
 
 
 ANY_SPARK = SparkChoice()
@@ -124,7 +124,12 @@ class SparkEngine:
 def describe(spark: SparkSession) -> dict[str, str | None]:
     """Where a job runs, for the log."""
     context = spark.sparkContext
-    return {"master": context.master, "application": context.applicationId, "ui": context.uiWebUrl}
+    return {
+        "master": context.master,
+        "application": context.applicationId,
+        "ui": context.uiWebUrl,
+        "python": context.pythonExec,
+    }
 
 
 def follow(

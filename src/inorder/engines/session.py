@@ -7,11 +7,15 @@ Spark of ours logs errors only, listens on loopback when it is local, and its wo
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from typing import Literal
 
 from py4j.java_gateway import JavaGateway  # type: ignore[import-untyped]  # it ships no types
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]  # as above
@@ -24,6 +28,8 @@ from inorder.embedded import delta_jars, spark_jars
 from inorder.engines.running import ANY_SPARK, SUBMITTED, SparkChoice
 from inorder.engines.slice_work import jittered
 from inorder.model.errors import ConfigurationError, GuaranteeError, InorderError, PermanentError, TransientError
+
+log = logging.getLogger("inorder.pipeline")
 
 LOCAL_MASTER = "local[*,4]"
 """All cores of this machine, each task tried four times; plain `local[*]` would try once."""
@@ -62,11 +68,14 @@ def open_session(
     if yours is not None:
         if needs_delta:
             _check_delta(yours)
-        yield _beside(yours, choice.shared_by)
+        session = _beside(yours, choice.shared_by or 1)
+        with nullcontext() if choice.shared_by else watch_executors(session):
+            yield session
         return
     spark = start_session(name, choice, needs_kafka=needs_kafka, needs_delta=needs_delta, has_ui=has_ui)
     try:
-        yield spark
+        with watch_executors(spark):
+            yield spark
     finally:
         stop_session(spark)
 
@@ -80,18 +89,98 @@ def _check_delta(yours: SparkSession) -> None:
         )
 
 
+LOOK_FOR_EXECUTORS_SECONDS = 5.0
+EXECUTORS_MISSING_SECONDS = 10.0
+
+
+class ExecutorWatch:
+    """Decides when to say that a job waits for executors, and that it has some again; each is said once."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._missing_since: float | None = None
+        self._is_said = False
+
+    def look(self, slots: int) -> Literal["missing", "found"] | None:
+        """What to say, given how many tasks can run now."""
+        if slots:
+            was_said, self._missing_since, self._is_said = self._is_said, None, False
+            return "found" if was_said else None
+        if self._missing_since is None:
+            self._missing_since = self._clock()
+        if self._is_said or self._clock() - self._missing_since < EXECUTORS_MISSING_SECONDS:
+            return None
+        self._is_said = True
+        return "missing"
+
+
+@contextmanager
+def watch_executors(spark: SparkSession) -> Iterator[None]:
+    """Logs when a cluster has no executor for the application: without that, a job would wait in silence."""
+    over, watch = threading.Event(), ExecutorWatch()
+
+    def look() -> None:
+        while not over.wait(LOOK_FOR_EXECUTORS_SECONDS):
+            try:
+                news = watch.look(all_slots(spark))
+            except (Py4JError, ConnectionError):
+                return  # Spark is gone, which the job meets itself
+            fields = {"master": spark.sparkContext.master, "application": spark.sparkContext.applicationId}
+            if news == "missing":
+                log.warning("pipeline.waiting_for_executors", extra=fields)
+            elif news == "found":
+                log.info("pipeline.executors_found", extra=fields)
+
+    thread = threading.Thread(target=look, name="inorder-executors", daemon=True)
+    if not (spark.sparkContext.master or "").startswith("local["):
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def all_slots(spark: SparkSession) -> int:
+    """How many tasks can run at the same time; 0 while there is no executor."""
+    scala = spark.sparkContext._jsc.sc()
+    return int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
+
+
 def _beside(yours: SparkSession, shared_by: int = 1) -> SparkSession:
     """A session on the context of yours; what it sets does not concern yours, which lives on."""
-    if type(yours).__module__.startswith("pyspark.sql.connect"):
-        raise ConfigurationError(
-            "The engines do not run through Spark Connect: they need the driver's own context.",
-            hint="Submit the job to the cluster (docs/pipeline.md), or use the formats of inorder.spark.register.",
-        )
+    refuse_connect(yours)
     session = yours.newSession()
     session.conf.set(SHARED_BY, str(shared_by))
     for key, value in _SQL_PROPERTIES.items():
         session.conf.set(key, value)
     return session
+
+
+def is_here(master: str) -> bool:
+    """Whether the workers of a master are on this machine, where they can use the driver's Python.
+
+    >>> [is_here(each) for each in ("local[2]", "spark://127.0.0.1:7077", "spark://head:7077", "yarn")]
+    [True, True, False, False]
+    """
+    return master.startswith(("local", "spark://127.0.0.1:", "spark://localhost:"))
+
+
+def worker_hint(line: str) -> str:
+    """What to do about an error that ended a Python worker, whose last line this is."""
+    if "No module named" in line or "PYTHON_VERSION_MISMATCH" in line:
+        return (
+            "Every node needs a Python with inorder: set PYSPARK_PYTHON, or ship one with --archives (docs/spark.md)."
+        )
+    return "The log of Spark's executors has the traceback."
+
+
+def refuse_connect(session: object) -> None:
+    """Raises `ConfigurationError` for a session of Spark Connect, whose driver is another process."""
+    if type(session).__module__.startswith("pyspark.sql.connect"):
+        raise ConfigurationError(
+            "The engines do not run through Spark Connect: they need the driver's own context.",
+            hint="Submit the job to the cluster (docs/spark.md), or use the formats of inorder.spark.register.",
+        )
 
 
 def start_session(
@@ -112,12 +201,14 @@ def start_session(
     conf = SparkConf(_jvm=gateway.jvm)
     if under_submit:
         _check_submitted(conf, choice, gateway, needs_kafka)
+        if is_here(conf.get("spark.master") or "") and not conf.get("spark.pyspark.python"):
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for key, value in choice.properties.items():
         conf.set(key, value)
     if not under_submit:
         # Spark has set these for the shell that it takes us for.
         conf.setMaster(choice.master or LOCAL_MASTER).set("spark.ui.showConsoleProgress", "false")
-    if (conf.get("spark.app.name") or "") in ("", "pyspark-shell", SUBMITTED):
+    if (conf.get("spark.app.name") or "") in ("", "pyspark-shell", *SUBMITTED):
         conf.setAppName(name)
     delta = DELTA_PROPERTIES if needs_delta and not under_submit else {}
     for key, value in (_properties(conf.get("spark.master") or "", has_ui=has_ui) | delta).items():

@@ -64,11 +64,23 @@ class OutboxFormat(DataSource):
         return OutboxReader(self.rows(options), _whole_number(options.get("ids_per_partition")))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, ARG002 - Spark's
+        """Called when a query starts: `load()` does not yet say whether it is for a stream."""
+        return RefusedStream()
+
+
+class RefusedStream(DataSourceStreamReader):
+    """Refuses with its first call. An error in `streamReader` itself would be followed by one of Spark's own code."""
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's
         raise ConfigurationError(
             "An outbox is not a stream: a process that follows it and publishes is a relay, which must be fenced"
             " against others and delete what it has published.",
             hint="Run `inorder relay run`, or `inorder pipeline run relay` on Spark, and read the topic.",
         )
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        """Never called."""
+        raise NotImplementedError
 
 
 class OutboxReader(DataSourceReader):

@@ -48,7 +48,7 @@ from uuid import uuid4
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]  # the same
 from pyspark import TaskContext
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -70,12 +70,26 @@ from inorder.engines.formats import (
     FormatOptions,
     KnownOptions,
     Sink,
+    check_columns,
+    in_order,
     require_apart,
     sorted_rows,
+    types_of,
 )
-from inorder.engines.slice_task import objects, record_headers, slice_of, worker_of
+from inorder.engines.session import raise_gravest
+from inorder.engines.slice_task import (
+    OUTCOME_SCHEMA,
+    Task,
+    error_row,
+    objects,
+    outcome_of,
+    outcome_row,
+    record_headers,
+    slice_of,
+    worker_of,
+)
 from inorder.engines.slice_work import Slice, SliceOutcome, SliceWork, SliceWorker, portions
-from inorder.model.errors import ConfigurationError, GuaranteeError, PermanentError, ValidationError
+from inorder.model.errors import ConfigurationError, GuaranteeError, InorderError, PermanentError, ValidationError
 from inorder.model.message import RESERVED, OutboxRow, is_reserved
 from inorder.model.names import suggest
 from inorder.model.partitioning import Place
@@ -168,6 +182,54 @@ class _TableWriter(_SliceApplier, DataSourceArrowWriter):
 class _TableStreamWriter(_SliceApplier, DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002 - Spark's
         _check_partitions(messages)
+
+
+# The same for a DataFrame at hand, as in your own `foreachBatch`: outcomes and errors return as rows.
+
+BATCH_SCHEMA: Final = f"task int, {OUTCOME_SCHEMA}"
+_BATCH: Final = "upsert_batch"
+
+
+def apply_frame(df: DataFrame, work: UpsertWork, tasks: int | None) -> list[SliceOutcome]:
+    """Applies the records of a DataFrame; raises the gravest error of its tasks when all have ended.
+
+    They are shuffled into so many tasks; None promises that each Kafka partition is whole in one already.
+    """
+    check_columns(_BATCH, types_of(df.schema), TableFormat.known_columns)
+    if "key" not in df.columns:
+        work = work.without_keys()
+    placed = df if tasks is None else in_order(df, tasks)
+    rows = placed.mapInArrow(_batch_task(work), BATCH_SCHEMA).collect()
+    places: dict[int, set[str]] = {}
+    outcomes: list[SliceOutcome] = []
+    errors: list[InorderError] = []
+    for row in rows:
+        found = outcome_of(Row(**{name: row[name] for name in row.__fields__ if name != "task"}))
+        if isinstance(found, InorderError):
+            errors.append(found)
+        else:
+            outcomes.append(found)
+            places.setdefault(row["task"], set()).add(f"{found.topic}[{found.partition}]")
+    raise_gravest(errors)
+    require_apart(KAFKA_PARTITION.what, places.values())
+    return outcomes
+
+
+def _batch_task(work: UpsertWork) -> Task:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        number = _task().partitionId()
+        try:
+            for outcome in apply_slices(worker_of(work), work.topics, (batch for batch in batches if batch.num_rows)):
+                yield _numbered(number, outcome_row(outcome))
+        except InorderError as error:
+            yield _numbered(number, error_row(error))
+
+    return run
+
+
+def _numbered(task: int, row: pa.RecordBatch) -> pa.RecordBatch:
+    columns = [pa.array([task] * row.num_rows, pa.int32()), *row.columns]
+    return pa.RecordBatch.from_arrays(columns, names=["task", *row.schema.names])
 
 
 def _check_partitions(messages: list[WriterCommitMessage | None]) -> None:

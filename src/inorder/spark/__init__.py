@@ -1,4 +1,4 @@
-"""What your own Spark application calls: `run`, `register`, `in_order`, `by_key` and `delta_rows` (docs/pipeline.md).
+"""What your own Spark application calls: `run`, `upsert_batch`, `register`, `in_order`, `by_key` and `delta_rows`.
 
 Each name is loaded when it is first used: PySpark is heavy, and `import inorder` stays cheap.
 """
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from inorder.engines.formats import in_order
     from inorder.pipeline.formats import by_key
     from inorder.pipeline.stores.delta_table import delta_rows
-    from inorder.spark.formats import register
+    from inorder.spark.formats import register, upsert_batch
     from inorder.spark.jobs import run
 
-__all__ = ["by_key", "delta_rows", "in_order", "register", "run"]
+__all__ = ["by_key", "delta_rows", "in_order", "register", "run", "upsert_batch"]
 
 _HOMES = {
     "by_key": "inorder.pipeline.formats",
@@ -23,6 +23,7 @@ _HOMES = {
     "in_order": "inorder.engines.formats",
     "register": "inorder.spark.formats",
     "run": "inorder.spark.jobs",
+    "upsert_batch": "inorder.spark.formats",
 }
 
 

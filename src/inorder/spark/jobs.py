@@ -31,6 +31,9 @@ def run(
     Kafka connector on the class path. Of several jobs, one that fails is started again alone (`application.py`), and
     totals are by job; `stop` is set where Spark itself was stopped.
     """
+    from inorder.engines.session import refuse_connect
+
+    refuse_connect(spark)  # before anything is opened or installed
     given = settings if engine is None else settings.model_copy(update=_with_engine(settings, engine))
     over = stop or threading.Event()
     if isinstance(job, str):

@@ -26,8 +26,9 @@ def listens(port: int) -> bool:
 def test_a_signal_stops_all_servers_and_ends_with_0(
     tmp_path: Path, environment: dict[str, str], number: signal.Signals
 ) -> None:
+    spark = ["--spark-workers", "1"] if number is signal.SIGINT else []
     with subprocess.Popen(
-        [*COMMAND, "up", "--json", "--folder", str(tmp_path / "stack")],
+        [*COMMAND, "up", "--json", "--folder", str(tmp_path / "stack"), *spark],
         cwd=tmp_path,
         env=environment,
         stdout=subprocess.PIPE,
@@ -37,8 +38,9 @@ def test_a_signal_stops_all_servers_and_ends_with_0(
         try:
             assert running.stdout is not None
             addresses = json.loads(running.stdout.readline())
-            assert set(addresses) == {"postgres", "kafka"}
-            ports = [make_url(addresses["postgres"]).port or 0, int(addresses["kafka"].rpartition(":")[2])]
+            assert set(addresses) == {"postgres", "kafka"} | ({"spark"} if spark else set())
+            ports = [make_url(addresses["postgres"]).port or 0]
+            ports += [int(addresses[name].rpartition(":")[2]) for name in addresses if name != "postgres"]
             assert all(listens(port) for port in ports)
             running.send_signal(number)
             rest, messages = running.communicate(timeout=120)

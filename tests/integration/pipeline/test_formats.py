@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,11 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import inorder
 from inorder.kafka.readers import committed_consumer
+from inorder.model.errors import ConfigurationError, GuaranteeError
 from tests.fakes.table_store import message
 from tests.integration.pipeline.engines import SPARK_WAIT
 from tests.operating import install_schema
+from tests.unit.docs.markdown import blocks, page
 
 PARTITIONS = 2
 PHYSICAL = "SELECT id, ctid::text, xmin::text, updated_at, data FROM messages ORDER BY id"
@@ -134,6 +136,92 @@ def test_filtered_records_reach_the_table_and_a_stream_that_brings_them_again_ch
     assert (rows[0][-1], rows[1:]) == ("later", before[1:]), "a replay must change no row"
 
 
+def test_a_batch_of_your_own_that_spark_runs_again_changes_no_row(shop: Shop, direct: Connection[Any]) -> None:
+    install_schema(shop.settings, "table")
+    shop.produce(SMALL)
+    totals: list[dict[str, int]] = []
+
+    def apply(batch: DataFrame, number: int) -> None:
+        wanted = batch.filter("offset <> 3")
+        totals.append(inorder.spark.upsert_batch(wanted, number, settings=shop.settings, tasks=2))
+
+    shop.run(shop.stream().writeStream.foreachBatch(apply), "batches")
+    before = direct.execute(PHYSICAL).fetchall()
+    assert {row[0]: row[-1] for row in before} == {id: str(18 + id) for id in range(6)}
+    shop.forget_last_commit("batches")
+    shop.run(shop.stream().writeStream.foreachBatch(apply), "batches")
+    assert direct.execute(PHYSICAL).fetchall() == before, "a replay must change no row"
+    read = len(SMALL) - PARTITIONS
+    assert [(each["read"], each["applied"], each["replayed"]) for each in totals] == [(read, read, 0), (read, 0, read)]
+
+    shop.produce(SMALL)
+    spread = shop.records().repartition(3, "offset").sortWithinPartitions("partition", "offset")
+    with pytest.raises(GuaranteeError, match="was split over several Spark partitions"):
+        inorder.spark.upsert_batch(spread, 0, settings=shop.settings, whole_partitions=True)
+    with pytest.raises(ConfigurationError, match="needs a column 'offset'"):
+        inorder.spark.upsert_batch(shop.records().drop("offset"), 0, settings=shop.settings)
+
+
+def localise(source: str, shop: Shop) -> str:
+    """An example with the servers, topics and folders of a test."""
+    names = {
+        '"127.0.0.1:9092"': f'"{shop.bootstrap}"',
+        '"upsert"': f'"{shop.topic}"',
+        '"inorder.toml"': f'"{shop.config}"',
+        '"checkpoints/': f'"{shop.folder}/checkpoints/',
+        '"enriched"': f'"{shop.topic}-enriched"',
+        '"enrich-orders"': f'"{shop.topic}"',
+        '"journal.accounts"': f'"journal-{shop.topic}"',
+        "(wanted, 8)": "(wanted, 2)",
+        "(enriched, 4)": "(enriched, 2)",
+        "settings=inorder.Settings.load": "tasks=2, settings=inorder.Settings.load",
+    }
+    for name, ours in names.items():
+        source = source.replace(name, ours)
+    return source
+
+
+@pytest.fixture
+def spark_defaults(spark: SparkSession) -> Iterator[None]:
+    """The session has Spark's own defaults meanwhile, as that of a shell has."""
+    names = ("spark.sql.adaptive.enabled", "spark.sql.session.timeZone", "spark.sql.execution.arrow.maxRecordsPerBatch")
+    ours = {name: spark.conf.get(name) for name in names}
+    plain = dict(zip(names, ("true", "Europe/Berlin", "10000"), strict=True))
+    for name, value in plain.items():
+        spark.conf.set(name, value)
+    yield
+    for name, before in ours.items():
+        spark.conf.set(name, before or "")
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("spark_defaults")
+def test_the_examples_of_the_page_run_in_a_session_without_our_settings(
+    shop: Shop, direct: Connection[Any], create_topic: Callable[..., None]
+) -> None:
+    for layout in ("native", "table", "journal"):
+        install_schema(shop.settings, layout)
+    create_topic(f"{shop.topic}-enriched", PARTITIONS)
+    create_topic(f"journal-{shop.topic}", PARTITIONS)
+    shop.produce(SMALL)
+    names: dict[str, Any] = {"spark": shop.spark}
+    _, _, ours = page("docs/pipeline.md").partition("## Your own Spark applications")
+    examples = blocks(ours, "python")
+    assert len(examples) == 5
+    for example in examples:
+        assert len([line for line in example.splitlines() if line.strip()]) <= 12
+        exec(compile(localise(example, shop), "docs/pipeline.md", "exec"), names)  # noqa: S102 - our own page
+        for query in shop.spark.streams.active:
+            query.processAllAvailable()
+            query.stop()
+    assert dict(direct.execute("SELECT id, data FROM messages")) == {id: str(18 + id) for id in range(6)}
+    assert len(shop.read(f"{shop.topic}-enriched")) == len(SMALL)
+    with inorder.Journals(shop.settings) as journals:
+        read = list(journals.journal(inorder.Key("account-1", f"journal-{shop.topic}")).read())
+    assert [record.event.payload for record in read] == ["opened", "paid 10"]
+
+
 def test_a_kafka_partition_that_is_spread_over_tasks_is_refused(shop: Shop, direct: Connection[Any]) -> None:
     install_schema(shop.settings, "table")
     shop.produce(SMALL)
@@ -204,5 +292,6 @@ def test_an_outbox_can_be_looked_at_and_not_be_streamed(shop: Shop, postgres_url
         ("orders", f"{number}".encode(), f'{{"id":{number}}}'.encode()) for number in range(5)
     ]
     streamed = shop.spark.readStream.format("inorder.outbox").options(**source).load().writeStream.format("noop")
-    with pytest.raises(PySparkException, match="inorder relay run"):
+    with pytest.raises(PySparkException, match="inorder relay run") as refused:
         streamed.start().awaitTermination(int(SPARK_WAIT))
+    assert "During handling of" not in str(refused.value), "ours is the only error"

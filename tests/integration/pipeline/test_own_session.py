@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from sqlalchemy.engine import make_url
 
 import inorder.spark
-from inorder.model.errors import InorderError
+from inorder.model.errors import ConfigurationError, InorderError
 from inorder.settings import Settings
 from tests.conftest import Eventually
 from tests.fakes.table_store import message
@@ -58,6 +58,14 @@ def test_a_session_of_the_callers_keeps_its_settings_and_lives_on(
     assert yours.conf.get("spark.sql.session.timeZone") == "Europe/Berlin"
     assert yours.conf.get("spark.sql.adaptive.enabled") == "true"
     assert yours.range(3).count() == 3, "it lives on"
+
+
+def test_a_session_of_spark_connect_is_refused_before_anything_is_opened(unique: str) -> None:
+    remote: Any = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    settings = Settings.load(pipeline={"upsert": {"topic": unique}})
+    for job in ("upsert", ("relay", "upsert")):
+        with pytest.raises(ConfigurationError, match="do not run through Spark Connect"):
+            inorder.spark.run(remote, settings, job)
 
 
 @pytest.mark.parametrize("engine", few(["resident", "micro-batch"], "resident"))

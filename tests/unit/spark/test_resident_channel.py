@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from inorder.engines.driver_channel import DriverConnection, DriverServer, TaskReport
+from inorder.embedded.server import free_port
+from inorder.engines.driver_channel import PORTS, DriverConnection, DriverServer, TaskReport
 from inorder.engines.slice_work import SliceOutcome
 from inorder.model.errors import UnreachableError
 from inorder.model.partitioning import Place
@@ -154,3 +155,15 @@ def test_looking_waits_for_nothing(office: Office) -> None:
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(connection.check).result(timeout=2)
     connection.close()
+
+
+def test_the_driver_listens_at_the_first_free_port_of_a_range() -> None:
+    first = free_port()
+    servers = [DriverServer(HOST, HOST, dict, lambda _index, _report: None, first) for _ in range(2)]
+    try:
+        ports = [server.address.port for server in servers]
+        assert ports[0] < ports[1]
+        assert all(first <= port < first + PORTS for port in ports)
+    finally:
+        for server in servers:
+            server.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from inorder.engines.resident import LOST_SECONDS, SlotWatch
+from inorder.engines.session import EXECUTORS_MISSING_SECONDS, ExecutorWatch
 
 
 @dataclass
@@ -45,3 +46,13 @@ def test_an_executor_that_was_replaced_is_not_held_against_the_next() -> None:
     assert not slots.has_changed(1), "another one, lost just now"
     clock.now = 2 * LOST_SECONDS + 1
     assert slots.has_changed(1)
+
+
+def test_missing_executors_are_reported_once_and_so_is_their_return() -> None:
+    clock = Clock()
+    watch = ExecutorWatch(clock)
+    assert [watch.look(0), watch.look(2)] == [None, None], "a cluster takes a moment"
+    assert watch.look(0) is None
+    clock.now = EXECUTORS_MISSING_SECONDS
+    assert [watch.look(0), watch.look(0)] == ["missing", None]
+    assert [watch.look(1), watch.look(1)] == ["found", None]

@@ -95,7 +95,7 @@ def test_ranges_meet_without_a_gap(extent: tuple[int, int], ids: int, ranges: in
 
 def test_a_stream_is_refused_with_the_command_that_does_it() -> None:
     with pytest.raises(ConfigurationError, match="is a relay, which must be fenced") as refused:
-        OutboxSource({}).streamReader(StructType())
+        OutboxSource({}).streamReader(StructType()).initialOffset()
     assert "`inorder relay run`" in refused.value.hint
     assert "`inorder pipeline run relay`" in refused.value.hint
 
