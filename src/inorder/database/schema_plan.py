@@ -55,8 +55,9 @@ def read_change(statement: str) -> SchemaChange | None:
     """The change that a statement of an installation may make; None for one that changes no table."""
     if found := _CREATE_TABLE.match(statement):
         return SchemaChange("table", found["table"], _bare(found["table"]), statement)
-    if found := _CREATE_INDEX.match(statement):
-        return SchemaChange("index", found["table"], _bare(found["name"]), statement)
+    # A DO block creates several of one table, all of them where the last one is missing.
+    if indexes := list(_CREATE_INDEX.finditer(statement)):
+        return SchemaChange("index", indexes[-1]["table"], _bare(indexes[-1]["name"]), statement)
     quoted = _QUOTED_ALTER.search(statement)
     if found := quoted or _ALTER.search(statement):
         ddl = " ".join((found["ddl"].replace("''", "'") if quoted else found["ddl"]).split())
