@@ -242,7 +242,7 @@ class PipelineSettings(Section):
     kafka_java: JavaClientSettings = Field(
         default_factory=lambda: JavaClientSettings({}),
         description=(
-            "Properties of the Java client, with which the engine `micro-batch` and `inorder journal audit` read: "
+            "Properties of the Java client, with which the engine `micro-batch` and `inorder pipeline run audit` read: "
             '`[pipeline.kafka_java]` and below it `"ssl.truststore.location" = "/etc/kafka/trust.jks"`. Addresses, TLS '
             "and login are translated from [kafka], and these go over them. What cannot be translated is refused, by "
             "`inorder config check` too, unless there is a property of TLS (`ssl.`) or of the login (`sasl.`) here "

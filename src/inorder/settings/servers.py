@@ -145,9 +145,9 @@ class DatabaseSettings(Section):
         description=(
             "SQLAlchemy URL of the database that holds the outbox and the tables the pipeline writes, such "
             "as `postgresql+psycopg://user@host/db`. Several hosts, `user@one:5432,two:5432/db`, are tried in turn, "
-            "and the first that accepts writes is used. The relay and the pipeline of this version need "
-            "PostgreSQL; the outbox can also be written with `mysql+pymysql`, `mariadb+pymysql` and "
-            "`sqlite`. The password is masked wherever inorder prints it; `INORDER_DATABASE__URL` keeps it "
+            "and the first that accepts writes is used. Other schemes are "
+            "`mysql+pymysql`, `mariadb+pymysql` and `sqlite`. The password is masked wherever inorder prints it; "
+            "`INORDER_DATABASE__URL` keeps it "
             "out of the file. There is no default; a command that needs the database fails without it."
         ),
     )

@@ -1,7 +1,8 @@
 """Alert rules and dashboard: the files are fresh, their PromQL parses, and they use only metrics that are served.
 
-promtool is on no registry that a clean machine reaches without Go, so the expressions are parsed by `promql-parser`,
-which implements the grammar of Prometheus 3, and the structure of the rules is checked here as promtool checks it.
+promtool was not found among Python's packages, and building it needs Go. So the expressions are parsed by
+`promql-parser`, which implements the grammar of Prometheus 3, and the structure of the rules is checked here as
+promtool checks it.
 """
 
 from __future__ import annotations
