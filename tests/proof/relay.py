@@ -368,7 +368,7 @@ def simulate(
         "inorder.relay.stores.kafka_log.ensure_compacted_topic": lambda *_: None,
         "inorder.relay.stores.kafka_log.require_settled": lambda *_: None,
         "inorder.relay.stores.kafka_log.read_last_marker": lambda *_: _read_marker(world),
-        "inorder.relay.stores.kafka_log.KnownTopics": lambda *_: KnownNothing(),
+        "inorder.relay.stores.kafka_log.KnownTopics": lambda *_, **__: KnownNothing(),
         "inorder.relay.stores.kafka_log.TopicLimits": lambda *_: KnownNothing(),
     }
     with patched(world.scheduler, replaced):
