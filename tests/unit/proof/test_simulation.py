@@ -40,7 +40,7 @@ def test_every_effect_may_fail_be_late_be_repeated_or_be_the_last(kind: str, blo
     assert sum(one.faults for one in found) > count
 
 
-@pytest.mark.parametrize("seed", [40, 79, 117, 127])
+@pytest.mark.parametrize("seed", [41, 44, 79, 161])
 def test_seeds_that_show_a_mutant(seed: int) -> None:
     """Rare meetings of owners and late requests, each of which breaks a guarantee with a defect in the shard log."""
     assert run_seed("relay", seed).error == ""
