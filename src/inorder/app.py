@@ -484,7 +484,7 @@ class App:
         with closing(self.relay.open_database("inorder pipeline (generations)")) as database:
             pauses = SqlPauses(database)
             gate = GenerationGate(SqlTopicGenerations(database), SqlPointers(database), pauses.read)
-            prepare_tables(self.upsert_work.targets, database, creates=self.settings.pipeline.create_tables)
+            prepare_tables(self.upsert_work.targets, database, creates=self.settings.pipeline.may_create_tables)
             with self.mirror(self.upsert_pointers), self.cleaning():
                 return run_upsert(self.upsert_work, self.spark_engine, gate, once=once, stop=stop, listener=listener)
 

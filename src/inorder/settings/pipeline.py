@@ -209,8 +209,8 @@ class PipelineSettings(Section):
         default=False,
         description=(
             "Whether the job `upsert` creates a target table that does not exist. By default it refuses it, since its "
-            "name may be mistyped; `inorder schema install --layout table` creates it. The tables of inorder itself "
-            "are created in any case, where the user may."
+            "name may be mistyped; `inorder schema install --layout table` creates it. The table `messages`, where "
+            "the settings name none, and the tables of inorder itself are created in any case, where the user may."
         ),
     )
     clean_seconds: float | None = Field(
@@ -258,6 +258,11 @@ class PipelineSettings(Section):
             "variable it is a JSON list."
         ),
     )
+
+    @property
+    def may_create_tables(self) -> bool:
+        """Whether a missing target table is created: where that is allowed, or where no name can be mistyped."""
+        return self.create_tables or not (self.tables or "table" in self.upsert.model_fields_set)
 
     @property
     def targets(self) -> tuple[UpsertSettings, ...]:

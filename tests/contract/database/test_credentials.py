@@ -12,7 +12,7 @@ from sqlalchemy.engine import make_url
 
 from inorder.database.credentials import add_credentials_file
 from inorder.database.database import Database, open_database
-from inorder.model.errors import ConfigurationError, UnreachableError
+from inorder.model.errors import AuthenticationError, UnreachableError
 from inorder.operate.doctor import examine_database
 from inorder.settings import Settings
 
@@ -118,5 +118,5 @@ def test_a_password_changes_while_a_service_runs(
 def test_without_a_file_a_wrong_login_is_for_a_person_to_mend(mariadb_url: str) -> None:
     wrong = make_url(mariadb_url).set(username="nobody", password="wrong")
     database = open_database(wrong.render_as_string(hide_password=False), "test")
-    with pytest.raises(ConfigurationError):
+    with pytest.raises(AuthenticationError):
         who(database)

@@ -85,7 +85,7 @@ def test_jobs_of_one_application_go_on_while_one_fails_again_and_again(
         kafka={"bootstrap.servers": kafka_bootstrap},
         database={"url": postgres_url},
         relay={"group": unique},
-        pipeline={"upsert": {"topic": unique}},
+        pipeline={"create_tables": True, "upsert": {"topic": unique}},
         journal={"store": "postgresql+psycopg://nobody@127.0.0.1:1/none"},
     )
     install_schema(settings, "native")

@@ -41,7 +41,7 @@ def test_each_part_tells_what_waits_and_what_was_set_aside(
     assert (status["relay"]["waiting"], status["relay"]["exceeded"]) == (1, 0)
     pipeline = status["pipeline"]
     assert (pipeline["rejected"], pipeline["dead_letters"], pipeline["behind"]) == (1, 1, 1)
-    assert status["journal"] == {"topics": 1, "behind": 1, "parked": 0}
+    assert status["journal"] == {"topics": 1, "behind": 1, "parked": 0, "ends": 1, "replicated": 0}
     assert status["topics"] == {"switched": 0, "behind": {}, "paused": {}}
 
 

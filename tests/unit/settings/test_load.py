@@ -145,3 +145,17 @@ def test_a_command_without_a_database_says_how_to_set_it() -> None:
 )
 def test_a_topic_is_named_by_more_than_a_default(settings: dict[str, Any], named: set[str]) -> None:
     assert Settings.load(**settings).named_topics() == named
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "creates"),
+    [
+        ({}, True),
+        ({"upsert": {"topic": "users"}}, True),
+        ({"upsert": {"table": "users"}}, False),
+        ({"tables": [{"topic": "users", "table": "users"}]}, False),
+        ({"tables": [{"topic": "users", "table": "users"}], "create_tables": True}, True),
+    ],
+)
+def test_a_table_whose_name_may_be_mistyped_is_not_created(pipeline: dict[str, Any], creates: bool) -> None:
+    assert Settings.load(pipeline=pipeline).pipeline.may_create_tables == creates
