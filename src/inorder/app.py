@@ -167,7 +167,9 @@ class App:
 
     @cached_property
     def journals(self) -> Journals:
-        return self._keep(Journals(self.settings))
+        journals = self._keep(Journals(self.settings))
+        journals.slow_calls = None  # a command connects in its first call, which a service does once
+        return journals
 
     @cached_property
     def upsert_work(self) -> UpsertWork:

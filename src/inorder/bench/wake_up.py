@@ -190,7 +190,8 @@ class _Writers:
 # gain; so on both sides one more writer publishes through `Outbox` at a slow pace, keeps the relay at work, and is
 # not counted.
 
-HEAD_START_SECONDS = 1.5
+CONNECT_SECONDS = 60.0
+"""How long writers wait for each other before they begin."""
 RING_SECONDS = 0.005
 """The pause of the one that keeps the relay awake."""
 _WAKE_UP = re.compile(r"\nWHERE .*?\n(?=ORDER BY place)", re.DOTALL)
@@ -207,8 +208,8 @@ def publish_flat_out(
     """
     fork = multiprocessing.get_context("fork")  # nothing here has started a thread
     answers = fork.SimpleQueue()
-    start = time.monotonic() + HEAD_START_SECONDS
     keys = range(first_key, first_key + writers + 1)
+    start = fork.Barrier(len(keys))
     kinds = [*((wakes, 0.0) for _ in range(writers)), (True, RING_SECONDS)]
     processes = [
         fork.Process(target=_write, args=(url, table, topic, key, start, seconds, answers, *kind))
@@ -231,14 +232,14 @@ def without_wake_up(statement: str) -> str:
 
 
 def _write(
-    url: str, table: str, topic: str, key: int, start: float, seconds: float, answers: Any, wakes: bool, pause: float
+    url: str, table: str, topic: str, key: int, start: Any, seconds: float, answers: Any, wakes: bool, pause: float
 ) -> None:
     publish = Outbox(table).publish if wakes else _plain(table)
     committed = 0
     with connect(url, "inorder bench (writer)") as connection:
-        time.sleep(max(0.0, start - time.monotonic()))
-        end = start + seconds
-        while time.monotonic() < end:
+        start.wait(CONNECT_SECONDS)  # until all are connected, however long that takes
+        end = time.monotonic() + seconds
+        while committed == 0 or time.monotonic() < end:
             publish(connection, Message(topic, key=key, value=value_of(key, committed + 1)))
             connection.commit()
             committed += 1
