@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from inorder.journal.stores.kafka_log import KafkaJournalLog
 from inorder.journal.stores.ports import LogRecord, Window
-from inorder.kafka.admin import ensure_topic
+from inorder.kafka.admin import Cluster, ensure_topic
 from inorder.model.deadline import Deadline
 from inorder.model.errors import DeadlineError, RecordsLostError, RejectedError, TopicUnavailableError, TransientError
 from inorder.model.journal import PartitionOffset
@@ -28,8 +28,10 @@ def properties(kafka_bootstrap: str) -> dict[str, object]:
 
 
 @pytest.fixture
-def topic(properties: dict[str, object], unique: str) -> str:
+def topic(properties: dict[str, object], unique: str, eventually: Eventually) -> str:
     ensure_topic(properties, unique, 3)
+    # A broker answers a request for a topic before all its threads know of it.
+    eventually(lambda: Cluster(properties).partitions(unique) is not None)
     return unique
 
 
