@@ -95,8 +95,11 @@ class _Held:
     generation: int
     point: ProjectionPoint | None = None
     """The row as this instance last saw it; None: it is to be opened."""
+    next_offset: int | None = None
+    """That of the row, also while the partition waits to be opened again; None: it was never opened."""
     open_at: float = 0.0
     failures: int = 0
+    """Since the last transaction that was committed."""
     error: str = ""
     limit: int = SLICE_RECORDS
     """The most records of the next transaction: one after a failure, so that what is before the cause is committed."""
@@ -107,7 +110,7 @@ class _Held:
 
     @property
     def lag(self) -> int:
-        return 0 if self.point is None else max(0, self.end - self.point.next_offset)
+        return 0 if self.next_offset is None else max(0, self.end - self.next_offset)
 
     @property
     def is_done(self) -> bool:
@@ -157,6 +160,7 @@ class ProjectionRunner:
         self._clock = clock
         self._stop = threading.Event()
         self._held: dict[Place, _Held] = {}
+        self._reason = ""
 
     def run(self, *, once: bool = False, stop: threading.Event | None = None) -> dict[str, int]:
         """Follows the topics until `stop`, or once to their present ends; returns how many changes of each kind came.
@@ -219,9 +223,10 @@ class ProjectionRunner:
         looked = self._clock()
         while not self._stop.is_set():
             self._take_assignment(tail)
+            self._report_waiting()
             for held in self._held.values():
                 if held.point is None and held.open_at <= self._clock():
-                    self._attempt(tail, held, partial(self._open, tail, held), once=once)
+                    self._attempt(tail, held, partial(self._open, tail, held), once=once, settles=False)
             if once and all(held.is_done for held in self._held.values()):
                 return
             scanning = [held for held in self._held.values() if held.point and held.point.scan_id is not None]
@@ -276,7 +281,7 @@ class ProjectionRunner:
                 extra={"projection": self._projection.name, "topic": topic, "partition": partition},
             )
         held.ids.clear()
-        held.point = point
+        held.point, held.next_offset = point, point.next_offset
 
     def _take(self, tail: SharedTail, place: Place, records: Sequence[LogRecord], *, once: bool) -> None:
         held = self._held.get(place)
@@ -291,16 +296,22 @@ class ProjectionRunner:
             held.limit = min(SLICE_RECORDS, held.limit * 2)
 
     def _reach_end(self, tail: SharedTail, place: Place, end: int, *, once: bool) -> None:
-        """Offsets without a record, such as markers of transactions, are passed."""
+        """Offsets without a record, such as markers of transactions, are passed; nothing is left to wait for."""
         held = self._held.get(place)
         if held is None or held.point is None or held.point.scan_id is not None:
             return
         held.end = max(held.end, end)
-        if end > held.point.next_offset:
-            self._attempt(tail, held, partial(self._apply, held, [], end), once=once)
+        if end > held.point.next_offset or held.failures:
+            reached = max(end, held.point.next_offset)
+            self._attempt(tail, held, partial(self._apply, held, [], reached), once=once)
 
-    def _attempt(self, tail: SharedTail, held: _Held, act: Callable[[], None], *, once: bool) -> bool:
-        """Whether it succeeded; if not, the partition is opened again at once, or after a pause that grows."""
+    def _attempt(
+        self, tail: SharedTail, held: _Held, act: Callable[[], None], *, once: bool, settles: bool = True
+    ) -> bool:
+        """Whether it succeeded; if not, the partition is opened again at once, or after a pause that grows.
+
+        A partition that is opened is only about to try again what failed, so that does not settle it.
+        """
         try:
             act()
         except _MovedElsewhereError:
@@ -311,10 +322,15 @@ class ProjectionRunner:
                 raise
             self._wait_after(tail, held, error)
             return False
-        if held.failures:
+        if settles:
             held.failures, held.error = 0, ""
-            self._on_waiting(next(iter(self.waiting().values()), ""))
         return True
+
+    def _report_waiting(self) -> None:
+        reason = next(iter(self.waiting().values()), "")
+        if reason != self._reason:
+            self._reason = reason
+            self._on_waiting(reason)
 
     def _reopen(self, tail: SharedTail, place: Place) -> None:
         held = self._held.get(place)
@@ -335,7 +351,6 @@ class ProjectionRunner:
             extra={**fields, "failures": held.failures, "error": held.error, "seconds": round(pause, 1)},
         )
         self._meter.add("projection_failures", 1, self._projection.name, topic)
-        self._on_waiting(held.error)
         with suppress(InorderError):  # the log has it
             self._store.fail(held.place, held.failures, held.error)
 
@@ -399,7 +414,7 @@ class ProjectionRunner:
         return [each for each in sorted({*stored, *shown}) if not ends or each <= min(ends)]
 
     def _commit(self, held: _Held, point: ProjectionPoint, folded: Folding) -> None:
-        held.point = point
+        held.point, held.next_offset = point, point.next_offset
         for kind, count in folded.counts.items():
             self._totals[kind] += count
             self._meter.add("projection_changes", count, self._projection.name, held.place[0], kind)

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 from uuid import UUID, uuid4
@@ -15,6 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from inorder.database.database import Transaction
+from inorder.journal import projection_runner
 from inorder.journal.action import Delete, Purge
 from inorder.journal.codec import ACTION_HEADER
 from inorder.journal.life import Life, life_id
@@ -37,10 +39,12 @@ from inorder.model.errors import (
     OtherTopicError,
     RecordsLostError,
     TransientError,
+    UnreachableError,
     ValidationError,
 )
 from inorder.model.journal import Event, Key, PartitionOffset
 from inorder.model.message import Record
+from inorder.model.partitioning import Extent, Place
 from inorder.testing.memory_journal import MemoryJournalStore
 from tests.conftest import Eventually
 from tests.selection import examples
@@ -201,6 +205,92 @@ def test_a_handler_that_raises_makes_its_partition_wait_and_nothing_is_skipped(
     runner.stop()
     thread.join(60)
     assert not [row for row in model.runner().status() if row.failures]
+
+
+def test_pauses_grow_to_a_minute_and_the_partition_counts_as_waiting_until_the_record_is_applied(
+    topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(projection_runner, "jittered", lambda seconds: seconds)
+    now, failed, reported = [0.0], list[float](), list[str]()
+    waiting, lags = list[list[str]](), list[dict[Place, int]]()
+
+    def handler(transaction: Transaction, change: Change) -> None:
+        if len(failed) < 13:
+            failed.append(now[0])
+            raise ZeroDivisionError("a mistake in the handler")
+        fold_change(transaction, change)
+
+    def poll() -> None:
+        now[0] += 0.05
+        if failed and not model.seen():
+            waiting.append(list(runner.waiting().values()))
+            lags.append(runner.lags())
+        elif failed:
+            runner.stop()
+
+    model = ReadModel(topic, tmp_path / "view.db", handler)
+    topic.append("a", 1)
+    topic.append("a", 2)
+    tail = MemorySharedTail(topic, {(TOPIC, 0): 0}, poll)
+    runner = model.runner(tail, clock=lambda: now[0], on_waiting=reported.append)
+    runner.run()
+    pauses = [after - before for before, after in pairwise(failed)]
+    assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 60, 60], abs=0.11)
+    assert model.seen() == appended("a", 1, 2)
+    error = "ZeroDivisionError: a mistake in the handler"
+    assert {tuple(each) for each in waiting} == {(error,)}
+    assert {each[TOPIC, 0] for each in lags} == {2}
+    assert reported[0] == error
+    assert [each for each in reported if not each] == reported[-1:] == [""]
+    assert (runner.waiting(), runner.lags()) == ({}, {(TOPIC, 0): 0})
+
+
+def test_a_partition_that_could_not_be_opened_and_has_nothing_to_read_waits_no_more_when_it_is_at_its_end(
+    topic: Topic, model: ReadModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic.append("a", 1)
+    model.catch_up()
+    now, reported = [0.0], list[str]()
+    extent = MemorySharedTail.extent
+
+    def fail_at_first(self: MemorySharedTail, place: Place) -> Extent:
+        if now[0] < 1:
+            raise UnreachableError("Kafka is away.")
+        return extent(self, place)
+
+    def poll() -> None:
+        now[0] += 0.1
+        if reported[-1:] == [""]:
+            runner.stop()
+
+    monkeypatch.setattr(MemorySharedTail, "extent", fail_at_first)
+    tail = MemorySharedTail(topic, {(TOPIC, 0): 0}, poll)
+    runner = model.runner(tail, clock=lambda: now[0], on_waiting=reported.append)
+    runner.run()
+    assert (reported[0], runner.waiting()) == ("Kafka is away.", {})
+    assert [row.state for row in model.runner().status()] == ["following"]
+
+
+def test_a_partition_that_goes_to_another_instance_while_it_waits_is_no_longer_reported_here(
+    topic: Topic, tmp_path: Path
+) -> None:
+    reported = list[str]()
+
+    def handler(_transaction: Transaction, _change: Change) -> None:
+        raise ZeroDivisionError("a mistake in the handler")
+
+    def poll() -> None:
+        if reported:
+            tail.places.clear()
+        if reported[-1:] == [""]:
+            runner.stop()
+
+    model = ReadModel(topic, tmp_path / "view.db", handler)
+    topic.append("a", 1)
+    tail = MemorySharedTail(topic, {(TOPIC, 0): 0}, poll)
+    runner = model.runner(tail, on_waiting=reported.append)
+    in_thread(runner).join(60)
+    assert reported == ["ZeroDivisionError: a mistake in the handler", ""]
 
 
 def test_a_run_that_ends_by_itself_raises_what_the_handler_raises(topic: Topic, tmp_path: Path) -> None:
