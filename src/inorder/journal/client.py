@@ -58,6 +58,7 @@ from inorder.model.errors import (
     DamagedRecordError,
     DeadlineError,
     GuaranteeError,
+    InorderError,
     RecordsLostError,
     SeqNrConflictError,
     TransientError,
@@ -177,18 +178,22 @@ class JournalClient:
 
     def _moment(self, key: Key, from_seq_nr: SeqNr) -> MarkedMoment:
         mark = self.send(key, Mark(str(uuid4()), *self.sender))
-        moment = self.reader.moment(key, mark, from_seq_nr)
+        try:
+            moment = self.reader.moment(key, mark, from_seq_nr)
+        except UnknownOutcomeError as error:
+            hint = "It was a mark, which changes nothing: repeat the call."
+            raise TransientError(error.message, hint=hint) from error
         return MarkedMoment(mark.result(), moment)
 
     def deadline(self, what: str) -> Deadline:
         return Deadline(self._clock, self._timeout, what)
 
     def wait_for(self, place: Future[PartitionOffset], what: str, repeat: str) -> PartitionOffset:
-        """Waits for the place of a record that was sent; `UnknownOutcomeError` if that takes too long."""
+        """Waits for the place of a record that was sent; `UnknownOutcomeError` if no answer comes."""
         try:
             return wait_for_place(place, self.deadline(what))
-        except DeadlineError as error:
-            raise UnknownOutcomeError(error.message, hint=f"It may have been written. {repeat}") from error
+        except (DeadlineError, UnknownOutcomeError) as error:
+            raise _unknown_outcome(error, repeat) from error
 
     def close(self) -> None:
         """Sends what is waiting and releases all connections; may be called twice."""
@@ -308,12 +313,22 @@ class Journal:
             self._report("append", perf_counter() - began, is_success=False)
             raise
 
-        def report(answer: Future[PartitionOffset]) -> None:
-            is_success = not answer.cancelled() and answer.exception() is None
+        answer: Future[PartitionOffset] = Future()
+        answer.set_running_or_notify_cancel()  # a record that is handed over cannot be withdrawn
+
+        def report(place: Future[PartitionOffset]) -> None:
+            error = place.exception()
+            if isinstance(error, UnknownOutcomeError):
+                error = _unknown_outcome(error, _repeat_append(id))
+            if error is None:
+                answer.set_result(place.result())
+            else:
+                answer.set_exception(error)
+            is_success = error is None
             self._report("append", perf_counter() - began, len(events) if is_success else 0, is_success=is_success)
 
         place.add_done_callback(report)
-        return place
+        return answer
 
     def read(self, from_seq_nr: SeqNr = MIN_SEQ_NR, to: SeqNr = MAX_SEQ_NR) -> Iterator[EventRecord]:
         """The events from one number to another, as the journal is at this moment, in order.
@@ -565,6 +580,10 @@ class Journal:
 def log_fork(key: Key, fork: Fork) -> None:
     """Reports an event that does not count; see `life.py`."""
     log.warning("journal.fork", extra={"journal": str(key), "fork": str(fork), "is_proven": fork.is_proven})
+
+
+def _unknown_outcome(error: InorderError, repeat: str) -> UnknownOutcomeError:
+    return UnknownOutcomeError(error.message, hint=f"It may have been written. {repeat}")
 
 
 def _repeat_append(append_id: str) -> str:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
 from inorder.journal.action import NOT_BEGUN, Append, Condition, Purge
-from inorder.journal.codec import action_of
+from inorder.journal.asynchronous import AsyncJournalClient, Subscribe
+from inorder.journal.codec import APPEND_HEADER, action_of
 from inorder.journal.expire import Expired
 from inorder.journal.life import life_id
 from inorder.journal.stores.ports import JournalHead
@@ -16,6 +20,7 @@ from inorder.model.errors import (
     DamagedRecordError,
     RecordsLostError,
     SeqNrConflictError,
+    TransientError,
     UnknownOutcomeError,
     ValidationError,
 )
@@ -35,16 +40,18 @@ class LosingLog(MemoryJournalLog):
     loses = False
     keeps = False
     lost: Record | None = None
+    error: Exception = TimeoutError()  # at once: no one waits for it
+    loses_marks = False
 
     def send(self, record: Record) -> Future[PartitionOffset]:
         is_mark = any((value or b"").startswith(b'{"mark"') for _, value in record.headers)
-        if is_mark or not self.loses:
+        if is_mark != self.loses_marks or not self.loses:
             return super().send(record)
         self.loses, self.lost = False, record
         if not self.keeps:
             super().send(record)
         unanswered: Future[PartitionOffset] = Future()
-        unanswered.set_exception(TimeoutError())  # at once: no one waits for it
+        unanswered.set_exception(self.error)
         return unanswered
 
     def deliver(self) -> None:
@@ -112,6 +119,49 @@ def test_the_same_append_again_is_recognised(world: World, log: LosingLog) -> No
     assert world.journal.append([event(2)], expected_seq_nr=1, append_id="deposit 7") == place
     with pytest.raises(SeqNrConflictError, match="nothing was written"):
         world.journal.append([event(2)], expected_seq_nr=1, append_id="deposit 8")
+
+
+UNANSWERED = UnknownOutcomeError("Sending to 'journal': timed out.", hint="Of the producer.")
+
+
+@pytest.mark.parametrize("verb", ["append", "conditional", "later", "async", "delete", "purge"])
+@pytest.mark.parametrize("is_named", [True, False], ids=["named", "unnamed"])
+def test_a_delivery_that_is_not_answered_says_how_to_repeat_the_call(
+    world: World, log: LosingLog, verb: str, is_named: bool
+) -> None:
+    world.append(1)
+    journal, id = world.journal, "deposit 7" if is_named else None
+
+    async def append() -> object:
+        async with AsyncJournalClient(world.journals, cast("Subscribe", None)) as journals:
+            return await journals.journal(KEY).append([event(2)], append_id=id)
+
+    calls: dict[str, Callable[[], object]] = {
+        "append": lambda: journal.append([event(2)], append_id=id),
+        "conditional": lambda: journal.append([event(2)], append_id=id, expected_seq_nr=1),
+        "later": lambda: journal.append_later([event(2)], append_id=id).result(),
+        "async": lambda: asyncio.run(append()),
+        "delete": lambda: journal.delete(1),
+        "purge": journal.purge,
+    }
+    log.loses, log.error = True, UNANSWERED
+    with pytest.raises(UnknownOutcomeError, match="timed out") as lost:
+        calls[verb]()
+    assert log.lost is not None
+    sent = (dict(log.lost.headers).get(APPEND_HEADER) or b"").decode()
+    repeat = f"life={life_id(KEY, 0, 0)!r}" if verb in ("delete", "purge") else f"append_id={sent!r}"
+    assert f"It may have been written. Repeat it with {repeat}" in lost.value.hint
+
+
+def test_a_mark_that_is_not_answered_leaves_nothing_unknown(world: World, log: LosingLog) -> None:
+    """A read, or the look at a journal before a conditional append, writes nothing that counts."""
+    world.append(1)
+    for call in (world.journal.pointer, lambda: world.journal.append([event(2)], expected_seq_nr=1)):
+        log.loses, log.loses_marks, log.error = True, True, UNANSWERED
+        with pytest.raises(TransientError, match="timed out") as lost:
+            call()
+        assert not isinstance(lost.value, UnknownOutcomeError)
+    assert world.read() == [1]
 
 
 def test_the_first_attempt_may_arrive_during_the_second(world: World, log: LosingLog) -> None:

@@ -58,6 +58,10 @@ OURS: Mapping[str, object] = {
 """What the journal depends on: nothing acknowledged is lost, and every client finds a journal in the same partition."""
 
 
+UNKNOWN = UNANSWERED_ERRORS | {KafkaError._MSG_TIMED_OUT}
+"""A record may have arrived: the client gives up one that was sent and one that was not with the same error."""
+
+
 @dataclass(frozen=True, slots=True)
 class KnownTopic:
     """What was read about a topic before its first record was sent."""
@@ -180,7 +184,7 @@ class _PolledProducer:
             self.is_broken = True
         if error.code() in TOPIC_ERRORS:
             return topic_unavailable(topic, error)
-        if error.fatal() or error.code() in UNANSWERED_ERRORS:
+        if error.fatal() or error.code() in UNKNOWN:
             return UnknownOutcomeError(
                 f"Sending to {topic!r}: {describe(error)} It is not known whether it arrived.",
                 hint="Check the journal's pointer before you send it again.",
