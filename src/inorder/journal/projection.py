@@ -61,7 +61,8 @@ Failure table:
 | Kafka or the database is away             | the partitions wait and are opened again                           |
 | retention removed the next records        | a scan of the store; if it lacks them too, `RecordsLostError`, and |
 |                                           | the partition waits                                                |
-| topic deleted and re-created              | `OtherTopicError`, and its partitions wait for a `reset`           |
+| topic deleted and re-created              | `OtherTopicError`, and its partitions wait for a `reset`. Other    |
+|                                           | topics continue                                                    |
 | `reset` while instances run               | they find no row, and begin again                                  |
 | a scan meets a purge under way, on a      | the journal's last events may come and stay; `reset` removes them. |
 | store without transactions                | A store with transactions has no such state                        |

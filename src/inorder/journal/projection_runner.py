@@ -148,15 +148,20 @@ class ProjectionRunner:
         *,
         meter: Meter = SILENT,
         on_waiting: Callable[[str], object] = lambda _reason: None,
+        identify: Callable[[str], object] = lambda _topic: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`open_tail` opens the topics: shared with other instances, or all partitions for a run that ends."""
+        """`open_tail` opens the topics: shared with other instances, or all partitions for a run that ends.
+
+        `identify` raises `OtherTopicError` for a topic that is not the one that the store knows.
+        """
         self._projection = projection
         self._store = store
         self._journals = journals
         self._open_tail = open_tail
         self._meter = meter
         self._on_waiting = on_waiting
+        self._identify = identify
         self._clock = clock
         self._stop = threading.Event()
         self._held: dict[Place, _Held] = {}
@@ -258,6 +263,7 @@ class ProjectionRunner:
     def _open(self, tail: SharedTail, held: _Held) -> None:
         """Begins to read a partition where its row says."""
         place, (topic, partition) = held.place, held.place
+        self._identify(topic)
         topic_id, extent = tail.topic_id(topic), tail.extent(place)
         found = self._store.read(place)
         if found and found.topic_id and topic_id and found.topic_id != topic_id:

@@ -154,13 +154,19 @@ class Journals(JournalClient):
         properties = self._settings.kafka.properties
 
         def open_tail(chosen: Projection, is_alone: bool) -> SharedTail:
-            for topic in chosen.topics:
-                self._guard.require(topic)
             group = None if is_alone else f"inorder.projection.{chosen.name}"
             return KafkaSharedTail(properties, chosen.topics, group)
 
         store = ProjectionStore(opened, projection.name)
-        runner = ProjectionRunner(projection, store, self.store, open_tail, meter=self.meter, on_waiting=on_waiting)
+        runner = ProjectionRunner(
+            projection,
+            store,
+            self.store,
+            open_tail,
+            meter=self.meter,
+            on_waiting=on_waiting,
+            identify=self._guard.require,
+        )
         self._projections.append(runner)
         if isinstance(self.meter, JournalMetrics):
             self._unwatch_projections.append(self.meter.watch_projection(projection.name, runner.lags, runner.waiting))

@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from inorder.database.database import Transaction
-from inorder.journal import projection_runner
+from inorder.journal import projection_runner, service
 from inorder.journal.action import Delete, Purge
 from inorder.journal.codec import ACTION_HEADER
 from inorder.journal.life import Life, life_id
@@ -32,6 +32,7 @@ from inorder.journal.projection import (
     decide_start,
     plan_catch_up,
 )
+from inorder.journal.service import Journals
 from inorder.journal.stores.ports import JournalHead
 from inorder.journal.stores.projection_store import ProjectedJournal, ProjectionPoint
 from inorder.model.errors import (
@@ -45,6 +46,7 @@ from inorder.model.errors import (
 from inorder.model.journal import Event, Key, PartitionOffset
 from inorder.model.message import Record
 from inorder.model.partitioning import Extent, Place
+from inorder.settings import Settings
 from inorder.testing.memory_journal import MemoryJournalStore
 from tests.conftest import Eventually
 from tests.selection import examples
@@ -329,6 +331,43 @@ def test_another_topic_of_that_name_is_refused(topic: Topic, model: ReadModel) -
     model.topic_id = "two"
     with pytest.raises(OtherTopicError, match="project --reset"):
         model.catch_up()
+
+
+def test_the_partitions_of_a_topic_that_was_re_created_wait_and_other_topics_continue(
+    topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+) -> None:
+    other, is_accepted = "re-created", threading.Event()
+    tail = MemorySharedTail(topic, {(other, 0): 0, (TOPIC, 0): 0})
+
+    def require(name: str) -> None:
+        if name == other and not is_accepted.is_set():
+            raise OtherTopicError("It was deleted and re-created.")
+
+    model = ReadModel(topic, tmp_path / "view.db")
+    settings = Settings.load(
+        None,
+        kafka={"bootstrap.servers": "127.0.0.1:1"},
+        database={"url": "postgresql+psycopg://127.0.0.1:1/none"},
+        journal={"head_cache": False},
+    )
+    monkeypatch.setattr(service, "KafkaSharedTail", lambda *_: tail)
+    with Journals(settings) as journals:
+        monkeypatch.setattr(journals._guard, "require", require)
+        monkeypatch.setattr(journals, "store", topic.store)
+        projection = Projection("view", fold_change, [TOPIC, other])
+        runner = journals.project(projection, database=f"sqlite:///{model.path}")
+        topic.append("a", 1)
+        topic.journals.journal(Key("b", other)).append([Event(1)])
+        thread = in_thread(runner)
+        eventually(lambda: model.seen() == appended("a", 1))
+        eventually(lambda: runner.waiting() == {(other, 0): "It was deleted and re-created."})
+        is_accepted.set()
+        eventually(lambda: model.seen("b") == appended("b", 1) and not runner.waiting())
+        runner.stop()
+        thread.join(60)
+        is_accepted.clear()
+        with pytest.raises(OtherTopicError):
+            journals.project(projection, database=f"sqlite:///{model.path}").run(once=True)
 
 
 def test_what_retention_has_removed_comes_from_the_store_and_the_rest_from_the_log(
