@@ -36,8 +36,9 @@ Failure table:
 |                                            | update saves one                                                      |
 | the process dies before the snapshot       | the same                                                              |
 | a purge comes between append and snapshot  | no snapshot: it would be of another life                              |
-| a snapshot is of another `state_version`,  | it is ignored, and all events are read; `SnapshotTooOldError` if some |
-| or cannot be decoded                       | of them are deleted                                                   |
+| a snapshot is of another `state_version`,  | it is ignored, and an earlier one is used that is not; if there is    |
+| or cannot be decoded                       | none, all events are read; `SnapshotTooOldError` if some of those     |
+|                                            | that are needed are deleted                                           |
 | `decide` or `apply` raises                 | the error is yours; nothing was written by this attempt               |
 | `decide` returns no event                  | nothing is written, and the state is returned that it was called with |
 
@@ -255,10 +256,12 @@ class Update(Generic[State]):
 def recover_state(journal: Journal, entity: Entity[State]) -> Recovered[State]:
     """The entity's state, from the latest snapshot that can be used and the events after it."""
     found = journal.recover(ANY_SNAPSHOT)
-    start = None if found.snapshot is None else _decode_state(entity, journal.key, found.snapshot)
-    if found.snapshot is not None and start is None:
-        unused, found = found.snapshot, journal.recover(_NO_SNAPSHOT)
-        _require_whole(journal.key, entity, unused, found)
+    latest, start = found.snapshot, _decode_state(entity, journal.key, found.snapshot)
+    while found.snapshot is not None and start is None:
+        found = journal.recover(_find_usable(journal, entity, found))
+        start = _decode_state(entity, journal.key, found.snapshot)
+    if latest is not None and start is None:
+        _require_whole(journal.key, entity, latest, found)
     state = deepcopy(entity.initial) if start is None else start[0]
     decode = payload_of if entity.events is None else entity.events.decode
     state = entity.fold(state, (decode(journal.key, record.event) for record in found.events))
@@ -355,8 +358,20 @@ def encode_state(entity: Entity[Any], state: Any) -> Payload:
         ) from error
 
 
-def _decode_state(entity: Entity[State], key: Key, snapshot: Snapshot) -> tuple[State] | None:
-    """The state of a snapshot; None if the snapshot cannot be used."""
+def _find_usable(journal: Journal, entity: Entity[Any], found: Recovery) -> SnapshotCriteria:
+    """The latest snapshot before the one that was found, and cannot be used, that can; else none at all."""
+    end = 0 if found.snapshot is None else found.snapshot.seq_nr
+    for each in journal.snapshots():
+        is_next = each.seq_nr < end and not has_hole(found.marked.moment.plan, each)
+        if is_next and _decode_state(entity, journal.key, each) is not None:
+            return SnapshotCriteria(max_seq_nr=each.seq_nr)
+    return _NO_SNAPSHOT
+
+
+def _decode_state(entity: Entity[State], key: Key, snapshot: Snapshot | None) -> tuple[State] | None:
+    """The state of a snapshot; None if there is none, or it cannot be used."""
+    if snapshot is None:
+        return None
     version = snapshot.metadata.get(_VERSION) if isinstance(snapshot.metadata, Mapping) else None
     if version != entity.state_version:
         return None

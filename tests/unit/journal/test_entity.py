@@ -24,6 +24,7 @@ from inorder.journal.entity import (
     after_conflict,
     after_failed_append,
     is_snapshot_due,
+    recover_state,
 )
 from inorder.model.errors import (
     ConfigurationError,
@@ -348,8 +349,28 @@ class TestSnapshots:
         journal.save_snapshot(4, payload, metadata={"state_version": 1})
         assert journals.state(KEY, EVERY_THIRD) == Account(Decimal(4), 4)
         journal.delete(3)
-        with pytest.raises(SnapshotTooOldError, match="states of version 1, and the events up to 3 are deleted"):
+        assert journals.state(KEY, EVERY_THIRD) == Account(Decimal(4), 4)  # from the snapshot at 3
+        journal.delete(4)
+        with pytest.raises(SnapshotTooOldError, match=r"at 4 cannot .* version 1, and the events up to 4 are deleted"):
             journals.state(KEY, EVERY_THIRD)
+
+    @pytest.mark.parametrize("deleted", [0, 1, 3])
+    def test_one_of_an_older_instance_does_not_hide_one_that_can_be_used(
+        self, journals: MemoryJournals, deleted: int
+    ) -> None:
+        """As in an upgrade, while instances of both versions run."""
+        journal, new = journals.journal(KEY), replace(EVERY_THIRD, state_version=2)
+        journals.update(KEY, new, lambda _: [{"by": 1}] * 3)
+        if deleted:
+            journal.delete(deleted)
+        for number in (4, 5):
+            journal.append([Event(number, {"by": 1})])
+            journal.save_snapshot(number, {"amount": "0"}, metadata={"state_version": 1})
+        assert journals.state(KEY, new) == Account(Decimal(5), 5)
+        assert recover_state(journal, new).covered == 3
+        done = journals.update(KEY, new, change(1))
+        assert (done.seq_nr, done.state) == (6, Account(Decimal(6), 6))
+        assert recover_state(journal, new).covered == 6
 
     def test_an_entity_may_write_its_state_in_its_own_way(self, journals: MemoryJournals) -> None:
         own = replace(
