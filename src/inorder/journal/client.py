@@ -50,7 +50,7 @@ from inorder.journal.entity import (
 from inorder.journal.life import Fork, JournalFold, Life
 from inorder.journal.reading.reader import JournalReader, Moment, wait_for_place
 from inorder.journal.snapshots import JournalSnapshots, MarkedMoment, Recovery, SnapshotHistory
-from inorder.journal.stores.ports import EventualJournal, JournalLog, Window
+from inorder.journal.stores.ports import FORMER, EventualJournal, JournalLog, Window
 from inorder.journal.timing import SlowCalls, timed_stream
 from inorder.model.deadline import Deadline
 from inorder.model.errors import (
@@ -510,12 +510,12 @@ class Journal:
     def _find_append(self, first: SeqNr, append_id: str) -> PartitionOffset | None:
         """The place of the append with an id, if it counts and begins with a number.
 
-        The journal has the place of each event, and the log the record with the id.
+        The journal has the place of each event, and the log the record with the id, unless that was in a former topic.
         """
         moment = self._journals.moment(self.key, first).moment
         with closing(self._journals.reader.events(moment, SeqRange(first, first))) as events:
             place = next((event.partition_offset for event in events), None)
-        if place is None:
+        if place is None or place.partition >= FORMER:
             return None
         try:
             window = Window(self.key.topic, place.partition, place.offset, place.offset)

@@ -12,10 +12,10 @@ import pytest
 
 from inorder.journal.action import NOT_BEGUN, Append, Condition, Purge
 from inorder.journal.asynchronous import AsyncJournalClient, Subscribe
-from inorder.journal.codec import APPEND_HEADER, action_of
+from inorder.journal.codec import APPEND_HEADER, RecordSender, action_of, append_record
 from inorder.journal.expire import Expired
 from inorder.journal.life import life_id
-from inorder.journal.stores.ports import JournalHead
+from inorder.journal.stores.ports import FORMER, JournalHead
 from inorder.model.errors import (
     DamagedRecordError,
     RecordsLostError,
@@ -24,11 +24,11 @@ from inorder.model.errors import (
     UnknownOutcomeError,
     ValidationError,
 )
-from inorder.model.journal import Event, Key, PartitionOffset
-from inorder.model.message import Record
+from inorder.model.journal import Event, Key, PartitionOffset, RecordMetadata
+from inorder.model.message import Limits, Record
 from inorder.testing.memory_journal import MemoryJournalLog
 from tests.unit.journal.test_expiring import DAY, TODAY, expired
-from tests.unit.journal.world import KEY, World, event
+from tests.unit.journal.world import KEY, NOON, World, event
 
 both = pytest.mark.parametrize("cached", [False, True], ids=["replayed", "cached"])
 replicated = pytest.mark.parametrize("behind", [0, 1, 2, 3, 9])
@@ -177,6 +177,20 @@ def test_the_first_attempt_may_arrive_during_the_second(world: World, log: Losin
     log.on_sent = arrive  # after the mark of the second attempt
     place = world.journal.append([event(2)], expected_seq_nr=1, append_id="deposit 7")
     assert places(world) == [(1, 0), (2, place.offset)]
+
+
+def test_an_append_that_a_former_topic_had_is_not_looked_for_in_the_present_one(world: World, log: LosingLog) -> None:
+    """After a reset the journal is in the store alone, with places that no topic has."""
+    sent = append_record(KEY, [event(1)], NOON, RecordSender(), RecordMetadata(), {}, Limits(), append_id="deposit 7")
+    log.write(sent, FORMER)
+    world.replicator.replicate(KEY.topic, FORMER, 1, moves_offset=False)
+    assert places(world) == [(1, 0)]
+    for id in ("deposit 7", "deposit 8"):
+        with pytest.raises(SeqNrConflictError, match="nothing was written"):
+            world.journal.append([event(1)], expected_seq_nr=0, append_id=id)
+    assert {window.partition for window in log.windows} <= {0}
+    world.journal.append([event(2)], expected_seq_nr=1, append_id="deposit 8")
+    assert world.read() == [1, 2]
 
 
 def test_an_append_on_another_life_is_void(world: World, log: LosingLog) -> None:

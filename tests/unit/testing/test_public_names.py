@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import pytest
 
 import inorder
 import inorder.testing
+from tests.unit.docs.markdown import page
 
 
 @pytest.mark.parametrize("module", [inorder, inorder.testing])
@@ -16,6 +18,12 @@ def test_every_public_name_is_there_and_no_other(module: object) -> None:
     names = list(module.__all__)  # type: ignore[attr-defined] # both have it
     assert len(names) == len(set(names)) == sum(hasattr(module, name) for name in names)
     assert not hasattr(module, "Nothing")
+
+
+@pytest.mark.parametrize("name", ["journal", "entities", "projections"])
+def test_the_errors_that_the_pages_of_journals_name_are_public(name: str) -> None:
+    named = set(re.findall(r"`(\w+Error)`", page(f"docs/{name}.md")))
+    assert named - set(inorder.__all__) == set()
 
 
 def test_importing_inorder_imports_nothing_else() -> None:
