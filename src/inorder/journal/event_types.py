@@ -156,6 +156,13 @@ class EventTypes:
             raise _error(key, event, name, version, what, hint) from error
 
 
+def type_name(payload: Payload) -> str | None:
+    """The name of the type in a payload; None if it has none."""
+    content = json_value(payload)
+    name = content.get("type") if isinstance(content, Mapping) else None
+    return name if isinstance(name, str) else None
+
+
 def to_json(kind: Hashable, value: object) -> Any:
     """A value of a type as JSON: what pydantic makes of it. Raises `ConfigurationError` for a type it does not know."""
     return _adapter(kind).dump_python(value, mode="json")

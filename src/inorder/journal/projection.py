@@ -56,6 +56,8 @@ Failure table:
 | the handler raises                        | rolled back; the records before it are committed one by one, then  |
 |                                           | it is tried again after pauses that grow to a minute. Status,      |
 |                                           | metrics and log say so. Other partitions continue                  |
+| an event has a type or a version that is  | as if the handler had raised, unless `types` leaves it out         |
+| not known                                 |                                                                    |
 | a record cannot be read, or the store has | as if the handler had raised; with `on_damaged` the record, or the |
 | parked its journal during a scan          | journal in the store, is skipped                                   |
 | Kafka or the database is away             | the partitions wait and are opened again                           |
@@ -73,12 +75,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from inorder.database.database import Transaction
 from inorder.journal.action import Action, Append, Mark, Purge
 from inorder.journal.codec import action_of, events_of
 from inorder.journal.event_filter import key_of
+from inorder.journal.event_types import type_name
 from inorder.journal.life import JournalFold, is_named, judge_events, life_of
 from inorder.journal.stores.ports import EventualJournal, JournalHead, LogRecord
 from inorder.journal.stores.projection_store import ProjectedJournal, ProjectionPoint, ProjectionStore
@@ -92,6 +95,9 @@ from inorder.model.errors import (
 from inorder.model.journal import DeleteTo, EventRecord, Key, Payload, RecordMetadata, SeqNr
 from inorder.model.partitioning import Place
 
+if TYPE_CHECKING:
+    from inorder.journal.entity import EventCodec
+
 SCAN_EVENTS: Final = 1_000
 """The most events of one transaction of a scan."""
 MAX_NAME: Final = 100
@@ -104,6 +110,8 @@ class Appended:
 
     key: Key
     record: EventRecord
+    event: Any = None
+    """The event as `Projection.events` decodes it; None without that."""
 
     @property
     def seq_nr(self) -> SeqNr:
@@ -155,6 +163,10 @@ class Projection:
     """Only journals whose ids begin like this."""
     on_damaged: Callable[[DamagedRecordError], object] | None = None
     """Called with a record that cannot be read, which is then skipped; without it the partition waits."""
+    types: Collection[str] = frozenset()
+    """Only events of these types, by the names in their payloads; deletes and purges come nevertheless."""
+    events: EventCodec | None = None
+    """Decodes the events that the handler is to see, for `Appended.event`; the partition waits for one that fails."""
 
     def __post_init__(self) -> None:
         if not self.name or len(self.name) > MAX_NAME:
@@ -163,10 +175,16 @@ class Projection:
             raise ValidationError("topics", f"{self.topics!r} is not a list of topics.")
         if isinstance(self.tags, str):
             raise ValidationError("tags", f"{self.tags!r} is not a list of tags.")
+        if isinstance(self.types, str):
+            raise ValidationError("types", f"{self.types!r} is not a list of types.")
 
     def wants(self, change: Change) -> bool:
         """Whether the handler is to see a change of one of its journals."""
-        return not self.tags or not isinstance(change, Appended) or not change.tags.isdisjoint(self.tags)
+        if not isinstance(change, Appended):
+            return True
+        if self.tags and change.tags.isdisjoint(self.tags):
+            return False
+        return not self.types or type_name(change.payload) in self.types
 
 
 # Decisions.
@@ -409,6 +427,8 @@ class Folding:
     def _call(self, change: Change) -> None:
         if not self._projection.wants(change):
             return
+        if isinstance(change, Appended) and self._projection.events is not None:
+            change = replace(change, event=self._projection.events.decode(change.key, change.record.event))
         self._projection.handler(self._transaction, change)
         self.counts[type(change).__name__.lower()] += 1
 

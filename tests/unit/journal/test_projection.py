@@ -19,6 +19,7 @@ from inorder.database.database import Transaction
 from inorder.journal import projection_runner, service
 from inorder.journal.action import Delete, Purge
 from inorder.journal.codec import ACTION_HEADER
+from inorder.journal.event_types import EventTypes
 from inorder.journal.life import Life, life_id
 from inorder.journal.projection import (
     Appended,
@@ -43,7 +44,7 @@ from inorder.model.errors import (
     UnreachableError,
     ValidationError,
 )
-from inorder.model.journal import Event, Key, PartitionOffset
+from inorder.model.journal import Event, Key, PartitionOffset, Payload
 from inorder.model.message import Record
 from inorder.model.partitioning import Extent, Place
 from inorder.settings import Settings
@@ -110,6 +111,68 @@ def test_filters_choose_events_by_tag_and_journals_by_prefix(topic: Topic, tmp_p
     order.purge()
     assert model.catch_up() == {"appended": 1, "deleted": 0, "purged": 1}
     assert model.seen() == [*appended("order-1", 2), ("order-1", "purged", 0)]
+
+
+@dataclass(frozen=True)
+class Deposited:
+    cents: int
+
+
+def deposited(seq_nr: int, cents: int, version: int = 2) -> Event:
+    return Event(seq_nr, {"type": "deposited", "version": version, "data": {"cents": cents}})
+
+
+def test_types_choose_events_by_the_name_in_their_payload_and_deletes_and_purges_come(
+    topic: Topic, tmp_path: Path
+) -> None:
+    model = ReadModel(topic, tmp_path / "view.db", options={"types": ["deposited"]})
+    journal = topic.journals.journal(Key("a", TOPIC))
+    others: list[Payload] = [{"type": "closed", "version": 1}, {"type": 1}, "deposited", b"deposited", None, [1]]
+    journal.append([deposited(1, 5), *(Event(number, each) for number, each in enumerate(others, 2)), deposited(8, 7)])
+    journal.delete(2)
+    journal.purge()
+    model.catch_up()
+    assert model.seen() == [*appended("a", 1, 8), ("a", "deleted", 2), ("a", "purged", 0)]
+
+
+@pytest.mark.parametrize("is_scanned", [False, True])
+def test_the_handler_gets_events_as_their_types_decode_them(topic: Topic, tmp_path: Path, is_scanned: bool) -> None:
+    events, got = EventTypes(), list[object]()
+    events.register("deposited", version=2)(Deposited)
+    events.upcast("deposited", from_version=1)(lambda data: {"cents": data["cents"] * 100})
+
+    def handler(_transaction: Transaction, change: Change) -> None:
+        match change:
+            case Appended(key, record, Deposited(cents)):
+                got.append((key.id, record.seq_nr, cents))
+
+    topic.journals.journal(Key("a", TOPIC)).append([deposited(1, 5, version=1), deposited(2, 7)])
+    if is_scanned:
+        topic.replicate()
+        topic.forget(0)
+    ReadModel(topic, tmp_path / "view.db", handler, options={"events": events}).catch_up()
+    assert got == [("a", 1, 500), ("a", 2, 7)]
+
+
+def test_an_event_of_a_type_that_is_not_known_makes_its_partition_wait_unless_it_is_not_chosen(
+    topic: Topic, tmp_path: Path, eventually: Eventually
+) -> None:
+    events = EventTypes()
+    events.register("closed")(dict)
+    topic.journals.journal(Key("a", TOPIC)).append([Event(1, {"type": "closed", "version": 1, "data": {}})])
+    topic.journals.journal(Key("a", TOPIC)).append([deposited(2, 5)])
+    others = ReadModel(topic, tmp_path / "others.db", options={"events": events, "types": {"closed"}})
+    others.catch_up()
+    assert others.seen() == appended("a", 1)
+    model = ReadModel(topic, tmp_path / "view.db", options={"events": events})
+    runner = model.runner()
+    thread = in_thread(runner)
+    eventually(lambda: "the type is unknown" in runner.waiting().get((TOPIC, 0), ""))
+    eventually(lambda: model.seen() == appended("a", 1))
+    events.register("deposited", version=2)(Deposited)
+    eventually(lambda: model.seen() == appended("a", 1, 2))
+    runner.stop()
+    thread.join(60)
 
 
 @pytest.mark.parametrize("at", [1, 2, 3, 4, 5])
@@ -655,3 +718,8 @@ def test_a_partition_continues_at_its_row_or_with_a_scan(
 def test_a_projection_that_cannot_be_meant_is_refused(name: str, topics: Any, tags: Any) -> None:
     with pytest.raises(ValidationError):
         Projection(name, fold_change, topics, tags)
+
+
+def test_types_are_a_list_of_names() -> None:
+    with pytest.raises(ValidationError, match="types"):
+        Projection("view", fold_change, [TOPIC], types="deposited")
