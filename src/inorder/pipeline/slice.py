@@ -122,7 +122,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, reduce
 from itertools import islice
@@ -364,34 +364,35 @@ class _SliceWriter:
     ) -> SliceCounters:
         """Writes rows and dead letters; records in neither were ignored."""
         written, letters, states = WriteCounts(), decoded.letters, Counter[str]()
+        messages: dict[int, str] = {}
         if self.isolates:
             isolation = _Isolation(
                 transaction, self.mapping, batch, from_offset, generation, needs_key, self.most_refused
             )
             isolation.write(decoded.rows)
-            written, states = isolation.written, isolation.states
+            written, states, messages = isolation.written, isolation.states, isolation.messages
             letters = sorted([*letters, *isolation.letters], key=attrgetter("offset"))
         elif decoded.rows:
             written = transaction.upsert(decoded.rows, generation)
         if self.brake is not None:
-            tally, sample = _tally(decoded, letters, states)
-            self.brake.check(tally, self.batch, sample)
+            sample = next((reason for _, reason in _reasons(letters, messages)), "")
+            self.brake.check(_tally(decoded, letters, states), self.batch, sample)
         if letters:
             transaction.bury(letters)
-            self._log([letter for letter in letters if letter.code in (REFUSED, UNEXPECTED)])
+            self._log(letters, messages)
         counted = written.applied + written.identical + written.stale + len(letters)
         return SliceCounters(written, decoded.records - counted, len(letters), Counter(each.code for each in letters))
 
-    def _log(self, letters: Sequence[DeadLetter]) -> None:
+    def _log(self, letters: Sequence[DeadLetter], messages: Mapping[int, str]) -> None:
         # A flood must not fill the log as well; the dead letters hold all of them.
-        for letter in letters[: 0 if self.is_trial else _LOGGED]:
+        for letter, reason in islice(_reasons(letters, messages), 0 if self.is_trial else _LOGGED):
             fields = {
                 "pipeline": self.mapping.pipeline,
                 "topic": self.batch.topic,
                 "partition": self.batch.partition,
                 "offset": letter.offset,
                 "code": letter.code,
-                "reason": letter.detail,
+                "reason": reason,
             }
             logger.warning("pipeline.record_refused", extra=fields)
 
@@ -413,13 +414,19 @@ def shorten_key(key: RowKey) -> str:
     return encode_key(key).decode()[:_SHOWN_KEY]
 
 
-def _tally(decoded: Decoded, letters: Sequence[DeadLetter], states: Mapping[str, int]) -> tuple[Tally, str]:
-    """What the brake decides about, and the reason of one refusal; what decoding rejects does not count."""
+def _tally(decoded: Decoded, letters: Sequence[DeadLetter], states: Mapping[str, int]) -> Tally:
+    """What the brake decides about; what decoding rejects does not count."""
     failed = [letter for letter in letters if letter.code == UNEXPECTED]
     refused = dict(states) | ({UNEXPECTED: len(failed)} if failed else {})
     rejected = sum(letter.code not in (REFUSED, UNEXPECTED) for letter in letters)
-    sample = next((letter.detail for letter in letters if letter.code in (REFUSED, UNEXPECTED)), "")
-    return Tally(decoded.records - rejected, refused), sample
+    return Tally(decoded.records - rejected, refused)
+
+
+def _reasons(letters: Iterable[DeadLetter], messages: Mapping[int, str]) -> Iterator[tuple[DeadLetter, str]]:
+    """Refused records with the reason that logs and health may have: the letter's detail has values of the record."""
+    for letter in letters:
+        if letter.code in (REFUSED, UNEXPECTED):
+            yield letter, messages.get(letter.offset, letter.detail)
 
 
 def _pointer_moved_back(mapping: TableMapping, batch: Slice, found: int, expected: int) -> MovedBackError:
@@ -459,6 +466,8 @@ class _Isolation:
     letters: list[DeadLetter] = field(default_factory=list)
     states: Counter[str] = field(default_factory=Counter)
     """How many letters there are by the database's own code."""
+    messages: dict[int, str] = field(default_factory=dict)
+    """By the offset of each letter why it was refused, without values of the record."""
     _refused: list[tuple[FoldedRow, RejectedError]] = field(default_factory=list)
     """Rows that are refused by themselves, each with the reason."""
 
@@ -516,6 +525,7 @@ class _Isolation:
 
     def _bury(self, index: int, reason: RejectedError) -> None:
         self.letters.append(dead_letter(self.batch, index, REFUSED, reason.detail or reason.message))
+        self.messages[self.batch.offsets[index]] = reason.message
         self.states[reason.state] += 1
 
     def _try(self, rows: Sequence[FoldedRow]) -> RejectedError | None:

@@ -34,7 +34,9 @@ def made(sql: Sql, must: str = "CHECK (LENGTH(data) < 4)") -> None:
     sql.look(f"CREATE TABLE messages (id BIGINT NOT NULL PRIMARY KEY, {columns})")
 
 
-def test_a_constraint_of_the_users_buries_the_record_and_names_itself(sql: Sql) -> None:
+def test_a_constraint_of_the_users_buries_the_record_and_names_itself(
+    sql: Sql, caplog: pytest.LogCaptureFixture
+) -> None:
     made(sql)
     batch = slice_of((0, message(1, data="ok")), (7, message(2, data="long")), (8, b"?"), (9, message(3, data="ok")))
     outcome = apply_slice(sql.open(), MAPPING, batch)
@@ -43,6 +45,9 @@ def test_a_constraint_of_the_users_buries_the_record_and_names_itself(sql: Sql) 
     assert [letter[:2] for letter in sql.letters()] == [(7, REFUSED), (8, "not-json")]
     [(detail,)] = sql.look("SELECT detail FROM inorder_dead_letter WHERE code = %(code)s", code=REFUSED)
     assert "constraint" in detail.lower()
+    assert ("long" in detail) is (sql.dialect == "postgres"), "its DETAIL has the row"
+    [reason] = [vars(record)["reason"] for record in caplog.records if vars(record).get("offset") == 7]
+    assert ("constraint" in reason.lower(), "long" in reason) == (True, False)
     assert sql.counted() == 4
 
 

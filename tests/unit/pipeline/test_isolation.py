@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inorder.engines.slice_work import SliceOutcome
-from inorder.model.errors import TransientError
+from inorder.model.errors import MassRefusalError, RejectedError, TransientError
+from inorder.pipeline.brake import Brake
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.slice import REFUSED, apply_slice
 from tests.fakes.table_store import MemoryTableStore, StoredRow, message, slice_of
@@ -124,3 +125,27 @@ def test_an_answer_that_is_lost_while_records_are_isolated_is_settled_too() -> N
     outcome = apply_slice(store, MAPPING, slice_of((0, message(1, data="bad")), (1, message(2, data="ok"))))
     assert outcome == SliceOutcome("upsert", 0, next_offset=2, read=2, applied=1, rejected=1)
     assert len(store.contents.tallies["upsert", 0]) == 1
+
+
+def refuses_with_detail(row: StoredRow) -> bool:
+    """As PostgreSQL does: its message has no values, its DETAIL has the row."""
+    error = RejectedError("the row violates the check constraint")
+    error.state, error.detail = "23514", f"the row violates the check constraint: failing row contains {row.values!r}"
+    raise error
+
+
+@pytest.mark.parametrize("records", [1, 2], ids=["one record of a key", "several records of a key"])
+def test_the_values_of_a_refused_row_are_in_its_dead_letter_and_neither_in_a_log_nor_in_an_error(
+    records: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    batch = slice_of(*((offset, message(1, data="geheim")) for offset in range(records)))
+    store = MemoryTableStore(refuses=refuses_with_detail)
+    with caplog.at_level(logging.DEBUG):
+        assert apply_slice(store, MAPPING, batch).rejected == records
+        with pytest.raises(MassRefusalError) as waits:
+            apply_slice(MemoryTableStore(refuses=refuses_with_detail), MAPPING, batch, 0, Brake(0.5))
+    assert ["geheim" in letter.detail for letter in store.contents.letters.values()] == [True] * records
+    assert [record.getMessage() for record in caplog.records] == ["pipeline.record_refused"] * records
+    assert [record for record in caplog.records if "geheim" in str(vars(record))] == []
+    assert "geheim" not in str(waits.value)
+    assert vars(caplog.records[0])["reason"] in str(waits.value)
