@@ -17,6 +17,7 @@ from inorder.cli import relay as outbox
 from inorder.cli.init import init
 from inorder.cli.output import say
 from inorder.model.errors import InorderError
+from inorder.model.secrets import mask_text
 
 _SUMMARY = "Events from your database transaction, through Kafka, to your tables: exactly once, in order per key."
 _EPILOGUE = "Exit codes: 0 done, 1 failed, 2 usage, 3 configuration, 4 dependency unreachable, 5 guarantee violated."
@@ -99,27 +100,32 @@ def _print_error(error: InorderError) -> None:
         if error.hint:
             say(error.hint)
     if _wants_traceback():
-        traceback.print_exc()
+        sys.stderr.write(_masked_traceback())
 
 
 def _print_unexpected() -> None:
     kind, error, _ = sys.exc_info()
-    name = kind.__name__ if kind else "error"
+    sentence = f"error: unexpected {kind.__name__ if kind else 'error'}: {mask_text(str(error))}"
     if _wants_traceback():
-        traceback.print_exc()
-        say(f"error: unexpected {name}: {error}")
+        sys.stderr.write(_masked_traceback())
+        say(sentence)
         return
-    say(f"error: unexpected {name}: {error}\nThis is a fault of inorder. {_write_traceback()}")
+    say(f"{sentence}\nThis is a fault of inorder. {_write_traceback()}")
 
 
 def _wants_traceback() -> bool:
     return os.environ.get("INORDER_TRACEBACK") == "1"
 
 
+def _masked_traceback() -> str:
+    """Drivers quote URLs and properties in their errors, which are causes of ours."""
+    return mask_text(traceback.format_exc())
+
+
 def _write_traceback() -> str:
     try:
         with tempfile.NamedTemporaryFile("w", prefix="inorder-", suffix=".log", delete=False) as file:
-            traceback.print_exc(file=file)
+            file.write(_masked_traceback())
     except OSError:
         return "Run it again with INORDER_TRACEBACK=1 to see where."
     return f"Its traceback is in {file.name}."

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Mapping
 from typing import Literal, TextIO
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from inorder.model.secrets import mask_text
+from inorder.model.secrets import mask_value
 
 Format = Literal["auto", "console", "json"]
 
@@ -62,24 +63,28 @@ def _shared() -> list[Processor]:
 
 
 def _formatter(as_json: bool, colours: bool) -> logging.Formatter:
-    last: list[Processor] = (
-        [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
-        if as_json
-        else [structlog.dev.ConsoleRenderer(colors=colours)]
+    last: Processor = (
+        structlog.processors.JSONRenderer(default=str) if as_json else structlog.dev.ConsoleRenderer(colors=colours)
     )
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[*_shared(), structlog.stdlib.ExtraAdder()],
-        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, without_payloads, *last],
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            # A traceback is text before it is masked. The console's own ones would show local variables as well.
+            structlog.processors.format_exc_info,
+            without_payloads,
+            last,
+        ],
     )
 
 
 def without_payloads(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Replaces what may be a payload by its size: fields with such a name, and all bytes; masks passwords in texts."""
+    """Replaces what may be a payload by its size: fields with such a name, and all bytes; masks secrets in texts."""
     for name, content in event.items():
         if isinstance(content, bytes | bytearray | memoryview):
             event[name] = f"<{len(content)} bytes>"
         elif name in _PAYLOAD_FIELDS and content is not None:
             event[name] = f"<{type(content).__name__}, {len(str(content))} characters>"
-        elif isinstance(content, str):
-            event[name] = mask_text(content)
+        elif isinstance(content, str | Mapping | list | tuple):
+            event[name] = mask_value(content)
     return event

@@ -72,6 +72,25 @@ def test_an_unexpected_error_is_a_sentence_and_a_file_with_the_traceback(
     assert "RuntimeError: boom" in Path(found.group(1)).read_text("utf-8")
 
 
+@pytest.mark.parametrize("shows", ["0", "1"])
+@pytest.mark.parametrize("kind", [ConfigurationError, RuntimeError])
+def test_no_traceback_shows_a_secret(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: type[Exception], shows: str
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("INORDER_TRACEBACK", shows)
+    error = kind("It is wrong at postgresql+psycopg://shop:***@db/shop.")
+    error.__cause__ = OSError("no answer of postgresql+psycopg://shop:hunter2@db/shop")
+    if kind is RuntimeError:
+        error.args = ("It is wrong at postgresql+psycopg://shop:hunter2@db/shop.",)
+    failing_with(error, monkeypatch)
+    ran = run("config", "show")
+    written = "".join(file.read_text("utf-8") for file in tmp_path.glob("inorder-*.log"))
+    assert "hunter2" not in ran.stderr + written
+    assert "It is wrong at postgresql+psycopg://shop:***@db/shop." in ran.stderr
+    assert ("no answer of" in ran.stderr + written) is (shows == "1" or kind is RuntimeError)
+
+
 def test_where_no_file_can_be_written_the_way_to_the_traceback_is_told(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import structlog
@@ -56,6 +56,36 @@ def test_no_payload_is_ever_logged(fields: dict[str, Any]) -> None:
     logging.getLogger("inorder").info("record_rejected", extra={"offset": 7, **fields})
     assert "hunter2" not in stream.getvalue()
     assert [line["offset"] for line in lines(stream)] == [7, 7]
+
+
+URL = "postgresql+psycopg://shop:hunter2@db/shop"
+
+
+@pytest.mark.parametrize("style", ["json", "console"])
+def test_a_traceback_shows_no_secret_of_an_error_or_of_its_cause(style: Literal["json", "console"]) -> None:
+    stream = io.StringIO()
+    configure_logs("info", style, stream)
+    try:
+        try:
+            raise OSError(f"cannot connect to {URL}")
+        except OSError as error:
+            raise ValueError("password=hunter2 is refused") from error
+    except ValueError:
+        logging.getLogger("inorder.relay").exception("relay.worker_died")
+        structlog.get_logger("inorder.relay").exception("relay.worker_died")
+    assert "hunter2" not in stream.getvalue()
+    for what in ("OSError: cannot connect to postgresql+psycopg://shop:***@db", "ValueError: password=*** is refused"):
+        assert stream.getvalue().count(what) == 2
+
+
+@pytest.mark.parametrize("field", [[URL], (URL,), {"url": URL}, {"password": "hunter2"}, [{"urls": [URL]}]])
+def test_secrets_inside_a_field_are_masked_too(field: object) -> None:
+    stream = io.StringIO()
+    configure_logs("info", "json", stream)
+    logging.getLogger("inorder").info("event", extra={"found": field, "stale_keys": ["a", 7]})
+    (line,) = lines(stream)
+    assert "hunter2" not in stream.getvalue()
+    assert line["stale_keys"] == ["a", 7]
 
 
 def test_others_speak_only_when_something_is_wrong() -> None:
