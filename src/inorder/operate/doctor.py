@@ -12,8 +12,10 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Final, Literal
+from urllib.parse import unquote, urlsplit
 
 from inorder.database.credentials import parse_url
 from inorder.database.database import Dialect, Transaction, dialect_of, open_database, statements_of
@@ -43,6 +45,7 @@ from inorder.relay.stores.polling import SqlPollingStore
 from inorder.relay.stores.ports import Setup
 from inorder.relay.stores.registry import read_registration
 from inorder.settings import Settings
+from inorder.settings.journal import cassandra_options
 from inorder.settings.relay import RelaySettings
 
 __all__ = ["Check", "examine", "exit_code"]
@@ -539,33 +542,82 @@ def pipeline_tables(settings: Settings, has: Callable[[str], bool]) -> Iterator[
 
 # What is encrypted on the way, by the settings alone.
 
-_LOCAL: Final = frozenset({"", "localhost", "127.0.0.1", "::1"})
-
 
 def examine_transport(settings: Settings) -> Iterator[Check]:
     """Says for each server whether the connection is encrypted and its certificate verified; connects nowhere."""
-    properties = settings.kafka.properties
-    servers = [each.rpartition("://")[2] for each in settings.kafka.bootstrap_servers.split(",")]
-    hosts = [server.rpartition(":")[0].strip("[] ") for server in servers]
-    yield _transport("kafka", hosts, _kafka_flaw(properties))
-    if settings.database.url is not None:
-        url = parse_url(each_host(settings.database.url.get_secret_value())[0])
-        if url.drivername != "sqlite":
-            flaw = _postgres_flaw(url.query) if url.drivername.startswith("postgresql") else _mysql_flaw(url.query)
-            yield _transport("database", [url.host or ""], flaw)
+    kafka, database, journal = settings.kafka, settings.database, settings.journal
+    yield _transport(
+        "kafka", [_host(each) for each in kafka.bootstrap_servers.split(",")], _kafka_flaw(kafka.properties)
+    )
+    for server, setting, url in (
+        ("database", "database.url", database.url),
+        ("read-only database", "database.read_only_url", database.read_only_url),
+    ):
+        if url is not None:
+            yield from _database_transport(server, setting, url.get_secret_value())
+    if journal.store is not None:
+        store = journal.cassandra.added_to(journal.store.get_secret_value())
+        judge = _cassandra_transport if store.startswith("cassandra:") else _database_transport
+        yield from judge("journal store", "journal.store", store)
     if settings.relay.leadership == "redis" and settings.redis.url is not None:
-        url = parse_url(settings.redis.url.get_secret_value())
-        if url.drivername != "unix":
-            yield _transport("redis", [url.host or ""], _redis_flaw(url.drivername, url.query))
+        redis = parse_url(settings.redis.url.get_secret_value())
+        if redis.drivername != "unix":
+            yield _transport("redis", [redis.host or ""], _redis_flaw(redis.drivername, redis.query))
+
+
+def _database_transport(server: str, setting: str, address: str) -> Iterator[Check]:
+    urls = [parse_url(each) for each in each_host(address)]
+    kind, query = urls[0].drivername, urls[0].query
+    if kind == "sqlite":
+        return
+    # Drivers take a host of the query instead of that of the URL, and connect to a hostaddr whatever the host is.
+    named = _listed(query.get("host")) or [unquote(url.host or "") for url in urls]
+    flaw = _postgres_flaw(query, setting) if kind.startswith("postgresql") else _mysql_flaw(query, setting)
+    yield _transport(server, [*map(_host, named), *map(_host, _listed(query.get("hostaddr")))], flaw)
+
+
+def _listed(value: str | tuple[str, ...] | None) -> list[str]:
+    several = (value,) if isinstance(value, str) else value or ()
+    return [each for part in several for each in part.split(",")]
+
+
+def _cassandra_transport(server: str, setting: str, address: str) -> Iterator[Check]:
+    options, flaw = cassandra_options(address), None
+    if not options.tls:
+        flaw = "not encrypted", f"Set tls = true and tls_ca in [journal.cassandra], or in {setting}."
+    elif not options.tls_check_hostname:
+        flaw = "encrypted, but the names of the nodes are not verified", "Remove tls_check_hostname."
+    hosts = urlsplit(address).netloc.rpartition("@")[2]
+    yield _transport(server, [_host(each) for each in hosts.split(",")], flaw)
 
 
 def _transport(server: str, hosts: Sequence[str], flaw: tuple[str, str] | None) -> Check:
     if flaw is None:
         return ok("transport", f"{server}: encrypted, and the certificate of the server is verified")
     what, remedy = flaw
-    if all(host in _LOCAL for host in hosts):
+    if all(map(_is_local, hosts)):
         return ok("transport", f"{server}: {what}; it is on this machine")
     return warn("transport", f"{server}: {what}", remedy)
+
+
+def _host(server: str) -> str:
+    """The host of an address with or without a protocol and a port.
+
+    >>> [_host(each) for each in ("broker", "broker:9092", "SSL://broker:9092", "[::1]:9092", "::1", "/run/socket")]
+    ['broker', 'broker', 'broker', '::1', '::1', '/run/socket']
+    """
+    address = server.strip().rpartition("://")[2]
+    if address.startswith("["):
+        return address[1:].partition("]")[0]
+    return address.partition(":")[0] if address.count(":") == 1 else address
+
+
+def _is_local(host: str) -> bool:
+    """Whether it is this machine: a loopback address, a path of a socket, or nothing."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host in ("", "localhost") or host.startswith(("/", "@"))
 
 
 def _kafka_flaw(properties: Mapping[str, object]) -> tuple[str, str] | None:
@@ -578,16 +630,16 @@ def _kafka_flaw(properties: Mapping[str, object]) -> tuple[str, str] | None:
     return "encrypted, but the broker's certificate is not verified", "Remove the properties that disable it."
 
 
-def _postgres_flaw(query: Mapping[str, object]) -> tuple[str, str] | None:
-    remedy = "Add sslmode=verify-full and sslrootcert=FILE to database.url."
+def _postgres_flaw(query: Mapping[str, object], setting: str) -> tuple[str, str] | None:
+    remedy = f"Add sslmode=verify-full and sslrootcert=FILE to {setting}."
     mode = str(query.get("sslmode", "prefer"))
     if mode in ("disable", "allow", "prefer"):
         return f"not encrypted, or only if the server wants it (sslmode={mode})", remedy
     return None if mode == "verify-full" else (f"encrypted, but not verified (sslmode={mode})", remedy)
 
 
-def _mysql_flaw(query: Mapping[str, object]) -> tuple[str, str] | None:
-    remedy = "Add ssl_ca=FILE to database.url."
+def _mysql_flaw(query: Mapping[str, object], setting: str) -> tuple[str, str] | None:
+    remedy = f"Add ssl_ca=FILE to {setting}."
     if "ssl_disabled" in query:
         return "not encrypted (ssl_disabled)", remedy
     if "ssl_ca" not in query and "ssl_capath" not in query:

@@ -480,3 +480,89 @@ def test_a_target_that_lacks_columns_is_named_with_the_statements_that_add_them(
 def test_what_is_not_encrypted_is_said_in_words(settings: dict[str, Any], said: dict[str, str]) -> None:
     found = {check.detail: check.status for check in kafka_checks.examine_transport(Settings.load(**settings))}
     assert said.items() <= found.items()
+
+
+_POSTGRES, _MYSQL = "postgresql+psycopg://", "mysql+pymysql://"
+_PLAIN = {
+    "kafka": "kafka: not encrypted",
+    "postgresql": "database: not encrypted, or only if the server wants it (sslmode=prefer)",
+    "mysql": "database: not encrypted, or not verified (there is no ssl_ca)",
+}
+
+
+@pytest.mark.parametrize(
+    ("server", "address", "is_local"),
+    [
+        ("kafka", "127.0.0.1:9092, localhost:9093", True),
+        ("kafka", "127.8.0.1", True),
+        ("kafka", "localhost", True),
+        ("kafka", "[::1]:9092,[::1]", True),
+        ("kafka", "PLAINTEXT://localhost:9092", True),
+        ("kafka", "broker.example", False),
+        ("kafka", "localhost:9092,broker.example", False),
+        ("kafka", "[2001:db8::7]:9092", False),
+        ("kafka", "2001:db8::1", False),
+        ("kafka", "localhost.example:9092", False),
+        ("postgresql", f"{_POSTGRES}/shop", True),
+        ("postgresql", f"{_POSTGRES}me@localhost:5432,[::1]:5433/shop", True),
+        ("postgresql", f"{_POSTGRES}/shop?host=/var/run/postgresql", True),
+        ("postgresql", f"{_POSTGRES}me@%2Fvar%2Frun/shop", True),
+        ("postgresql", f"{_POSTGRES}me@localhost:5432,db.example/shop", False),
+        ("postgresql", f"{_POSTGRES}me@[2001:db8::7]/shop", False),
+        ("postgresql", f"{_POSTGRES}/shop?host=db.example", False),
+        ("postgresql", f"{_POSTGRES}/shop?host=localhost,db.example", False),
+        ("postgresql", f"{_POSTGRES}/shop?host=localhost:5432&host=db.example:5432", False),
+        ("postgresql", f"{_POSTGRES}localhost/shop?host=db.example", False),
+        ("postgresql", f"{_POSTGRES}localhost/shop?hostaddr=192.0.2.7", False),
+        ("mysql", f"{_MYSQL}me@127.0.0.1:3306/shop", True),
+        ("mysql", f"{_MYSQL}me@localhost,db.example/shop", False),
+        ("mysql", f"{_MYSQL}/shop?host=db.example", False),
+    ],
+)
+def test_a_server_counts_as_local_only_where_all_its_hosts_are(server: str, address: str, is_local: bool) -> None:
+    given: dict[str, Any] = (
+        {"kafka": {"bootstrap.servers": address}} if server == "kafka" else {"database": {"url": address}}
+    )
+    found = {check.detail: check.status for check in kafka_checks.examine_transport(Settings.load(**given))}
+    wanted = (f"{_PLAIN[server]}; it is on this machine", "ok") if is_local else (_PLAIN[server], "warn")
+    assert wanted in found.items()
+
+
+@pytest.mark.parametrize(
+    ("settings", "said", "remedy"),
+    [
+        (
+            {
+                "database": {"url": f"{_POSTGRES}localhost/shop", "read_only_url": f"{_POSTGRES}replica/shop"},
+                "relay": {"strategy": "polling", "layout": "trendyol"},
+            },
+            "read-only database: not encrypted, or only if the server wants it (sslmode=prefer)",
+            "database.read_only_url",
+        ),
+        (
+            {"journal": {"store": f"{_POSTGRES}journals/shop?sslmode=require"}},
+            "journal store: encrypted, but not verified (sslmode=require)",
+            "journal.store",
+        ),
+        ({"journal": {"store": "cassandra://127.0.0.1,ring/shop"}}, "journal store: not encrypted", "tls = true"),
+        (
+            {"journal": {"store": "cassandra://127.0.0.1/shop"}},
+            "journal store: not encrypted; it is on this machine",
+            "",
+        ),
+        (
+            {"journal": {"store": "cassandra://me:x@ring:9042/shop", "cassandra": {"tls": True, "tls_ca": "/ca.pem"}}},
+            "journal store: encrypted, and the certificate of the server is verified",
+            "",
+        ),
+        (
+            {"journal": {"store": "cassandra://ring/shop?tls=true&tls_ca=/ca.pem&tls_check_hostname=false"}},
+            "journal store: encrypted, but the names of the nodes are not verified",
+            "tls_check_hostname",
+        ),
+    ],
+)
+def test_the_replica_and_the_store_of_journals_are_judged_too(settings: dict[str, Any], said: str, remedy: str) -> None:
+    found = {check.detail: check.hint for check in kafka_checks.examine_transport(Settings.load(**settings))}
+    assert said in found
+    assert remedy in found[said]
