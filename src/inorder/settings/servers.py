@@ -117,15 +117,20 @@ def _clear(value: SecretStr | Property) -> Property:
     return value.get_secret_value() if isinstance(value, SecretStr) else value
 
 
-# librdkafka loads these files into the process, so who sets the property runs code with the rights of the relay.
-_LOADS_CODE = "plugin.library.paths"
+# Who sets one of these runs code with the rights of the process. The Java client knows the last one, too.
+_BRINGS_CODE = {
+    "plugin.library.paths": "loads code into the process",
+    "ssl.engine.location": "loads code into the process",
+    "ssl.providers": "loads code into the process",
+    "sasl.kerberos.kinit.cmd": "runs a command in a shell",
+}
 ALLOW_PLUGINS = "INORDER_ALLOW_PLUGINS"
 
 
 def _check(name: str, value: object, reserved: Mapping[str, str]) -> None:
-    if name == _LOADS_CODE and os.environ.get(ALLOW_PLUGINS) != "1":
-        reason = {"name": name, "variable": ALLOW_PLUGINS}
-        raise PydanticCustomError("property", "loads code into the process; set {variable}=1 to allow it", reason)
+    if name in _BRINGS_CODE and os.environ.get(ALLOW_PLUGINS) != "1":
+        reason = {"name": name, "what": _BRINGS_CODE[name], "variable": ALLOW_PLUGINS}
+        raise PydanticCustomError("property", "{what}; set {variable}=1 to allow it", reason)
     if name in reserved:
         reason = {"name": name, "reason": reserved[name]}
         raise PydanticCustomError("reserved", "is set by inorder itself ({reason}); leave it out", reason)

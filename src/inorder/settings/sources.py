@@ -98,7 +98,10 @@ PREFIX = "INORDER_"
 
 # Variables that are not settings, with their purpose.
 OTHER_VARIABLES = {
-    "INORDER_ALLOW_PLUGINS": "`1` allows `plugin.library.paths` in [kafka], which loads code into the process",
+    "INORDER_ALLOW_PLUGINS": (
+        "`1` allows properties of [kafka] that load code into the process or run a command: `plugin.library.paths`, "
+        "`ssl.engine.location`, `ssl.providers` and `sasl.kerberos.kinit.cmd`"
+    ),
     "INORDER_CACHE": "the folder for downloaded jars and binaries",
     "INORDER_IVY_SETTINGS": "an Ivy settings file, for a mirror of the public jar repositories",
     "INORDER_TRACEBACK": "`1` shows the traceback of an error",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -222,9 +223,22 @@ def test_shards_have_bounds(shards: int) -> None:
     assert "relay.shards" in refused(relay={"shards": shards})
 
 
-def test_a_property_that_loads_code_needs_a_variable_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    plugin = {"plugin.library.paths": "monitoring-interceptor"}
-    with pytest.raises(ConfigurationError, match=r"plugin\.library\.paths.* loads code .*INORDER_ALLOW_PLUGINS=1"):
-        Settings.load(kafka=plugin)
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("plugin.library.paths", "monitoring-interceptor", "loads code into the process"),
+        ("ssl.engine.location", "/tmp/engine.so", "loads code into the process"),
+        ("ssl.providers", "default,tpm2", "loads code into the process"),
+        ("sasl.kerberos.kinit.cmd", "kinit -R", "runs a command in a shell"),
+    ],
+)
+def test_a_property_that_brings_code_needs_a_variable_of_the_process(
+    name: str, value: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = rf"kafka\.\"{re.escape(name)}\".* {why}; set INORDER_ALLOW_PLUGINS=1"
+    with pytest.raises(ConfigurationError, match=wanted):
+        Settings.load(kafka={name: value})
+    with pytest.raises(ConfigurationError, match=wanted.removeprefix("kafka")):
+        Settings.load(pipeline={"kafka_java": {name: value}})
     monkeypatch.setenv("INORDER_ALLOW_PLUGINS", "1")
-    assert Settings.load(kafka=plugin).kafka.properties["plugin.library.paths"] == "monitoring-interceptor"
+    assert Settings.load(kafka={name: value}).kafka.properties[name] == value
