@@ -1,4 +1,4 @@
-"""Whatever a table, a topic, a header or a control topic holds, a decoder returns or raises one of our errors.
+"""Whatever a table, a topic, a header or a setting holds, a decoder returns or raises one of our errors.
 
 An example is a seed, and a seed is twenty inputs: valid ones in which bytes, tokens or JSON values are replaced by what
 decoders trip over. That is much faster than a Hypothesis strategy for documents, so that many inputs are tried. Each
@@ -8,16 +8,21 @@ input that broke a decoder is in `BROKE`.
 from __future__ import annotations
 
 import json
+import os
 import random
 import string
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inorder.database.credentials import read_login
 from inorder.journal.action import Append
 from inorder.journal.codec import ACTION_HEADER, CONDITION_HEADER, action_of, events_of
 from inorder.journal.reading.waiting import parse_notice
@@ -30,6 +35,7 @@ from inorder.pipeline.mapping import FIELD_TYPES, TableMapping
 from inorder.relay.marker import Marker
 from inorder.relay.stores.kafka_lease import sent_by
 from inorder.relay.stores.ports import Exceeding
+from inorder.settings import Settings
 from inorder.topics import generations
 from tests.selection import examples
 
@@ -152,7 +158,52 @@ MARKER = Marker(
     ((9, 9),),
 )
 
+
+def _file(decode: Callable[[Path], object]) -> Callable[[bytes], object]:
+    def write_and_decode(data: bytes) -> object:
+        with NamedTemporaryFile() as file:
+            file.write(data)
+            file.flush()
+            return decode(Path(file.name))
+
+    return write_and_decode
+
+
+def _settings_variable(data: bytes) -> object:
+    # No variable of a process can hold a NUL.
+    text = data.replace(b"\0", b"").decode(errors="surrogateescape")
+    name = random.Random(data).choice(("KAFKA", "TOPICS", "PIPELINE", "PIPELINE__UPSERT", "JOURNAL__CASSANDRA"))
+    with mock.patch.dict(os.environ, {f"INORDER_{name}": text}):
+        return Settings.load(os.devnull)
+
+
+TOML = b"""
+[kafka]
+"bootstrap.servers" = "broker:9092"
+sasl.password = "hunter2"
+
+[relay]
+shards = 4
+
+[topics.orders]
+partitioner = "murmur2_random"
+"""
+
 DECODERS = {
+    "settings, JSON of a variable": Fuzzed(
+        _settings_variable,
+        (
+            b'{"bootstrap.servers":"broker:1","sasl":{"password":"hunter2"}}',
+            b'{"orders":{"partitioner":"murmur2_random"}}',
+            b'{"upsert":{"topic":"t","table":"t","fields":{"a":"text"}}}',
+            b'{"topic":"t","fields":{"a":"text"}}',
+            b'{"tls":true,"tls_ca":"/ca.pem"}',
+        ),
+    ),
+    "settings, TOML of the file": Fuzzed(_file(Settings.load), (TOML,)),
+    "credentials file": Fuzzed(
+        _file(read_login), (b'{"user":"me","password":"hunter2"}', b'user = "me"\npassword = "hunter2"\n')
+    ),
     "headers of the outbox": Fuzzed(
         _text(from_text), (b'[["trace","x"],["digest",{"base64":"/wA="}],["flag",null]]', b"[]")
     ),
@@ -173,12 +224,55 @@ DECODERS = {
 }
 
 BROKE: dict[str, list[bytes]] = {
+    "settings, JSON of a variable": [b"[" * 3000, b'{"a":' * 3000, b'{"a":' * 900 + b"1" + b"}" * 900],
+    "settings, TOML of the file": [
+        b"a = " + b"[" * 3000,
+        b"kafka.a" + b".a" * 900 + b" = 1",
+        b"relay.shards = " + b"9" * 5000,
+        b"relay.group = " + b"[" * 80 + b"]" * 80,
+        b'relay.group = """' + b"x" * 5000 + b'"""',
+    ],
+    "credentials file": [b"[" * 3000, b'{"user":' + b"[" * 3000, b"user = " + b"[" * 3000],
     "generations of a topic": [
         b"[" * 3000,
         b'{"topic": "' + b"x" * 5000,
         b'{"topic":7,"generations":[{"number":0,"topic":[],"partitions":true,"ends":null}],"phase":"steady","target":null}',
     ],
-    "marker": [b'{"version":' + b"9" * 4000 + b',"published":"","floor":0}'],
+    "marker": [
+        b'{"version":' + b"9" * 4000 + b',"published":"","floor":0}',
+        b'{"version":1,"published":"","floor":1e999}',
+        b'{"version":1,"published":"1-9223372036854775807","floor":0}',
+        b'{"version":1,"published":"","floor":' + b"[" * 3000,
+    ],
+    "heartbeat": [b'{"name":"me","sent":1e300}', b'{"name":' + b"[" * 3000],
+    "headers of the outbox": [rb'[["a\u0000","b"]]', b'[["a",' + b"[" * 1_000 + b"]" * 1_000 + b"]]"],
+    "header of a journal": [
+        b"[]",
+        b'{"append":null}',
+        b'{"append":{"range":{"from":1,"to":9223372036854775807},"origin":"h","payloadType":"json"}}',
+        b'{"append":{"range":{"from":1,"to":1},"metadata":{"data":NaN}}}',
+        b'{"append":{"range":{"from":1,"to":1},"metadata":{"data":' + b"[" * 1_100 + b"]" * 1_100 + b"}}}",
+    ],
+    "events of a journal, JSON": [
+        EVENTS.replace(b'{"n":1}', b"NaN"),
+        EVENTS.replace(b'{"n":1}', rb'"\ud800"'),
+        EVENTS.replace(b'{"n":1}', b"[" * 300 + b"]" * 300),
+        EVENTS.replace(b'{"n":1}', b"[" * 1_100 + b"]" * 1_100),
+        EVENTS.replace(b'"seqNr":1', b'"seqNr":500'),
+        EVENTS.replace(b"1 day", b"9" * 1_000_000),
+        EVENTS.replace(b'"1 day"', b"9" * 1_000_000),
+    ],
+    "record of a pipeline": [
+        *(b'{"id":1,"f_json":%s%s}' % (b"[" * levels, b"]" * levels) for levels in (940, 980, 1_020)),
+        *(b'{"id":%s%s}' % (b"[" * levels, b"]" * levels) for levels in (940, 980, 1_020)),
+        *(b"[" * levels + b"]" * levels for levels in (940, 980, 1_020)),
+        b'{"id":1,"f_timestamp":"0001-01-01T00:00:00+14:00"}',
+    ],
+    "row of the outbox": [
+        *(b'{"a":%s1%s}' % (b'{"a":' * levels, b"}" * levels) for levels in (990, 1_005, 1_020)),
+        b"t" * 513,
+        b"t\0",
+    ],
     "notice of a replicator": [b'{"offset":-7}', b"9f/journal/-3"],
 }
 

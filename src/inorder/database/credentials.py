@@ -100,7 +100,7 @@ def _parse(file: Path) -> dict[str, Any]:
         raise ConfigurationError(f"{file} cannot be read: {error}.", hint=_SHAPE) from error
     try:
         content = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         # The parser's own message may quote the line with the password.
         raise ConfigurationError(f"{file} is neither TOML nor JSON.", hint=_SHAPE) from None
     return content if isinstance(content, dict) else {}

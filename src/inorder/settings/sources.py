@@ -141,10 +141,12 @@ def _parsed(file: File, place: str) -> dict[str, Any]:
         return tomllib.loads(file.read_text("utf-8"))
     except FileNotFoundError as error:
         raise ConfigurationError(f"{place} does not exist.", hint="Give an existing file to --config.") from error
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"{place} is not valid TOML: {error}.", hint="Fix that line.") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{place} cannot be read: {error}.", hint="It must be a UTF-8 text file.") from error
+    except RecursionError as error:
+        raise _too_deep(place) from error
+    except ValueError as error:
+        raise ConfigurationError(f"{place} is not valid TOML: {error}.", hint="Fix that line.") from error
 
 
 def read_environment(model: Model, environ: Mapping[str, str]) -> Iterator[SourcedValue]:
@@ -177,6 +179,8 @@ def _from_variable(model: Model, path: KeyPath, text: str, origin: SettingOrigin
 def _from_json(text: str, path: KeyPath, origin: SettingOrigin) -> Any:
     try:
         return json.loads(text)
+    except RecursionError as error:
+        raise _too_deep(origin.place) from error
     except ValueError as error:
         raise ConfigurationError(
             f"{key_text(path)} in {origin.place} must be a JSON object: {error}.",
@@ -193,7 +197,22 @@ def _nested(path: KeyPath, value: Any) -> dict[str, Any]:
 
 def read_entries(model: Model, raw: Mapping[str, Any], origin: SettingOrigin) -> Iterator[SourcedValue]:
     """Every value of a nested mapping with its full key; raises `ConfigurationError` for an unknown key."""
+    if _is_deeper(raw, _MOST_LEVELS):
+        raise _too_deep(origin.place)
     return _walk(model, model, raw, origin, ())
+
+
+_MOST_LEVELS = 32
+"""Of tables and lists, so that everything behind may use recursion; unquoted dots of a name are levels, too."""
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    return levels < 0 or any(_is_deeper(each, levels - 1) for each in inner)
+
+
+def _too_deep(place: str) -> ConfigurationError:
+    return ConfigurationError(f"{place} is nested more than {_MOST_LEVELS} levels deep.", hint=_LOOK)
 
 
 def _walk(
@@ -221,9 +240,10 @@ def _walk(
 def _table(path: KeyPath, value: Any, origin: SettingOrigin) -> Mapping[str, Any]:
     if isinstance(value, Mapping):
         return value
+    key = _shorten(key_text(path))
     raise ConfigurationError(
-        f"{key_text(path)} in {origin.place} is a value, but it must be a table of settings.",
-        hint=f"Write [{key_text(path)}] and its settings below it.",
+        f"{key} in {origin.place} is a value, but it must be a table of settings.",
+        hint=f"Write [{key}] and its settings below it.",
     )
 
 
@@ -232,8 +252,8 @@ def unknown_key(model: Model, path: KeyPath, origin: SettingOrigin) -> Configura
     if origin.source == "env" and (other := get_close_matches(origin.place, OTHER_VARIABLES, n=1, cutoff=0.85)):
         return ConfigurationError(f"{origin.place} is unknown; did you mean {other[0]}?", hint=_LOOK)
     meant = nearest_key(model, path)
-    guess = f"; did you mean {key_text(meant)}?" if meant else "."
-    return ConfigurationError(f"{key_text(path)} in {origin.place} is unknown{guess}", hint=_LOOK)
+    guess = f"; did you mean {_shorten(key_text(meant))}?" if meant else "."
+    return ConfigurationError(f"{_shorten(key_text(path))} in {origin.place} is unknown{guess}", hint=_LOOK)
 
 
 _LOOK = "docs/settings.md lists every key; `inorder config check` checks again."
@@ -261,8 +281,18 @@ _EXPECTED = {
 
 def refusal(model: Model, error: PydanticError, entries: Mapping[KeyPath, SourcedValue]) -> ConfigurationError:
     """One `ConfigurationError` with a line for each of pydantic's errors."""
-    lines = [_line(model, finding, entries) for finding in error.errors(include_url=False)]
-    return ConfigurationError("\n".join(dict.fromkeys(lines)), hint="Fix it, then run `inorder config check`.")
+    lines = list(dict.fromkeys(_line(model, finding, entries) for finding in error.errors(include_url=False)))
+    if (more := len(lines) - _MOST_LINES) > 0:
+        lines[_MOST_LINES:] = [f"There are {more} more errors."]
+    return ConfigurationError("\n".join(lines), hint="Fix it, then run `inorder config check`.")
+
+
+_MOST_LINES = 12
+_MOST_CHARACTERS = 300
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
 
 
 def _line(model: Model, finding: ErrorDetails, entries: Mapping[KeyPath, SourcedValue]) -> str:
@@ -270,11 +300,11 @@ def _line(model: Model, finding: ErrorDetails, entries: Mapping[KeyPath, Sourced
     context = finding.get("ctx", {})
     if finding["type"] in ("reserved", "property"):
         path = (*loc, context["name"])
-        return f"{key_text(path)}{_in_place(entries.get(path))} {finding['msg']}."
+        return f"{_shorten(key_text(path))}{_in_place(entries.get(path))} {finding['msg']}."
     if finding["type"] == "contradiction":
         return finding["msg"]
     path, entry = _entry_at(loc, entries)
-    subject = f"{key_text(loc)} = {_shown(model, path, loc, finding['input'])}{_in_place(entry)}"
+    subject = f"{_shorten(key_text(loc))} = {_shown(model, path, loc, finding['input'])}{_in_place(entry)}"
     return f"{subject} is wrong: expected {_expected(finding)}."
 
 
@@ -297,7 +327,7 @@ def _shown(model: Model, path: KeyPath, loc: KeyPath, value: Any) -> str:
         return repr(mask_url(value)) if isinstance(value, str) and "://" in value else MASK
     if any(is_secret(part) for part in loc):
         return MASK
-    return repr(mask_value(value))
+    return _shorten(repr(mask_value(value)))
 
 
 def _expected(finding: ErrorDetails) -> str:

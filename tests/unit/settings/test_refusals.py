@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -242,3 +243,39 @@ def test_a_property_that_brings_code_needs_a_variable_of_the_process(
         Settings.load(pipeline={"kafka_java": {name: value}})
     monkeypatch.setenv("INORDER_ALLOW_PLUGINS", "1")
     assert Settings.load(kafka={name: value}).kafka.properties[name] == value
+
+
+@pytest.mark.parametrize(
+    "text", ["a = " + "[" * 5_000, "kafka.a" + ".a" * 500 + " = 1", "relay.group = " + "[" * 80 + "]" * 80]
+)
+def test_a_file_that_is_nested_too_deeply_is_refused_with_its_name(write: Write, text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"inorder\.toml is nested more than 32 levels deep") as caught:
+        Settings.load(write(text))
+    assert (caught.value.exit_code, bool(caught.value.hint)) == (3, True)
+
+
+@pytest.mark.parametrize("text", ['{"a":' * 5_000, '{"a":' * 500 + "1" + "}" * 500])
+def test_a_variable_that_is_nested_too_deeply_is_refused_with_its_name(
+    monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("INORDER_KAFKA", text)
+    with pytest.raises(ConfigurationError, match="INORDER_KAFKA is nested more than 32 levels deep"):
+        Settings.load()
+
+
+def test_a_number_of_thousands_of_digits_is_no_valid_toml(write: Write) -> None:
+    with pytest.raises(ConfigurationError, match="is not valid TOML"):
+        Settings.load(write("relay.shards = " + "9" * 5_000))
+
+
+def test_a_credentials_file_that_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
+    for text in ('{"user":' + "[" * 5_000, "user = " + "[" * 5_000):
+        (tmp_path / "login").write_text(text)
+        message = refused(database={"credentials_file": tmp_path / "login"})
+        assert "is neither TOML nor JSON" in message
+
+
+def test_a_refusal_of_very_many_or_very_long_values_is_short() -> None:
+    assert len(refused(relay={"group": "x" * 5_000})) < 1_000
+    assert len(refused(relay={"x" * 5_000: 1})) < 1_000
+    assert "There are 488 more errors." in refused(journal={"topic_prefixes": [[]] * 500})
