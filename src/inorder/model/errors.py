@@ -40,6 +40,7 @@ what to do next. Programs match codes; texts are for people and may change.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
@@ -80,6 +81,19 @@ def last_line(error: BaseException) -> str:
 
 
 _LINE_CHARACTERS = 300
+
+
+def is_same_failure(before: str, now: str) -> bool:
+    """The Kafka client reports how many milliseconds an attempt took, which does not make it another failure."""
+    return _NUMBER.sub("", before) == _NUMBER.sub("", now)
+
+
+_NUMBER = re.compile(r"\d+")
+
+
+def is_worth_logging(repeated: int) -> bool:
+    """Ever less often: the first time, then after 1, 2, 4, 8, … repetitions of the same failure."""
+    return repeated & (repeated - 1) == 0
 
 
 class ConfigurationError(InorderError):

@@ -26,7 +26,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from inorder.model.errors import AuthenticationError, ConfigurationError, InorderError
+from inorder.model.errors import (
+    AuthenticationError,
+    ConfigurationError,
+    InorderError,
+    is_same_failure,
+    is_worth_logging,
+)
 from inorder.observe.metrics import CONTENT_TYPE
 
 log = logging.getLogger("inorder.health")
@@ -223,6 +229,7 @@ class PeriodicReader(Generic[T]):
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"inorder-{what}-watch", daemon=True)
         self._last: tuple[float, T] | None = None
+        self._repeated = 0
         self.failure = ""
         """Why the last call failed; empty where it succeeded."""
         self.refusal = ""
@@ -265,9 +272,12 @@ class PeriodicReader(Generic[T]):
         try:
             found = self._ask()
         except InorderError as error:
+            self._repeated = self._repeated + 1 if is_same_failure(self.failure, error.message) else 0
             self.failure = error.message
             self.refusal = error.message if isinstance(error, AuthenticationError) else ""
-            log.info("health.read_failed", extra={"what": self._what, "error": str(error)})
+            if is_worth_logging(self._repeated):
+                fields = {"what": self._what, "error": str(error), "repeated": self._repeated}
+                log.info("health.read_failed", extra=fields)
         else:
             self._last, self.failure, self.refusal = (time.monotonic(), found), "", ""
 

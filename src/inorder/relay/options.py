@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from inorder.model.errors import TransientError
+from inorder.model.errors import TransientError, is_same_failure, is_worth_logging
 from inorder.relay.events import RelayEvent, SendCounts
 from inorder.relay.marker import MarkerCodec
 
@@ -91,18 +90,9 @@ def wait_out(error: TransientError, counts: SendCounts, options: StrategyOptions
 
     The same failure is logged ever less often: the first time, then after 1, 2, 4, 8, … more attempts.
     """
-    is_same = _without_numbers(counts.last_error) == _without_numbers(str(error))
-    counts.repeated = counts.repeated + 1 if is_same else 0
+    counts.repeated = counts.repeated + 1 if is_same_failure(counts.last_error, str(error)) else 0
     counts.last_error = str(error)
-    if counts.repeated & (counts.repeated - 1) == 0:  # 0 or a power of two
+    if is_worth_logging(counts.repeated):
         fields["repeated"] = counts.repeated
         log.warning("relay.waiting", extra={"error": str(error), "code": error.code, **fields})
     options.stop.wait(options.pace.back_off)
-
-
-def _without_numbers(text: str) -> str:
-    """The Kafka client reports how many milliseconds an attempt took, which does not make it another failure."""
-    return _NUMBER.sub("", text)
-
-
-_NUMBER = re.compile(r"\d+")

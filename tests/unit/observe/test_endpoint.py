@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 from collections.abc import Iterator
@@ -197,6 +198,28 @@ def test_a_refused_login_is_trouble_until_a_later_reading_succeeds() -> None:
         reader.read_once()
         seen.append((reader.failure, reader.refusal))
     assert seen == [("refused", "refused"), ("down", ""), ("", "")]
+
+
+def test_a_failure_that_lasts_is_logged_ever_less_often(caplog: pytest.LogCaptureFixture) -> None:
+    away = [UnreachableError(f"no answer after {number} ms") for number in range(20)]
+    answers: Iterator[Exception | int] = iter([*away, UnreachableError("refused"), 7, UnreachableError("refused")])
+
+    def ask() -> int:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    reader = PeriodicReader("outbox", ask)
+    with caplog.at_level(logging.INFO, "inorder.health"):
+        for _ in range(23):
+            reader.read_once()
+    fields = [vars(record) for record in caplog.records]
+    assert [(one["error"], one["repeated"]) for one in fields] == [
+        *((str(away[repeated]), repeated) for repeated in (0, 1, 2, 4, 8, 16)),
+        ("refused", 0),
+        ("refused", 0),
+    ]
 
 
 def test_a_request_that_trickles_in_is_ended_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
