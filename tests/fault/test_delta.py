@@ -32,6 +32,7 @@ _SETTINGS = """\
 url = "{url}"
 [pipeline]
 master = "local[2,4]"
+create_tables = true
 [pipeline.upsert]
 topic = "{topic}"
 table = "{table}"

@@ -35,6 +35,7 @@ url = "{url}"
 [pipeline]
 engine = "{engine}"
 master = "{master}"
+create_tables = true
 [pipeline.upsert]
 topic = "{name}"
 table = "{name}"

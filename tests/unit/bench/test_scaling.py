@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import typer
 from rich.console import Console
 
 from inorder.bench.figures import DrainRate
+from inorder.bench.place import BenchPlace
 from inorder.bench.report import ReadBackCheck
-from inorder.bench.scaling import ScalingOptions, ScalingPoint, ScalingReport, show_scaling
+from inorder.bench.scaling import ScalingOptions, ScalingPoint, ScalingReport, _config, show_scaling
 from inorder.cli.bench import _numbers
+from inorder.settings import Settings
 from inorder.testing.checker import Verdict
 
 MACHINE = {"cores": 2, "load_average_before": 0.4, "load_average_after": 2.1}
@@ -46,3 +51,11 @@ def test_numbers_of_an_option() -> None:
     for text in ("", "0", "1,,2", "two", "-1"):
         with pytest.raises(typer.BadParameter):
             _numbers(text, "--workers")
+
+
+def test_the_job_of_a_point_creates_its_table(tmp_path: Path) -> None:
+    kafka, url = {"bootstrap.servers": "localhost:9092"}, "postgresql+psycopg://inorder@localhost/inorder"
+    place = cast("BenchPlace", SimpleNamespace(folder=tmp_path, kafka=kafka, url=url))
+    settings = Settings.load(_config(place, report().options, "spark://localhost:7077", "scaling_1_4"))
+    assert [target.table for target in settings.pipeline.targets] == ["scaling_1_4"]
+    assert settings.pipeline.may_create_tables
