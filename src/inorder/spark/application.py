@@ -234,7 +234,10 @@ def run_application(
     heard, needed = listeners or {}, slots_needed(settings, jobs)
     choice = local_choice(App(settings, spark=spark).spark_choice, needed)
     reads_by_spark = settings.pipeline.engine == "micro-batch" and not {"upsert", "replicate"}.isdisjoint(jobs)
-    with open_session(f"inorder {', '.join(jobs)}", choice, needs_kafka=reads_by_spark, has_ui=not once) as session:
+    writes_delta = "upsert" in jobs and any(target.target for target in settings.pipeline.targets)
+    with open_session(
+        f"inorder {', '.join(jobs)}", choice, needs_kafka=reads_by_spark, needs_delta=writes_delta, has_ui=not once
+    ) as session:
         require_slots(session.sparkContext.master or "", count_slots(session), needed)
         log.info("pipeline.spark", extra=describe(session))
         runs: dict[str, RunJob] = {

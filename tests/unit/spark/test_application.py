@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import SparkSession
 
+from inorder.engines import session as sessions
 from inorder.engines.resident import count_slots
 from inorder.engines.running import SparkChoice
 from inorder.engines.session import Backoff
@@ -27,6 +28,7 @@ from inorder.spark.application import (
     local_choice,
     next_step,
     require_slots,
+    run_application,
     slots_needed,
 )
 
@@ -236,3 +238,27 @@ def test_a_transient_error_ranks_below_a_permanent_one() -> None:
     finished = Finished({}, {"relay": TransientError("x"), "upsert": PermanentError("y")})
     with pytest.raises(PermanentError):
         finished.raise_gravest()
+
+
+@pytest.mark.parametrize(
+    ("jobs", "target", "expected"),
+    [
+        (["relay", "upsert"], "delta:/lake/messages", True),
+        (["relay", "replicate"], "delta:/lake/messages", False),
+        (["relay", "upsert"], None, False),
+    ],
+)
+def test_spark_is_started_with_delta_lake_if_one_of_the_jobs_writes_delta_tables(
+    monkeypatch: pytest.MonkeyPatch, jobs: list[str], target: str | None, expected: bool
+) -> None:
+    asked: list[dict[str, bool]] = []
+
+    def open_session(_name: str, _choice: SparkChoice, **needs: bool) -> None:
+        asked.append(needs)
+        raise TransientError("Not today.")
+
+    monkeypatch.setattr(sessions, "open_session", open_session)
+    settings = Settings.load(pipeline={"upsert": {} if target is None else {"target": target}})
+    with pytest.raises(TransientError):
+        run_application(settings, jobs, stop=threading.Event())
+    assert [needs.get("needs_delta", False) for needs in asked] == [expected]
