@@ -299,8 +299,10 @@ class LakeSink:
                 texts = rows.where(f"{_OUTCOME} IS NOT NULL").select(_OUTCOME)._jdf.collectAsList()
             parts = [_part(row.getString(0)) for row in texts]
             for at, (topic, table) in enumerate(self._tables.items()):
-                some = [part for part in parts if part.outcome.topic == topic]
-                if any(part.outcome.replayed < part.outcome.read for part in some):
+                # A part without new records has the pointer of the query's start, which later commits have passed.
+                new = (part for part in parts if part.outcome.replayed < part.outcome.read)
+                some = [part for part in new if part.outcome.topic == topic]
+                if some:
                     with task_errors():
                         self._commit_table(table, rows.where(f"t{at} IS NOT NULL").select(f"t{at}.*"), some)
                     yield from (part.outcome for part in some)
@@ -312,9 +314,7 @@ class LakeSink:
         topic, pipeline = parts[0].outcome.topic, table.target.mapping.pipeline
         base = self._look(table)
         moved = {
-            part.outcome.partition: replace(
-                table.pointers[topic][part.outcome.partition], next_offset=part.outcome.next_offset
-            )
+            part.outcome.partition: _advance(table.pointers[topic][part.outcome.partition], part.outcome.next_offset)
             for part in parts
         }
         pointers = {**table.pointers, topic: {**table.pointers[topic], **moved}}
@@ -325,10 +325,10 @@ class LakeSink:
         if table.store.version() == base + 1:
             table.version = base + 1
         for part in parts:
-            outcome = part.outcome
-            pointer = moved[outcome.partition]
-            self._seen[topic, outcome.partition] = pointer.generation, pointer.next_offset
-            self._copy(table, topic, outcome.partition, outcome.next_offset, part)
+            partition = part.outcome.partition
+            pointer = moved[partition]
+            self._seen[topic, partition] = pointer.generation, pointer.next_offset
+            self._copy(table, topic, partition, pointer.next_offset, part)
 
     def _look(self, table: _Table) -> int:
         """The version of the table, after a look at what others have committed."""
@@ -373,6 +373,11 @@ class LakeSink:
             table.optimized_at = time.monotonic()
             with suppress(TransientError):  # the next one does it
                 table.store.optimize()
+
+
+def _advance(pointer: Pointer, next_offset: int) -> Pointer:
+    """The pointer at a later offset; it never goes back."""
+    return replace(pointer, next_offset=max(pointer.next_offset, next_offset))
 
 
 def _bounded(pointer: Pointer, partition: int, ends: Sequence[int] | None) -> Pointer:
