@@ -218,6 +218,8 @@ class MicroBatch:
 
     def _where_to_start(self, attempt: _Attempt) -> Survey:
         found = survey(self._sink or self._work, self._source)
+        for error in () if self._sink is None else self._sink.moved_back():
+            attempt.faults.absorb(error)
         attempt.faults.expect(found.pointers)
         attempt.faults.stop_all(found.stopped)
         found = replace(found, stopped=dict(attempt.faults.stopped))

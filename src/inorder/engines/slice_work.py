@@ -22,6 +22,7 @@ from inorder.model.errors import (
     GuaranteeError,
     LockConflictError,
     MassRefusalError,
+    MovedBackError,
     OtherTopicError,
     TransientError,
     UnknownOutcomeError,
@@ -183,6 +184,13 @@ class BatchSink(SliceWork, Protocol):
     @property
     def schema(self) -> str:
         """Of the rows that `task` returns, as Spark's DDL."""
+
+    def moved_back(self) -> Sequence[MovedBackError]:
+        """The partitions whose pointers `begin` found below those that were committed in this run; each is named once.
+
+        Whether such a partition is read on is the engine's decision. Either is safe: a commit has the pointers of all
+        partitions beside their rows.
+        """
 
     def task(self) -> Callable[[Iterable[Any]], Iterator[Any]]:
         """The function for `mapInArrow`, built once the pointers were begun.

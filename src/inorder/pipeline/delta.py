@@ -34,7 +34,8 @@ Failure table:
 | two drivers                                | one of them commits; the other begins again at the pointers |
 | the database lost its pointers             | those of the table are copied                               |
 | RESTORE of the table to a version          | its rows and the pointers of that version belong together:  |
-|                                            | a start replays from them; a running job stops              |
+|                                            | a start replays from them; a running job stops the          |
+|                                            | partitions that went back, or replays (`on_moved_back`)     |
 | a MERGE beside a RESTORE                   | its metadata names the version it was computed for; one     |
 |                                            | that a RESTORE came between does not count                  |
 | OPTIMIZE, VACUUM, changed properties       | nothing; a MERGE that conflicts with it is tried again      |

@@ -229,6 +229,7 @@ class LakeSink:
         }
         self._seen: dict[Place, tuple[int, int]] = {}
         """The highest pointers that were committed in this run, each with its generation."""
+        self._moved_back: list[MovedBackError] = []
 
     @property
     def name(self) -> str:
@@ -276,10 +277,14 @@ class LakeSink:
         known = found.pointers if isinstance(found, CommittedPointers) else {}
         table.pointers = {**{name: dict(some) for name, some in known.items()}, topic: begun}
         for partition, pointer in begun.items():
-            self._check_not_back(mapping.pipeline, (topic, partition), pointer)
+            self._compare(mapping.pipeline, (topic, partition), pointer)
             if pointer.next_offset != ledger[partition].next_offset:
                 self._copy(table, topic, partition, pointer.next_offset)
         return begun
+
+    def moved_back(self) -> Sequence[MovedBackError]:
+        found, self._moved_back = self._moved_back, []
+        return found
 
     def task(self) -> Callable[[Iterable[Any]], Iterator[Any]]:
         ends = dict(self._work.ends)
@@ -358,14 +363,19 @@ class LakeSink:
                 transaction.note_unknown(part.unknown)
             transaction.move_pointer(next_offset, counters)
 
-    def _check_not_back(self, pipeline: str, place: Place, found: Pointer) -> None:
-        if (found.generation, found.next_offset) < self._seen.get(place, (0, 0)):
-            raise MovedBackError(
+    def _compare(self, pipeline: str, place: Place, found: Pointer) -> None:
+        """Notes a pointer that went back, and forgets where it was: that is for the engine to decide, once."""
+        seen = self._seen.get(place, (0, 0))
+        if (found.generation, found.next_offset) < seen:
+            del self._seen[place]
+            error = MovedBackError(
                 f"The pointer of {place[0]}[{place[1]}] in pipeline {pipeline!r} is at {found.next_offset}, but"
-                f" {self._seen[place][1]} was committed before: the Delta table went back.",
+                f" {seen[1]} was committed before: the Delta table went back.",
                 hint="Make sure that this is intended, then run `inorder pipeline run upsert` again: it replays from"
-                " the pointer.",
+                ' the pointer. With `pipeline.on_moved_back = "replay"` a running job does so by itself.',
             )
+            error.place = place
+            self._moved_back.append(error)
 
     def _optimize(self, table: _Table) -> None:
         seconds = self._work.optimize_seconds

@@ -200,9 +200,10 @@ class PipelineSettings(Section):
         default="stop",
         description=(
             "What the job `upsert` does where a pointer is lower than one that it saw committed: the database went "
-            "back, to a replica that lacks the last commits or to a backup. `stop`: nothing of that partition is "
-            "applied any more, and the others go on. `replay`: it continues from the pointer that it finds; rows and "
-            "pointer went back together, so the table ends the same. For databases whose failover may lose commits."
+            "back, to a replica that lacks the last commits or to a backup, or a Delta table was restored. `stop`: "
+            "nothing of that partition is applied any more, and the others go on. `replay`: it continues from the "
+            "pointer that it finds; rows and pointer went back together, so the table ends the same. For databases "
+            "whose failover may lose commits."
         ),
     )
     create_tables: bool = Field(

@@ -10,7 +10,12 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from inorder.engines.slice_work import Pointer, SliceOutcome
+from inorder.engines.faults import OnMovedBack, PartitionFaults
+from inorder.engines.micro_batch import MicroBatch, _Attempt
+from inorder.engines.progress import NULL_LISTENER
+from inorder.engines.slice_work import Pointer, SliceOutcome, TopicSource
+from inorder.model.errors import MovedBackError
+from inorder.model.partitioning import Extent
 from inorder.pipeline import lake
 from inorder.pipeline.delta import CommittedPointers, NoPointers, decode_metadata
 from inorder.pipeline.job import TableTarget
@@ -83,9 +88,11 @@ class World:
         monkeypatch.setattr(lake, "kept_rows", lambda batch: batch)
         monkeypatch.setattr(lake, "forget_rows", lambda _rows: None)
 
+    def work(self, **options: Any) -> LakeWork:
+        return LakeWork((TableTarget(MAPPING, cast("Any", lambda: self.database)),), **options)
+
     def sink(self, **options: Any) -> LakeSink:
-        work = LakeWork((TableTarget(MAPPING, cast("Any", lambda: self.database)),), **options)
-        return LakeSink(work, cast("SparkSession", None))
+        return LakeSink(self.work(**options), cast("SparkSession", None))
 
     def pointers(self) -> tuple[dict[int, int], dict[int, int]]:
         """Those of the table and of the database."""
@@ -136,3 +143,63 @@ def test_a_pointer_does_not_fall_when_a_batch_comes_again(world: World) -> None:
     commit(sink, task, records(0, 0, 1, 2))
     commit(sink, task, records(0, 0, 1), records(1, 0))
     assert world.pointers() == ({0: 3, 1: 1}, {0: 3, 1: 1})
+
+
+# A table that was restored to an earlier version.
+
+
+class Source:
+    """A topic with two partitions that holds all of its records."""
+
+    def topic_id(self, _topic: str) -> str:
+        return "id"
+
+    def extents(self, _topic: str) -> dict[int, Extent]:
+        return {0: Extent(0, 10), 1: Extent(0, 10)}
+
+
+class Run:
+    """A run of the engine as far as its starts: what it reads, and what it commits."""
+
+    def __init__(self, world: World, on_moved_back: OnMovedBack) -> None:
+        self.faults = PartitionFaults("upsert", on_moved_back, NULL_LISTENER)
+        source = cast("TopicSource", Source())
+        self._engine = MicroBatch(cast("Any", None), world.work(), source, {}, on_moved_back=on_moved_back)
+        self._sink = cast("LakeSink", self._engine._sink)
+
+    def start(self) -> dict[int, int]:
+        """The partitions that are read now, and from where."""
+        found = self._engine._where_to_start(_Attempt(self.faults, NULL_LISTENER))
+        return {partition: found.pointers["t", partition] for _, partition in found.places}
+
+    def commit(self, *parts: pa.RecordBatch) -> None:
+        commit(self._sink, self._sink.task(), *parts)
+
+
+def restored(world: World, on_moved_back: OnMovedBack) -> Run:
+    """A run whose table lost the last commit, which had records of partition 0."""
+    run = Run(world, on_moved_back)
+    assert run.start() == {0: 0, 1: 0}
+    run.commit(records(0, 0), records(1, 0, 1))
+    run.commit(records(0, 1, 2))
+    del world.table.commits[-1]
+    return run
+
+
+def test_only_the_partitions_that_went_back_stop_when_a_table_was_restored(world: World) -> None:
+    run = restored(world, "stop")
+    assert run.start() == {1: 2}
+    [(place, error)] = run.faults.stopped.items()
+    assert (place, type(error), error.place) == (("t", 0), MovedBackError, ("t", 0))
+    run.commit(records(1, 2))
+    assert world.pointers() == ({0: 1, 1: 3}, {0: 1, 1: 3}), "rows and pointers of both are of one version"
+    assert run.start() == {1: 3}, "for the rest of the run"
+
+
+def test_a_table_that_was_restored_is_replayed_where_the_settings_say_so(world: World) -> None:
+    run = restored(world, "replay")
+    assert run.start() == {0: 1, 1: 2}
+    assert not run.faults.stopped
+    run.commit(records(0, 1, 2, 3))
+    assert world.pointers() == ({0: 4, 1: 2}, {0: 4, 1: 2})
+    assert run.start() == {0: 4, 1: 2}
