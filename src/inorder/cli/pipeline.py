@@ -266,15 +266,13 @@ def optimize(
 @app.command()
 def package(
     folder: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="Where to write.")] = Path("dist"),
-    jars: Annotated[
-        bool, typer.Option("--jars", help="Also copy the jars of the Kafka connector, for clusters without a registry.")
-    ] = False,
+    jars: Annotated[bool, typer.Option("--jars", help="Also copy the jars, for clusters without a registry.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write what a cluster needs: an archive of this Python environment, and the file for spark-submit.
 
     The archive has inorder and what it requires, without Spark; nodes need the same minor version of Python. Prints the
-    jars of the Kafka connector, which the engine micro-batch needs, with their checksums.
+    jars of the Kafka connector, which the engine micro-batch needs, and of Delta Lake, with their checksums.
     """
     from inorder.spark.packaging import package
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import gzip
 import io
 import re
+import shlex
 import shutil
 import sys
 import tarfile
@@ -34,6 +35,7 @@ JOB: Final = "inorder-job.py"
 EXTRAS: Final = frozenset({"mysql", "spark", "cassandra", "redis", "schema"})
 """Of inorder; those whose packages are installed are packed."""
 OF_SPARK: Final = frozenset({"pyspark", "py4j"})
+_JAR_SETS: Final = ("spark", "delta")
 _PACKAGES: Final = PurePosixPath("lib/packages")
 _LAUNCHER: Final = """\
 #!/bin/sh
@@ -54,7 +56,7 @@ class Package:
     python: str
     packages: tuple[str, ...]
     jars: tuple[Jar, ...]
-    """Of Spark's Kafka connector, for `micro-batch`."""
+    """Of Spark's Kafka connector, for `micro-batch`, and of Delta Lake, for tables with a `target`."""
     jar_folder: Path | None
     """Where they were copied to, if they were."""
 
@@ -70,25 +72,29 @@ class Package:
         }
 
     def submit_line(self) -> str:
-        """How `spark-submit` takes these files."""
+        """How `spark-submit` takes these files in client mode, its default.
+
+        There the driver starts before the archive is unpacked, and none is unpacked into its folder: it runs in this
+        Python. In cluster mode it is a process of a node, and runs in that of the archive.
+        """
         folder = "" if self.jar_folder is None else f"{self.jar_folder}/"
         jars = ",".join(f"{folder}{jar.file_name}" for jar in self.jars)
         return (
-            f"PYSPARK_PYTHON=./environment/bin/python spark-submit --archives {self.archive}#environment"
-            f" --jars {jars} {self.job} upsert --config inorder.toml"
+            f"PYSPARK_DRIVER_PYTHON={shlex.quote(sys.executable)} PYSPARK_PYTHON=./environment/bin/python spark-submit"
+            f" --archives {self.archive}#environment --jars {jars} {self.job} upsert --config inorder.toml"
         )
 
 
 def package(folder: Path, *, with_jars: bool = False, extras: Collection[str] = EXTRAS) -> Package:
-    """Writes the archive and the file for `spark-submit` into a folder, and the jars of the connector on request."""
+    """Writes the archive and the file for `spark-submit` into a folder, and the jars on request."""
     folder.mkdir(parents=True, exist_ok=True)
     found = distributions(extras)
     archive, job = folder / ARCHIVE, folder / JOB
     write_archive(archive, found.values(), Path(inorder.__file__).parent)
     shutil.copyfile(submit.__file__, job)
-    jars = jar_set("spark").jars
+    jars = tuple(jar for name in _JAR_SETS for jar in jar_set(name).jars)
     if with_jars:
-        for path in fetch("spark"):
+        for path in (path for name in _JAR_SETS for path in fetch(name)):
             shutil.copyfile(path, folder / path.name)
     versions = tuple(f"{name}=={each.version}" for name, each in sorted(found.items()))
     python = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tarfile
@@ -16,7 +17,7 @@ import inorder
 from inorder.engines.session import worker_hint
 from inorder.model.errors import ConfigurationError
 from inorder.spark import packaging, submit
-from inorder.spark.packaging import distributions, package, required, write_archive
+from inorder.spark.packaging import Package, distributions, package, required, write_archive
 
 SHOWS = "import inorder, json, orjson, sys; print(json.dumps([inorder.__file__, orjson.__file__, sys.argv[1]]))"
 
@@ -55,9 +56,19 @@ def test_jars_are_listed_with_what_a_registry_is_asked_for(tmp_path: Path, monke
     (connector,) = [jar for jar in made.as_dict()["jars"] if "spark-sql-kafka" in jar["coordinates"]]
     assert connector["file"] == f"spark-sql-kafka-0-10_2.13-{connector['coordinates'].rpartition(':')[2]}.jar"
     assert len(connector["sha256"]) == 64
+    assert {"delta-spark_4.2_2.13", "delta-storage"} <= {
+        jar["coordinates"].split(":")[1] for jar in made.as_dict()["jars"]
+    }
     assert f"--archives {made.archive}#environment" in made.submit_line()
     assert not any(each.startswith(("pyspark==", "py4j==")) for each in made.packages), "a cluster has its own"
     assert {"pyarrow", "psycopg-binary"} <= {each.partition("==")[0] for each in made.packages}
+
+
+def test_the_driver_runs_in_this_python_because_spark_unpacks_the_archive_for_tasks_only(tmp_path: Path) -> None:
+    made = Package(tmp_path / "a.tar.gz", tmp_path / "job.py", "3.11", (), (), None)
+    variables, _, _ = made.submit_line().partition(" spark-submit ")
+    driver = dict(each.split("=") for each in shlex.split(variables))
+    assert driver == {"PYSPARK_DRIVER_PYTHON": sys.executable, "PYSPARK_PYTHON": "./environment/bin/python"}
 
 
 def test_only_what_is_required_is_packed() -> None:
