@@ -50,6 +50,8 @@ CANCEL_SECONDS = 2.0
 """How long a cancelled job may take to end; Spark kills its Python worker meanwhile."""
 REPORT_SECONDS = 0.05
 """The shortest interval between two reports: at hundreds of small slices per second, one each would cost too much."""
+DESCRIPTION_LENGTH = 200
+"""Of a job in Spark's UI, however many partitions a task has."""
 _WATCH_SECONDS = 0.05
 DRIVER_PORT = "spark.inorder.driver.port"
 
@@ -80,7 +82,7 @@ class TaskPlan(Protocol):
         """
 
     def describe(self, index: int) -> str:
-        """What the task works on, for logs."""
+        """What the task works on, for logs and Spark's UI."""
 
     def places(self, index: int) -> Collection[Place]:
         """The partitions that the task reads."""
@@ -173,7 +175,7 @@ class ResidentTasks:
             return None
         try:
             with spark_errors():
-                return self._run_job(task, f"resident task {index} of {self._plan.name}")
+                return self._run_job(task, _shorten(f"inorder {self._plan.name}: {self._plan.describe(index)}"))
         except InorderError as error:
             return error
 
@@ -199,6 +201,10 @@ class ResidentTasks:
             self._listener.spent(report.phases)
             if report.totals:
                 self._on_totals(index, report.totals)
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= DESCRIPTION_LENGTH else f"{text[: DESCRIPTION_LENGTH - 1]}…"
 
 
 def driver_host(spark: SparkSession) -> tuple[str, str]:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
-from pyspark.sql import Row
+from pyspark.sql import Row, SparkSession
 
 from inorder.engines.driver_channel import DriverServer, TaskReport
-from inorder.engines.resident_tasks import TaskAssignment, consume, resident_task
+from inorder.engines.faults import PartitionFaults
+from inorder.engines.progress import NULL_LISTENER
+from inorder.engines.resident_tasks import ResidentTasks, SliceTaskPlan, TaskAssignment, consume, resident_task
 from inorder.engines.slice_task import split_results
 from inorder.engines.slice_work import Pointer, SliceOutcome
 from inorder.model.errors import GuaranteeError, InorderError, TransientError, UnreachableError
@@ -126,3 +130,32 @@ def test_a_task_ends_when_its_driver_goes_in_mid_work(driver: Driver) -> None:
         assert source.asked.wait(10)
         driver.server.close()
         running.result(timeout=10)
+
+
+class DescribedSpark:
+    """A Spark whose tasks end at once; it keeps how their jobs were described."""
+
+    def __init__(self) -> None:
+        self.descriptions: list[str] = []
+        conf = SimpleNamespace(get=lambda _name: None)
+        self.sparkContext = SimpleNamespace(getConf=lambda: conf, setJobGroup=self._describe)
+
+    def _describe(self, _group: str, description: str, *, interruptOnCancel: bool) -> None:  # noqa: N803 - Spark's
+        assert interruptOnCancel
+        self.descriptions.append(description)
+
+    def range(self, *_bounds: int) -> SimpleNamespace:
+        return SimpleNamespace(mapInArrow=lambda _task, _schema: SimpleNamespace(collect=list))
+
+
+def test_the_job_of_a_task_is_described_by_its_pipeline_and_partitions(eventually: Eventually) -> None:
+    spark, many = DescribedSpark(), tuple(("upsert", number) for number in range(100))
+    plan = SliceTaskPlan(CountingWork(), ScriptedSource(), ((HERE, THERE), many), once=True)
+    faults = PartitionFaults("demo", "stop", NULL_LISTENER)
+    tasks = ResidentTasks(cast("SparkSession", spark), plan, faults)
+    tasks.start()
+    eventually(lambda: not tasks.is_running())
+    tasks.stop()
+    few, cut = sorted(spark.descriptions, key=len)
+    assert few == "inorder demo: upsert[0], upsert[1]"
+    assert (len(cut), cut[-1]) == (200, "…")
