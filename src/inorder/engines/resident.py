@@ -8,8 +8,8 @@ them their Python and restarts them when an executor is lost.
     survey     read pointers and extents of the topics; refuse a pointer whose record is gone
     launch     share the partitions out among as many tasks as Spark has slots for, each a job of its own
     consume    a task reads what is there, at most 40,000 records, applies it as a slice, and reports now and then
-    change     new partitions, a new topic, or another number of slots: all tasks end after their current slice, and a
-               new launch follows
+    change     new partitions, a new topic, or another number of slots that lasts: all tasks end after their current
+               slice, and a new launch follows
     failure    of the environment: that task is restarted after a pause; a violated guarantee: that task is restarted
                without the partition (`faults.py`); any other: all tasks end, and it is raised
     stop       the driver closes its connections; tasks finish the current slice, within a budget; Spark cancels the
@@ -87,6 +87,8 @@ logger = logging.getLogger("inorder.pipeline")
 
 CHECK_SECONDS = 2.0
 """How often the driver checks for new partitions and another number of slots."""
+GROWN_SECONDS = 4.0
+"""An executor that is there for so long counts as one more."""
 LOST_SECONDS = 10.0
 """An executor that is gone for so long counts as lost."""
 _WATCH_SECONDS = 0.05
@@ -184,21 +186,23 @@ class SlotWatch:
 
     A lost executor is usually replaced within seconds, and its tasks run again there. To share its partitions out at
     once would stop the healthy tasks too, and a second time when the successor is there. So a launch with fewer tasks
-    follows only when slots are missing for `LOST_SECONDS`.
+    follows only when slots are missing for `LOST_SECONDS`. A new launch stops all tasks, and a cluster that grows gets
+    its executors one by one, so one with more tasks follows when there have been more slots for `GROWN_SECONDS`.
     """
 
     def __init__(self, tasks: int, partitions: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._tasks = tasks
         self._partitions = partitions
         self._clock = clock
-        self._less_since: float | None = None
+        self._change = 0
+        """1 where there are more slots than tasks, -1 where there are fewer."""
+        self._since = clock()
 
     def has_changed(self, now: int) -> bool:
-        """Whether there are more usable slots, or have been fewer for long."""
+        """Whether there have been more usable slots for some seconds, or fewer for long."""
         usable = min(now, self._partitions)
-        if usable >= self._tasks:
-            self._less_since = None
-            return usable > self._tasks
-        if self._less_since is None:
-            self._less_since = self._clock()
-        return self._clock() - self._less_since >= LOST_SECONDS
+        change = (usable > self._tasks) - (usable < self._tasks)
+        if change != self._change:
+            self._change, self._since = change, self._clock()
+        lasted = self._clock() - self._since
+        return change != 0 and lasted >= (GROWN_SECONDS if change > 0 else LOST_SECONDS)

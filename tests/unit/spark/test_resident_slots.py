@@ -1,10 +1,10 @@
-"""When Spark's slots are distributed again: at once if there are more, later if there are fewer."""
+"""When Spark's slots are distributed again: once there are more for some seconds, or fewer for longer."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inorder.engines.resident import LOST_SECONDS, SlotWatch
+from inorder.engines.resident import GROWN_SECONDS, LOST_SECONDS, SlotWatch
 from inorder.engines.session import EXECUTORS_MISSING_SECONDS, ExecutorWatch
 
 
@@ -22,8 +22,26 @@ def test_the_same_room_and_more_than_can_be_used_change_nothing() -> None:
     assert not slots.has_changed(16)
 
 
-def test_more_room_that_is_of_use_is_used_at_once() -> None:
-    assert SlotWatch(2, 4).has_changed(3)
+def test_more_room_that_is_of_use_is_used_when_it_has_lasted() -> None:
+    clock = Clock()
+    slots = SlotWatch(2, 4, clock)
+    assert not slots.has_changed(3)
+    clock.now = GROWN_SECONDS - 1
+    assert not slots.has_changed(4), "executors of a cluster that grows come one by one"
+    clock.now = GROWN_SECONDS
+    assert slots.has_changed(4)
+
+
+def test_room_that_comes_and_goes_restarts_no_task() -> None:
+    clock = Clock()
+    slots = SlotWatch(2, 4, clock)
+    for _ in range(10):
+        assert not slots.has_changed(3)
+        clock.now += GROWN_SECONDS / 2
+        assert not slots.has_changed(2)
+        clock.now += GROWN_SECONDS / 2
+        assert not slots.has_changed(1)
+        clock.now += GROWN_SECONDS / 2
 
 
 def test_less_room_is_believed_when_it_has_lasted() -> None:
