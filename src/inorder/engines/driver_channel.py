@@ -1,9 +1,9 @@
 """The connection between the driver and each resident task: progress goes up, the request to stop comes down.
 
 The task connects to the driver over TCP. It sends the token of this launch and its own index, and the driver answers
-with the pointers that it has seen committed. From then on the task sends reports. The driver sends nothing more: when
-its side of the connection is closed, the task finishes the current slice and ends. That holds whether the driver
-requested it, was killed, or lost the network, so a task needs no heartbeat.
+with the pointers of that task's partitions that it has seen committed. From then on the task sends reports. The driver
+sends nothing more: when its side of the connection is closed, the task finishes the current slice and ends. That holds
+whether the driver requested it, was killed, or lost the network, so a task needs no heartbeat.
 
 Messages carry figures and no data. They are JSON, one message per line. The token is known only to processes that
 received the task from Spark.
@@ -133,9 +133,12 @@ class DriverServer:
     """The driver's end of all connections of one launch."""
 
     def __init__(
-        self, host: str, bind: str, expected: Callable[[], Mapping[Place, int]], on_report: OnReport, port: int = 0
+        self, host: str, bind: str, expected: Callable[[int], Mapping[Place, int]], on_report: OnReport, port: int = 0
     ) -> None:
-        """`port` is the first of `PORTS` to try, for firewalls; 0 takes any free one."""
+        """`expected` returns the pointers that a task needs, by its index.
+
+        `port` is the first of `PORTS` to try, for firewalls; 0 takes any free one.
+        """
         self._expected = expected
         self._on_report = on_report
         self._lock = threading.Lock()
@@ -205,7 +208,7 @@ class DriverServer:
             if self._is_stopping:
                 return None
             before, self._connections[index] = self._connections.get(index), connection
-            expected = [[topic, number, pointer] for (topic, number), pointer in self._expected().items()]
+            expected = [[topic, number, pointer] for (topic, number), pointer in self._expected(index).items()]
             connection.sendall(orjson.dumps({"expected": expected}) + b"\n")
         if before is not None:  # Spark has restarted the task; if the old one is still alive, it ends
             with suppress(OSError):

@@ -111,7 +111,7 @@ class ResidentTasks:
         self._stopping = threading.Event()
         self._reports = [0] * plan.count
         self._group = f"inorder-{uuid.uuid4()}"
-        self._server = DriverServer(*driver_host(spark), faults.expected, self._on_report, driver_port(spark))
+        self._server = DriverServer(*driver_host(spark), self._expected, self._on_report, driver_port(spark))
         self._threads = [
             threading.Thread(target=self._keep_running, args=(index,), name=f"resident-{index}", daemon=True)
             for index in range(plan.count)
@@ -189,6 +189,10 @@ class ResidentTasks:
             text = str(error).strip().splitlines() or [type(error).__name__]
             return PermanentError(f"A task failed: {text[-1]}", hint=worker_hint(text[-1]))
         return errors[0] if errors else None
+
+    def _expected(self, index: int) -> Mapping[Place, int]:
+        expected = self._faults.expected()
+        return {place: expected[place] for place in self._plan.places(index) if place in expected}
 
     def _on_report(self, index: int, report: TaskReport) -> None:
         with self._lock:

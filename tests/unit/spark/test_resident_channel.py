@@ -27,7 +27,7 @@ class Office:
     def __init__(self) -> None:
         self.heard: list[tuple[int, TaskReport]] = []
         self.expected: dict[Place, int] = {("upsert", 2): 6}
-        self.server = DriverServer(HOST, HOST, lambda: self.expected, self._hear)
+        self.server = DriverServer(HOST, HOST, lambda _index: self.expected, self._hear)
         self.address = self.server.address
 
     def _hear(self, index: int, report: TaskReport) -> None:
@@ -159,7 +159,7 @@ def test_looking_waits_for_nothing(office: Office) -> None:
 
 def test_the_driver_listens_at_the_first_free_port_of_a_range() -> None:
     first = free_port()
-    servers = [DriverServer(HOST, HOST, dict, lambda _index, _report: None, first) for _ in range(2)]
+    servers = [DriverServer(HOST, HOST, lambda _index: {}, lambda _index, _report: None, first) for _ in range(2)]
     try:
         ports = [server.address.port for server in servers]
         assert ports[0] < ports[1]

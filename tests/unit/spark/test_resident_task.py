@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from inorder.engines.driver_channel import DriverServer, TaskReport
+from inorder.engines.driver_channel import DriverConnection, DriverServer, TaskReport
 from inorder.engines.faults import PartitionFaults
 from inorder.engines.progress import NULL_LISTENER
 from inorder.engines.resident_tasks import ResidentTasks, SliceTaskPlan, TaskAssignment, consume, resident_task
@@ -33,7 +33,7 @@ class Driver:
         self.expected: dict[Place, int] = {}
         self.outcomes: list[SliceOutcome] = []
         self.phases: set[str] = set()
-        self.server = DriverServer(HOST, HOST, lambda: self.expected, self._hear)
+        self.server = DriverServer(HOST, HOST, lambda _index: self.expected, self._hear)
 
     def _hear(self, _index: int, report: TaskReport) -> None:
         self.outcomes += report.outcomes
@@ -159,3 +159,15 @@ def test_the_job_of_a_task_is_described_by_its_pipeline_and_partitions(eventuall
     few, cut = sorted(spark.descriptions, key=len)
     assert few == "inorder demo: upsert[0], upsert[1]"
     assert (len(cut), cut[-1]) == (200, "…")
+
+
+def test_a_task_gets_the_pointers_of_its_own_partitions_only() -> None:
+    plan = SliceTaskPlan(CountingWork(), ScriptedSource(), ((HERE,), (THERE, ("upsert", 2))), once=True)
+    faults = PartitionFaults("demo", "stop", NULL_LISTENER)
+    faults.expect({HERE: 5, THERE: 7})
+    tasks = ResidentTasks(cast("SparkSession", DescribedSpark()), plan, faults)
+    connections = [DriverConnection(tasks._server.address, index) for index in range(2)]
+    assert [each.expected for each in connections] == [{HERE: 5}, {THERE: 7}]
+    for each in connections:
+        each.close()
+    tasks._server.close()

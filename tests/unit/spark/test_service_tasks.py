@@ -21,7 +21,7 @@ HOST = "127.0.0.1"
 
 @contextmanager
 def listening(heard: list[tuple[int, TaskReport]]) -> Iterator[DriverServer]:
-    server = DriverServer(HOST, HOST, dict, lambda index, report: heard.append((index, report)))
+    server = DriverServer(HOST, HOST, lambda _index: {}, lambda index, report: heard.append((index, report)))
     try:
         yield server
     finally:
