@@ -50,6 +50,8 @@ CANCEL_SECONDS = 2.0
 """How long a cancelled job may take to end; Spark kills its Python worker meanwhile."""
 REPORT_SECONDS = 0.05
 """The shortest interval between two reports: at hundreds of small slices per second, one each would cost too much."""
+REPORTS_PER_SECOND = 1_000
+"""What the driver gets from all tasks together at most: 8,000 cost it more than a core."""
 DESCRIPTION_LENGTH = 200
 """Of a job in Spark's UI, however many partitions a task has."""
 _WATCH_SECONDS = 0.05
@@ -247,11 +249,17 @@ class SliceTaskPlan:
     def count(self) -> int:
         return len(self.shares)
 
+    @property
+    def report_seconds(self) -> float:
+        """The interval between two reports of a task."""
+        return max(REPORT_SECONDS, self.count / REPORTS_PER_SECOND)
+
     def task(self, index: int, address: DriverAddress, without: Collection[Place] = ()) -> Task | None:
         places = tuple(place for place in self.shares[index] if place not in without)
         if not places:
             return None
-        return resident_task(TaskAssignment(index, places, self.work, self.source, address, self.once))
+        assignment = TaskAssignment(index, places, self.work, self.source, address, self.once, self.report_seconds)
+        return resident_task(assignment)
 
     def describe(self, index: int) -> str:
         return ", ".join(f"{topic}[{number}]" for topic, number in self.shares[index])
@@ -270,6 +278,7 @@ class TaskAssignment:
     source: TopicSource
     address: DriverAddress
     once: bool
+    report_seconds: float = REPORT_SECONDS
 
 
 def resident_task(assignment: TaskAssignment) -> Task:
@@ -298,7 +307,7 @@ def consume(assignment: TaskAssignment) -> None:
     ):
         if not driver.check():
             return
-        reporter, once = _Reporter(driver), assignment.once
+        reporter, once = _Reporter(driver, assignment.report_seconds), assignment.once
         holds, unread = Holds(reporter, once=once), set(assignment.places) if once else None
         must_read = True
         while must_read:
@@ -325,8 +334,9 @@ def consume(assignment: TaskAssignment) -> None:
 class _Reporter:
     """Sums up what was done since the last report, and sends it when the next one is due."""
 
-    def __init__(self, driver: DriverConnection, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, driver: DriverConnection, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._driver = driver
+        self._seconds = seconds
         self._clock = clock
         self._outcomes: dict[Place, SliceOutcome] = {}
         self._phases: Counter[str] = Counter()
@@ -358,7 +368,7 @@ class _Reporter:
         if self._outcomes:
             self._driver.report(TaskReport(list(self._outcomes.values()), self._phases))
             self._outcomes, self._phases = {}, Counter()
-            self._due = self._clock() + REPORT_SECONDS
+            self._due = self._clock() + self._seconds
 
 
 # Tasks that run a service, such as a relay.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
 
@@ -32,11 +33,13 @@ class Driver:
     def __init__(self) -> None:
         self.expected: dict[Place, int] = {}
         self.outcomes: list[SliceOutcome] = []
+        self.reports = 0
         self.phases: set[str] = set()
         self.server = DriverServer(HOST, HOST, lambda _index: self.expected, self._hear)
 
     def _hear(self, _index: int, report: TaskReport) -> None:
         self.outcomes += report.outcomes
+        self.reports += 1
         self.phases |= set(report.phases)
 
     def order(self, work: CountingWork, source: ScriptedSource, *, once: bool = False) -> TaskAssignment:
@@ -171,3 +174,16 @@ def test_a_task_gets_the_pointers_of_its_own_partitions_only() -> None:
     for each in connections:
         each.close()
     tasks._server.close()
+
+
+@pytest.mark.parametrize(("tasks", "seconds"), [(1, 0.05), (50, 0.05), (400, 0.4)])
+def test_all_tasks_together_report_at_most_a_thousand_times_per_second(tasks: int, seconds: float) -> None:
+    shares = tuple((("upsert", number),) for number in range(tasks))
+    assert SliceTaskPlan(CountingWork(), ScriptedSource(), shares, once=True).report_seconds == seconds
+
+
+def test_a_task_sums_up_what_it_did_until_its_next_report_is_due(driver: Driver, eventually: Eventually) -> None:
+    source = ScriptedSource([look(1), look(2), look(3), look(4, ended=(HERE, THERE))])
+    consume(replace(driver.order(CountingWork(), source, once=True), report_seconds=3_600.0))
+    eventually(lambda: driver.applied() == 4, 10)
+    assert driver.reports == 2, "the first, and what is left at the end"

@@ -151,7 +151,7 @@ class ReplicateWorker:
     """Replicates slice after slice into one store.
 
     It announces what it has applied right after the commit, also what another replicator applied first. The driver
-    learns of slices too, but later: reports of resident tasks are a twentieth of a second apart.
+    learns of slices too, but later: reports of a resident task are a twentieth of a second apart or more.
     """
 
     def __init__(
