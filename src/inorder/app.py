@@ -73,11 +73,10 @@ from inorder.pipeline.job import (
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.reset import PipelineReset, PointerReset
 from inorder.pipeline.status import (
-    partition_progress,
     pipeline_backlog,
     pipeline_lag,
+    pipeline_progress,
     pipeline_status,
-    pointers_of,
 )
 from inorder.pipeline.stores.dead_letters import SqlDeadLetters
 from inorder.pipeline.tombstones import CleanedTombstones, TombstoneCleaning
@@ -487,7 +486,7 @@ class App:
             pauses = SqlPauses(database)
             gate = GenerationGate(SqlTopicGenerations(database), SqlPointers(database), pauses.read)
             prepare_tables(self.upsert_work.targets, database, creates=self.settings.pipeline.may_create_tables)
-            with self.mirror(self.upsert_pointers), self.cleaning():
+            with self.mirror(self.upsert_pointers, self.upsert_ends), self.cleaning():
                 return run_upsert(self.upsert_work, self.spark_engine, gate, once=once, stop=stop, listener=listener)
 
     def run_replicate(self, *, once: bool, stop: threading.Event, listener: Listener = NULL_LISTENER) -> dict[str, Any]:
@@ -500,15 +499,20 @@ class App:
             topics = UncompactedTopics(self.cluster, self.journal_topics)
             return run_replicate(work, self.spark_engine, topics, once=once, stop=stop, listener=listener)
 
-    def mirror(self, read: Callable[[], Mapping[Place, int]]) -> AbstractContextManager[object]:
-        """Copies pointers into the consumer group of `pipeline.mirror_group` while the block lasts, if that is set."""
+    def mirror(
+        self, read: Callable[[], Mapping[Place, int]], read_ends: Callable[[], Mapping[Place, int]] = dict
+    ) -> AbstractContextManager[object]:
+        """Copies pointers into the consumer group of `pipeline.mirror_group` while the block lasts, if that is set.
+
+        `read_ends` returns the ends of closed generations.
+        """
         group, properties = self.settings.pipeline.mirror_group, dict(self.settings.kafka.properties)
         if group is None:
             return nullcontext()
 
         def offsets() -> dict[Place, int]:
             pointers = read()
-            return mirrored(KafkaSource(properties), sorted({topic for topic, _ in pointers}), pointers)
+            return mirrored(KafkaSource(properties), sorted({topic for topic, _ in pointers}), pointers, read_ends())
 
         return PointerMirror(offsets, partial(commit_group_offsets, properties, group))
 
@@ -528,8 +532,11 @@ class App:
 
     def upsert_pointers(self) -> dict[Place, int]:
         """The pointers of the job `upsert`."""
-        rows = [row for each in self.table_mappings() for row in partition_progress(self.database, each.pipeline)]
-        return pointers_of(rows)
+        return pipeline_progress(self.table_mappings(), self.database).pointers
+
+    def upsert_ends(self) -> Mapping[Place, int]:
+        """Where the closed generations of the job `upsert` end."""
+        return pipeline_progress(self.table_mappings(), self.database).ends
 
     def journal_pointers(self) -> dict[Place, int]:
         """The pointers of the job `replicate`."""

@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from inorder.engines.slice_work import TopicSource
-from inorder.engines.survey import behind
+from inorder.engines.survey import NO_ENDS, behind
 from inorder.model.errors import InorderError
 from inorder.model.partitioning import Place
 
@@ -39,11 +39,16 @@ STOP_SECONDS: Final = 10.0
 Offsets = Mapping[Place, int]
 
 
-def mirrored(source: TopicSource, topics: Iterable[str], pointers: Offsets) -> dict[Place, int]:
-    """The offsets to commit: the pointers, or the ends of partitions of which nothing is left. May raise."""
+def mirrored(
+    source: TopicSource, topics: Iterable[str], pointers: Offsets, closed: Offsets = NO_ENDS
+) -> dict[Place, int]:
+    """The offsets to commit: the pointers, or the ends of partitions of which nothing is left. May raise.
+
+    `closed` are the ends of closed generations: copies may lie behind them, which are never applied.
+    """
     # Ends first: a record that is written in between is behind the end that is committed.
     ends = {(topic, number): one.end for topic in topics for number, one in (source.extents(topic) or {}).items()}
-    waiting = behind(source, sorted({topic for topic, _ in ends}), pointers)
+    waiting = behind(source, sorted({topic for topic, _ in ends}), pointers, closed)
     at = {place: pointer for place, pointer in pointers.items() if place in ends}
     return {place: max(pointer, ends[place]) if waiting.get(place) == 0 else pointer for place, pointer in at.items()}
 

@@ -19,7 +19,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Protocol
+from types import MappingProxyType
+from typing import Final, Protocol
 
 from inorder.engines.slice_work import (
     Pointer,
@@ -46,6 +47,7 @@ def accept_loss(topic: str, reset_command: str | None = None) -> str:
 READ_SECONDS = 5.0
 FEW = 1_000
 """So few offsets may be only the commit markers of transactions, so `behind` reads them."""
+NO_ENDS: Final[Mapping[Place, int]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,17 +242,22 @@ def backlog(
     source: BacklogSource,
     topics: Iterable[str],
     pointers: Mapping[Place, int],
+    ends: Mapping[Place, int] = NO_ENDS,
     *,
     clock: Callable[[], float] = time.time,
 ) -> Backlog:
-    """What is not applied of some topics; those that do not exist are left out. Raises `UnreachableError`."""
-    return look_behind(source, behind(source, topics, pointers), pointers, clock=clock)
+    """What is not applied of some topics; those that do not exist are left out. Raises `UnreachableError`.
+
+    `ends` are those of closed generations: nothing that lies behind them is ever applied.
+    """
+    return look_behind(source, behind(source, topics, pointers, ends), pointers, ends, clock=clock)
 
 
 def look_behind(
     source: BacklogSource,
     waiting: Mapping[Place, int],
     pointers: Mapping[Place, int],
+    ends: Mapping[Place, int] = NO_ENDS,
     *,
     clock: Callable[[], float] = time.time,
 ) -> Backlog:
@@ -259,7 +266,9 @@ def look_behind(
     # Written ends first: what is committed in between counts as committed.
     written = {(topic, number): end for topic in topics for number, end in source.written_ends(topic).items()}
     held = {(topic, number): one for topic in topics for number, one in (source.extents(topic) or {}).items()}
-    undecided = {place: max(0, end - held[place].end) for place, end in written.items() if place in held}
+    undecided = {
+        place: 0 if place in ends else max(0, end - held[place].end) for place, end in written.items() if place in held
+    }
     late = {place: max(held[place].first, pointers.get(place, 0)) for place in held if waiting.get(place)}
     hung = {place: held[place].end for place, offsets in undecided.items() if offsets and not waiting.get(place)}
     times = {**source.first_times(late), **source.first_times(hung, committed=False)}
@@ -267,18 +276,23 @@ def look_behind(
     return Backlog(dict(waiting), undecided, {place: max(0.0, now - ms / 1000) for place, ms in times.items()})
 
 
-def behind(source: TopicSource, topics: Iterable[str], pointers: Mapping[Place, int]) -> dict[Place, int]:
+def behind(
+    source: TopicSource,
+    topics: Iterable[str],
+    pointers: Mapping[Place, int],
+    ends: Mapping[Place, int] = NO_ENDS,
+) -> dict[Place, int]:
     """Offsets between each partition's pointer and its end; 0 where no record is left in between.
 
-    A transactional topic ends with the commit marker of a transaction, which has an offset but is no record. Topics
-    that do not exist are left out. Raises `UnreachableError`.
+    A transactional topic ends with the commit marker of a transaction, which has an offset but is no record; `ends`,
+    those of closed generations, are behind a record. Topics that do not exist are left out. Raises `UnreachableError`.
     """
+    held = {(topic, number): one for topic in topics for number, one in (source.extents(topic) or {}).items()}
     found = {
-        (topic, number): max(0, extent.end - max(extent.first, pointers.get((topic, number), 0)))
-        for topic in topics
-        for number, extent in (source.extents(topic) or {}).items()
+        place: max(0, min(one.end, ends.get(place, one.end)) - max(one.first, pointers.get(place, 0)))
+        for place, one in held.items()
     }
-    few = {place: pointers.get(place) for place, offsets in found.items() if 0 < offsets <= FEW}
+    few = {place: pointers.get(place) for place, offsets in found.items() if 0 < offsets <= FEW and place not in ends}
     return found | dict.fromkeys(_without_records(source, few), 0)
 
 

@@ -18,43 +18,72 @@ from inorder.model.partitioning import Place
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.stores.dead_letters import SqlDeadLetters
 from inorder.pipeline.stores.ports import LetterFilter
+from inorder.topics.stores.generations import SqlTopicGenerations
 
 _SUMS = ("applied", "identical", "stale", "ignored", "rejected")
 
 
 def pipeline_status(mappings: Sequence[TableMapping], database: Database, source: BacklogSource) -> dict[str, Any]:
     """What became of the records, how many offsets wait, and how long ago the last slice was applied."""
-    pipelines, rows = _progress(mappings, database)
-    found = backlog(source, tuple(pipelines), pointers_of(rows))
-    return status_fields(pipelines, rows, found, datetime.now(UTC)) | {
-        "unknown_fields": unknown_fields(database, [mapping.pipeline for mapping in mappings]) if rows else {},
-        "waiting": waiting_partitions(database, [mapping.pipeline for mapping in mappings]) if rows else [],
+    read = pipeline_progress(mappings, database)
+    found = backlog(source, tuple(read.pipelines), read.pointers, read.ends)
+    return status_fields(read.pipelines, read.rows, found, datetime.now(UTC)) | {
+        "unknown_fields": unknown_fields(database, [mapping.pipeline for mapping in mappings]) if read.rows else {},
+        "waiting": waiting_partitions(database, [mapping.pipeline for mapping in mappings]) if read.rows else [],
     }
 
 
 def pipeline_backlog(mappings: Sequence[TableMapping], database: Database, source: BacklogSource) -> Backlog:
     """What is not applied, what was stale, and the dead letters: for the metrics of the job."""
-    pipelines, rows = _progress(mappings, database)
-    found = backlog(source, tuple(pipelines), pointers_of(rows))
+    read = pipeline_progress(mappings, database)
+    found = backlog(source, tuple(read.pipelines), read.pointers, read.ends)
     letters = {
         (name, code): number
-        for name in sorted({row.pipeline for row in rows})
+        for name in sorted({row.pipeline for row in read.rows})
         for code, number in SqlDeadLetters(database).counts(LetterFilter(pipeline=name)).items()
     }
-    return replace(found, stale={(row.topic, row.partition): row.stale for row in rows}, dead_letters=letters)
+    return replace(found, stale={(row.topic, row.partition): row.stale for row in read.rows}, dead_letters=letters)
 
 
 def pipeline_lag(mappings: Sequence[TableMapping], database: Database, source: TopicSource) -> dict[Place, int]:
     """How many offsets of each partition wait."""
-    pipelines, rows = _progress(mappings, database)
-    return behind(source, tuple(pipelines), pointers_of(rows))
+    read = pipeline_progress(mappings, database)
+    return behind(source, tuple(read.pipelines), read.pointers, read.ends)
 
 
-def _progress(mappings: Sequence[TableMapping], database: Database) -> tuple[dict[str, str], list[PartitionProgress]]:
-    """The pipeline of each Kafka topic, and the pointers."""
-    rows = [row for mapping in mappings for row in partition_progress(database, mapping.pipeline)]
-    # The generations of a topic are topics of their own, which only the pointers name.
-    return {mapping.topic: mapping.pipeline for mapping in mappings} | {row.topic: row.pipeline for row in rows}, rows
+@dataclass(frozen=True, slots=True)
+class PipelineProgress:
+    """The pointers of the topics that some mappings read, generations included."""
+
+    pipelines: Mapping[str, str]
+    """By Kafka topic."""
+    rows: Sequence[PartitionProgress]
+    ends: Mapping[Place, int]
+    """Where partitions of closed generations end. Copies may lie behind (`inorder topics migrate`)."""
+
+    @property
+    def pointers(self) -> dict[Place, int]:
+        return pointers_of(self.rows)
+
+
+def pipeline_progress(mappings: Sequence[TableMapping], database: Database) -> PipelineProgress:
+    """Reads the pointers; those of a topic that a mapping named before are left out."""
+    rows = [row for mapping in mappings for row in _own_rows(mapping, database)]
+    found = _ask_each(database, "ends", sorted({row.pipeline for row in rows}))
+    return PipelineProgress(
+        {mapping.topic: mapping.pipeline for mapping in mappings} | {row.topic: row.pipeline for row in rows},
+        rows,
+        {(topic, partition): end for topic, partition, end in found},
+    )
+
+
+def _own_rows(mapping: TableMapping, database: Database) -> list[PartitionProgress]:
+    rows = partition_progress(database, mapping.pipeline)
+    if {row.topic for row in rows} <= {mapping.topic}:
+        return rows
+    state = SqlTopicGenerations(database).read(mapping.topic)
+    own = {mapping.topic, *(each.topic for each in (state.generations if state else ()))}
+    return [row for row in rows if row.topic in own]
 
 
 def pointers_of(rows: Sequence[PartitionProgress]) -> dict[Place, int]:

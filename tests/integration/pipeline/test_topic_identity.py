@@ -24,7 +24,7 @@ from inorder.engines.slice_work import SliceWork
 from inorder.model.errors import GuaranteeError
 from inorder.pipeline.job import GenerationGate, follow_generations
 from tests.integration.pipeline.conftest import CreateTopic
-from tests.operating import fail_over, install_schema
+from tests.operating import fail_over, install_schema, migrate_topic, pipeline_status
 
 
 class Job:
@@ -157,6 +157,22 @@ def test_a_topic_switched_after_a_reset_is_newer_than_all_before(
     job.produce(range(10), "newest", topic=f"{job.topic}.g1")
     assert job.run()["stale"] == 0
     assert stored(direct) == {key: "newest" if key < 10 else "new" for key in range(30)}
+
+
+def test_copies_behind_the_end_of_a_closed_generation_are_no_lag(
+    job: Job, direct: Connection[Any], create_topic: CreateTopic
+) -> None:
+    create_topic(job.topic, 1)
+    job.produce(range(30), "old")
+    job.run()
+    fail_over(job.settings, job.topic)
+    job.produce(range(20), "new", topic=f"{job.topic}.g1")
+    job.run()
+    assert migrate_topic(job.settings, job.topic) == {f"{job.topic}.g1": 20}
+    assert job.run()["applied"] == 0
+    status = pipeline_status(job.settings)
+    assert (status["behind"], status["undecided"], status["oldest_seconds"]) == (0, 0, None)
+    assert stored(direct) == {key: "new" if key < 20 else "old" for key in range(30)}
 
 
 def test_dead_letters_of_both_incarnations_are_kept(

@@ -7,6 +7,11 @@ FROM inorder_pointer p
 WHERE p.pipeline = %(pipeline)s
 ORDER BY 1, 2, 3;
 
+-- name: ends
+-- Where the closed generations of a pipeline end; nothing behind that is applied.
+SELECT p.topic, p.partition, p.end_offset FROM inorder_pointer p
+WHERE p.pipeline = %(pipeline)s AND p.end_offset IS NOT NULL;
+
 -- name: waiting
 -- The partitions that wait for their table: no slice was applied since.
 SELECT p.topic, p.partition, p.waiting_since, p.waiting_for FROM inorder_pointer p
