@@ -119,8 +119,8 @@ def pipeline_part(status: Part, letters: DeadLetterAdmin) -> Part:
     """The tables of the job `upsert`."""
     groups = letters.groups()
     count = sum(each.count for each in groups)
-    # Behind the last record of each partition: what has come to Kafka so far.
-    ends = sum(each["next_offset"] + each["behind"] for each in status["partitions"])
+    # Behind the last record of each partition: what has come to Kafka so far. A drained generation may be deleted.
+    ends = sum(each["next_offset"] + (each["behind"] or 0) for each in status["partitions"])
     return {**status, "ends": ends, "dead_letters": count, "dead_letter_groups": group_fields(groups)}
 
 

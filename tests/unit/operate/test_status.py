@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import socket
 import threading
+from types import SimpleNamespace
+from typing import Any, cast
 
 from inorder.app import App
 from inorder.kafka.admin import probe
 from inorder.model.errors import UnreachableError
-from inorder.operate.status import Part, read_together, verdict
+from inorder.operate.status import Part, pipeline_part, read_together, verdict
 from inorder.settings import Settings
 
 
@@ -69,3 +71,8 @@ def test_without_kafka_nothing_that_needs_it_is_tried_and_the_verdict_names_it_o
         "journal",
     }
     assert verdict(found).count("connection refused") == 1
+
+
+def test_a_pipeline_with_a_topic_that_is_gone_has_a_status() -> None:
+    status = {"partitions": [{"next_offset": 40, "behind": None}, {"next_offset": 7, "behind": 3}]}
+    assert pipeline_part(status, cast("Any", SimpleNamespace(groups=list)))["ends"] == 50
