@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,7 +29,7 @@ from inorder.pipeline.stores.table import SqlTableStores, table_sql
 from inorder.settings import Settings
 from inorder.settings.pipeline import UpsertSettings
 from inorder.topics.gate import BoundedWork, Ends, may_apply, version_generation
-from inorder.topics.generations import Generation, TopicState
+from inorder.topics.generations import Generation, TopicState, own_topics
 from inorder.topics.pauses import NO_PAUSES, Pauses
 from inorder.topics.stores.generations import SqlPointers, SqlTopicGenerations
 
@@ -290,26 +290,30 @@ class GenerationGate:
         found: dict[str, dict[int, Pointer]] = defaultdict(dict)
         for topic, number, pointer in self._pointers.of_pipeline(mapping.pipeline):
             found[topic][number] = pointer
-        _check_not_renamed(mapping, state, found)
+        numbers = {topic: [one.generation for one in some.values()] for topic, some in found.items()}
+        _check_not_renamed(mapping, state, numbers)
         if state is None:
             return None
         generation = may_apply(state, lambda topic: {number: one.next_offset for number, one in found[topic].items()})
         rows = found[generation.topic]
         if generation.number and len(rows) < generation.partitions:
-            numbers = {topic: [one.generation for one in some.values()] for topic, some in found.items()}
             self._pointers.begin(mapping.pipeline, generation, version_generation(state, generation, numbers))
         if any(one.end is None for one in rows.values()):
             self._pointers.close_generation(generation)
         return generation
 
 
-def _check_not_renamed(mapping: TableMapping, state: TopicState | None, found: Mapping[str, object]) -> None:
-    """Refuses a topic that is not the one whose records the table has: their offsets do not compare."""
-    own = {mapping.topic} if state is None else {each.topic for each in state.generations}
-    others = sorted(found.keys() - own)
-    if others and not found.keys() & own:
+def _check_not_renamed(mapping: TableMapping, state: TopicState | None, found: Mapping[str, Sequence[int]]) -> None:
+    """Refuses a topic that is not the last one whose records the table has: their offsets do not compare.
+
+    `found` are the generations of the pointers by Kafka topic. Each rename that was accepted began a higher one.
+    """
+    own = own_topics(mapping.topic, state)
+    newest = max((number for topic in own for number in found.get(topic, ())), default=-1)
+    others = sorted((max(numbers), topic) for topic, numbers in found.items() if topic not in own and numbers)
+    if others and others[-1][0] > newest:
         raise OtherTopicError(
-            f"The pipeline {mapping.pipeline!r} has applied topic {others[-1]!r} and now reads {mapping.topic!r}.",
+            f"The pipeline {mapping.pipeline!r} has applied topic {others[-1][1]!r} and now reads {mapping.topic!r}.",
             hint=f"If that is intended, run `inorder pipeline reset {mapping.topic}`: its records then count as newer"
             " than all that was applied. Else name the former topic, or another table.",
         )

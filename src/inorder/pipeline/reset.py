@@ -15,6 +15,7 @@ stays.
 | what is found                                    | pointer             | generation                      |
 |--------------------------------------------------|---------------------|---------------------------------|
 | the topic has another id, or another name        | the first record    | the next                        |
+| another topic was applied since                  | the first record    | the next                        |
 | the partition ends below the pointer             | the first record    | the next                        |
 | the partition begins above the pointer           | the first record    | the same                        |
 | a closed generation was deleted or re-created    | its end: it is lost | the same; the next one is read  |
@@ -40,8 +41,8 @@ from inorder.pipeline.job import TableTarget, UpsertWork, prepare_tables
 from inorder.pipeline.stores.dead_letters import dead_letter_tables
 from inorder.pipeline.stores.table import table_sql
 from inorder.topics.gate import may_apply
-from inorder.topics.generations import Generation, TopicGenerations
-from inorder.topics.stores.generations import SqlPointers
+from inorder.topics.generations import Generation, TopicGenerations, TopicState, own_topics
+from inorder.topics.stores.generations import SqlPointers, StoredPointer
 
 _STATEMENTS = sql.load("inorder.pipeline", "sql/reset.sql")
 
@@ -86,14 +87,16 @@ def plan_reset(
     newest: int | None,
     ends: Sequence[int] | None = None,
     *,
+    foreign: int | None = None,
     from_first: bool = False,
 ) -> dict[int, Pointer | None]:
     """The pointers to write, by partition; None for one to delete.
 
     `pointers` are those of the topic, `newest` is the highest generation of all pointers of the pipeline, None if it
-    has none; `ends` are those of a closed generation. `from_first` begins all partitions anew.
+    has none; `ends` are those of a closed generation; `foreign` is the highest generation of topics that the mapping
+    named before. `from_first` begins all partitions anew.
     """
-    anew = from_first or held is None or _is_other(pointers, held, newest)
+    anew = from_first or held is None or _is_other(pointers, held, newest, foreign)
     if ends is not None and anew:
         return {
             number: replace(pointers.get(number, Pointer(generation=newest or 0)), next_offset=end, end=end)
@@ -109,9 +112,11 @@ def plan_reset(
     return {number: one for number, one in moved.items() if one != pointers[number]}
 
 
-def _is_other(pointers: Mapping[int, Pointer], held: HeldTopic, newest: int | None) -> bool:
+def _is_other(pointers: Mapping[int, Pointer], held: HeldTopic, newest: int | None, foreign: int | None) -> bool:
     if not pointers:
         return newest is not None
+    if foreign is not None and foreign > max(one.generation for one in pointers.values()):
+        return True
     ids = {one.topic_id for one in pointers.values()} - {None}
     return (held.id is not None and bool(ids - {held.id})) or not pointers.keys() <= held.extents.keys()
 
@@ -122,6 +127,15 @@ def _moved(pointer: Pointer, extent: Extent, following: int) -> Pointer:
     if pointer.next_offset > extent.end:
         return replace(pointer, next_offset=extent.first, generation=following)
     return pointer
+
+
+def _reading(topic: str, state: TopicState | None, rows: Sequence[StoredPointer]) -> Generation:
+    """The generation that the job reads now."""
+    if state is None:
+        return Generation(0, topic, 0)
+    return may_apply(
+        state, lambda name: {each.partition: each.pointer.next_offset for each in rows if each.topic == name}
+    )
 
 
 class PipelineReset:
@@ -145,15 +159,18 @@ class PipelineReset:
         prepare_tables([target], self._database)
         pipeline = target.mapping.pipeline
         rows = self._pointers.of_pipeline(pipeline)
-        reading = self._reading(topic, {(each.topic, each.partition): each.pointer.next_offset for each in rows})
+        state = self._generations.read(topic)
+        reading = _reading(topic, state, rows)
         pointers = {each.partition: each.pointer for each in rows if each.topic == reading.topic}
         newest = max((each.pointer.generation for each in rows), default=None)
+        own = own_topics(topic, state)
+        foreign = max((each.pointer.generation for each in rows if each.topic not in own), default=None)
         held = held_topic(self._source, reading.topic)
         if held is None and reading.ends is None:
             raise ConfigurationError(
                 f"There is no topic {reading.topic!r}.", hint="The job waits until it exists; nothing must be reset."
             )
-        planned = plan_reset(pointers, held, newest, reading.ends, from_first=from_first)
+        planned = plan_reset(pointers, held, newest, reading.ends, foreign=foreign, from_first=from_first)
         found = [
             PointerReset(reading.topic, number, pointers.get(number), planned[number]) for number in sorted(planned)
         ]
@@ -168,13 +185,6 @@ class PipelineReset:
                 hint=f"The settings name {', '.join(map(repr, sorted(self._targets)))}.",
             )
         return self._targets[topic]
-
-    def _reading(self, topic: str, pointers: Mapping[tuple[str, int], int]) -> Generation:
-        """The generation that the job reads now."""
-        state = self._generations.read(topic)
-        if state is None:
-            return Generation(0, topic, 0)
-        return may_apply(state, lambda name: {number: at for (each, number), at in pointers.items() if each == name})
 
     def _write(self, target: TableTarget, resets: Sequence[PointerReset]) -> None:
         dialect, pipeline = self._database.dialect, target.mapping.pipeline

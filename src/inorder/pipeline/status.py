@@ -18,6 +18,7 @@ from inorder.model.partitioning import Place
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.stores.dead_letters import SqlDeadLetters
 from inorder.pipeline.stores.ports import LetterFilter
+from inorder.topics.generations import own_topics
 from inorder.topics.stores.generations import SqlTopicGenerations
 
 _SUMS = ("applied", "identical", "stale", "ignored", "rejected")
@@ -81,8 +82,7 @@ def _own_rows(mapping: TableMapping, database: Database) -> list[PartitionProgre
     rows = partition_progress(database, mapping.pipeline)
     if {row.topic for row in rows} <= {mapping.topic}:
         return rows
-    state = SqlTopicGenerations(database).read(mapping.topic)
-    own = {mapping.topic, *(each.topic for each in (state.generations if state else ()))}
+    own = own_topics(mapping.topic, SqlTopicGenerations(database).read(mapping.topic))
     return [row for row in rows if row.topic in own]
 
 

@@ -81,6 +81,11 @@ class TopicState:
         return self.phase in (Phase.STEADY, Phase.PREPARING)
 
 
+def own_topics(topic: str, state: TopicState | None) -> set[str]:
+    """The Kafka topics of a topic, which has one generation where there is no state."""
+    return {topic} if state is None else {each.topic for each in state.generations}
+
+
 class TopicGenerations(Protocol):
     """The authority: the state of every topic that was ever switched, in the database."""
 

@@ -142,6 +142,29 @@ def test_another_topic_in_a_mapping_is_refused_until_a_reset_makes_it_newer(
     assert stored(direct) == {key: "new" if key < 20 else "old" for key in range(50)}
 
 
+def test_a_topic_that_a_mapping_names_again_is_refused_until_a_reset_makes_it_newer(
+    job: Job, direct: Connection[Any], create_topic: CreateTopic
+) -> None:
+    first, second = job.topic, f"{job.topic}-renamed"
+    for name, data in ((first, "old"), (second, "new")):
+        job.topic = name
+        create_topic(name, 1)
+        job.produce(range(20), data)
+        with App(job.settings) as app:
+            app.reset_pipeline(name)
+        job.run()
+    job.topic = first
+    job.produce(range(10), "newest")
+    with pytest.raises(GuaranteeError, match=r"has applied topic .*-renamed' and now reads"):
+        job.run()
+    with App(job.settings) as app:
+        app.reset_pipeline(first)
+    assert job.run()["stale"] == 0
+    assert stored(direct) == {key: "newest" if key < 10 else "old" for key in range(20)}
+    with App(job.settings) as app:
+        assert app.reset_pipeline(first) == []
+
+
 def test_a_topic_switched_after_a_reset_is_newer_than_all_before(
     job: Job, direct: Connection[Any], create_topic: CreateTopic, recreate_topic: CreateTopic
 ) -> None:

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
-from inorder.engines.slice_work import Pointer
+from inorder.database.database import Database, open_database
+from inorder.engines.slice_work import Pointer, SliceWork
+from inorder.model.errors import OtherTopicError
 from inorder.model.partitioning import Extent
+from inorder.pipeline.job import GenerationGate, TableTarget, UpsertWork
+from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.reset import HeldTopic, plan_reset
+from inorder.pipeline.stores.table import SqlTableStores
+from inorder.topics.stores.generations import SqlPointers, SqlTopicGenerations
 
+MAPPING = TableMapping("upsert:messages", "a", "messages")
 HELD = HeldTopic("one", {0: Extent(5, 9), 1: Extent(0, 4)})
 FITS = {0: Pointer(6, 2, "one"), 1: Pointer(4, 2, "one")}
 
@@ -33,6 +45,37 @@ def test_a_reset_writes_what_the_topic_calls_for(
     pointers: dict[int, Pointer], newest: int | None, planned: dict[int, Pointer | None]
 ) -> None:
     assert plan_reset(pointers, HELD, newest) == planned
+
+
+def test_a_topic_that_is_named_again_is_newer_than_the_one_that_was_applied_meanwhile() -> None:
+    assert plan_reset(FITS, HELD, 3, foreign=3) == {0: Pointer(5, 4, "one"), 1: Pointer(0, 4, "one")}
+    assert plan_reset(FITS, HELD, 2, foreign=1) == {}
+
+
+@pytest.fixture
+def renamed(tmp_path: Path) -> Iterator[Database]:
+    """The pointers of a table whose mapping named `a`, then `b`, and was reset for that."""
+    with closing(SqlTableStores(f"sqlite:///{tmp_path / 'target.db'}", MAPPING)()) as store:
+        store.install()
+        store.begin("a", None, {0: 9})
+        store.begin("b", None, {0: 4})
+    with closing(open_database(f"sqlite:///{tmp_path / 'target.db'}", "test")) as opened:
+        opened.execute("UPDATE inorder_pointer SET generation = 1 WHERE topic = 'b'")
+        yield opened
+
+
+def gate_of(database: Database, topic: str) -> SliceWork | None:
+    mapping = replace(MAPPING, topic=topic)
+    target = TableTarget(mapping, SqlTableStores("sqlite:///unused.db", mapping))
+    return GenerationGate(SqlTopicGenerations(database), SqlPointers(database)).reading(UpsertWork((target,)))
+
+
+def test_a_former_topic_that_a_mapping_names_again_is_refused(renamed: Database) -> None:
+    assert gate_of(renamed, "b") is not None
+    with pytest.raises(OtherTopicError, match="has applied topic 'b' and now reads 'a'"):
+        gate_of(renamed, "a")
+    renamed.execute("UPDATE inorder_pointer SET generation = 2 WHERE topic = 'a'")
+    assert gate_of(renamed, "a") is not None
 
 
 def test_all_of_a_topic_is_applied_again_where_that_is_asked_for() -> None:
