@@ -201,7 +201,12 @@ def reset(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic, as the settings of the table name it.")],
     config: ConfigFile = None,
     from_first: Annotated[
-        bool, typer.Option("--from-first", help="Apply all that the topic holds again, as newer than all before.")
+        bool,
+        typer.Option(
+            "--from-first",
+            help="Apply all that the topic holds again, as newer than all before. Of a topic that was switched: all "
+            "that the generation holds which the job reads now.",
+        ),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would change, and do nothing.")] = False,
     as_json: AsJson = False,

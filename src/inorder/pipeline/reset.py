@@ -19,8 +19,12 @@ stays.
 | the partition ends below the pointer             | the first record    | the next                        |
 | the partition begins above the pointer           | the first record    | the same                        |
 | a closed generation was deleted or re-created    | its end: it is lost | the same; the next one is read  |
+| all is to be applied again (`from_first`)        | the first record    | the next                        |
 | a partition does not exist any more              | deleted             |                                 |
 | nothing is wrong                                 | stays               | stays                           |
+
+Only the generation that the job reads is reset. Of a topic that was switched, the job reads the first generation that
+is not drained, else the last one; what lies in those before it is not applied a second time.
 
 Dead letters of the former incarnation have coordinates that the new one uses again. They are kept under the topic's
 name with `@` and their generation, where they can be listed and discarded.
@@ -94,10 +98,9 @@ def plan_reset(
 
     `pointers` are those of the topic, `newest` is the highest generation of all pointers of the pipeline, None if it
     has none; `ends` are those of a closed generation; `foreign` is the highest generation of topics that the mapping
-    named before. `from_first` begins all partitions anew.
+    named before. `from_first` begins all partitions again.
     """
-    anew = from_first or held is None or _is_other(pointers, held, newest, foreign)
-    if ends is not None and anew:
+    if ends is not None and (held is None or _is_recreated(pointers, held)):
         return {
             number: replace(pointers.get(number, Pointer(generation=newest or 0)), next_offset=end, end=end)
             for number, end in enumerate(ends)
@@ -105,20 +108,34 @@ def plan_reset(
     if held is None:
         return {}
     following = 0 if newest is None else newest + 1
-    if anew:
+    if from_first or _is_recreated(pointers, held) or _is_renamed(pointers, newest, foreign):
         begun = {number: Pointer(extent.first, following, held.id) for number, extent in held.extents.items()}
-        return {**dict.fromkeys(pointers), **begun}
+        return {**dict.fromkeys(pointers), **(begun if ends is None else _up_to(ends, begun, held, following))}
     moved = {number: _moved(one, held.extents[number], following) for number, one in pointers.items()}
     return {number: one for number, one in moved.items() if one != pointers[number]}
 
 
-def _is_other(pointers: Mapping[int, Pointer], held: HeldTopic, newest: int | None, foreign: int | None) -> bool:
-    if not pointers:
-        return newest is not None
-    if foreign is not None and foreign > max(one.generation for one in pointers.values()):
-        return True
+def _is_recreated(pointers: Mapping[int, Pointer], held: HeldTopic) -> bool:
     ids = {one.topic_id for one in pointers.values()} - {None}
     return (held.id is not None and bool(ids - {held.id})) or not pointers.keys() <= held.extents.keys()
+
+
+def _is_renamed(pointers: Mapping[int, Pointer], newest: int | None, foreign: int | None) -> bool:
+    if not pointers:
+        return newest is not None
+    return foreign is not None and foreign > max(one.generation for one in pointers.values())
+
+
+def _up_to(ends: Sequence[int], begun: Mapping[int, Pointer], held: HeldTopic, generation: int) -> dict[int, Pointer]:
+    """The first pointers of a closed generation; a partition that does not reach its end has lost records for good."""
+    lost = {
+        number: Pointer(end, generation, held.id, end)
+        for number, end in enumerate(ends)
+        if number not in held.extents or held.extents[number].end < end
+    }
+    # Partitions that were added to a closed generation hold nothing of it.
+    bounded = {number: replace(one, end=ends[number] if number < len(ends) else 0) for number, one in begun.items()}
+    return {**bounded, **lost}
 
 
 def _moved(pointer: Pointer, extent: Extent, following: int) -> Pointer:
@@ -170,7 +187,14 @@ class PipelineReset:
             raise ConfigurationError(
                 f"There is no topic {reading.topic!r}.", hint="The job waits until it exists; nothing must be reset."
             )
+        later = [] if state is None else [each.topic for each in state.generations[reading.number + 1 :]]
         planned = plan_reset(pointers, held, newest, reading.ends, foreign=foreign, from_first=from_first)
+        applied = next((each.topic for each in rows if each.topic in later), None)
+        if applied is not None and any(one and one.generation > (newest or 0) for one in planned.values()):
+            raise ConfigurationError(
+                f"{reading.topic!r} cannot become newer: {applied!r}, a later generation, was applied since.",
+                hint="Rebuild the table beside this one: a second settings file, with another table.",
+            )
         found = [
             PointerReset(reading.topic, number, pointers.get(number), planned[number]) for number in sorted(planned)
         ]

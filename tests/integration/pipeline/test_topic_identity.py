@@ -182,6 +182,23 @@ def test_a_topic_switched_after_a_reset_is_newer_than_all_before(
     assert stored(direct) == {key: "newest" if key < 10 else "new" for key in range(30)}
 
 
+def test_a_closed_generation_is_applied_again_to_its_end_before_the_next_one(
+    job: Job, direct: Connection[Any], create_topic: CreateTopic
+) -> None:
+    create_topic(job.topic, 1)
+    job.produce(range(20), "old")
+    job.run()
+    job.produce(range(10, 30), "late")
+    fail_over(job.settings, job.topic)
+    job.produce(range(5), "new", topic=f"{job.topic}.g1")
+    with App(job.settings) as app:
+        app.reset_pipeline(job.topic, from_first=True)
+    totals = job.run()
+    assert (totals["applied"] + totals["identical"], totals["stale"]) == (45, 0)
+    wanted = dict.fromkeys(range(5), "new") | dict.fromkeys(range(5, 10), "old") | dict.fromkeys(range(10, 30), "late")
+    assert stored(direct) == wanted
+
+
 def test_copies_behind_the_end_of_a_closed_generation_are_no_lag(
     job: Job, direct: Connection[Any], create_topic: CreateTopic
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -11,13 +11,15 @@ import pytest
 
 from inorder.database.database import Database, open_database
 from inorder.engines.slice_work import Pointer, SliceWork
-from inorder.model.errors import OtherTopicError
+from inorder.model.errors import ConfigurationError, OtherTopicError
 from inorder.model.partitioning import Extent
 from inorder.pipeline.job import GenerationGate, TableTarget, UpsertWork
 from inorder.pipeline.mapping import TableMapping
-from inorder.pipeline.reset import HeldTopic, plan_reset
+from inorder.pipeline.reset import HeldTopic, PipelineReset, plan_reset
 from inorder.pipeline.stores.table import SqlTableStores
+from inorder.topics.generations import Generation, TopicState
 from inorder.topics.stores.generations import SqlPointers, SqlTopicGenerations
+from tests.unit.pipeline.old_letters import MemorySource
 
 MAPPING = TableMapping("upsert:messages", "a", "messages")
 HELD = HeldTopic("one", {0: Extent(5, 9), 1: Extent(0, 4)})
@@ -86,3 +88,55 @@ def test_all_of_a_topic_is_applied_again_where_that_is_asked_for() -> None:
 def test_a_closed_generation_that_is_gone_counts_as_read(held: HeldTopic | None) -> None:
     assert plan_reset(FITS, held, 2, ends=(9, 4)) == {0: Pointer(9, 2, "one", 9), 1: Pointer(4, 2, "one", 4)}
     assert plan_reset(FITS, HELD, 2, ends=(9, 4)) == {}
+
+
+def test_a_closed_generation_is_applied_again_up_to_its_end_where_that_is_asked_for() -> None:
+    # Copies lie behind the ends; partition 2 was added later and holds nothing of it.
+    held = HeldTopic("one", {0: Extent(5, 30), 1: Extent(0, 4), 2: Extent(0, 8)})
+    again = {0: Pointer(5, 3, "one", 9), 1: Pointer(0, 3, "one", 4), 2: Pointer(0, 3, "one", 0)}
+    assert plan_reset(FITS, held, 2, ends=(9, 4), from_first=True) == again
+
+
+def test_a_closed_generation_of_another_name_is_applied_and_not_skipped() -> None:
+    assert plan_reset({}, HELD, 2, ends=(9, 4)) == {0: Pointer(5, 3, "one", 9), 1: Pointer(0, 3, "one", 4)}
+    assert plan_reset(FITS, HELD, 3, ends=(9, 4), foreign=3) == {
+        0: Pointer(5, 4, "one", 9),
+        1: Pointer(0, 4, "one", 4),
+    }
+
+
+def test_partitions_that_do_not_reach_the_end_of_their_generation_count_as_read() -> None:
+    held = HeldTopic("one", {0: Extent(5, 9)})
+    assert plan_reset({}, held, 2, ends=(12, 4)) == {0: Pointer(12, 3, "one", 12), 1: Pointer(4, 3, "one", 4)}
+
+
+class Cluster(MemorySource):
+    """Two Kafka topics of one partition."""
+
+    def extents(self, topic: str) -> Mapping[int, Extent] | None:
+        return {"a": {0: Extent(0, 9)}, "a.g1": {0: Extent(0, 5)}}.get(topic)
+
+    def topic_id(self, topic: str) -> str | None:
+        return topic
+
+
+def test_a_generation_behind_which_later_ones_were_applied_is_not_applied_again(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'target.db'}"
+    with closing(SqlTableStores(url, MAPPING)()) as store:
+        store.install()
+        store.begin("a", None, {0: 4})
+    with closing(open_database(url, "test")) as database:
+        generations = (Generation(0, "a", 1, (9,)), Generation(1, "a.g1", 1))
+        assert SqlTopicGenerations(database).replace(TopicState("a", generations))
+        SqlPointers(database).begin(MAPPING.pipeline, generations[1])
+        work = UpsertWork((TableTarget(MAPPING, SqlTableStores(url, MAPPING)),))
+        reset = PipelineReset(work, database, SqlTopicGenerations(database), Cluster())
+        with pytest.raises(ConfigurationError, match=r"'a\.g1', a later generation, was applied"):
+            reset.run("a", from_first=True)
+        assert reset.run("a") == []
+        database.execute("DELETE FROM inorder_pointer WHERE topic = 'a.g1'")
+        [changed] = reset.run("a", from_first=True)
+        assert (changed.topic, changed.after) == ("a", Pointer(0, 1, "a", 9))
+        database.execute("UPDATE inorder_pointer SET next_offset = 9")
+        [changed] = reset.run("a", from_first=True)
+        assert (changed.topic, changed.after) == ("a.g1", Pointer(0, 2, "a.g1"))
