@@ -28,6 +28,7 @@ from inorder.pipeline.mapping import FIELD_TYPES, Refused, TableMapping
 from inorder.pipeline.status import unknown_fields
 from inorder.pipeline.stores.ports import OTHER_FIELDS
 from inorder.pipeline.stores.table import TableSql, table_sql
+from inorder.topics.stores.generations import SqlPointers
 
 LAST_RECORDS: Final = 200
 """How many records of each partition are looked at for types."""
@@ -56,7 +57,7 @@ def plan_columns(mapping: TableMapping, database: Database, source: TopicSource)
     """The fields that the mapping does not name, most frequent first, each with what would add its column."""
     adding = _adding(mapping, database)
     counts = unknown_fields(database, [mapping.pipeline])
-    values = _last_values(source, mapping, counts) if counts else {}
+    values = _last_values(source, _topic_in_use(mapping, database), counts) if counts else {}
     found = []
     for name, records in counts.items():
         kind = narrowest_type(values.get(name, ()))
@@ -136,12 +137,18 @@ def _accepts(kind: str, values: Sequence[Any]) -> bool:
     return True
 
 
-def _last_values(source: TopicSource, mapping: TableMapping, names: Iterable[str]) -> dict[str, list[Any]]:
-    """The values of some fields in the last records of each partition of the topic."""
+def _topic_in_use(mapping: TableMapping, database: Database) -> str:
+    """The Kafka topic of the newest pointers: after a switch it is not the one that the settings name."""
+    rows = SqlPointers(database).of_pipeline(mapping.pipeline)
+    return max(rows, key=lambda each: each.pointer.generation).topic if rows else mapping.topic
+
+
+def _last_values(source: TopicSource, topic: str, names: Iterable[str]) -> dict[str, list[Any]]:
+    """The values of some fields in the last records of each partition of a Kafka topic."""
     wanted, found = set(names), defaultdict[str, list[Any]](list)
-    extents = source.extents(mapping.topic) or {}
+    extents = source.extents(topic) or {}
     starts: dict[tuple[str, int], int | None] = {
-        (mapping.topic, number): max(extent.first, extent.end - LAST_RECORDS)
+        (topic, number): max(extent.first, extent.end - LAST_RECORDS)
         for number, extent in extents.items()
         if extent.end > extent.first
     }

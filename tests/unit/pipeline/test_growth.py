@@ -11,13 +11,18 @@ from typing import Any
 import pytest
 
 from inorder.database.database import Database, open_database
+from inorder.engines.slice_work import Reading
 from inorder.model.errors import ConfigurationError
+from inorder.model.partitioning import Extent
 from inorder.pipeline.growth import apply_columns, narrowest_type, plan_columns
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.slice import apply_slice
 from inorder.pipeline.stores.table import SqlTableStores
+from inorder.topics.generations import Generation
+from inorder.topics.stores.generations import SqlPointers
 from tests.fakes.table_store import message, slice_of
 from tests.unit.pipeline.old_letters import MemorySource
+from tests.unit.pipeline.test_progress import EndingSource
 
 MAPPING = TableMapping("demo", "upsert", "messages")
 
@@ -71,6 +76,24 @@ def test_a_plan_shows_what_could_be_added_and_adds_nothing(database: Database, u
     assert (found["colour"].records, found["colour"].type) == (1, "text")
     assert (found["no column"].type, found["no column"].statement) == (None, None)
     assert columns(url) == before
+
+
+class SwitchedSource(EndingSource):
+    """The last records of the first generation do not have the field, those of the next one do."""
+
+    def read(self, most: int, seconds: float) -> Reading:
+        assert most
+        assert seconds
+        values = {"upsert": message(1, data="a"), "upsert.g1": message(1, colour="red")}
+        slices = [slice_of((0, values[topic]), topic=topic, partition=number) for topic, number in self.starts]
+        return Reading(slices, frozenset(self.starts))
+
+
+def test_the_types_are_those_of_the_generation_that_is_read(database: Database) -> None:
+    SqlPointers(database).begin(MAPPING.pipeline, Generation(1, "upsert.g1", 1))
+    source = SwitchedSource({"upsert": {0: Extent(0, 1)}, "upsert.g1": {0: Extent(0, 1)}})
+    found = {column.field: column.type for column in plan_columns(MAPPING, database, source)}
+    assert found == {"colour": "text", "no column": None}
 
 
 def test_only_chosen_columns_are_added_and_the_wider_mapping_fills_them(database: Database, url: str) -> None:
