@@ -54,8 +54,9 @@ _HINT: Final = (
 def java_properties(properties: Mapping[str, object], more: Mapping[str, object] | None = None) -> dict[str, str]:
     """The Java client's properties for a cluster that librdkafka reaches with `properties`; `more` go over them.
 
-    Raises `ConfigurationError` for properties of TLS or login that it cannot translate. Files of keys and certificates
-    are read, so that only the driver needs them.
+    Raises `ConfigurationError` for properties of TLS or login that it cannot translate. The files of
+    `ssl.certificate.location` and `ssl.key.location` are read, so that only the driver needs them; those of
+    `ssl.ca.location`, `ssl.keystore.location` and `sasl.kerberos.keytab` stay paths, which every executor needs.
     """
     extra = {name: _text(value) for name, value in (more or {}).items()}
     source = _Given({name: _text(value) for name, value in properties.items()})
