@@ -101,6 +101,8 @@ class ConfigurationError(InorderError):
 
     code = "CONFIG-001"
     exit_code = 3
+    is_of_target = False
+    """Whether a table that a pipeline fills is at fault, and so only this table must wait."""
 
 
 class ValidationError(ConfigurationError):
@@ -288,7 +290,7 @@ class LockConflictError(TransientError):
 
 
 class MassRefusalError(TransientError):
-    """A table refuses most records of a partition with one code: the table may be at fault, so the partition waits."""
+    """A table cannot be written, or refuses most records of a partition with one code: the partition waits."""
 
     code = "PIPELINE-001"
     place: tuple[str, int] | None = None

@@ -48,6 +48,7 @@ Failure table:
 |                                           | once more; what is refused then is the record's fault            |
 | bad records below the share, for ever     | they are buried, for ever: that is a publisher's fault           |
 | bad records above the share, for ever     | the partition waits until the table, or the share, is changed    |
+| the table is gone, or may not be written  | the partition waits at once: no record is at fault               |
 | several codes, none above the share       | they are buried: a fault of the table has one code               |
 | the process restarts                      | the last minute is forgotten; the slice decides, and at most     |
 |                                           | `FEW` - 1 records are buried that would have waited              |
@@ -66,7 +67,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from inorder.engines.slice_work import PATIENCE_SECONDS, Slice
-from inorder.model.errors import MassRefusalError
+from inorder.model.errors import ConfigurationError, MassRefusalError
 
 FEW: Final = 10
 """So many refused records are evidence; fewer may be a publisher's mistake."""
@@ -180,6 +181,17 @@ class Brake:
         """What was checked last is committed."""
         self._recent.add(self._checked, self._clock())
         self._checked = Tally()
+
+
+def table_fault(batch: Slice, table: str, fault: ConfigurationError) -> MassRefusalError:
+    """For a table that does not exist, that the job may not write, or whose trigger uses something that is gone."""
+    error = MassRefusalError(
+        f"{batch.topic}[{batch.partition}] waits at offset {batch.offsets[0]}: table {table!r} cannot be written:"
+        f" {fault.message}",
+        hint="Fix the table, its triggers or the privileges of the user. The job then goes on by itself.",
+    )
+    error.place, error.offset, error.is_certain = (batch.topic, batch.partition), batch.offsets[0], True
+    return error
 
 
 def _mass_refusal(

@@ -103,6 +103,8 @@ Failure table:
 |                                           | rest of the slice is in the same commit                      |
 | it refuses most records with one code     | everything is rolled back, nothing is buried; the partition  |
 |                                           | waits until the table accepts them, the others go on         |
+| the table was renamed or dropped, a       | the same: its partitions wait, other tables go on; with      |
+| privilege revoked, a trigger is broken    | `max_refused_share = 1` the job ends                         |
 | it refuses a record until another one     | the record is tried again after the rest of its slice, up to |
 | exists                                    | `max_attempts` times                                         |
 | deadlock, lock timeout                    | everything is rolled back, and the slice is tried again      |
@@ -150,8 +152,8 @@ from inorder.engines.slice_work import (
     settle_commit,
     without,
 )
-from inorder.model.errors import InorderError, MovedBackError, RejectedError, last_line
-from inorder.pipeline.brake import Brake, Tally
+from inorder.model.errors import ConfigurationError, InorderError, MovedBackError, RejectedError, last_line
+from inorder.pipeline.brake import Brake, Tally, table_fault
 from inorder.pipeline.decoding import (
     UNEXPECTED,
     Decoded,
@@ -211,6 +213,10 @@ def apply_slice(
             return _commit(store, replace(writer, isolates=True, most_refused=_FLOOD if has_pieces else None))
     except _Flood:
         return _apply_in_turn(store, mapping, in_pieces(batch, _PIECE), expected, brake)
+    except ConfigurationError as error:
+        if error.is_of_target and brake is not None and brake.is_on:
+            raise table_fault(batch, mapping.table, error) from error
+        raise
     except _NOT_THE_RECORDS:
         raise
     except Exception:  # noqa: BLE001 - the boundary of a slice

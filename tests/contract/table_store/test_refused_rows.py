@@ -241,6 +241,28 @@ def test_most_rows_refused_with_one_code_make_the_partition_wait_until_the_table
     assert apply_slice(store, MAPPING, slice_of(*bad), 0, brake).applied == 20
 
 
+def test_a_table_that_cannot_be_written_makes_the_partition_wait_until_it_can(sql: Sql) -> None:
+    made(sql, must="")
+    store, brake = sql.open(), Brake(0.5)
+    assert apply_slice(store, MAPPING, slice_of((0, message(1, data="ok"))), 0, brake).applied == 1
+    sql.look("ALTER TABLE messages RENAME TO elsewhere")
+    for later in (slice_of((1, message(1, data="new"))), replace(slice_of((1, None)), keys=[b"1"])):
+        with pytest.raises(MassRefusalError, match="waits at offset 1: table 'messages' cannot be written") as found:
+            apply_slice(store, MAPPING, later, 1, brake)
+        assert (found.value.is_certain, found.value.place) == (True, ("upsert", 0))
+    assert (sql.letters(), sql.counted()) == ([], 1)
+    sql.look("ALTER TABLE elsewhere RENAME TO messages")
+    assert apply_slice(store, MAPPING, slice_of((1, message(1, data="new"))), 1, brake).applied == 1
+
+
+def test_no_partition_waits_for_a_table_of_inorder(sql: Sql) -> None:
+    made(sql, must="")
+    store = sql.open()
+    sql.look("DROP TABLE inorder_dead_letter")
+    with pytest.raises(ConfigurationError):
+        apply_slice(store, MAPPING, slice_of((0, message(1, data="ok")), (1, b"?")), 0, Brake(0.5))
+
+
 def test_a_column_that_becomes_not_null_is_noticed_by_an_open_store(sql: Sql) -> None:
     made(sql, must="")
     store = sql.open()

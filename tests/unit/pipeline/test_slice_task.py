@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pytest
@@ -16,6 +16,7 @@ from inorder.model.errors import (
     ConfigurationError,
     GuaranteeError,
     InorderError,
+    MassRefusalError,
     RejectedError,
     TransientError,
     UnreachableError,
@@ -24,7 +25,7 @@ from inorder.model.partitioning import Place
 from inorder.pipeline.job import TableTarget, UpsertWork
 from inorder.pipeline.mapping import TableMapping
 from inorder.pipeline.stores.ports import TableStore
-from tests.fakes.table_store import MemoryTableStore, message
+from tests.fakes.table_store import MemoryTableStore, StoredRow, message
 
 MAPPING = TableMapping("demo", "upsert", "messages")
 
@@ -125,6 +126,22 @@ def test_an_error_in_a_task_arrives_as_itself_with_its_text(kind: type[InorderEr
     (error,) = results(task([records((0, message(1, data="a"))), records((1, message(1, data="b")))]))
     assert type(error) is kind
     assert str(error) == "It broke at 7. Fix it."
+
+
+def test_a_table_that_cannot_be_written_arrives_as_a_partition_that_waits() -> None:
+    def fail(_row: StoredRow) -> bool:
+        error = ConfigurationError("permission denied for table messages.")
+        error.is_of_target = True
+        raise error
+
+    stores = OneStore(MemoryTableStore(refuses=fail))
+    (error,) = results(slice_task(work_of(stores), expecting())([records((4, message(1, data="a")))]))
+    assert isinstance(error, MassRefusalError)
+    assert (error.place, stores.store.contents.letters) == (("upsert", 2), {})
+    assert "upsert[2] waits at offset 4" in stores.store.waiting["upsert", 2]
+    unbraked = UpsertWork((TableTarget(replace(MAPPING, max_refused_share=1.0), stores),))
+    (error,) = results(slice_task(unbraked, expecting())([records((4, message(1, data="a")))]))
+    assert isinstance(error, ConfigurationError)
 
 
 def test_slices_after_a_failed_one_are_not_applied() -> None:

@@ -15,9 +15,11 @@ from inorder.engines.in_process import apply_all
 from inorder.engines.job_status import JobFigures
 from inorder.engines.progress import NULL_LISTENER, CompositeListener, LoggingListener, RunTotals
 from inorder.engines.slice_work import PATIENCE_SECONDS, PORTION_BYTES, Pointer, Reading, Slice, SliceOutcome
-from inorder.model.errors import GuaranteeError, InorderError, MassRefusalError
+from inorder.model.errors import ConfigurationError, GuaranteeError, InorderError, MassRefusalError
 from inorder.model.partitioning import Place
-from tests.fakes.table_store import slice_of
+from inorder.pipeline.job import TableTarget, UpsertWork
+from inorder.pipeline.mapping import TableMapping
+from tests.fakes.table_store import MemoryTableStore, StoredRow, message, slice_of
 from tests.selection import examples
 
 PLACE = ("upsert", 0)
@@ -235,6 +237,48 @@ def test_the_others_go_on_while_one_waits() -> None:
         holds=Holds(NULL_LISTENER, clock=clock),
     )
     assert table.applied == [(1, offset) for offset in range(521)]
+
+
+def test_other_tables_go_on_while_one_cannot_be_written_and_it_goes_on_when_it_can() -> None:
+    clock = Clock()
+
+    def fail(_row: StoredRow) -> bool:
+        if clock.now < 20.0:
+            error = ConfigurationError("relation messages does not exist.")
+            error.is_of_target = True
+            raise error
+        return False
+
+    gone, good = MemoryTableStore(refuses=fail), MemoryTableStore()
+    tables = TableMapping("gone", "gone", "gone"), TableMapping("good", "good", "good")
+    work = UpsertWork(tuple(map(TableTarget, tables, (lambda: gone, lambda: good))))
+    written: list[int] = []
+
+    class TwoTopics(Log):
+        def read(self, most: int, seconds: float) -> Reading:
+            found = super().read(most, seconds)
+            written.append(len(good.contents.rows))
+            topics = {0: "gone", 1: "good"}
+            keyed = [
+                slice_of(*((at, message(at, data="x")) for at in each.offsets), topic=topics[each.partition])
+                for each in found.slices
+            ]
+            return Reading(keyed, frozenset())
+
+    heard = Heard()
+    apply_all(
+        TwoTopics(clock, [5, 10]),
+        work.open(),
+        NULL_LISTENER,
+        ids={},
+        expected={},
+        goes_on=lambda: clock.now < 40.0,
+        holds=Holds(heard, clock=clock, jitter=float),
+    )
+    assert (len(good.contents.rows), len(gone.contents.rows)) == (15, 15)
+    assert written[:3] == [0, 5, 15], "the others are not delayed"
+    assert set(heard.waiting) == {("gone", 0)}
+    assert gone.contents.letters == {}
 
 
 def test_once_reads_the_others_to_their_end() -> None:

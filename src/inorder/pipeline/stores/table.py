@@ -168,7 +168,8 @@ class _Transaction:
 
     def upsert_each(self, rows: Sequence[FoldedRow], generation: int) -> Sequence[WriteCounts | RejectedError] | None:
         self._save()
-        return self._writer.write_each(rows, generation)
+        with _target_errors():
+            return self._writer.write_each(rows, generation)
 
     def version(self, key: RowKey) -> tuple[int, int] | None:
         return self._writer.version(key)
@@ -212,6 +213,16 @@ class _Transaction:
 
     def _execute(self, name: str, **bound: Any) -> Result:
         return self._session.execute(self._statements[name], {**self._place._asdict(), **bound})
+
+
+@contextmanager
+def _target_errors() -> Iterator[None]:
+    """Says of an error of a statement that its target is at fault, and none of inorder's own tables."""
+    try:
+        yield
+    except ConfigurationError as error:
+        error.is_of_target = True
+        raise
 
 
 class Shape(NamedTuple):
@@ -304,7 +315,8 @@ class TableWriter(ABC):
         return newer, _stale([row for key, row in zip(keys, rows, strict=True) if key in older])
 
     def _put_and_count(self, shape: Shape, rows: Sequence[FoldedRow], generation: int) -> WriteCounts:
-        keys = self._put(shape, rows, generation)
+        with _target_errors():
+            keys = self._put(shape, rows, generation)
         done = rows if keys is None else [row for row in rows if row.key in keys]
         if self.has_tombstones and done:
             self.revive([encode_key(row.key) for row in done])
@@ -336,7 +348,8 @@ class TableWriter(ABC):
 
     def _count_unwritten(self, rows: Sequence[FoldedRow], generation: int) -> WriteCounts:
         """The counts of rows that were not written."""
-        versions = self.versions([row.key for row in rows])
+        with _target_errors():
+            versions = self.versions([row.key for row in rows])
         if self.mapping.mode != "update" and (missing := [row for row in rows if row.key not in versions]):
             error = RejectedError(
                 f"The row {missing[0].key!r} is not in table {self.mapping.table!r} after it was written:"
@@ -349,8 +362,10 @@ class TableWriter(ABC):
         return _stale(stale) + WriteCounts(identical=0 if self.mapping.mode == "insert" else _records(older))
 
     def _delete(self, rows: Sequence[FoldedRow], generation: int) -> WriteCounts:
-        removed = self.remove(rows, generation)
-        left = self.versions([row.key for row in rows if row.key not in removed]) if len(removed) < len(rows) else {}
+        with _target_errors():
+            removed = self.remove(rows, generation)
+            unremoved = [row.key for row in rows if row.key not in removed]
+            left = self.versions(unremoved) if len(removed) < len(rows) else {}
         gone = [row for row in rows if row.key not in left]
         self.entomb({encode_key(row.key): (generation, row.offset) for row in gone})
         self.has_tombstones = True
