@@ -14,7 +14,7 @@ import getpass
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import date, datetime
@@ -357,22 +357,25 @@ class App:
         with App(self.settings) as app:
             if away is not None and name == "relay":
                 return status.relay_part(app.relay_admin, asks_kafka=False)
-            if away is not None:
+            if away is not None and name != "database":
                 raise away
-            return app.parts()[name]()
+            return {**app.checks(), **app.parts()}[name]()
 
-    def status(self) -> dict[str, status.Part]:
-        """The state of each product, all read at once; one that cannot be read has an error.
+    def _read_now(self, names: Iterable[str]) -> dict[str, status.Part]:
+        """Parts and checks, all read at once; one that cannot be read has an error.
 
         If no broker accepts a connection, nothing that needs Kafka is tried.
         """
         away = probe(self.settings.kafka.bootstrap_servers, ANSWER_SECONDS)
-        parts = {name: partial(self._read_apart, name, away) for name in self.parts()}
-        return {name: status.short(part) for name, part in status.read_together(parts).items()}
+        return status.read_together({name: partial(self._read_apart, name, away) for name in names})
+
+    def status(self) -> dict[str, status.Part]:
+        """The state of each product, read now."""
+        return {name: status.short(part) for name, part in self._read_now(self.parts()).items()}
 
     def flow(self) -> Flow:
         """The flow of events at a glance, read now."""
-        return flow_of(status.read_parts({**self.checks(), **self.parts()}))
+        return flow_of(self._read_now({**self.checks(), **self.parts()}))
 
     def trace_key(self, key: str, *, topic: str | None = None, everywhere: bool = False) -> KeyTrace:
         """What each hop has of a key; see `KeyLookup.trace`."""

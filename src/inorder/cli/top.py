@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from inorder.operate.flow import Flow
 
-_COLOURS = {"ok": "green", "attention": "yellow", "trouble": "red", "unknown": "dim"}
+_COLOURS = {"ok": "green", "attention": "yellow", "trouble": "red", "unknown": "dim", "unused": "dim"}
 HEADER = ("hop", "health", "waiting", "oldest", "what")
 
 

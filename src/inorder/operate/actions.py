@@ -123,8 +123,9 @@ class ActionLog:
     def _database(self) -> InstallingDatabase:
         if self._opened is None:
             database = self._open()
-            self._opened = InstallingDatabase(database, action_tables(database.dialect))
             self._statements = statements_of("inorder.operate", database.dialect, "actions.sql")
+            # Last: another thread that finds it open uses the statements too.
+            self._opened = InstallingDatabase(database, action_tables(database.dialect))
         return self._opened
 
     def _begin(self, action: str, target: Mapping[str, Any], reason: str) -> str:

@@ -25,13 +25,8 @@ PART_SECONDS: Final = 15.0
 """How long one part may take, beside the others."""
 
 
-def read_parts(parts: Mapping[str, Callable[[], Part]]) -> dict[str, Part]:
-    """By part; a part that cannot be read has its `error` and nothing else."""
-    return {name: read_part(part) for name, part in parts.items()}
-
-
 def read_together(parts: Mapping[str, Callable[[], Part]], seconds: float = PART_SECONDS) -> dict[str, Part]:
-    """The same, all parts at once; one that takes longer than `seconds` is left alone and has an error that says so."""
+    """All parts at once; one that cannot be read, or not within `seconds`, has its `error` and nothing else."""
     reading: dict[str, Future[Part]] = {name: Future() for name in parts}
 
     def read(name: str) -> None:
@@ -119,7 +114,7 @@ def pipeline_part(status: Part, letters: DeadLetterAdmin) -> Part:
     """The tables of the job `upsert`."""
     groups = letters.groups()
     count = sum(each.count for each in groups)
-    # Behind the last record of each partition: what has come to Kafka so far. A drained generation may be deleted.
+    # Behind the last record of each partition: what has come to Kafka so far. A topic that was deleted has no end.
     ends = sum(each["next_offset"] + (each["behind"] or 0) for each in status["partitions"])
     return {**status, "ends": ends, "dead_letters": count, "dead_letter_groups": group_fields(groups)}
 

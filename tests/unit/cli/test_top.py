@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from io import StringIO
-from typing import cast
+from typing import cast, get_args
 
 from rich.console import Console
 
-from inorder.cli.top import lines, render
-from inorder.operate.flow import Concern, Flow, FlowHop
+from inorder.cli.top import _COLOURS, lines, render
+from inorder.operate.flow import Concern, Flow, FlowHop, Health
 
 FLOW = Flow(
     "trouble",
@@ -32,3 +32,11 @@ def test_the_terminal_shows_texts_as_they_are() -> None:
     assert "[red]" in text
     assert "\x1b" not in text
     assert "One hop is in trouble." in text
+
+
+def test_every_health_has_a_colour_and_a_hop_that_is_not_used_is_shown() -> None:
+    assert set(_COLOURS) == set(get_args(Health))
+    console = Console(width=200, file=StringIO(), force_terminal=False)
+    unused = FlowHop("journal", "Journals", "unused", "No topic holds journals.")
+    console.print(render(Flow("ok", "All events have arrived.", (unused,), ())))
+    assert "No topic holds journals." in cast("StringIO", console.file).getvalue()

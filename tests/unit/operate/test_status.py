@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import socket
 import threading
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 from inorder.app import App
 from inorder.kafka.admin import probe
 from inorder.model.errors import UnreachableError
 from inorder.operate.status import Part, pipeline_part, read_together, verdict
+from inorder.pipeline.dead_letters_admin import DeadLetterAdmin
 from inorder.settings import Settings
 
 
@@ -73,6 +73,20 @@ def test_without_kafka_nothing_that_needs_it_is_tried_and_the_verdict_names_it_o
     assert verdict(found).count("connection refused") == 1
 
 
-def test_a_pipeline_with_a_topic_that_is_gone_has_a_status() -> None:
-    status = {"partitions": [{"next_offset": 40, "behind": None}, {"next_offset": 7, "behind": 3}]}
-    assert pipeline_part(status, cast("Any", SimpleNamespace(groups=list)))["ends"] == 50
+def test_without_kafka_the_flow_names_it_at_every_hop_that_needs_it_and_tries_none() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        down = f"127.0.0.1:{closed.getsockname()[1]}"
+    with App(Settings.load(None, kafka={"bootstrap.servers": down}, database={"url": "sqlite://"})) as app:
+        flow = app.flow()
+    assert {hop.name for hop in flow.hops if "connection refused" in hop.sentence} == {"kafka", "pipeline", "journal"}
+
+
+class _NoLetters:
+    def groups(self) -> list[object]:
+        return []
+
+
+def test_a_topic_that_was_deleted_leaves_its_pointer_and_the_part_can_be_read() -> None:
+    partitions = [{"next_offset": 7, "behind": 3}, {"next_offset": 5, "behind": None}]
+    found = pipeline_part({"partitions": partitions, "behind": 3}, cast("DeadLetterAdmin", _NoLetters()))
+    assert (found["ends"], found["dead_letters"]) == (15, 0)
