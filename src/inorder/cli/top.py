@@ -48,7 +48,7 @@ def top(
         display = Live(screen=True, auto_refresh=False)
         with stop_on_signals("top") as stop, watching as watch, display as live:
             while not stop.is_set():
-                flow = flow_of({name: reading.part for name, reading in watch.readings().items()})
+                flow = flow_of({name: reading.current for name, reading in watch.readings().items()})
                 live.update(render(flow), refresh=True)
                 stop.wait(seconds / 2)
 

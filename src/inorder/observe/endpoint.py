@@ -285,7 +285,7 @@ class PeriodicReader(Generic[T]):
 CHECK_SECONDS = 5.0
 """Between the checks of a server."""
 _END_SECONDS = 1.0
-_STALE_SECONDS = 30.0
+STALE_SECONDS = 30.0
 """So long after the last answer, a check that is still under way counts as failed."""
 
 
@@ -319,4 +319,4 @@ def _trouble_of(reader: PeriodicReader[object]) -> str:
     if (last := reader.last) is None:
         return "It was not asked yet."
     age, _ = last
-    return f"It has not answered for {age:.0f} s." if age > _STALE_SECONDS else ""
+    return f"It has not answered for {age:.0f} s." if age > STALE_SECONDS else ""

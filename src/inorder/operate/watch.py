@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from inorder.model.errors import last_line
-from inorder.observe.endpoint import PeriodicReader
+from inorder.model.errors import UnreachableError, last_line
+from inorder.observe.endpoint import STALE_SECONDS, PeriodicReader
 from inorder.operate.status import Part, read_part
 
 log = logging.getLogger("inorder.operate")
@@ -41,13 +41,24 @@ class PartReading:
 
     part: Part | None
     age_seconds: float = 0.0
+    stale_seconds: float = STALE_SECONDS
+    """A reading that is older says nothing about now: the next one hangs."""
 
     @property
     def trouble(self) -> str:
         """Why the part does not work; empty where it does."""
         if self.part is None:
             return "It was not read yet."
-        return str(self.part.get("error", ""))
+        if "error" in self.part or self.age_seconds <= self.stale_seconds:
+            return str(self.part.get("error", ""))
+        return f"It has not answered for {self.age_seconds:.0f} s."
+
+    @property
+    def current(self) -> Part | None:
+        """The part with its trouble as `error`; None before the first reading."""
+        if self.part is None or not self.trouble:
+            return self.part
+        return {"exit_code": UnreachableError.exit_code, **self.part, "error": self.trouble}
 
 
 class Watch:
@@ -59,6 +70,7 @@ class Watch:
         self._samples: dict[tuple[str, str], deque[Sample]] = {}
         self._guard = threading.Lock()
         self._clock = clock
+        self._stale = max(STALE_SECONDS, 3 * seconds)
         self._every = max(seconds, HOUR_SECONDS / _MOST_SAMPLES)
         self._readers = {
             name: PeriodicReader(name, lambda name=name, part=part: self._read(name, part), seconds=seconds)  # type: ignore[misc]
@@ -82,7 +94,7 @@ class Watch:
         found = {}
         for name, reader in self._readers.items():
             last = reader.last
-            found[name] = PartReading(None) if last is None else PartReading(last[1], last[0])
+            found[name] = PartReading(None) if last is None else PartReading(last[1], last[0], self._stale)
         return found
 
     def part(self, name: str) -> PartReading:

@@ -71,7 +71,7 @@ class WebBackend:
         return self.watch.readings()
 
     def flow(self) -> Flow:
-        return flow_of({name: reading.part for name, reading in self.readings().items()})
+        return flow_of({name: reading.current for name, reading in self.readings().items()})
 
     def part(self, name: str) -> PartReading:
         return self.watch.part(name)
@@ -79,7 +79,7 @@ class WebBackend:
     def status(self) -> Fields:
         """Every part with its age."""
         return {
-            name: {**(each.part or {"error": each.trouble}), "age_seconds": round(each.age_seconds, 3)}
+            name: {**(each.current or {"error": each.trouble}), "age_seconds": round(each.age_seconds, 3)}
             for name, each in self.readings().items()
         }
 

@@ -107,7 +107,7 @@ def test_a_server_that_hangs_keeps_no_other_from_being_asked(
         assert hangs.wait(60)
         eventually(lambda: checks.troubles()["kafka"] == "No broker answers.")
         assert checks.troubles()["database"] == "", "a check may take a while"
-        monkeypatch.setattr(endpoint_module, "_STALE_SECONDS", 0.0)
+        monkeypatch.setattr(endpoint_module, "STALE_SECONDS", 0.0)
         eventually(lambda: checks.troubles()["database"].startswith("It has not answered for "))
     finally:
         goes_on.set()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
+
+import pytest
 
 from inorder.model.errors import UnreachableError
 from inorder.operate.watch import PartReading, Watch
@@ -54,3 +57,22 @@ def test_an_hour_is_kept_however_often_it_is_read() -> None:
 
 def test_a_reading_without_trouble() -> None:
     assert PartReading({"waiting": 1}).trouble == ""
+
+
+def test_a_reading_that_is_too_old_is_trouble() -> None:
+    """Its reader hangs: what it read last says nothing about now."""
+    fresh, old = PartReading({"waiting": 1}, 30.0), PartReading({"waiting": 1}, 31.0)
+    assert (fresh.trouble, fresh.current) == ("", {"waiting": 1})
+    assert old.trouble == "It has not answered for 31 s."
+    assert old.current is not None
+    assert old.current["error"] == old.trouble
+    assert PartReading({"error": "No broker answers."}, 31.0).trouble == "No broker answers."
+
+
+@pytest.mark.parametrize(("seconds", "bound"), [(5, 30), (60, 180)])
+def test_how_old_is_too_old_depends_on_how_often_it_is_read(seconds: float, bound: float) -> None:
+    watch = Watch({"relay": dict}, seconds=seconds)
+    watch._readers["relay"]._last = (time.monotonic() - bound + 2, {"waiting": 1})
+    assert watch.part("relay").trouble == ""
+    watch._readers["relay"]._last = (time.monotonic() - bound - 2, {"waiting": 1})
+    assert "has not answered" in watch.part("relay").trouble

@@ -213,6 +213,12 @@ class Site:
             backend.watch._readers["relay"].join(0.01)
         return TestClient(create_site(backend), base_url=BASE, follow_redirects=False, client=("127.0.0.1", 1))
 
+    def let_pass(self, seconds: float) -> None:
+        """Makes every reading so much older, as if its reader hung."""
+        for reader in (each for backend in self._opened for each in backend.watch._readers.values()):
+            assert reader._last is not None
+            reader._last = (reader._last[0] - seconds, reader._last[1])
+
     def close(self) -> None:
         for backend in self._opened:
             backend.__exit__(None, None, None)
@@ -426,6 +432,17 @@ def test_kafka_is_away_and_the_site_says_so(site: Site, state: State) -> None:
     assert 'inorder_web_part_up{part="kafka"} 0.0' in client.get("/metrics").text
     strangers = site.open(token=TOKEN).get("/readyz")
     assert (strangers.status_code, strangers.text) == (503, "database: ok\nkafka: It does not answer.\n")
+
+
+def test_a_check_that_hangs_is_not_ready_and_the_flow_is_not_ok(site: Site) -> None:
+    client = site.open(refresh_seconds=3600)
+    assert client.get("/readyz").status_code == 200
+    site.let_pass(4 * 3600)
+    answer, silent = client.get("/readyz"), re.compile(r"It has not answered for 144\d\d s\.")
+    assert (answer.status_code, len(silent.findall(answer.text))) == (503, 2)
+    assert {each["health"] for each in client.get("/api/v1/flow").json()["hops"]} == {"trouble"}
+    assert silent.match(client.get("/api/v1/status").json()["relay"]["error"])
+    assert silent.search(client.get("/pipeline").text)
 
 
 def test_a_fault_of_ours_in_one_part_leaves_the_others(site: Site, state: State) -> None:
