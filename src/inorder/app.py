@@ -382,7 +382,13 @@ class App:
         stored = None
         if self.settings.database.url is not None:
             stored = DatabaseHops(
-                self.database, self.relay, self.relay_admin, self.generations, self.pointers, self.dead_letters
+                self.database,
+                self.relay,
+                self.relay_admin,
+                self.generations,
+                self.pointers,
+                self.dead_letters,
+                self._pauses,
             )
         lookup = KeyLookup(
             stored,

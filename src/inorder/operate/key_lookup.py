@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
@@ -33,6 +33,7 @@ from inorder.operate.key_trace import (
     TableHop,
     TopicHop,
     WaitingRow,
+    fills,
 )
 from inorder.outbox import layouts
 from inorder.pipeline.dead_letters_admin import DeadLetterAdmin
@@ -41,6 +42,7 @@ from inorder.pipeline.mapping import KeyReader, Refused, TableMapping, encode_ke
 from inorder.pipeline.stores.ports import NULL, RowKey, StoredLetter
 from inorder.relay.parts import RelayParts
 from inorder.relay.status import RelayAdmin
+from inorder.topics.pauses import Pause, PauseKind, Pauses, SqlPauses
 from inorder.topics.stores.generations import SqlPointers, SqlTopicGenerations
 
 T = TypeVar("T")
@@ -71,6 +73,7 @@ class DatabaseHops:
     generations: SqlTopicGenerations
     pointers: SqlPointers
     letters: DeadLetterAdmin
+    pauses: SqlPauses
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,7 @@ class _Tracing:
         topics = self._read("topics", lambda: list(self._topics(outbox))) or []
         tables = (self._read("tables", lambda: list(self._tables(stored, topics))) if stored else None) or []
         journals = self._read("journals", lambda: list(self._journals(topics))) or []
+        paused = (self._read("pauses", lambda: self._paused(stored, outbox, topics, tables)) if stored else None) or ()
         known = {journal.topic for journal in journals}
         return KeyTrace(
             self._key,
@@ -121,6 +125,7 @@ class _Tracing:
             tuple(tables),
             tuple(journals),
             self._unseen,
+            paused,
         )
 
     def _read(self, hop: str, read: Callable[[], T]) -> T | None:
@@ -135,11 +140,25 @@ class _Tracing:
         # Published rows are purged, but `polling` leaves them where they are.
         polls = relay.strategy == "polling"
         published = stored.relay.polling_store(stored.database).state().offset if polls else -1
-        rows, first = waiting_rows(stored.database, relay.table, relay.layout, self._bytes, published)
+        rows, first = waiting_rows(
+            stored.database, relay.table, relay.layout, self._bytes, published, topic=self._topic
+        )
         wanted = {"key": self._bytes} if self._topic is None else {"key": self._bytes, "topic": self._topic}
         exceeded = stored.admin.exceeded_rows(**wanted)
         aside = tuple(SetAsideRow(row.id, row.topic, row.code, row.reason, row.parks) for row in exceeded)
         return OutboxHop(relay.table, rows, first, aside)
+
+    def _paused(
+        self,
+        stored: DatabaseHops,
+        outbox: OutboxHop | None,
+        topics: list[tuple[TopicHop, _Carrier]],
+        tables: list[TableHop],
+    ) -> tuple[Pause, ...]:
+        known = {carrier.topic for hop, carrier in topics if hop.records}
+        if outbox is not None:
+            known |= {row.topic for row in outbox.first} | {row.topic for row in outbox.exceeded}
+        return pauses_of(stored.pauses.read(), self._key, known, tables)
 
     def _topics(self, outbox: OutboxHop | None) -> Iterator[tuple[TopicHop, _Carrier]]:
         cluster = self._parts.cluster
@@ -312,6 +331,14 @@ def _is_unordered(
     return bool(reached) and all(offset <= version[1] for offset in reached)
 
 
+def pauses_of(pauses: Pauses, key: str, topics: Collection[str], tables: Sequence[TableHop]) -> tuple[Pause, ...]:
+    """The pauses of a key, of its topics, and of its tables and their job."""
+    names = {(PauseKind.TOPIC, topic) for topic in topics} | {(PauseKind.KEY, f"{topic}/{key}") for topic in topics}
+    return tuple(
+        each for each in pauses.rows if (each.kind, each.name) in names or any(fills(each, table) for table in tables)
+    )
+
+
 def _is_mark(record: LogRecord, window: Window) -> bool:
     try:
         return isinstance(action_of(record, window.topic, window.partition), Mark)
@@ -328,21 +355,24 @@ MOST = 20
 
 
 def waiting_rows(
-    database: Database, table: str, layout: str, key: bytes, above: int = -1
+    database: Database, table: str, layout: str, key: bytes, above: int = -1, *, topic: str | None = None
 ) -> tuple[int, tuple[WaitingRow, ...]]:
-    """How many rows above an id have the key, and the first of them."""
+    """How many rows above an id have the key, in any topic or in one, and the first of them."""
     found = layouts.layout(layout, database.dialect)
     names = {
         "table": quoted_table(database.dialect, table),
         "id": found.id,
         "topic": found.topic,
-        "key": found.key,
         "written_at": found.written_at,
     }
-    bound = {"key": key, "above": above}
+    bound: dict[str, Any] = {"key": key, "above": above}
+    names["wanted"] = f"{found.key} = %(key)s"
+    if topic is not None:
+        bound["topic"] = topic
+        names["wanted"] += f" AND {found.topic} = %(topic)s"
     with_most = _STATEMENTS.render("rows_of_key", **names, most=str(MOST))
     first = [WaitingRow(id, topic, written_at(at)) for id, topic, at in database.execute(with_most, bound).rows]
-    counting = _STATEMENTS.render("count_of_key", **{name: names[name] for name in ("table", "id", "key")})
+    counting = _STATEMENTS.render("count_of_key", **{name: names[name] for name in ("table", "id", "wanted")})
     return int(database.execute(counting, bound).rows[0][0]), tuple(first)
 
 

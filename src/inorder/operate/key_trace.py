@@ -14,7 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from shlex import quote
 from typing import Any, Literal
+
+from inorder.topics.pauses import Pause, PauseKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,7 @@ class KeyFinding:
 def findings(trace: KeyTrace) -> list[KeyFinding]:
     """In the direction of the flow."""
     found = [KeyFinding(hop, f"It could not be read: {why}", "inorder doctor") for hop, why in trace.unseen.items()]
+    found += _of_pauses(trace)
     if trace.outbox is not None:
         found += _of_outbox(trace.outbox)
     for topic in trace.topics:
@@ -55,6 +59,27 @@ def is_known(trace: KeyTrace) -> bool:
     in_topics = any(topic.records for topic in trace.topics)
     in_tables = any(table.version is not None for table in trace.tables)
     return bool(in_outbox or in_topics or in_tables or any(journal.offset is not None for journal in trace.journals))
+
+
+def _of_pauses(trace: KeyTrace) -> Iterator[KeyFinding]:
+    """Pauses that something of the key waits for."""
+    waiting = {row.topic for row in trace.outbox.first} if trace.outbox is not None else set()
+    behind = [table for table in trace.tables if any(_behind(table, trace.topics))]
+    for each in trace.paused:
+        match each.kind:
+            case PauseKind.TABLE | PauseKind.PIPELINE:
+                holds = any(fills(each, table) for table in behind)
+            case _:
+                holds = each.name.partition("/")[0] in waiting
+        if holds:
+            command = f"inorder resume {each.kind} {quote(each.name)}"
+            yield KeyFinding("paused", f"The {each.kind} {each.name!r} is paused: {each}.", command)
+
+
+def fills(pause: Pause, table: TableHop) -> bool:
+    """Whether it is the pause of a table, or of the job that fills it."""
+    names = {PauseKind.TABLE: table.table, PauseKind.PIPELINE: table.pipeline.partition(":")[0]}
+    return names.get(pause.kind) == pause.name
 
 
 def _of_outbox(hop: OutboxHop) -> Iterator[KeyFinding]:
@@ -110,15 +135,21 @@ def _of_table(hop: TableHop, topics: tuple[TopicHop, ...]) -> Iterator[KeyFindin
         )
     if hop.newest is not None and not hop.letters and not hop.is_unordered:
         yield from _of_row(hop, hop.newest)
+    for topic, due, newest in _behind(hop, topics):
+        yield KeyFinding(
+            "table",
+            f"{hop.table!r} is behind: {topic.topic}[{topic.partition}] continues at {due}, and the newest record"
+            f" of the key is at {newest.offset}.",
+            "inorder pipeline status",
+        )
+
+
+def _behind(hop: TableHop, topics: Sequence[TopicHop]) -> Iterator[tuple[TopicHop, int, Sighting]]:
+    """Partitions with records of the key that are not applied, the offset that is next, and the newest of them."""
     for topic in topics:
         due = hop.due.get((topic.topic, topic.partition))
         if due is not None and topic.last is not None and topic.last.offset >= due:
-            yield KeyFinding(
-                "table",
-                f"{hop.table!r} is behind: {topic.topic}[{topic.partition}] continues at {due}, and the newest record"
-                f" of the key is at {topic.last.offset}.",
-                "inorder pipeline status",
-            )
+            yield topic, due, topic.last
 
 
 def _of_row(hop: TableHop, newest: NewestRecord) -> Iterator[KeyFinding]:
@@ -324,3 +355,5 @@ class KeyTrace:
     journals: tuple[JournalHop, ...] = ()
     unseen: Mapping[str, str] = field(default_factory=dict)
     """Hops that could not be read, and why."""
+    paused: tuple[Pause, ...] = ()
+    """Pauses of the key, of a topic that has something of it, and of a table that may have it."""

@@ -73,10 +73,13 @@ def moment(at: str | datetime | None) -> str:
 
 
 def utc(milliseconds: int | None) -> str:
-    """A time of Kafka's."""
+    """A time of Kafka's; producers may set any number, and one that is no time of ours is printed as it is."""
     if milliseconds is None:
         return NOTHING
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    except (ValueError, OverflowError, OSError):
+        return f"{milliseconds} ms"
 
 
 def shown(value: object) -> str:

@@ -21,6 +21,7 @@ from inorder.operate.key_trace import (
     findings,
     summary,
 )
+from inorder.topics.pauses import Pause, PauseKind
 
 WRITTEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 TOPIC = TopicHop("orders", 0, 1, 0, 9, 2, (Sighting(4, 1_000, 10), Sighting(7, 2_000, None)))
@@ -200,3 +201,26 @@ def test_a_key_in_two_partitions_has_no_order() -> None:
 def test_a_row_of_an_offset_that_its_partition_has_not_reached_came_from_another_one() -> None:
     [found] = findings(replace(ARRIVED, tables=(replace(TABLE, version=(0, 11), is_unordered=True),)))
     assert (found.hop, "is of offset 11" in found.sentence) == ("table", True)
+
+
+BEHIND = replace(ARRIVED, tables=(replace(TABLE, due={("orders", 1): 7}),))
+WAITS = replace(ARRIVED, outbox=OutboxHop("outbox", 1, (ROW,)))
+
+
+@pytest.mark.parametrize(
+    ("followed", "kind", "name", "command"),
+    [
+        (WAITS, PauseKind.TOPIC, "orders", "inorder resume topic orders"),
+        (WAITS, PauseKind.KEY, "orders/4 2", "inorder resume key 'orders/4 2'"),
+        (BEHIND, PauseKind.TABLE, "messages", "inorder resume table messages"),
+        (BEHIND, PauseKind.PIPELINE, "upsert", "inorder resume pipeline upsert"),
+    ],
+)
+def test_a_pause_that_holds_the_key_up_is_named_with_who_why_since_when_and_what_ends_it(
+    followed: KeyTrace, kind: PauseKind, name: str, command: str
+) -> None:
+    pause = Pause(kind, name, "an incident", "ann", "2026-01-02 03:04:05")
+    [found] = [each for each in findings(replace(followed, paused=(pause,))) if each.hop == "paused"]
+    assert found.command == command
+    assert found.sentence == f"The {kind} {name!r} is paused: an incident (ann, 2026-01-02 03:04:05)."
+    assert findings(replace(ARRIVED, paused=(pause,))) == [], "nothing of the key waits"

@@ -18,12 +18,12 @@ from inorder.operate.key_trace import KeyTrace, Letter, OutboxHop, SetAsideRow, 
 from inorder.pipeline.stores.ports import LetterGroup, StoredLetter
 from inorder.relay.stores.exceeded import ExceededGroup, ExceededRow
 from inorder.settings import Settings
-from inorder.topics.pauses import PauseKind
+from inorder.topics.pauses import Pause, PauseKind
 from inorder.web import site as site_module
 from inorder.web.api import ROUTES
 from inorder.web.backend import WebBackend
 from inorder.web.pages import PAGES, rates_of
-from inorder.web.rendering import ago, chart, moment
+from inorder.web.rendering import ago, chart, moment, utc
 from inorder.web.site import create_site
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -68,6 +68,7 @@ TRACE = KeyTrace(
             (Letter("orders:3:42", "c", EVIL),),
         ),
     ),
+    paused=(Pause(PauseKind.TABLE, "messages", EVIL, "ann", "2026-01-02 03:04:05"),),
 )
 
 
@@ -263,6 +264,7 @@ def test_a_key_is_followed_with_scripts_as_text(site: Site) -> None:
     assert "&lt;script&gt;" in answer.text
     assert "<script>alert" not in answer.text
     assert "is parked behind row 1" in answer.text
+    assert "<code>inorder resume table messages</code>" in answer.text
 
 
 def test_the_first_page_says_what_is_wrong_first(site: Site) -> None:
@@ -479,6 +481,8 @@ def test_a_chart_begins_with_what_there_is() -> None:
     assert (drawn["span"], drawn["top"], drawn["last"]) == (1200.0, 4.0, 2.0)
     assert drawn["line"].startswith("0.0,47.0 120.0,1.0 240.0,")
     assert ago(AT, AT) == "now"
+    assert [utc(each) for each in (None, 1_767_323_045_001)] == ["\N{EN DASH}", "2026-01-02 03:04:05.001"]
+    assert [utc(each) for each in (-(2**63), 2**63 - 1)] == ["-9223372036854775808 ms", "9223372036854775807 ms"]
     assert [moment(None), moment(AT)] == ["\N{EN DASH}", "2026-01-02 03:04:05 UTC"]
 
 

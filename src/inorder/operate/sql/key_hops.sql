@@ -2,10 +2,10 @@
 
 -- name: rows_of_key
 -- What waits in the outbox, the first rows of it. It reads the whole table, which is short where a relay runs.
-SELECT {id}, {topic}, {written_at} FROM {table} WHERE {key} = %(key)s AND {id} > %(above)s ORDER BY {id} LIMIT {most};
+SELECT {id}, {topic}, {written_at} FROM {table} WHERE {wanted} AND {id} > %(above)s ORDER BY {id} LIMIT {most};
 
 -- name: count_of_key
-SELECT count(*) FROM {table} WHERE {key} = %(key)s AND {id} > %(above)s;
+SELECT count(*) FROM {table} WHERE {wanted} AND {id} > %(above)s;
 
 -- name: row_of_key
 SELECT {columns}, version_generation, version_offset, updated_at FROM {table} WHERE {same_key};
