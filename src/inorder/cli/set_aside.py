@@ -209,7 +209,7 @@ def show_letter(
     from inorder.operate.fields import whole_letter
 
     with open_app(config) as app:
-        found = app.dead_letters.read(2, **_given(None, pipeline=pipeline, **_coordinates(letter_id)))
+        found = app.dead_letters.read(2, **_given(None, **{"pipeline": pipeline, **_coordinates(letter_id)}))
     if not found:
         raise ConfigurationError(
             f"There is no dead letter {letter_id}.", hint="`inorder dead-letters list` prints them."
@@ -323,7 +323,7 @@ def _wanted_letters(
         if any(value is not None for value in place.values()):
             raise typer.BadParameter("an ID already names topic, partition and offset")
         place = _coordinates(letter_id)
-    wanted = _given(key, pipeline=pipeline, code=code, **place)
+    wanted = _given(key, code=code, **{"pipeline": pipeline, **place})
     _require_choice(wanted, everything, "name a letter by its ID, filter with --pipeline, --topic, --code …")
     return wanted
 

@@ -141,16 +141,21 @@ def whole_action(action: Action, now: Outcome) -> dict[str, Any]:
 
 
 def letter_coordinates(letter_id: str) -> dict[str, Any]:
-    """Topic, partition and offset of `TOPIC:PARTITION:OFFSET`, as lists name a dead letter."""
-    topic, *numbers = letter_id.rsplit(":", 2)
+    """The fields of `TOPIC:PARTITION:OFFSET`, as lists name a dead letter, or of `PIPELINE/TOPIC:PARTITION:OFFSET`.
+
+    Two pipelines may have rejected the same record. The name of a topic has no slash.
+    """
+    pipeline, _, place = letter_id.rpartition("/")
+    topic, *numbers = place.rsplit(":", 2)
     if not topic or len(numbers) != 2 or not all(number.isascii() and number.isdigit() for number in numbers):
         raise ConfigurationError(f"{letter_id!r} is not an ID of a dead letter.", hint="It is TOPIC:PARTITION:OFFSET.")
-    return {"topic": topic, "partition": int(numbers[0]), "offset": int(numbers[1])}
+    found = {"topic": topic, "partition": int(numbers[0]), "offset": int(numbers[1])}
+    return {"pipeline": pipeline, **found} if pipeline else found
 
 
 def letter_position(pipeline: str, letter_id: str) -> LetterPosition:
     """Where a page that ended with a letter continues."""
-    return LetterPosition(pipeline, **letter_coordinates(letter_id))
+    return LetterPosition(**{"pipeline": pipeline, **letter_coordinates(letter_id)})
 
 
 def _base64(value: bytes | None) -> str | None:

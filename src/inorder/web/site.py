@@ -188,7 +188,8 @@ class _Site:
         params = parse_qs(request.url.query, keep_blank_values=True)
         if request.method == "POST":
             try:
-                params = parse_qs((await _body(request)).decode(errors="replace"), keep_blank_values=True)
+                # Names of others are in the query of a form: an input would change their control characters.
+                params |= parse_qs((await _body(request)).decode(errors="replace"), keep_blank_values=True)
             except (_TooLargeError, ValueError):
                 return self.refuse(request, AccessRefusal(413, "The form is too large."))
         visit = pages.Visit(self._backend, request.scope["user"], request.path_params, params)

@@ -143,6 +143,8 @@ def test_discard_wants_a_reason(run: Run, calls: dict[str, Any]) -> None:
     ran = run("dead-letters", "discard", "--all", "--reason", "garbage", "--json")
     assert (json.loads(ran.stdout), ran.stderr.strip()) == ({"discarded": 7}, "discard: 7 letters.")
     assert (calls["reason"], calls["discarded"]) == ("garbage", {})
+    assert run("dead-letters", "discard", "upsert:m/orders:0:1", "--reason", "garbage").code == 0
+    assert calls["discarded"] == {"pipeline": "upsert:m", "topic": "orders", "partition": 0, "offset": 1}
 
 
 @pytest.mark.parametrize("command", ["retry", "discard"])

@@ -128,6 +128,12 @@ def test_letters_are_named_by_their_ids(service: SetAside, admin: Admin, log: Me
     assert service.discard_letters("old", everything=True).result == 3
 
 
+def test_an_id_with_its_pipeline_spares_the_letters_of_others(service: SetAside, admin: Admin) -> None:
+    service.discard_letters("old", ids=["upsert:a/t:0:5", "upsert:b/c/t:0:5"])
+    place = {"topic": "t", "partition": 0, "offset": 5}
+    assert [each[-1] for each in admin.calls] == [place | {"pipeline": "upsert:a"}, place | {"pipeline": "upsert:b/c"}]
+
+
 def test_letters_that_were_settled_before_an_error_are_in_the_log(service: SetAside, log: MemoryLog) -> None:
     with pytest.raises(UnreachableError):
         service.retry_letters("fixed", code="cut")

@@ -6,14 +6,17 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from html import unescape
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from starlette.testclient import TestClient
 
 from inorder.model.errors import UnreachableError
 from inorder.operate.actions import Action, Actor, Logged, Outcome
+from inorder.operate.fields import letter_coordinates
 from inorder.operate.key_trace import KeyTrace, Letter, OutboxHop, SetAsideRow, Sighting, TableHop, TopicHop, WaitingRow
 from inorder.pipeline.stores.ports import LetterGroup, StoredLetter
 from inorder.relay.stores.exceeded import ExceededGroup, ExceededRow
@@ -313,6 +316,46 @@ def test_an_action_through_the_form_leads_to_its_entry(site: Site, state: State)
     [(actor, asked, wanted)] = state.done
     assert (actor, asked) == (Actor("local", "page"), ("retry", "limit raised"))
     assert wanted == {"ids": [7, 3], "everything": False}
+
+
+def send_back(client: TestClient, page: str) -> None:
+    """Sends the first form of a page that acts as a browser does, with a reason."""
+    text = next(each for each in re.findall(r"<form[^>]*>.*?</form>", page, re.DOTALL) if "/problems/act" in each)
+    [target] = re.findall(r'action="([^"]*)"', text)
+    given = re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)">', text)
+    body = urlencode([(name, unescape(value)) for name, value in given] + [("reason", "why")])
+    assert client.post(unescape(target), content=body, headers=FORM).status_code == 303
+
+
+@pytest.mark.parametrize("name", [EVIL, "a\x00b", "a\r\nb\n", "a&b=c%41+ d", "\x85\u2028"])
+def test_an_action_is_for_the_very_name_that_was_reviewed(site: Site, state: State, name: str) -> None:
+    """Control characters are escaped where they are shown, and not where they are sent back."""
+    state.parts["topics"] = TOPICS | {"paused": {f"key {name}": "why"}}
+    client = site.open()
+    send_back(client, client.get("/problems/review", params={"kind": "exceeded", "action": "retry", "key": name}).text)
+    send_back(client, client.get("/topics").text)
+    (_, _, wanted), (_, resumed, _) = state.done
+    assert wanted["key"] == name.encode()
+    assert resumed == ("resume", PauseKind.KEY, name)
+
+
+def test_chosen_dead_letters_are_those_of_their_pipeline(site: Site, state: State) -> None:
+    client = site.open()
+    [chosen] = re.findall(r'type="checkbox" name="id" value="([^"]*)"', client.get("/problems/dead-letters").text)
+    review = client.get("/problems/review", params={"kind": "dead-letters", "action": "discard", "id": chosen}).text
+    send_back(client, review)
+    [(_, _, wanted)] = state.done
+    assert [letter_coordinates(id) for id in wanted["ids"]] == [
+        {"pipeline": "upsert:m", "topic": "orders", "partition": 3, "offset": 42}
+    ]
+
+
+def test_a_review_says_whether_records_are_put_back_together(site: Site) -> None:
+    client, chosen = site.open(), {"kind": "exceeded", "action": "retry"}
+    assert "all of them or none" in client.get("/problems/review", params=chosen | {"code": "RECORD-001"}).text
+    one_by_one = client.get("/problems/review", params=chosen | {"id": ["1", "2"]}).text
+    assert "all of them or none" not in one_by_one
+    assert "one after the other" in one_by_one
 
 
 def test_a_topic_is_paused_and_resumed_through_form_and_api(site: Site, state: State) -> None:
