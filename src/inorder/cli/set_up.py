@@ -13,6 +13,7 @@ import typer
 
 from inorder.cli.output import AsJson, ConfigFile, load, open_app, say, show_json, show_table
 from inorder.cli.stopping import stop_on_signals
+from inorder.cli.web import import_service
 
 _ALWAYS = ("postgres", "kafka")
 
@@ -55,6 +56,9 @@ def up(
             min=0, metavar="N", help="Also start a standalone master of Spark with so many workers of one core."
         ),
     ] = 0,
+    with_web: Annotated[
+        bool, typer.Option("--web", help="Also serve the pages of these servers, at `web.listen`.")
+    ] = False,
 ) -> None:
     """Run embedded servers until a signal.
 
@@ -64,6 +68,7 @@ def up(
     from inorder.embedded import Stack
 
     load(config)
+    serve = import_service() if with_web else None
     parts = (*_ALWAYS, *(part.value for part in dict.fromkeys(extra or [])))
     ports = dict(map(_port_of, port or []))
     say(f"Starting {', '.join((*parts, 'spark') if spark_workers else parts)}.")
@@ -77,6 +82,9 @@ def up(
             from inorder.embedded import SparkCluster
 
             addresses["spark"] = beside.enter_context(SparkCluster(stack.folder / "spark", spark_workers)).url
+        if serve is not None:
+            settings = load(config, **_settings_of(addresses))
+            addresses["web"] = beside.enter_context(serve(settings)).url
         if as_json:
             show_json(addresses)
         else:
@@ -120,15 +128,23 @@ def settings_text(addresses: Mapping[str, str]) -> str:
     url = "postgresql+psycopg://p@h/d"
     """
     lines = ["# Written by `inorder up`: servers on this machine."]
-    for server, section, key, end in _SECTIONS:
-        if server in addresses:
-            lines += [f"[{section}]", f'{key} = "{addresses[server]}{end}"']
+    for section, values in _settings_of(addresses).items():
+        lines += [f"[{section}]", *(f'{_bare_or_quoted(key)} = "{value}"' for key, value in values.items())]
     return "\n".join(lines) + "\n"
+
+
+def _settings_of(addresses: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """The sections of the settings that name servers."""
+    return {section: {key: addresses[server] + end} for server, section, key, end in _SECTIONS if server in addresses}
+
+
+def _bare_or_quoted(key: str) -> str:
+    return f'"{key}"' if "." in key else key
 
 
 _LAST_PORT = 65_535
 _SECTIONS = (
-    ("kafka", "kafka", '"bootstrap.servers"', ""),
+    ("kafka", "kafka", "bootstrap.servers", ""),
     ("postgres", "database", "url", ""),
     ("redis", "redis", "url", ""),
     ("cassandra", "journal", "store", "/journal"),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from inorder.cli.output import ConfigFile, load, say
 from inorder.cli.stopping import stop_on_signals
 from inorder.model.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from inorder.web.server import WebService
 
 
 def web(
@@ -23,13 +26,19 @@ def web(
     and /metrics too. Another address than loopback needs `web.token` or `web.trusted_header`; else exit 3.
     """
     settings = load(config, **({} if listen is None else {"web": {"listen": listen}}))
+    serve = import_service()
+    with stop_on_signals("the site") as stop, serve(settings) as service:
+        say(f"Serves pages at {service.url} and the API at {service.url}api/v1. Ctrl-C stops it.")
+        stop.wait()
+
+
+def import_service() -> type[WebService]:
+    """The service of the pages; a hint where its packages are missing."""
     try:
         from inorder.web.server import WebService
     except ImportError as error:
         raise ConfigurationError(
-            f"`inorder web` needs packages that are not installed: {error.name} is missing.",
+            f"The pages need packages that are not installed: {error.name} is missing.",
             hint='Install the extra: pip install "inorder[web]".',
         ) from error
-    with stop_on_signals("the site") as stop, WebService(settings) as service:
-        say(f"Serves pages at {service.url} and the API at {service.url}api/v1. Ctrl-C stops it.")
-        stop.wait()
+    return WebService

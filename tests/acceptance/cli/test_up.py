@@ -1,4 +1,4 @@
-"""`inorder up` keeps real servers up, and a signal takes all of them down."""
+"""`inorder up` keeps real servers up, and pages where they are wanted; a signal takes all of them down."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import json
 import signal
 import socket
 import subprocess
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
 from sqlalchemy.engine import make_url
 
 from tests.acceptance.cli.conftest import COMMAND
+from tests.conftest import Eventually
 from tests.selection import few
 
 
@@ -22,15 +24,26 @@ def listens(port: int) -> bool:
         return client.connect_ex(("127.0.0.1", port)) == 0
 
 
+def ask(port: int, path: str) -> tuple[int, str]:
+    connection = HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
 @pytest.mark.parametrize("number", few([signal.SIGTERM, signal.SIGINT], signal.SIGTERM), ids=["SIGTERM", "Ctrl-C"])
 def test_a_signal_stops_all_servers_and_ends_with_0(
-    tmp_path: Path, environment: dict[str, str], number: signal.Signals
+    tmp_path: Path, environment: dict[str, str], eventually: Eventually, number: signal.Signals
 ) -> None:
-    spark = ["--spark-workers", "1"] if number is signal.SIGINT else []
+    beside = {signal.SIGINT: ["--spark-workers", "1"], signal.SIGTERM: ["--web"]}[number]
+    expected = {"spark"} if number is signal.SIGINT else {"web"}
     with subprocess.Popen(
-        [*COMMAND, "up", "--json", "--folder", str(tmp_path / "stack"), *spark],
+        [*COMMAND, "up", "--json", "--folder", str(tmp_path / "stack"), *beside],
         cwd=tmp_path,
-        env=environment,
+        env={**environment, "INORDER_WEB__LISTEN": "127.0.0.1:0", "INORDER_WEB__REFRESH_SECONDS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -38,10 +51,12 @@ def test_a_signal_stops_all_servers_and_ends_with_0(
         try:
             assert running.stdout is not None
             addresses = json.loads(running.stdout.readline())
-            assert set(addresses) == {"postgres", "kafka"} | ({"spark"} if spark else set())
+            assert set(addresses) == {"postgres", "kafka"} | expected
             ports = [make_url(addresses["postgres"]).port or 0]
-            ports += [int(addresses[name].rpartition(":")[2]) for name in addresses if name != "postgres"]
+            ports += [int(addresses[name].rstrip("/").rpartition(":")[2]) for name in addresses if name != "postgres"]
             assert all(listens(port) for port in ports)
+            if "web" in addresses:
+                eventually(lambda: ask(ports[-1], "/readyz") == (200, "database: ok\nkafka: ok\n"))
             running.send_signal(number)
             rest, messages = running.communicate(timeout=120)
         finally:

@@ -321,3 +321,50 @@ def test_up_prints_addresses_and_stays_until_it_is_told_to_stop(run: Run, monkey
     assert '"bootstrap.servers" = "kafka-address"' in Path("made.toml").read_text()
     assert "made.toml exists and was not changed" in run("up", *chosen).stderr
     assert run("up", "--port", "postgres=no").code == 2
+
+
+def test_up_with_web_serves_pages_of_the_servers_that_it_prints(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    addresses = {"postgres": "postgresql+psycopg://p@127.0.0.1:1/d", "kafka": "127.0.0.1:2", "redis": "redis://r:3"}
+    seen: list[Any] = []
+
+    class FakeStack:
+        def __init__(self, **_: object) -> None:
+            seen.append("servers")
+
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            seen.append("servers end")
+
+        def addresses(self) -> dict[str, str]:
+            return dict(addresses)
+
+        def supervise(self, *_: object) -> None:
+            seen.append("supervised")
+
+    class FakeService:
+        url = "http://127.0.0.1:4/"
+
+        def __init__(self, settings: Settings) -> None:
+            database, kafka, redis = settings.database, settings.kafka, settings.redis
+            seen.append((database.require_url(), kafka.bootstrap_servers, str(redis.url), settings.web.listen))
+
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            seen.append("pages end")
+
+    monkeypatch.setitem(sys.modules, "inorder.embedded", SimpleNamespace(Stack=FakeStack))
+    monkeypatch.setitem(sys.modules, "inorder.web.server", SimpleNamespace(WebService=FakeService))
+    Path("inorder.toml").write_text('[web]\nlisten = "127.0.0.1:4"\n[relay]\ngroup = "mine"\n', "utf-8")
+    ran = run("up", "--json", "--web")
+    assert json.loads(ran.stdout) == addresses | {"web": "http://127.0.0.1:4/"}
+    served = (addresses["postgres"], addresses["kafka"], addresses["redis"], "127.0.0.1:4")
+    assert seen == ["servers", served, "supervised", "pages end", "servers end"]
+    seen.clear()
+    monkeypatch.setitem(sys.modules, "inorder.web.server", None)
+    ran = run("up", "--web")
+    assert (ran.code, seen) == (3, []), "nothing is started before"
+    assert "inorder[web]" in ran.stderr
