@@ -194,6 +194,20 @@ MUTANTS = (
         "rows that only have the ids are purged unsent",
     ),
     Mutant(
+        "reads-from-another-server",
+        PURGE,
+        "if len({found.origin.server, reads.server, store.origin().server} - {None}) > 1:",
+        "if store.origin() is None:",
+        "a server that lacks the purge of the take-over shows published rows again",
+    ),
+    Mutant(
+        "purging-session-is-not-asked-again",
+        PURGE,
+        "{found.origin.server, reads.server, store.origin().server}",
+        "{found.origin.server, reads.server}",
+        "a server that was restarted without the purge of the take-over shows published rows again",
+    ),
+    Mutant(
         "failed-purge-counts",
         PURGE,
         "                if self._pause():\n                    return\n",

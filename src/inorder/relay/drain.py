@@ -55,6 +55,7 @@ What if …
 |                                      | published (`marker.py`), from the last id on that the database knows of;      |
 |                                      | rows that were published and are lost are named                               |
 | … under a running term               | its session ends, so does the term; a purge that reconnects reconnects reads  |
+| … during a take-over                 | reads begin on the server that purged by the marker, or the term ends         |
 | ids are set back, or the table is    | new rows are found by a sweep, and published; what the marker names is        |
 | truncated                            | another row                                                                   |
 """
@@ -68,7 +69,7 @@ from uuid import UUID
 
 from inorder.model.message import OutboxRow
 from inorder.relay.marker import Marker, settled_floor
-from inorder.relay.purge_queue import TakeOver, purge_marker, purge_rows
+from inorder.relay.purge_queue import TakeOver, purge_marker, purge_rows, require_same_server
 from inorder.relay.scan import (
     BATCH_BYTES,
     FIRST_ROWS,
@@ -114,7 +115,9 @@ class DrainClaims:
         """Purges what earlier owners published; reads continue from the floor they had reached, if it still holds."""
         found = purge_marker(self._store, marker)
         self._session = self._store.session()
-        floor = settled_floor(marker, replaced=bool(found.replaced), origin=self._store.begin_reads())
+        origin = self._store.begin_reads()
+        require_same_server(self._store, found, origin)
+        floor = settled_floor(marker, replaced=bool(found.replaced), origin=origin)
         self._horizon = Horizon(floor=floor, last=floor)
         return replace(found, floor=floor)
 

@@ -56,7 +56,7 @@ from uuid import UUID
 
 from inorder.model.errors import TransientError
 from inorder.relay.marker import Marker
-from inorder.relay.purge_queue import TakeOver, purge_marker, purge_rows
+from inorder.relay.purge_queue import TakeOver, purge_marker, purge_rows, require_same_server
 from inorder.relay.scan import BATCH_BYTES, Horizon, Sweeps, after_mark, next_limit, observe
 from inorder.relay.stores.ports import MarkStore, Page
 from inorder.relay.term import Batch
@@ -91,7 +91,9 @@ class MarkPurgeClaims:
     def begin(self, marker: Marker) -> TakeOver:
         found = purge_marker(self._store, marker)
         self._session = self._store.session()
-        self._store.begin_reads()
+        origin = self._store.begin_reads()
+        self._store.mark_again(self._leader_id, ())  # opens the session that marks, where that is one of its own
+        require_same_server(self._store, found, origin)
         return found
 
     def claim(self, in_hand: Callable[[], frozenset[int]]) -> Batch:

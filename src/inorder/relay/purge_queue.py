@@ -89,6 +89,18 @@ def is_row_of_decision(store: PurgingStore, marker: Marker) -> bool:
     return marker.exceeding_proof in prove(store.rows_to_purge([marker.exceeding.row_id]).rows)
 
 
+def require_same_server(store: PurgingStore, found: TakeOver, reads: Origin) -> None:
+    """Raises `UnreachableError` unless a term reads from the server on which it has purged the marker's rows.
+
+    The session that purged may end unnoticed before the one that reads is opened. That may then be on a server that was
+    promoted without the last purges, or restarted without having flushed them, and shows published rows again. A server
+    that was promoted has another name. A server that was restarted has the same one, but it has ended the session that
+    purged: so that is asked again, after the reads have begun.
+    """
+    if len({found.origin.server, reads.server, store.origin().server} - {None}) > 1:
+        raise UnreachableError("The database was replaced during the take-over.")
+
+
 def purge_rows(
     store: PurgingStore, session: int | None, ids: Sequence[int], proofs: Callable[[], Mapping[int, int]]
 ) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -37,7 +37,7 @@ from inorder.relay.marker import (
 from inorder.relay.options import LoopOptions
 from inorder.relay.polling import PollingLoop, PollingOptions, PollingTables
 from inorder.relay.purge_queue import MOST_BYTES, purge_marker
-from inorder.relay.stores.ports import LAST_ID, Exceeding, Origin
+from inorder.relay.stores.ports import LAST_ID, Exceeding, Origin, Scan
 from tests.conftest import Eventually
 from tests.fakes.log import MemoryBroker, MemoryShardLog
 from tests.fakes.outbox import MemoryExceeded, MemoryOutbox
@@ -314,6 +314,56 @@ def test_a_purge_that_is_repeated_on_another_server_spares_its_rows(eventually: 
     with running(drain(outbox, MemoryPollingTables(outbox), broker, stop), stop):
         eventually(lambda: len(broker.records) >= 5)
     assert [each.value for each in broker.records] == [b"old 1", b"old 2", b"old 3", b"new 1", b"new 2"]
+
+
+class ReplacedOutbox(MemoryOutbox):
+    """Its server is replaced between the purge of a take-over and the first read, by one that lacks that purge.
+
+    As on real servers, the session that purged ends unnoticed: nothing uses it in between.
+    """
+
+    def __init__(self, new_server: str) -> None:
+        super().__init__()
+        self.go_back(0, server="a/1")
+        self._new_server = new_server
+        self._purged: list[OutboxRow] = []
+        self._is_replaced = self._is_broken = False
+
+    def purge(self, ids: Sequence[int], session: int | None = None) -> int:
+        self._purged += self.rows_to_purge(ids).rows
+        return super().purge(ids, session)
+
+    def begin_reads(self) -> Origin:
+        if self._purged and not self._is_replaced:
+            self._is_replaced = self._is_broken = True
+            for lost in self._purged:
+                self.put_back(lost)
+            return Origin(self._new_server, self._table.last_id)
+        return super().begin_reads()
+
+    def origin(self) -> Origin:
+        """A server that was replaced still answers the session that purges, one that was restarted does not."""
+        if self._is_broken:
+            self._is_broken = False
+            if self._new_server == "a/1":
+                raise UnreachableError("The connection broke.")
+            return Origin("a/1", self._table.last_id)
+        return Origin(self._new_server if self._is_replaced else "a/1", self._table.last_id)
+
+
+@pytest.mark.parametrize("new_server", ["a/2", "a/1"], ids=["promoted", "restarted"])
+@pytest.mark.parametrize("start", [drain, mark_purge])
+def test_a_take_over_that_purged_on_one_server_does_not_read_from_another(
+    start: Start, new_server: str, eventually: Eventually
+) -> None:
+    outbox, broker, stop = ReplacedOutbox(new_server), MemoryBroker(), threading.Event()
+    write(outbox, "1", "2")
+    broker.marker = marker_of(*outbox.read(Scan(above=0), 10).rows).encode()
+    with running(start(outbox, MemoryPollingTables(outbox), broker, stop), stop):
+        eventually(lambda: outbox.count() == 0)
+        write(outbox, "3")
+        eventually(lambda: outbox.count() == 0)
+    assert [each.value for each in broker.records] == [b"3"]
 
 
 def test_a_decision_is_not_carried_out_on_another_row_with_that_id() -> None:
