@@ -8,9 +8,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from concurrent.futures import Future
+from reprlib import Repr
 from typing import Any, Protocol
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from inorder.model.errors import (
     AuthenticationError,
@@ -71,6 +72,15 @@ def error_of(exception: KafkaException) -> KafkaError:
 def describe(error: KafkaError) -> str:
     """Renders the error as the end of a sentence."""
     return f"{error.str()} ({error.name()})."
+
+
+def describe_key(record: Message) -> str:
+    """Renders the key of a record, shortened: it may be as long as a value, and such texts are stored and sent."""
+    return _SHORT.repr(record.key())
+
+
+_SHORT = Repr()
+_SHORT.maxstring = _SHORT.maxother = 200
 
 
 def meaning(error: KafkaError, doing: str) -> InorderError:

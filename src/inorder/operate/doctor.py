@@ -38,6 +38,7 @@ from inorder.pipeline.status import partition_progress
 from inorder.pipeline.stores.dead_letters import SqlDeadLetters
 from inorder.pipeline.stores.ports import LetterFilter
 from inorder.pipeline.stores.table import table_sql
+from inorder.relay.marker import MARKER_TOPIC_BYTES
 from inorder.relay.reshard import refuse_other
 from inorder.relay.stores import kafka_lease
 from inorder.relay.stores.kafka_log import marker_topic
@@ -285,6 +286,9 @@ def _marker(cluster: Cluster, info: ClusterInfo, topic: str) -> Check:
     if replicas > 1 == in_sync:
         hint = f"Set min.insync.replicas=2 on {topic} and your topics: a broker that fails may lose what it alone has."
         return warn(name, detail, hint)
+    if int(config.get("max.message.bytes", MARKER_TOPIC_BYTES)) < MARKER_TOPIC_BYTES:
+        hint = f"Raise max.message.bytes of {topic} to {MARKER_TOPIC_BYTES} or more: the relay waits at larger markers."
+        return warn(name, f"{detail}, max.message.bytes = {config['max.message.bytes']}", hint)
     if int(config.get("segment.bytes", 0)) > LARGE_SEGMENT_BYTES:
         hint = f"Set segment.bytes={COMPACTED['segment.bytes']} on {topic}: Kafka does not compact the newest segment."
         return warn(name, f"{detail}, segment.bytes = {config['segment.bytes']}", hint)

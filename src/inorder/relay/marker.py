@@ -44,7 +44,8 @@ earlier version, and accepted.
 
 **How large it gets.** Kafka bounds a record (`message.max.bytes`), and a marker that is refused must not be blamed on a
 row. So batches are cut (`markable`) and purges awaited (`PurgeQueue.wait_below`) such that a marker has less than
-`MARKER_BYTES`, which is below the default of every limit. The client's setting is not read.
+`MARKER_BYTES`, which is below the default of every limit. The client's setting is not read. Where the topic has a lower
+limit, the relay makes its batches smaller and sets no row aside.
 """
 
 from __future__ import annotations
@@ -80,6 +81,9 @@ VERSION: Final = 2
 
 MARKER_BYTES: Final = 800_000
 """Of a whole marker, at most: well below the 1,000,000 that clients and brokers accept by default."""
+
+MARKER_TOPIC_BYTES: Final = MARKER_BYTES + 1000
+"""What the marker topic must accept: a marker with its key, its header and what Kafka adds."""
 
 BATCH_BYTES: Final = 300_000
 """Of a marker for the rows of its own batch; the rest is for rows that are not purged yet."""

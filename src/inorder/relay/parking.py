@@ -46,6 +46,9 @@ from inorder.relay.stores.ports import Exceeding, Key
 
 log = logging.getLogger("inorder.relay")
 
+MOST_REASON = 2000
+"""Characters of a reason: the marker carries it, whose size has a bound."""
+
 Parts = Sequence[Sequence[OutboxRow]]
 """What remains of a batch, last part first."""
 
@@ -86,7 +89,8 @@ class Refusals:
             return term.block(rows, error, pace.blocked)
         term.hold(guilty, self._options.clock() + pace.back_off)
         if verdict is not RefusalVerdict.RETRY:
-            exceeding = Exceeding(guilty.id, attempts, error.code, error.message, verdict is RefusalVerdict.PARK)
+            reason, parks = error.message[:MOST_REASON], verdict is RefusalVerdict.PARK
+            exceeding = Exceeding(guilty.id, attempts, error.code, reason, parks)
             term.exceed(guilty, exceeding)
             self._counts.exceeded += 1
             log.error("relay.exceeded", extra={"row": guilty.id, "parks": exceeding.parks, "reason": exceeding.reason})

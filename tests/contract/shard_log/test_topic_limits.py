@@ -15,7 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs d
     ResourceType,
 )
 
-from inorder.kafka.admin import Cluster, ensure_topic
+from inorder.kafka.admin import COMPACTED, Cluster, ensure_topic
 from inorder.kafka.readers import read_back
 from inorder.kafka.shard_log import Delivered, Incomplete, ShardLog, require_delivered
 from inorder.kafka.topic_facts import size_of
@@ -241,3 +241,18 @@ def test_an_owner_whose_marker_vanished_before_it_packs_smaller_has_to_take_over
     assert log.take_over() is None
     require_delivered(log.publish([noise(small, 1)], b""))
     assert numbers(properties, small) == [0, 1]
+
+
+def test_a_marker_topic_that_takes_small_records_only_is_blamed_on_no_row(
+    properties: dict[str, object], unique: str
+) -> None:
+    ensure_topic(properties, marker_topic(unique), 1, {**COMPACTED, "max.message.bytes": "2000"})
+    ensure_topic(properties, unique, 1)
+    log = opened(properties, unique, fenced=True)
+    for _ in range(3):
+        with pytest.raises(TransientError) as caught:
+            require_delivered(log.publish([noise(unique, 0)], NOISE.randbytes(3000)))
+        assert f"Raise max.message.bytes of {marker_topic(unique)!r}" in caught.value.hint
+    require_delivered(log.publish([noise(unique, 0)], NOISE.randbytes(1000)))
+    assert numbers(properties, unique) == [0]
+    log.close()

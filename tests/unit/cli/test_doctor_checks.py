@@ -378,6 +378,7 @@ MARKER = {"cleanup.policy": "compact", "min.insync.replicas": "2", "segment.byte
         ({"min.insync.replicas": "1"}, "warn", "min.insync.replicas=2"),
         ({"segment.bytes": "1073741824"}, "warn", "segment.bytes=16777216"),
         ({"cleanup.policy": "delete"}, "fail", "cleanup.policy=compact"),
+        ({"max.message.bytes": "2000"}, "warn", "Raise max.message.bytes of inorder.orders.marker to 801000"),
     ],
 )
 def test_the_marker_topic_is_as_safe_as_the_cluster_allows(

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaError
 
 from inorder.kafka.fenced_producer import Timeouts
 from inorder.kafka.shard_log import require_delivered
-from inorder.model.errors import FencedError, TopicUnavailableError, TransientError, UnknownOutcomeError
+from inorder.kafka.topic_facts import TopicLimits
+from inorder.model.errors import (
+    FencedError,
+    RejectedError,
+    TopicUnavailableError,
+    TransientError,
+    UnknownOutcomeError,
+)
 from inorder.model.message import OutboxRow
 from inorder.relay.stores.kafka_log import BATCH_NAME, LETTERS, MOST_FAILURES, KafkaShardLog
-from tests.fakes.transactions import MemoryTransactions, Record, install
+from tests.fakes.transactions import MemoryClient, MemoryTransactions, Record, install
 
 TOPIC = "orders"
 MARKERS = "inorder.g.marker"
@@ -128,3 +136,37 @@ def test_a_commit_that_is_never_answered_does_not_hold_the_shard_for_half_a_minu
     log.take_over()
     require_delivered(log.publish(next(rows), b"after"))
     assert broker.last_marker(MARKERS).value == b"after"
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, broker: MemoryTransactions, topic: str, key: bytes, value: bytes) -> None:
+    """The broker refuses this record from now on, because it is too large."""
+    record = SimpleNamespace(topic=lambda: topic, key=lambda: key, value=lambda: value)
+
+    def flush(client: MemoryClient, _seconds: float) -> int:
+        client.properties["on_delivery"](KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), record)
+        return 0
+
+    monkeypatch.setattr(MemoryClient, "flush", flush)
+    monkeypatch.setattr(TopicLimits, "learn", lambda *_: False)
+    be_wrong(broker, UNDELIVERED, "deliver")
+
+
+def test_a_refused_record_with_a_long_key_is_named_in_a_short_sentence(
+    broker: MemoryTransactions, log: KafkaShardLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sentence goes into a marker, and four characters for a byte would make that too large."""
+    large = OutboxRow(7, TOPIC, b"\xff" * 300_000, b"v", (), None, None)
+    refuse(monkeypatch, broker, TOPIC, b"\xff" * 300_000, b"v")
+    with pytest.raises(RejectedError, match=r"topic 'orders' with key b'.*MSG_SIZE_TOO_LARGE") as caught:
+        require_delivered(log.publish([large], b"m"))
+    assert caught.value.row_id == 7
+    assert len(caught.value.message) < 500
+
+
+def test_a_marker_that_its_topic_refuses_is_blamed_on_no_row(
+    broker: MemoryTransactions, log: KafkaShardLog, rows: Iterator[list[OutboxRow]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse(monkeypatch, broker, MARKERS, b"0", b"m")
+    with pytest.raises(TransientError) as caught:
+        require_delivered(log.publish(next(rows), b"m"))
+    assert "Raise max.message.bytes of 'inorder.g.marker' to 801000" in caught.value.hint

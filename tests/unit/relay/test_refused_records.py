@@ -10,17 +10,18 @@ from dataclasses import dataclass, replace
 import pytest
 
 from inorder.kafka.shard_log import Delivery, Incomplete, require_delivered
-from inorder.model.errors import FencedError, RejectedError
+from inorder.model.errors import FencedError, RejectedError, TransientError
 from inorder.model.message import OutboxRow
 from inorder.relay.drain import DrainStrategy
 from inorder.relay.leadership.lease import NoLease
 from inorder.relay.loop import RelayLoop
-from inorder.relay.marker import Marker, prove
+from inorder.relay.marker import MARKER_BYTES, Marker, prove
 from inorder.relay.options import LoopOptions, Policy
 from inorder.relay.stores.ports import Exceeding
 from tests.conftest import Eventually
 from tests.fakes.log import MemoryBroker, MemoryShardLog
 from tests.fakes.outbox import MemoryExceeded, MemoryOutbox
+from tests.unit.relay.running import World, running
 from tests.unit.relay.test_simulation import HASTE
 
 
@@ -226,3 +227,27 @@ def test_an_owner_that_is_fenced_before_its_decision_is_committed_moves_nothing(
         RelayLoop(DrainStrategy(outbox, batch_size=5), exceeded, Overtaken(broker), NoLease(), options).run()
     assert exceeded.rows == {}
     assert outbox.count() == 1
+
+
+@pytest.mark.parametrize("strategy", ["drain", "mark-purge"])
+def test_a_row_is_set_aside_however_long_the_reason_of_its_refusal_is(strategy: str, eventually: Eventually) -> None:
+    """The decision travels in a marker, which the broker would refuse for ever."""
+
+    class Verbose(Strict):
+        def publish(self, rows: Sequence[OutboxRow], marker: bytes) -> Delivery:
+            if len(marker) > MARKER_BYTES:
+                return Incomplete(TransientError("The marker is too large."))
+            match super().publish(rows, marker):
+                case Incomplete(RejectedError() as error):
+                    return Incomplete(RejectedError(f"{error.message} {1_200_000 * 'ÿ'}", row_id=error.row_id))
+                case delivery:
+                    return delivery
+
+    world = World()
+    world.commit(("t", b"k", b"bad"), ("t", b"k", b"behind"), ("t", b"other", b"fine"))
+    with running(world, strategy=strategy, log=Verbose(world.broker)):
+        eventually(lambda: world.exceeded.rows)
+    ((_, exceeding),) = world.exceeded.rows.values()
+    assert exceeding.reason.startswith("The value is refused.")
+    assert len(exceeding.reason) <= 2000
+    assert world.sent() == [b"fine"]

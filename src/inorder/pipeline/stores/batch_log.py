@@ -56,7 +56,7 @@ from typing import Protocol
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from inorder.kafka.admin import ensure_topic
-from inorder.kafka.errors import describe, error_of, meaning
+from inorder.kafka.errors import describe, describe_key, error_of, meaning
 from inorder.kafka.fenced_producer import DEFAULTS, TASK_TIMEOUTS, FencedProducer
 from inorder.kafka.readers import ANSWER_SECONDS, committed_consumer, read_committed_offsets
 from inorder.kafka.sender import RowSender
@@ -217,7 +217,7 @@ class BatchPart:
             self.abort()
         if self._producer.refused:
             refusal, record = self._producer.refused[0]
-            place = f"topic {record.topic()!r} with key {record.key()!r}"
+            place = f"topic {record.topic()!r} with key {describe_key(record)}"
             return RejectedError(
                 f"The broker refuses a record of {place}, so nothing of {self.name!r} was sent: {describe(refusal)}",
                 hint="Filter such records out, or raise the topic's max.message.bytes.",

@@ -50,7 +50,7 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from inorder.kafka.admin import ensure_compacted_topic
-from inorder.kafka.errors import describe, error_of, meaning
+from inorder.kafka.errors import describe, describe_key, error_of, meaning
 from inorder.kafka.fenced_producer import FencedProducer, RefusedRecord
 from inorder.kafka.readers import LAST_RECORD_SECONDS, committed_consumer, read_last_record, require_settled
 from inorder.kafka.sender import RowSender, with_ids
@@ -67,6 +67,7 @@ from inorder.model.errors import (
 )
 from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Partitioner
+from inorder.relay.marker import MARKER_TOPIC_BYTES
 
 log = logging.getLogger("inorder.relay")
 
@@ -216,8 +217,10 @@ class KafkaShardLog:
         self, rows: Sequence[OutboxRow], refused: Sequence[RefusedRecord]
     ) -> RejectedError | TransientError:
         """Names the refused row if it is known which one it is, or makes the next batches smaller."""
+        if of_marker := [error for error, record in refused if record.topic() == self._marker_topic]:
+            return self._marker_refusal(of_marker[0])
         error, record = refused[0]
-        text = f"A record of topic {record.topic()!r} with key {record.key()!r} was refused: {describe(error)}"
+        text = f"A record of topic {record.topic()!r} with key {describe_key(record)} was refused: {describe(error)}"
         contents = {(each.topic(), each.key(), each.value()) for _, each in refused}
         suspects = [row for row in rows if (row.topic, row.key, row.value) in contents]
         guilty, learnt = self._limits.judge(suspects[: len(refused)], error)
@@ -225,6 +228,11 @@ class KafkaShardLog:
         if guilty is None and learnt:
             return TransientError(f"{text} Batches have {self._limits.batch_size} bytes at most from now on.")
         return RejectedError(text, row_id=None if guilty is None else guilty.id)
+
+    def _marker_refusal(self, error: KafkaError) -> TransientError:
+        """No row is to blame. The relay makes its batches smaller, and with them the markers."""
+        hint = f"Raise max.message.bytes of {self._marker_topic!r} to {MARKER_TOPIC_BYTES} or more."
+        return TransientError(f"The marker in topic {self._marker_topic!r} was refused: {describe(error)}", hint=hint)
 
     def _note_failure(self, error: TransientError) -> None:
         """Renews producers that fail repeatedly although nothing is wrong with what they send."""

@@ -52,7 +52,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from inorder.engines.slice_work import Apply, MovedBack, Pointer, Skip, Slice, SliceOutcome, check_order, plan
 from inorder.kafka.admin import Cluster
-from inorder.kafka.errors import describe, error_of, meaning
+from inorder.kafka.errors import describe, describe_key, error_of, meaning
 from inorder.kafka.fenced_producer import TASK_TIMEOUTS, FencedProducer
 from inorder.kafka.readers import ANSWER_SECONDS, ASK_AGAIN_SECONDS, committed_consumer, read_committed_offsets
 from inorder.kafka.sender import CHOSEN_BY_CLIENT
@@ -293,7 +293,7 @@ class PartitionCopier:
         )
         place = f"{batch.topic}[{batch.partition}] offset {next(found, 'unknown')}"
         return RejectedError(
-            f"{self._destination!r} refuses the copy of {place} with key {record.key()!r}: {describe(error)}",
+            f"{self._destination!r} refuses the copy of {place} with key {describe_key(record)}: {describe(error)}",
             hint="Give the destination the max.message.bytes that the source has, and run it again.",
         )
 
