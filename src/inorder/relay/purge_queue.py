@@ -216,10 +216,14 @@ class PurgeQueue:
                 lambda: self._is_below(batches, rows) or self._failure is not None, PATIENCE_SECONDS
             )
             self._is_awaited = False
-            if self._failure is not None:
-                raise self._failure
+            self.require_working()
             if not settled:
                 raise UnreachableError(f"Purging {self._rows} published rows timed out after {PATIENCE_SECONDS:g} s.")
+
+    def require_working(self) -> None:
+        """Raises what made the purge fail, if only an operator can repair that."""
+        if self._failure is not None:
+            raise self._failure
 
     def _is_below(self, batches: int, rows: int) -> bool:
         return len(self._published) < batches and self._rows < rows and self._bytes < MOST_BYTES
@@ -230,10 +234,11 @@ class PurgeQueue:
             try:
                 self._purge(ids, partial(_proofs_of, batches))
             except TransientError as error:
-                log.warning("relay.purge_failed", extra={"rows": len(ids), "error": str(error)})
+                log.warning("relay.purge_failed", extra={"rows": len(ids), "error": str(error), "code": error.code})
                 if self._pause():
                     return
             except InorderError as error:
+                log.error("relay.purge_failed", extra={"rows": len(ids), "error": str(error), "code": error.code})
                 self._fail(error)
                 return
             else:

@@ -96,7 +96,8 @@ class Term:
         return found.purged
 
     def claim(self) -> Batch:
-        """The next batch, read ahead if possible; empty if there is nothing to do."""
+        """The next batch, read ahead if possible; empty if there is nothing to do. Raises what made a purge fail."""
+        self._purge_queue.require_working()
         ahead, self._ahead = self._ahead, None
         if ahead is None:
             return self._claim()

@@ -47,8 +47,7 @@ class World:
         return [event for event in self.events if isinstance(event, kind)]
 
 
-@contextmanager
-def running(
+def loop_of(
     world: World,
     *,
     strategy: str = "drain",
@@ -58,7 +57,7 @@ def running(
     in_flight_limit: int = 1000,
     batch_bytes: int = BATCH_BYTES,
     **options: Any,
-) -> Iterator[RelayLoop]:
+) -> RelayLoop:
     chosen = (
         DrainStrategy(world.outbox, batch_size, batch_bytes=batch_bytes)
         if strategy == "drain"
@@ -66,9 +65,15 @@ def running(
     )
     pace = replace(HASTE, blocked=0.002, topic=0.002, meter=0.002)
     options = {"stop": world.stop, "max_attempts": 3, "pace": pace, "on_event": world.events.append, **options}
-    loop = RelayLoop(
+    return RelayLoop(
         chosen, world.exceeded, log or MemoryShardLog(world.broker), lease or NoLease(), LoopOptions(**options)
     )
+
+
+@contextmanager
+def running(world: World, **chosen: Any) -> Iterator[RelayLoop]:
+    """Runs the loop that `loop_of` makes of the same arguments."""
+    loop = loop_of(world, **chosen)
     thread = threading.Thread(target=loop.run)
     thread.start()
     try:

@@ -16,6 +16,7 @@ from inorder.relay.purge_queue import ENOUGH_ROWS, MOST_ROWS, PurgeQueue, purge_
 from inorder.relay.stores.ports import LAST_ID, Page, Scan
 from tests.conftest import Eventually
 from tests.fakes.outbox import MemoryOutbox
+from tests.unit.relay.running import World, loop_of
 
 
 class Table:
@@ -182,6 +183,43 @@ def test_a_purge_that_only_a_person_can_mend_ends_the_term(eventually: Eventuall
         with pytest.raises(ConfigurationError, match="no right"):
             queue.wait_below(1, 1)
         assert unpurged(queue) == [1]
+
+
+@pytest.mark.parametrize("strategy", ["drain", "mark-purge"])
+def test_a_relay_whose_purges_the_database_refuses_ends_although_no_row_follows(
+    strategy: str, caplog: pytest.LogCaptureFixture, eventually: Eventually
+) -> None:
+    class Refusing(MemoryOutbox):
+        """Refuses the purge of published rows, once."""
+
+        has_refused = False
+
+        def purge(self, ids: Sequence[int], session: int | None = None) -> int:
+            if ids and not self.has_refused:
+                self.has_refused = True
+                raise ConfigurationError("no right to DELETE")
+            return super().purge(ids, session)
+
+    world = World(Refusing())
+    world.commit(("t", b"k", b"1"))
+    loop, ended = loop_of(world, strategy=strategy), list[str]()
+
+    def run() -> None:
+        try:
+            loop.run()
+        except ConfigurationError as error:
+            ended.append(error.message)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        eventually(lambda: ended == ["no right to DELETE"])
+    finally:
+        world.stop.set()
+        thread.join()
+    assert world.sent() == [b"1"]
+    (found,) = [each for each in caplog.records if each.message == "relay.purge_failed"]
+    assert (found.levelname, found.__dict__["code"]) == ("ERROR", ConfigurationError.code)
 
 
 def test_an_owner_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
