@@ -278,7 +278,7 @@ def phantoms(marker: Marker, replaced: Sequence[int], origin: Origin) -> tuple[R
 
     The evidence is a row that has an id of the marker and another content, or another server. Then ids above the last
     one that the database has given out are lost too; all that were published between belong to them, also those that
-    earlier markers named.
+    earlier markers named. If writers have taken these ids again by now, only those of the last marker are known.
     """
     if not replaced and not is_elsewhere(marker, origin):
         return ()

@@ -4,7 +4,7 @@ Instances that divide a table into different numbers of shards would publish the
 no fence would stop the other. Therefore the set-up is registered in the outbox's database. A change has three steps:
 
     1. begin    the registration says `changing`, and into what      (committed)
-    2. settle   each old shard: fence its owner, purge what its marker names, leave an empty marker
+    2. settle   each old shard: fence its owner, purge what its marker names, leave a marker without rows
     3. finish   the registration says what it is now                 (committed)
 
 What is authoritative: **the registration**. An instance reads it at the start of each term, *behind its own fence*
@@ -45,9 +45,10 @@ from inorder.model.partitioning import Shard
 from inorder.relay.marker import Marker, MarkerCodec, insist, split
 from inorder.relay.parts import RelayParts
 from inorder.relay.polling_rules import MarkedRows, recover
-from inorder.relay.purge_queue import is_row_of_decision, purge_marker, read_some
+from inorder.relay.purge_queue import TakeOver, is_row_of_decision, purge_marker, read_some
 from inorder.relay.stores.polling import SqlPollingStore
 from inorder.relay.stores.ports import ExceededStore, PurgingStore, Registration, Registry, Setup
+from inorder.relay.term import after_take_over
 from inorder.settings.relay import RelaySettings
 
 log = logging.getLogger("inorder.relay")
@@ -83,7 +84,7 @@ def _differences(found: Setup, wanted: Setup) -> list[str]:
 class Resharding:
     """Changes a registration. `log_of` opens the log of one shard of a set-up.
 
-    `purge` removes the rows that a marker names, and returns whether its decision is about the row that has that id.
+    `purge` removes the rows that a marker names, and returns what it found.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class Resharding:
         registry: Registry,
         exceeded: ExceededStore,
         log_of: Callable[[Setup, int], ShardLog],
-        purge: Callable[[Marker], bool],
+        purge: Callable[[Marker], TakeOver],
         markers_of: Callable[[Setup], MarkerCodec],
     ) -> None:
         self._registry = registry
@@ -119,16 +120,17 @@ class Resharding:
         shard_log, markers = self._log_of(setup, shard), self._markers_of(setup)
         try:
             marker = markers.decode(shard_log.take_over())
-            if not restored:
-                self._carry_out(marker)
-            require_delivered(shard_log.publish((), markers.encode(Marker())))
+            settled = Marker() if restored else self._carry_out(marker)
+            require_delivered(shard_log.publish((), markers.encode(settled)))
         finally:
             shard_log.close()
 
-    def _carry_out(self, marker: Marker) -> None:
-        is_same = self._purge(marker)
-        if marker.exceeding is not None and is_same:
+    def _carry_out(self, marker: Marker) -> Marker:
+        """Does what a new owner would; returns a marker that names no row, except those that the database lost."""
+        found = self._purge(marker)
+        if marker.exceeding is not None and found.exceeds:
             self._exceeded.exceed(marker.exceeding)
+        return after_take_over(marker, found)
 
 
 NOTICE_SECONDS = 5.0
@@ -143,21 +145,18 @@ def reshard(parts: RelayParts, database: Database, *, restored: bool = False) ->
     if polled is not None and parts.relay.strategy != "polling":
         _refuse_kept_rows(parts.relay, polled)
     with closing(parts.outbox_store(Shard())) as store:
-        purge = partial(_purge, store) if polled is None else partial(_settle_published, polled, store)
+        purge = partial(purge_marker, store) if polled is None else partial(_settle_published, polled, store)
         markers_of = partial(parts.marker_codec, is_restored=restored)
         change = Resharding(registry, exceeded, parts.shard_log, purge, markers_of)
         return change.run(parts.setup, restored=restored, wait=partial(_wait, parts.relay))
 
 
-def _purge(store: PurgingStore, marker: Marker) -> bool:
-    return purge_marker(store, marker).exceeds
-
-
-def _settle_published(store: SqlPollingStore, rows: PurgingStore, marker: Marker) -> bool:
+def _settle_published(store: SqlPollingStore, rows: PurgingStore, marker: Marker) -> TakeOver:
     """Settles what a polling relay published; its rows stay."""
-    proofs, known = marker.rows(), None
+    origin, proofs, known = rows.origin(), marker.rows(), None
+    replaced = list[int]()
     if proofs is not None:
-        ours, replaced, left = list[int](), list[int](), deque(proofs)
+        ours, left = list[int](), deque(proofs)
         while left:
             proven, others = split(read_some(rows, left), proofs)
             ours += proven
@@ -166,7 +165,7 @@ def _settle_published(store: SqlPollingStore, rows: PurgingStore, marker: Marker
     settlement = recover(store.offset(), replace(marker, floor=0), known)
     if settlement is not None:
         store.settle(settlement)
-    return is_row_of_decision(rows, marker)
+    return TakeOver(replaced=tuple(replaced), origin=origin, exceeds=is_row_of_decision(rows, marker))
 
 
 def _refuse_kept_rows(relay: RelaySettings, store: SqlPollingStore) -> None:

@@ -15,11 +15,11 @@ from inorder.model.message import OutboxRow
 from inorder.model.partitioning import Shard
 from inorder.relay.drain import DrainStrategy
 from inorder.relay.loop import RelayLoop
-from inorder.relay.marker import Marker, MarkerCodec
+from inorder.relay.marker import Marker, MarkerCodec, PublishedBatch, name_rows
 from inorder.relay.options import LoopOptions
-from inorder.relay.purge_queue import purge_marker
+from inorder.relay.purge_queue import TakeOver, purge_marker
 from inorder.relay.reshard import Resharding, confirm
-from inorder.relay.stores.ports import Exceeding, Setup
+from inorder.relay.stores.ports import Exceeding, Scan, Setup
 from inorder.testing.checker import check_delivery
 from tests.conftest import Eventually
 from tests.fakes.log import MemoryBroker, MemoryShardLog
@@ -53,8 +53,8 @@ class World:
     def resharding(self) -> Resharding:
         return Resharding(self.registry, self.exceeded, self.log_of, self.purge, unsigned)
 
-    def purge(self, marker: Marker) -> bool:
-        return purge_marker(self.outbox, marker).exceeds
+    def purge(self, marker: Marker) -> TakeOver:
+        return purge_marker(self.outbox, marker)
 
     def instance(self, setup: Setup, stop: threading.Event) -> Instance:
         return Instance(self, setup, stop)
@@ -123,10 +123,10 @@ def test_old_instances_that_win_a_shard_back_meanwhile_only_delay_the_change(ins
     world.registry.register(ONE)
     thieves = [world.log_of(ONE, 0) for _ in range(instances)]
 
-    def purge(marker: Marker) -> bool:
+    def purge(marker: Marker) -> TakeOver:
         if thieves:
             thieves.pop().take_over()
-        return purge_marker(world.outbox, marker).exceeds
+        return purge_marker(world.outbox, marker)
 
     change = Resharding(world.registry, world.exceeded, world.log_of, purge, unsigned)
     if succeeds:
@@ -175,11 +175,11 @@ def test_a_change_that_died_is_resumed_and_nobody_works_meanwhile(step: int) -> 
         maybe()
         return world.log_of(setup, shard)
 
-    def purge(marker: Marker) -> bool:
+    def purge(marker: Marker) -> TakeOver:
         maybe()
         found = purge_marker(world.outbox, marker)
         maybe()
-        return found.exceeds
+        return found
 
     change = Resharding(world.registry, world.exceeded, log_of, purge, unsigned)
     with pytest.raises(UnreachableError):
@@ -212,6 +212,28 @@ def test_after_a_restore_the_markers_purge_nothing() -> None:
     world.resharding().run(ONE, restored=True)
     assert world.outbox.count() == 1
     assert Marker.decode(world.brokers[0].marker) == Marker()
+
+
+def test_rows_that_the_database_lost_are_named_by_a_change_too(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    world.registry.register(ONE)
+    world.outbox.go_back(0, server="a/1")
+    for number in range(6):
+        world.outbox.insert("t", "t", b"k", b"%d" % number)
+    world.outbox.end("t")
+    sent = PublishedBatch.of(world.outbox.read(Scan(above=0), 10).rows)
+    world.brokers[0].marker = name_rows([sent], Marker(server="a/1")).encode()
+    world.outbox.go_back(2, server="a/2")
+    world.outbox.insert("t", "t", b"k", b"new")
+    world.outbox.end("t")
+    for setup in (THREE, ONE):
+        world.resharding().run(setup)
+        assert Marker.decode(world.brokers[0].marker).phantoms == ((3, 3), (4, 6)), "the next change keeps them"
+    found = [each.__dict__["phantoms"] for each in caplog.records if each.message == "relay.database_went_back"]
+    assert found == ["3,4-6"]
+    assert [row.value for row in world.outbox.read(Scan(above=0), 10).rows] == [b"new"]
+    world.resharding().run(ONE, restored=True)
+    assert Marker.decode(world.brokers[0].marker).phantoms == (), "an operator has started over"
 
 
 def test_what_is_registered_already_is_left_as_it_is() -> None:
