@@ -230,7 +230,11 @@ class KafkaShardLog:
         return RejectedError(text, row_id=None if guilty is None else guilty.id)
 
     def _marker_refusal(self, error: KafkaError) -> TransientError:
-        """No row is to blame. The relay makes its batches smaller, and with them the markers."""
+        """No row is to blame. The relay makes its batches smaller, and with them the markers.
+
+        The producers are renewed: in the marker's partition the client has skipped a sequence number.
+        """
+        self._must_renew = True
         hint = f"Raise max.message.bytes of {self._marker_topic!r} to {MARKER_TOPIC_BYTES} or more."
         return TransientError(f"The marker in topic {self._marker_topic!r} was refused: {describe(error)}", hint=hint)
 
