@@ -4,7 +4,8 @@
 server that gave out the ids again, whether or not a purge failed in between: the connection may have been replaced
 because a read failed. So once the session is another one, the rest of the term purges by content: a row that only has
 the id stays, is no longer in hand, and is found by the next sweep (`relay/scan.py`). So does a relay behind a pooler or
-with reads from a replica, where a session may change without our notice.
+with reads from a replica, where a session may change without our notice. A session does not show that the table was
+truncated and its ids begin again (`marker.py`).
 """
 
 from __future__ import annotations
