@@ -101,7 +101,7 @@ class CursorTransaction:
 
 
 class InstallingDatabase:
-    """A database that creates a store's tables before its first transaction."""
+    """A database that creates a store's tables before its first transaction, where one of them lacks something."""
 
     def __init__(self, database: Database, statements: Iterable[str]) -> None:
         self._database = database
@@ -122,11 +122,14 @@ class InstallingDatabase:
     def _install(self) -> None:
         if self._is_installed:
             return
+        from inorder.database.schema_plan import catalogue_of, plan_changes  # here, because it imports this module
+
         try:
-            self._database.install(self._statements)
+            if plan_changes(self._statements, catalogue_of(self._database)):
+                self._database.install(self._statements)
         except ConfigurationError as error:
-            # Servers require the privilege to create even where nothing is missing, and an administrator may have
-            # created the tables. If one is really missing, the next statement fails and names it.
+            # What is missing may be an index, or a table that is never used. If the next statement needs it, that one
+            # fails and names it.
             log.info("database.not_installed", extra={"error": str(error)})
         self._is_installed = True
 

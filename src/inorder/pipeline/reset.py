@@ -38,10 +38,11 @@ from typing import Any
 
 from inorder.database import sql
 from inorder.database.database import Database
+from inorder.database.schema_plan import install_missing
 from inorder.engines.slice_work import Pointer, TopicSource
 from inorder.model.errors import ConfigurationError, TransientError
 from inorder.model.partitioning import Extent
-from inorder.pipeline.job import TableTarget, UpsertWork, prepare_tables
+from inorder.pipeline.job import INSTALL, TableTarget, UpsertWork, prepare_tables
 from inorder.pipeline.stores.dead_letters import dead_letter_tables
 from inorder.pipeline.stores.table import table_sql
 from inorder.topics.gate import may_apply
@@ -213,7 +214,7 @@ class PipelineReset:
     def _write(self, target: TableTarget, resets: Sequence[PointerReset]) -> None:
         dialect, pipeline = self._database.dialect, target.mapping.pipeline
         begin = table_sql(dialect, target.mapping)["begin_pointer"]
-        self._database.install(dead_letter_tables(dialect))
+        install_missing(self._database, dead_letter_tables(dialect), INSTALL)
         with self._database.transaction() as transaction:
             for each in resets:
                 place = {"pipeline": pipeline, "topic": each.topic, "partition": each.partition}

@@ -147,7 +147,15 @@ def test_a_closed_database_opens_again(filled: Database) -> None:
 
 def test_a_store_works_on_tables_that_it_may_not_make(filled: Database) -> None:
     """What somebody else has made must do; `CREATE … IF NOT EXISTS` is refused to users without the right."""
-    store = InstallingDatabase(filled, ["CREATE TABEL things (id integer)"])
+    store = InstallingDatabase(filled, ["CREATE TABLE IF NOT EXISTS others (id integer", "CREATE TABEL things"])
     assert store.execute("SELECT name FROM things").rows == [("one",)]
     with pytest.raises(ConfigurationError):
         store.execute("SELECT name FROM nothing_of_that_name")
+
+
+def test_a_store_runs_no_ddl_where_nothing_is_missing(filled: Database, caplog: pytest.LogCaptureFixture) -> None:
+    """Servers refuse `CREATE … IF NOT EXISTS` to users without the right, and DDL waits for locks that others hold."""
+    store = InstallingDatabase(filled, ["CREATE TABLE IF NOT EXISTS things (this is refused"])
+    with caplog.at_level("INFO", "inorder.stores"):
+        assert store.execute("SELECT name FROM things").rows == [("one",)]
+    assert "database.not_installed" not in caplog.messages
