@@ -56,6 +56,7 @@ from inorder.operate.actions import ActionLog, Actor, Logged, Outcome
 from inorder.operate.flow import Flow, flow_of
 from inorder.operate.key_lookup import DatabaseHops, KeyLookup
 from inorder.operate.key_trace import KeyTrace
+from inorder.operate.roles import PREFIX, granted_layouts, roles_sql
 from inorder.operate.schema import JOURNAL, configured_layouts, schema_sql, schema_statements
 from inorder.operate.set_aside import SetAside
 from inorder.operate.topics import TopicAdmin
@@ -439,6 +440,11 @@ class App:
     def schema_sql(self, layout: str, dialect: str | None = None) -> str:
         """The DDL of a layout; nothing connects."""
         return schema_sql(self.settings, layout, dialect)
+
+    def roles_sql(self, layout: str | None, dialect: str, prefix: str = PREFIX) -> str:
+        """The GRANTs for the tables of a layout, or of those that the settings name; nothing connects."""
+        layouts = granted_layouts(self.settings) if layout is None else [layout]
+        return roles_sql(self.settings, layouts, dialect, prefix)
 
     def reshard(self, *, restored: bool = False) -> Registration:
         """Makes the group, strategy and shards of the settings what is registered."""

@@ -201,16 +201,11 @@ class SqlDialect(StrEnum):
     cassandra = "cassandra"
 
 
-WhichLayout = Annotated[
-    SchemaLayout,
-    typer.Option(
-        "--layout",
-        help=(
-            "native, goharvest, debezium, deimos, trendyol: the outbox and the relay's tables. table: the pipeline's "
-            "tables. projection: those of projections, beside yours. journal: those of journal.store."
-        ),
-    ),
-]
+_LAYOUTS_HELP = (
+    "native, goharvest, debezium, deimos, trendyol: the outbox and the relay's tables. table: the pipeline's "
+    "tables. projection: those of projections, beside yours. journal: those of journal.store."
+)
+WhichLayout = Annotated[SchemaLayout, typer.Option("--layout", help=_LAYOUTS_HELP)]
 
 
 @schema_app.command()
@@ -269,18 +264,39 @@ def plan(
 @schema_app.command()
 def sql(
     config: ConfigFile = None,
-    layout: WhichLayout = SchemaLayout.native,
+    layout: Annotated[
+        SchemaLayout | None,
+        typer.Option(
+            "--layout",
+            help=f"{_LAYOUTS_HELP} [default: native; with --roles, those that the settings name]",
+        ),
+    ] = None,
     dialect: Annotated[
         SqlDialect | None,
         typer.Option(help="The database the DDL is for. [default: postgresql; with journal, that of journal.store]"),
     ] = None,
+    roles: Annotated[
+        bool,
+        typer.Option(
+            "--roles", help="Instead of the DDL, the GRANTs for publisher, relay, pipeline, reader and operator."
+        ),
+    ] = False,
+    role_prefix: Annotated[
+        str, typer.Option(metavar="PREFIX", help="What the names of the roles begin with.")
+    ] = "inorder_",
     as_json: AsJson = False,
 ) -> None:
-    """Print the DDL, for your own migrations; connects to nothing."""
-    if dialect is None and layout is not SchemaLayout.journal:
-        dialect = SqlDialect.postgresql
-    text = open_app(config).schema_sql(layout.value, dialect and dialect.value)
+    """Print the DDL, for your own migrations, or the rights of each role; connects to nothing."""
+    app = open_app(config)
+    if roles:
+        dialect = dialect or SqlDialect.postgresql
+        text = app.roles_sql(layout and layout.value, dialect.value, role_prefix)
+    else:
+        layout = layout or SchemaLayout.native
+        if dialect is None and layout is not SchemaLayout.journal:
+            dialect = SqlDialect.postgresql
+        text = app.schema_sql(layout.value, dialect and dialect.value)
     if as_json:
-        show_json({"layout": layout.value, "dialect": dialect and dialect.value, "sql": text})
+        show_json({"layout": layout and layout.value, "dialect": dialect and dialect.value, "sql": text})
     else:
         typer.echo(text)

@@ -29,6 +29,7 @@ from inorder.kafka.fenced_producer import DEFAULTS
 from inorder.model.errors import AuthenticationError, ConfigurationError, InorderError, UnreachableError
 from inorder.model.names import RESERVED_COLUMNS
 from inorder.model.secrets import mask_url
+from inorder.operate.roles import outbox_rights
 from inorder.outbox.layouts import layout, statements
 from inorder.outbox.stores.table import require_outbox_table
 from inorder.pipeline.decoding import NO_RECORD_KEY
@@ -447,6 +448,7 @@ REGISTRY = "inorder_relay"
 OWN_TABLES = ("inorder_exceeded", "inorder_exceeded_action", "inorder_lease", "inorder_member", REGISTRY)
 PIPELINE_TABLES = ("inorder_pointer", "inorder_dead_letter", "inorder_tombstone")
 
+_RIGHTS: Final = ("INSERT", "SELECT", "DELETE", "UPDATE")
 _COLUMN: Final = re.compile(r'^\s+["`]?(\w+)["`]? ', re.MULTILINE)
 
 
@@ -499,9 +501,8 @@ def index(relay: RelaySettings, dialect: str, *, is_there: bool) -> Check:
     return fail("outbox index", f"{relay.table} has no unique index on {id} alone", hint)
 
 
-def rights(relay: RelaySettings, user: str, missing: Collection[str]) -> Check:
+def rights(relay: RelaySettings, user: str, needed: Sequence[str], missing: Collection[str]) -> Check:
     """Whether the user may do what the relay and publishers do; `missing` are rights that it lacks."""
-    needed = needed_rights(relay)
     lacking = ", ".join(right for right in needed if right in missing)
     if lacking:
         hint = f"Run GRANT {lacking} ON {relay.table} TO {user}."
@@ -509,11 +510,10 @@ def rights(relay: RelaySettings, user: str, missing: Collection[str]) -> Check:
     return ok("outbox rights", f"{user} may {', '.join(needed[:-1])} and {needed[-1]}")
 
 
-def needed_rights(relay: RelaySettings) -> tuple[str, ...]:
-    """Marks and stamps are updates; the strategy `polling` leaves every row as it is."""
-    if relay.strategy == "polling":
-        return ("INSERT", "SELECT")
-    return ("INSERT", "SELECT", "DELETE", *(("UPDATE",) if relay.strategy != "drain" else ()))
+def needed_rights(relay: RelaySettings, dialect: str) -> tuple[str, ...]:
+    """What publishers and the relay need on the outbox table; `roles` has the reasons."""
+    found = outbox_rights(relay, dialect)
+    return tuple(right for right in _RIGHTS if right in (*found["publisher"], *found["relay"]))
 
 
 def registration(relay: RelaySettings, transaction: Transaction, dialect: Dialect, *, is_there: bool) -> Check:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inorder.database.database import statements_of
 from inorder.database.sql import family
 from inorder.journal.stores.opening import journal_statements
 from inorder.journal.stores.projection_store import projection_tables
@@ -24,11 +25,14 @@ _USUAL_TABLES = {"deimos": DEIMOS_TABLE, "trendyol": TRENDYOL_TABLE}
 
 def schema_sql(settings: Settings, layout: str, dialect: str | None = None) -> str:
     """The DDL of a layout as text, for your own migrations; by default PostgreSQL's, or the journal store's."""
+    return "\n".join(f"{statement.strip()};\n" for statement in layout_statements(settings, layout, dialect))
+
+
+def layout_statements(settings: Settings, layout: str, dialect: str | None = None) -> list[str]:
+    """The DDL of a layout, that of the journal's store too."""
     if layout == JOURNAL:
-        statements = journal_statements(_journal_url(settings, dialect))
-    else:
-        statements = schema_statements(settings, layout, dialect or "postgresql")
-    return "\n".join(f"{statement.strip()};\n" for statement in statements)
+        return journal_statements(_journal_url(settings, dialect))
+    return schema_statements(settings, layout, dialect or "postgresql")
 
 
 def configured_layouts(settings: Settings) -> list[str]:
@@ -56,9 +60,9 @@ def schema_statements(settings: Settings, layout: str, dialect: str) -> list[str
             # runs each ALTER that it has chosen with the same words.
             known = frozenset(made)
             made += [each for each in table_sql(spoken, mapping).install() if each not in known]
-        return made
+        return [*made, *statements_of("inorder.pipeline", spoken, "dead_letters.sql").starting_with("install")]
     return [
-        *outbox_statements(layout, dialect, _table(settings, layout), settings.relay.polling.side_tables),
+        *outbox_statements(layout, dialect, outbox_table(settings, layout), settings.relay.polling.side_tables),
         *lease_statements(spoken),
         *membership_statements(spoken),
         *exceeded_statements(spoken),
@@ -75,7 +79,7 @@ def _journal_url(settings: Settings, dialect: str | None) -> str:
     return settings.journal.cassandra.added_to(url if dialect is None or url.startswith(dialect) else f"{dialect}://")
 
 
-def _table(settings: Settings, layout: str) -> str:
+def outbox_table(settings: Settings, layout: str) -> str:
     """The outbox table; where none is set, the one that relays of the layout look for."""
     relay = settings.relay
     return relay.table if "table" in relay.model_fields_set else _USUAL_TABLES.get(layout, relay.table)

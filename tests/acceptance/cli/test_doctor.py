@@ -133,7 +133,7 @@ def test_missing_rights_are_named_with_the_grant(examined: Examined, sql: Sql, p
     try:
         code, found = examined(INORDER_DATABASE__URL=url)
         assert code == 3
-        assert found["outbox rights"]["hint"] == f"Run GRANT DELETE ON outbox TO {role}."
+        assert found["outbox rights"]["hint"] == f"Run GRANT DELETE, UPDATE ON outbox TO {role}."
         _, found = examined(INORDER_DATABASE__URL=url, INORDER_RELAY__TABLE="other")
         assert "may not create tables" in found["outbox table"]["hint"]
     finally:

@@ -59,12 +59,13 @@ def test_every_statement_of_an_installation_is_understood(layout: str, dialect: 
     ],
 )
 def test_a_pointer_table_of_version_0_1_0_gets_its_columns(dialect: str, expected: set[str]) -> None:
-    old = Catalogue(lambda _: ("pipeline", "next_offset"), lambda _: ())
+    indexes = [change.name for change in plan_changes(statements_of("table", dialect), EMPTY) if change.kind == "index"]
+    old = Catalogue(lambda _: ("pipeline", "next_offset"), lambda _: indexes)
     planned = plan_changes(statements_of("table", dialect), old)
     assert {(change.kind, change.table) for change in planned} == {("columns", "inorder_pointer")}
     text = "\n".join(change.statement for change in planned)
     assert all(each in text for each in expected)
-    up_to_date = Catalogue(lambda _: [*(change.name for change in planned), "pipeline"], lambda _: ())
+    up_to_date = Catalogue(lambda _: [*(change.name for change in planned), "pipeline"], lambda _: indexes)
     assert plan_changes(statements_of("table", dialect), up_to_date) == []
 
 
