@@ -90,6 +90,7 @@ def test_a_peer_that_is_unknown_is_wrong_usage(tmp_path: Path) -> None:
     assert [peer for peer in ("librdkafka", "goharvest", "debezium") if peer not in ran.stderr] == []
 
 
+@pytest.mark.full
 def test_a_strategy_that_is_not_there_is_a_wrong_setting(tmp_path: Path) -> None:
     ran = bench(tmp_path, "relay", "--strategy", "guess")
     assert (ran.returncode, ran.stdout) == (3, "")

@@ -69,6 +69,7 @@ def test_a_pooler_is_recognised_and_a_server_is_not_one(url: str, postgres_url: 
         assert (pooled.is_pooled, direct.is_pooled) == (True, False)
 
 
+@pytest.mark.full
 def test_statements_are_not_prepared_for_a_session_that_another_client_has_next(url: str) -> None:
     with closing(open_database(url, "test")) as one, closing(open_database(url, "test")) as other:
         for number in range(MORE_THAN_PREPARES):
@@ -96,6 +97,7 @@ def test_a_relay_leaves_nothing_in_the_sessions(url: str, postgres_url: str, uni
     assert left_behind(url) == before
 
 
+@pytest.mark.full
 def test_a_pipeline_and_a_replicator_leave_nothing_in_the_sessions(url: str) -> None:
     before = left_behind(url)
     mapping = TableMapping("demo", "upsert", "messages")

@@ -252,6 +252,7 @@ def test_the_doctor_names_a_read_only_server_and_finds_the_primary_of_several(se
     assert f"{make_url(server.url).port}" in check.detail
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("server", ["mariadb"], indirect=True)
 def test_a_replica_may_be_read_only(server: OwnServer, database: Database) -> None:
     database.install(install_statements("native", database.dialect, "outbox"))

@@ -29,6 +29,7 @@ READING = [command for command in COMMANDS if command != ("relay", "run")]
 HEAVY = ("confluent_kafka", "pandas", "psycopg", "pyarrow", "pydantic", "pyspark", "rich", "sqlalchemy")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_every_command_takes_a_config_file(inorder_command: Inorder, command: tuple[str, ...]) -> None:
     ran = inorder_command(*command, "--help")
@@ -96,6 +97,7 @@ def test_config_show_prints_one_json_document(inorder_command: Inorder) -> None:
     }
 
 
+@pytest.mark.full
 def test_a_relay_whose_database_is_unreachable_ends_with_4(inorder_command: Inorder) -> None:
     url = f"postgresql+psycopg://u:hunter2@127.0.0.1:{free_port()}/d"
     ran = inorder_command("relay", "status", INORDER_DATABASE__URL=url)
@@ -104,6 +106,7 @@ def test_a_relay_whose_database_is_unreachable_ends_with_4(inorder_command: Inor
     assert "Traceback" not in ran.stderr
 
 
+@pytest.mark.full
 def test_a_schema_can_be_printed_without_any_server(inorder_command: Inorder) -> None:
     for dialect in ("postgresql", "mysql", "sqlite"):
         ran = inorder_command("schema", "sql", "--layout", "native", "--dialect", dialect)

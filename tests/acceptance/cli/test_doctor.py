@@ -68,6 +68,7 @@ def examined(
 Examined = Callable[..., tuple[int, Findings]]
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("outbox")
 def test_nothing_fails_on_a_fresh_installation(examined: Examined) -> None:
     code, found = examined()
@@ -88,6 +89,7 @@ def test_redis_is_asked_where_the_lease_lives_there(examined: Examined, redis_ur
     assert found["leadership"]["detail"] == f"{redis_url} answers; no instance holds the lease"
 
 
+@pytest.mark.full
 def test_a_missing_outbox_is_a_matter_of_configuration(examined: Examined) -> None:
     code, found = examined()
     assert code == 3

@@ -48,6 +48,7 @@ def test_a_journal_from_its_tables_to_its_purge(
     assert [(each["partition"], each["replicated"], each["behind"]) for each in lag] == [(0, None, 4)]
 
 
+@pytest.mark.full
 def test_tables_that_are_missing_are_named_with_what_makes_them(
     inorder_command: Inorder, variables: dict[str, str], kafka_bootstrap: str, unique: str
 ) -> None:

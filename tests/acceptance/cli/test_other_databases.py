@@ -47,6 +47,7 @@ def are_owned_by(pid: int, output: str) -> bool:
     return all(f"/{pid}/" in (owner or "") for owner in status["owners"])
 
 
+@pytest.mark.full
 def test_schema_install_and_relay_run_carry_rows(
     inorder_command: Inorder,
     environment: dict[str, str],

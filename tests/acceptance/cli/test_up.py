@@ -34,6 +34,7 @@ def ask(port: int, path: str) -> tuple[int, str]:
         connection.close()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("number", few([signal.SIGTERM, signal.SIGINT], signal.SIGTERM), ids=["SIGTERM", "Ctrl-C"])
 def test_a_signal_stops_all_servers_and_ends_with_0(
     tmp_path: Path, environment: dict[str, str], eventually: Eventually, number: signal.Signals

@@ -90,6 +90,7 @@ def old(session: Watched) -> Watched:
     return session
 
 
+@pytest.mark.full
 def test_a_fresh_keyspace_begins_with_the_last_version_and_no_migration(session: Watched) -> None:
     made = install(session)
     assert [ran for ran in session.ran if ran.startswith(("lock", "version ", "ALTER", "DROP"))] == [

@@ -25,6 +25,7 @@ def test_an_unknown_journal_has_nothing(journal: Replicating) -> None:
     assert journal.replica.offsets(journal.key.topic) == {}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("first", [1, 5, 10])
 @pytest.mark.parametrize("together", [True, False], ids=["one batch", "singles"])
 def test_what_was_appended_is_read_from_any_number(new_replicating: NewReplicating, first: int, together: bool) -> None:

@@ -250,6 +250,7 @@ def change(by: int) -> Callable[[Account], list[dict[str, int]] | None]:
     return lambda account: None if account.balance + by < 0 else [{"by": by, "on": account.balance}]
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("replicating")
 def test_threads_that_update_one_account_decide_on_its_true_state(journals: Journals, topic: str) -> None:
     key, threads = Key("account", topic), 4

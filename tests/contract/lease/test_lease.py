@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.conftest import Eventually
 from tests.contract.lease.conftest import Leases
 
@@ -41,6 +43,7 @@ def test_a_waiting_instance_that_gives_up_takes_nothing_from_the_holder(leases: 
     assert first.acquire()
 
 
+@pytest.mark.full
 def test_the_lease_of_a_killed_process_goes_to_the_next_one(leases: Leases, eventually: Eventually) -> None:
     waiting = leases.open("waiting")
     with leases.holder_process() as process:

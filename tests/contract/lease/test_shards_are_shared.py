@@ -84,6 +84,7 @@ def test_a_newcomer_takes_its_fair_part_and_the_rest_lead_on(group: Group, event
     assert group.doubled == [], "none began before the other had stopped"
 
 
+@pytest.mark.full
 def test_the_shards_of_one_that_leaves_go_to_the_rest(group: Group, eventually: Eventually) -> None:
     for _ in range(3):
         group.join()
@@ -99,6 +100,7 @@ def test_the_shards_of_one_that_leaves_go_to_the_rest(group: Group, eventually: 
     assert group.doubled == []
 
 
+@pytest.mark.full
 def test_the_shards_of_a_killed_process_go_to_the_rest(group: Group, eventually: Eventually) -> None:
     with group.process() as process:
         first = group.join()

@@ -146,6 +146,7 @@ FILLS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("strategy", ["drain", "mark-purge"])
 def test_a_term_claims_a_backlog_of_large_rows_in_parts(native: SqlPlace, strategy: str) -> None:
     """500 rows of 300 kB, of which PostgreSQL stores a hundredth: its compressed values count as what they become."""

@@ -176,6 +176,7 @@ class WithShortList(WithoutList):
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", [WithoutList, WithShortList])
 def test_a_server_without_a_list_or_with_too_short_a_one_names_nobody(kind: type[MariaDB], tmp_path: Path) -> None:
     with kind(tmp_path) as server:

@@ -13,6 +13,7 @@ from tests.contract.shard_log.making import FENCED, Case, row
 every_fenced_log = pytest.mark.parametrize("case", FENCED, indirect=True)
 
 
+@pytest.mark.full
 @every_fenced_log
 def test_the_next_owner_finds_the_last_committed_marker(case: Case, unique: str) -> None:
     first = case.open()

@@ -54,6 +54,7 @@ def test_a_topic_that_the_broker_makes_on_demand_is_waited_for(properties: dict[
     assert topics.counts([unique]) == {unique: 4}
 
 
+@pytest.mark.full
 def test_a_topic_that_does_not_exist_is_refused_with_the_name_that_was_meant_and_not_created(
     properties: dict[str, object], unique: str
 ) -> None:

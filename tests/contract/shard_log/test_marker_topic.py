@@ -18,6 +18,7 @@ from tests.contract.shard_log.making import row
 from tests.contract.shard_log.strict_broker import StrictKafka
 
 
+@pytest.mark.full
 def test_more_shards_give_the_marker_topic_more_partitions(properties: dict[str, object], unique: str) -> None:
     first = KafkaShardLog(properties, group=unique)
     first.take_over()
@@ -43,6 +44,7 @@ def test_fewer_shards_take_no_partition_away(
     assert Cluster(properties).replicas(unique) == 1
 
 
+@pytest.mark.full
 def test_a_relay_needs_no_permission_to_create_topics_that_exist(
     strict_kafka: StrictKafka, unique: str, eventually: Eventually
 ) -> None:

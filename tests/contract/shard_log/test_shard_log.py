@@ -27,6 +27,7 @@ def test_nothing_can_be_published_before_taking_over(case: Case, unique: str) ->
         require_delivered(case.open().publish([row(unique, 1)], b"one"))
 
 
+@pytest.mark.full
 @every_log
 def test_nothing_can_be_published_after_closing_until_it_takes_over_again(case: Case, unique: str) -> None:
     log = case.open()
@@ -41,6 +42,7 @@ def test_nothing_can_be_published_after_closing_until_it_takes_over_again(case: 
     assert case.delivered() == [(b"k", b"1"), (b"k", b"2")]
 
 
+@pytest.mark.full
 @every_log
 def test_batches_arrive_whole_and_one_after_the_other(case: Case, unique: str) -> None:
     log = case.open()
@@ -51,6 +53,7 @@ def test_batches_arrive_whole_and_one_after_the_other(case: Case, unique: str) -
     assert case.delivered() == [(b"k", str(id).encode()) for id in range(60)]
 
 
+@pytest.mark.full
 @both_on_kafka
 def test_rows_with_and_without_headers_keep_their_order(
     properties: dict[str, object], unique: str, fenced: bool

@@ -68,6 +68,7 @@ def publish_all(log: ShardLog, rows: Sequence[OutboxRow]) -> list[TransientError
     return errors
 
 
+@pytest.mark.full
 @both_on_kafka
 def test_small_records_that_are_too_large_together_fail_once_and_not_again(
     properties: dict[str, object], small: str, fenced: bool
@@ -85,6 +86,7 @@ def test_small_records_that_are_too_large_together_fail_once_and_not_again(
     log.close()
 
 
+@pytest.mark.full
 @both_on_kafka
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 def test_a_record_above_the_limit_is_named_without_a_search(
@@ -103,6 +105,7 @@ def test_a_record_above_the_limit_is_named_without_a_search(
     log.close()
 
 
+@pytest.mark.full
 @both_on_kafka
 @pytest.mark.parametrize("chosen", [{}, {"compression.type": "zstd"}, {"compression.codec": "gzip", "linger.ms": 1}])
 def test_a_large_record_passes_where_the_chosen_compression_makes_it_small(

@@ -138,6 +138,7 @@ def publish_twice(log: ShardLog, first: list[OutboxRow], second: list[OutboxRow]
     publish(log, second, b"two")
 
 
+@pytest.mark.full
 @every_log
 def test_rows_of_other_topics_go_while_one_topic_is_not_there_from_the_start(stage: Stage) -> None:
     stage.shut()
@@ -178,6 +179,7 @@ def test_a_topic_lost_in_use_waits_alone_and_goes_on_in_order(stage: Stage) -> N
     log.close()
 
 
+@pytest.mark.full
 @every_fenced_log
 def test_a_lost_topic_costs_neither_fence_nor_marker(stage: Stage) -> None:
     log = stage.opened()

@@ -32,6 +32,7 @@ def mariadb_place(mariadb_url: str) -> Iterator[Sql]:
         yield place
 
 
+@pytest.mark.full
 @_ON_SERVERS
 @given(HISTORIES)
 def test_the_table_equals_the_model_on_postgresql(postgres_place: Sql, history: History) -> None:

@@ -62,6 +62,7 @@ def test_of_many_rows_exactly_the_refused_ones_are_buried(sql: Sql) -> None:
     assert apply_slice(store, MAPPING, slice_of(*records)).replayed == 100
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("must", ["CHECK (LENGTH(data) < 4)", "NOT NULL"])
 def test_a_flood_of_refusals_among_good_rows_buries_exactly_them(sql: Sql, must: str) -> None:
     made(sql, must)

@@ -243,6 +243,7 @@ def test_what_a_killed_retry_left_open_is_ended_by_the_next_one(postgres_job: Jo
     assert [record.value for record in job.records()] == [b'{"id": 1, "n": "x"}'] * 2
 
 
+@pytest.mark.full
 def test_a_topic_that_was_switched_away_gets_nothing_more(postgres_job: Job) -> None:
     job = postgres_job
     offset = job.send(1, n="x")

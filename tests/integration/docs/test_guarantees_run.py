@@ -9,6 +9,8 @@ import sys
 from collections import defaultdict
 from dataclasses import dataclass
 
+import pytest
+
 from tests.unit.docs.markdown import ROOT, page, rows, spans
 
 GUARANTEES = "docs/guarantees.md"
@@ -58,6 +60,7 @@ def stage(words: list[str]) -> Stage:
     return Stage(folders, words[words.index("-m") + 1] if "-m" in words else "")
 
 
+@pytest.mark.full
 def test_every_guarantee_is_shown_by_make_test() -> None:
     shown_by = {row[0]: {span for span in spans(row[-1]) if "::" in span} for row in rows(page(GUARANTEES))}
     named = set().union(*shown_by.values())

@@ -42,6 +42,7 @@ def examined(url: str, **relay: object) -> dict[str, Check]:
     return {check.name: check for check in examine_database(Settings.load(database={"url": url}, relay=relay))}
 
 
+@pytest.mark.full
 @EACH_LAYOUT
 def test_a_fresh_table_of_each_layout_is_well(url: str, layout: str, strategy: str) -> None:
     install(url, layout)

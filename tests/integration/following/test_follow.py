@@ -62,6 +62,7 @@ def count(settings: inorder.Settings) -> int:
         return int(database.execute(f"SELECT count(*) FROM {settings.relay.table}").rows[0][0])
 
 
+@pytest.mark.full
 def test_a_key_is_found_at_each_hop_as_it_goes(job: Job, eventually: Eventually) -> None:
     settings = settings_of(job)
     install_schema(settings, "native")
@@ -91,6 +92,7 @@ def test_a_key_is_found_at_each_hop_as_it_goes(job: Job, eventually: Eventually)
     assert (table.row["id"], table.row["data"]) == (42, "b")
 
 
+@pytest.mark.full
 def test_a_rejected_and_a_deleted_key_are_told(job: Job) -> None:
     settings = settings_of(job)
     rejected = job.send(1, n="one", data="x")
@@ -107,6 +109,7 @@ def test_a_rejected_and_a_deleted_key_are_told(job: Job) -> None:
     assert (table.is_deleted, table.row, hops(trace_key(settings, "2"))) == (True, None, [])
 
 
+@pytest.mark.full
 def test_a_row_that_was_deleted_or_changed_in_the_table_has_not_arrived(job: Job) -> None:
     settings = settings_of(job)
     install_schema(settings, "native")
@@ -136,6 +139,7 @@ def test_a_key_that_no_row_can_have_is_looked_for_in_topics_only(
     assert (followed.tables, [topic.topic for topic in followed.topics]) == ((), [unique])
 
 
+@pytest.mark.full
 def test_a_journal_is_followed_into_its_store_without_writing_to_its_topic(
     postgres_url: str, kafka_bootstrap: str, unique: str, eventually: Eventually
 ) -> None:
@@ -191,6 +195,7 @@ def test_the_command_prints_every_hop_and_exits_4_where_one_is_away(
     assert (away.returncode, list(json.loads(away.stdout)["unseen"])) == (4, ["topics"])
 
 
+@pytest.mark.full
 def test_records_that_nothing_orders_are_found_by_following_the_key_and_by_the_doctor(
     job: Job, kafka_bootstrap: str
 ) -> None:

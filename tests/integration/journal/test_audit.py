@@ -205,6 +205,7 @@ def test_a_replicated_store_has_no_difference_and_hand_made_ones_are_told_with_c
     assert world.totals.differences == len(found)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("world", ["postgres"], indirect=True)
 def test_neither_a_running_replicator_nor_retention_makes_a_difference(world: World) -> None:
     write(world)

@@ -91,6 +91,7 @@ def balances(database: Database) -> dict[str, tuple[int, int]]:
     return {row[0]: (row[1], row[2]) for row in rows}
 
 
+@pytest.mark.full
 def test_changes_reach_the_tables_once_and_a_purge_forgets(
     journals: inorder.Journals, view: Database, view_url: str, unique: str
 ) -> None:
@@ -114,6 +115,7 @@ def test_changes_reach_the_tables_once_and_a_purge_forgets(
     assert balances(view) == {f"account {number}": (30, 2) for number in range(1, 8)} | {"account 0": (1, 1)}
 
 
+@pytest.mark.full
 def test_what_retention_has_removed_is_read_from_the_store(
     journals: inorder.Journals,
     view: Database,
@@ -148,6 +150,7 @@ def test_what_retention_has_removed_is_read_from_the_store(
     assert balances(view) == expected | {ids[2]: (31, 3)}
 
 
+@pytest.mark.full
 def test_instances_share_the_partitions_and_one_takes_over_for_another(
     settings: inorder.Settings, postgres_view: Database, unique: str, eventually: Eventually
 ) -> None:
@@ -199,6 +202,7 @@ projection = inorder.Projection("balances", halt, [os.environ["TOPIC"]])
 '''
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("stop", ["SIGKILL", "SIGSTOP"])
 def test_a_process_that_is_killed_or_paused_inside_its_transaction_applies_nothing_twice(
     journals: inorder.Journals,

@@ -44,6 +44,7 @@ def settings(kafka_bootstrap: str, store_url: str, unique: str) -> inorder.Setti
     )
 
 
+@pytest.mark.full
 def test_events_come_once_from_store_and_kafka_and_after_any_checkpoint_the_rest(
     settings: inorder.Settings, kafka_bootstrap: str, store_url: str, unique: str, eventually: Eventually
 ) -> None:
@@ -72,6 +73,7 @@ def test_events_come_once_from_store_and_kafka_and_after_any_checkpoint_the_rest
             assert sorted(rest) == sorted(events[cut + 1 :])
 
 
+@pytest.mark.full
 def test_a_life_that_is_purged_and_a_journal_that_is_parked_are_no_silence(
     settings: inorder.Settings, kafka_bootstrap: str, store_url: str, unique: str, eventually: Eventually
 ) -> None:

@@ -98,6 +98,7 @@ def place(kafka_bootstrap: str, postgres_url: str, unique: str, eventually: Even
     return Place(kafka_bootstrap, postgres_url, unique, eventually)
 
 
+@pytest.mark.full
 def test_acknowledged_appends_of_a_recreated_topic_are_refused_by_name_and_read_after_a_reset(place: Place) -> None:
     place.append(1, 2, 3)
     assert place.read() == [1, 2, 3]
@@ -128,6 +129,7 @@ def foreign(place: Place, *numbers: int, id: str = "id") -> None:
             journals.journal(Key(id, place.topic)).append([Event(number, f"{number}")], allow_gaps=True)
 
 
+@pytest.mark.full
 def test_a_purge_and_snapshots_after_a_reset_concern_the_former_life(place: Place) -> None:
     place.append(1, 2, 3)
     with inorder.Journals(place.settings) as journals:
@@ -152,6 +154,7 @@ def test_a_purge_and_snapshots_after_a_reset_concern_the_former_life(place: Plac
         assert journal.snapshot() is None
 
 
+@pytest.mark.full
 def test_an_open_client_notices_a_recreated_topic_and_goes_on_after_the_reset(
     place: Place, eventually: Eventually
 ) -> None:
@@ -179,6 +182,7 @@ def refuses(act: Callable[[], object]) -> bool:
     return False
 
 
+@pytest.mark.full
 def test_a_slice_of_the_former_topic_is_not_applied_after_a_reset(place: Place) -> None:
     place.append(1, 2)
     place.replicate()
@@ -194,6 +198,7 @@ def test_a_slice_of_the_former_topic_is_not_applied_after_a_reset(place: Place) 
     assert place.read() == [1, 2, 10]
 
 
+@pytest.mark.full
 def test_added_partitions_are_refused_until_what_was_before_is_replicated(place: Place) -> None:
     ids = [f"journal {number}" for number in range(8)]
     for id in ids:
@@ -216,6 +221,7 @@ def test_added_partitions_are_refused_until_what_was_before_is_replicated(place:
         place.replicate()
 
 
+@pytest.mark.full
 def test_records_that_retention_removed_before_they_were_replicated_are_accepted_by_a_reset(place: Place) -> None:
     place.append(1)
     place.replicate()
@@ -231,6 +237,7 @@ def test_records_that_retention_removed_before_they_were_replicated_are_accepted
     assert place.read() == [1, 4]
 
 
+@pytest.mark.full
 def test_a_checkpoint_of_the_former_topic_is_refused_and_a_new_subscription_shows_past_and_present(
     place: Place,
 ) -> None:
@@ -265,6 +272,7 @@ def test_records_in_quarantine_are_settled_before_a_reset(place: Place) -> None:
         place.reset()
 
 
+@pytest.mark.full
 def test_a_store_of_an_earlier_version_works_and_records_the_first_topic_that_the_replicator_sees(place: Place) -> None:
     with psycopg.connect(place.url.replace("+psycopg", "")) as direct:
         direct.execute("DROP TABLE journal_topic")
@@ -285,6 +293,7 @@ def on_cassandra(kafka_bootstrap: str, cassandra: Cassandra, unique: str, eventu
     return Place(kafka_bootstrap, f"{cassandra.url}/j{unique.replace('-', '_')[-20:]}", unique, eventually)
 
 
+@pytest.mark.full
 def test_a_recreated_topic_is_refused_on_cassandra_and_so_is_its_reset(on_cassandra: Place) -> None:
     place = on_cassandra
     place.append(1, 2, 3)

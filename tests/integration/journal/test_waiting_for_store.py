@@ -137,6 +137,7 @@ def test_a_notice_that_lies_changes_nothing(site: Site, head_cache: bool) -> Non
     assert site.windows
 
 
+@pytest.mark.full
 def test_reads_are_right_when_the_topic_of_notices_is_deleted_and_it_is_made_again(
     site: Site, eventually: Eventually
 ) -> None:
@@ -225,6 +226,7 @@ def fill(site: Site, count: int) -> dict[int, list[int]]:
     return {each: [offset for partition, offset in places if partition == each] for each in (0, 1)}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("at_once", [10_000, 1], ids=["all in one poll", "one record a poll"])
 def test_every_slice_is_announced_and_of_several_at_once_the_newest(
     site: Site, at_once: int, eventually: Eventually

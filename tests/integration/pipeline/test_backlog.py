@@ -85,6 +85,7 @@ CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON messages FOR EACH ROW WHEN (NEW
 """
 
 
+@pytest.mark.full
 def test_a_partition_that_restarts_for_ever_is_not_well_and_recovers(
     spark: SparkSession,
     kafka_bootstrap: str,

@@ -119,6 +119,7 @@ def test_a_worker_killed_around_its_commit_applies_each_record_once(
     assert direct.execute("SELECT DISTINCT data, count(*)::int FROM messages GROUP BY 1").fetchall() == [("19", 20)]
 
 
+@pytest.mark.full
 def test_a_partition_added_under_a_running_pipeline_is_read_from_its_beginning(
     engine: Start,
     mapping: TableMapping,

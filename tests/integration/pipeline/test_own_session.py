@@ -28,6 +28,7 @@ from tests.selection import few
 RECORDS = 40
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ["micro-batch", "resident"])
 def test_a_session_of_the_callers_keeps_its_settings_and_lives_on(
     spark: SparkSession,
@@ -68,6 +69,7 @@ def test_a_session_of_spark_connect_is_refused_before_anything_is_opened(unique:
             inorder.spark.run(remote, settings, job)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", few(["resident", "micro-batch"], "resident"))
 def test_jobs_of_one_application_go_on_while_one_fails_again_and_again(
     spark: SparkSession,

@@ -122,6 +122,7 @@ def test_a_topic_that_does_not_exist_has_no_extents_and_asking_does_not_make_it(
     assert source.partitions(unique) is None
 
 
+@pytest.mark.full
 def test_a_log_that_was_truncated_below_the_last_record_is_loud_though_the_offset_exists_again(
     tmp_path: Path, unique: str, eventually: Eventually
 ) -> None:

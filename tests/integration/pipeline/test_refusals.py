@@ -31,6 +31,7 @@ def deep(levels: int) -> bytes:
     return b'{"id":1,"tree":%s%s}' % (b"[" * levels, b"]" * levels)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", few(ENGINES, *ENGINES))
 def test_ten_poison_records_among_a_hundred_thousand_are_ten_dead_letters(
     kind: str,
@@ -98,6 +99,7 @@ def count(direct: Connection[Any], table: str) -> int:
     return int(number)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", few(ENGINES, *ENGINES))
 def test_a_broken_trigger_under_load_costs_no_dead_letter_and_delays_no_other_table(
     kind: str, tables: Tables, kafka_bootstrap: str, direct: Connection[Any], eventually: Eventually
@@ -126,6 +128,7 @@ def test_a_broken_trigger_under_load_costs_no_dead_letter_and_delays_no_other_ta
     running.result(SPARK_WAIT)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", few(ENGINES, *ENGINES))
 def test_once_does_not_wait_and_reads_the_other_table_to_its_end(
     kind: str, tables: Tables, kafka_bootstrap: str, direct: Connection[Any]
@@ -141,6 +144,7 @@ def test_once_does_not_wait_and_reads_the_other_table_to_its_end(
     assert (count(direct, "a"), count(direct, "b"), count(direct, "inorder_dead_letter")) == (KEYS, KEYS, 0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", few(ENGINES, "resident"))
 def test_a_bad_record_that_is_alone_in_its_slice_is_buried_and_the_next_ones_are_applied(
     kind: str, tables: Tables, kafka_bootstrap: str, direct: Connection[Any], eventually: Eventually

@@ -56,6 +56,7 @@ def write(journals: inorder.Journals, topic: str) -> dict[str, list[int]]:
     return left | {"id0": []}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", few(ENGINES, "resident"))
 def test_every_journal_arrives_once_and_a_damaged_one_is_parked(
     kind: str,

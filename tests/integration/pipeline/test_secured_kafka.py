@@ -58,6 +58,7 @@ def engine_of(kind: str, spark: SparkSession, stores: SqlTableStores, topic: str
     return MicroBatch(spark, work, KafkaSource(properties), java_properties(properties))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", few(["micro-batch files", "micro-batch texts", "resident files"], "micro-batch texts"))
 def test_an_engine_reads_with_certificate_and_password(
     kind: str,

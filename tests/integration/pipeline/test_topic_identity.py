@@ -165,6 +165,7 @@ def test_a_topic_that_a_mapping_names_again_is_refused_until_a_reset_makes_it_ne
         assert app.reset_pipeline(first) == []
 
 
+@pytest.mark.full
 def test_a_topic_switched_after_a_reset_is_newer_than_all_before(
     job: Job, direct: Connection[Any], create_topic: CreateTopic, recreate_topic: CreateTopic
 ) -> None:
@@ -247,6 +248,7 @@ def test_records_that_retention_deletes_from_a_partition_never_read_before_are_l
     assert pointers(direct) == [(0, 0, 1), (1, 0, 50)]
 
 
+@pytest.mark.full
 def test_loss_in_a_later_generation_is_accepted_by_a_reset(
     job: Job, direct: Connection[Any], create_topic: CreateTopic
 ) -> None:

@@ -168,6 +168,7 @@ def test_garbage_lands_in_the_dead_letters_and_everything_else_in_the_table_exac
     assert stored(direct) == model | {7: {"enabled": False, "data": "later"}}
 
 
+@pytest.mark.full
 def test_a_topic_that_does_not_exist_yet_is_waited_for_and_a_stop_is_quick(
     pipeline: Pipeline,
     direct: Connection[Any],
@@ -216,6 +217,7 @@ def test_database_sessions_that_end_under_load_cost_a_restart_and_nothing_else(
     assert stored(direct) == {key: {"data": "2-49"} for key in range(40)}
 
 
+@pytest.mark.full
 def test_a_pointer_moved_back_under_a_running_pipeline_stops_it_with_our_error(
     pipeline: Pipeline,
     direct: Connection[Any],

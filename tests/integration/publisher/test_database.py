@@ -83,6 +83,7 @@ def test_check_finds_what_is_wrong_with_the_table_before_anything_is_published(
     assert "inorder schema sql --layout native" in caught.value.hint
 
 
+@pytest.mark.full
 def test_check_finds_brokers_that_do_not_answer(make: Make, kafka_bootstrap: str) -> None:
     make(backend="kafka").check()
     make(backend="memory").check()

@@ -35,6 +35,7 @@ class Heard:
             self.failed.append((message, error))
 
 
+@pytest.mark.full
 def test_everything_arrives_in_order_and_the_callback_hears_of_each(
     make: Make, kafka_bootstrap: str, unique: str
 ) -> None:
@@ -129,6 +130,7 @@ def test_the_queue_is_bounded_in_bytes_too(make: Make, unique: str, eventually: 
     assert list(blocked.error.unsent) == messages[2:]
 
 
+@pytest.mark.full
 def test_a_refused_record_is_told_and_all_others_go_on(make: Make, kafka_bootstrap: str, unique: str) -> None:
     ensure_topic({"bootstrap.servers": kafka_bootstrap}, unique, 2, {"max.message.bytes": str(LIMIT)})
     heard = Heard()
@@ -201,6 +203,7 @@ def run(bootstrap: str, topic: str, end: str) -> int:
     return subprocess.run(program, check=False, timeout=120, env=os.environ).returncode
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("end", "code"), [("return", 0), ("raise", 3)])
 def test_the_end_of_the_program_flushes_what_is_queued(kafka_bootstrap: str, unique: str, end: str, code: int) -> None:
     ensure_topic({"bootstrap.servers": kafka_bootstrap}, unique, 1)

@@ -26,6 +26,7 @@ from tests.integration.publisher.conftest import (
 )
 
 
+@pytest.mark.full
 def test_a_list_is_on_the_topic_when_the_call_returns(make: Make, kafka_bootstrap: str, unique: str) -> None:
     ensure_topic({"bootstrap.servers": kafka_bootstrap}, unique, 3)
     messages = numbered(unique, 25_000)
@@ -57,6 +58,7 @@ def test_the_partitioner_of_the_topic_is_respected(make: Make, kafka_bootstrap: 
     assert found == {(str(id).encode(), id % 4) for id in range(12)}
 
 
+@pytest.mark.full
 def test_a_record_too_large_in_the_middle_stops_its_key_and_sending_the_unsent_again_gives_each_once(
     make: Make, kafka_bootstrap: str, unique: str
 ) -> None:
@@ -154,6 +156,7 @@ def test_a_broker_that_stops_answering_leaves_the_messages_in_doubt_and_sending_
     assert values_by_key(own_broker.bootstrap, unique)[b"k"] in ([b"before", *values], [b"before", *values, *values])
 
 
+@pytest.mark.full
 def test_a_broker_that_was_never_there_is_named(make: Make, unique: str) -> None:
     publisher = make(bootstrap="127.0.0.1:9", backend="kafka", timeout_seconds=4)
     with pytest.raises(PublishUnfinishedError, match="within 4 s") as caught:

@@ -132,6 +132,7 @@ def test_a_relay_that_dies_between_sending_and_purging_repeats_and_loses_nothing
     assert verdict_of(kept, 50).holds
 
 
+@pytest.mark.full
 def test_a_refused_record_parks_its_key_and_nothing_of_its_key_passes(
     bench: Bench, unique: str, eventually: Eventually
 ) -> None:

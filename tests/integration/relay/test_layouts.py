@@ -198,6 +198,7 @@ MISHAPS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mishap", MISHAPS.values(), ids=MISHAPS)
 def test_a_malformed_row_is_set_aside_with_its_reason_and_comes_back_when_it_is_mended(
     table_of: TableOf, unique: str, eventually: Eventually, mishap: Mishap

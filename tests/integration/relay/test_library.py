@@ -65,6 +65,7 @@ def test_a_block_that_raises_stops_its_relay_and_lets_the_error_through(bench: B
     assert state_of(relay) == "stopped"
 
 
+@pytest.mark.full
 def test_a_handler_hears_every_event_in_order_and_is_set_before_the_start_only(
     bench: Bench, unique: str, eventually: Eventually
 ) -> None:
@@ -98,6 +99,7 @@ def test_a_handler_that_raises_hinders_nobody(bench: Bench, unique: str, eventua
         eventually(lambda: relay.published == 1)
 
 
+@pytest.mark.full
 def test_the_state_of_each_of_two_instances_is_its_own(bench: Bench, unique: str, eventually: Eventually) -> None:
     settings = bench.settings(leadership="database", shards=2, lease={"lifetime_ms": 30_000})
     with inorder.Relay(settings) as first, inorder.Relay(settings) as second:
@@ -111,6 +113,7 @@ def test_the_state_of_each_of_two_instances_is_its_own(bench: Bench, unique: str
         assert second.published > 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("strategy", few(["drain", "mark-purge"], "drain"))
 def test_rows_on_their_way_are_told_by_key(
     bench: Bench, own_broker: Kafka, unique: str, eventually: Eventually, strategy: str

@@ -231,6 +231,7 @@ def delivered(relays: Relays, topic: str) -> list[Event]:
     return [((record.key or b"").decode(), int(record.value or b"-1")) for record in found]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("strategy", "shards"), [("drain", 1), ("drain", 2), ("mark-purge", 1)])
 def test_what_writers_commit_arrives_once_and_in_order(
     site: Site, relays: Relays, unique: str, eventually: Eventually, strategy: str, shards: int

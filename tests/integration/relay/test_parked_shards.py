@@ -63,6 +63,7 @@ def by_key(settings: inorder.Settings, topic: str) -> dict[str, list[bytes]]:
     return dict(found)
 
 
+@pytest.mark.full
 def test_retried_rows_of_several_shards_come_once_and_in_order(
     settings: inorder.Settings, unique: str, eventually: Eventually
 ) -> None:

@@ -49,6 +49,7 @@ def publish_with_a_bad_one(bench: Bench, topic: str) -> None:
     )
 
 
+@pytest.mark.full
 def test_a_record_too_large_for_its_topic_parks_its_key_and_a_retry_brings_it_back_in_order(
     bench: Bench, settings: inorder.Settings, unique: str, eventually: Eventually
 ) -> None:
@@ -70,6 +71,7 @@ def test_a_record_too_large_for_its_topic_parks_its_key_and_a_retry_brings_it_ba
     assert by_key(bench, unique)[b"bad"] == [LARGE[:10], b"2", b"3", b"4"]
 
 
+@pytest.mark.full
 def test_a_new_owner_keeps_a_parked_key_waiting(
     bench: Bench, settings: inorder.Settings, unique: str, eventually: Eventually
 ) -> None:

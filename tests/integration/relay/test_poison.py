@@ -53,6 +53,7 @@ def good(settings: inorder.Settings, topic: str) -> list[bytes | None]:
 CASES = [f"{database} {layout}" for database in ("postgres", "mariadb") for layout in ("native", "trendyol")]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("case", few(CASES, "postgres trendyol", "mariadb native"))
 @pytest.mark.parametrize("delivery", few(["exactly-once", "at-least-once"], "exactly-once"))
 def test_poison_rows_are_set_aside_and_all_others_arrive(

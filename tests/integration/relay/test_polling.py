@@ -73,6 +73,7 @@ def test_events_arrive_as_they_were_written_and_stay_in_their_table(depot: Depot
     assert (state.offset, state.newest_id, state.missing, state.exceeded, state.behind) == (2, 2, 0, 0, 0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
 def test_a_relay_goes_on_from_the_offset_of_the_last_one(
     postgres_depot: Depot, delivery: str, eventually: Eventually
@@ -165,6 +166,7 @@ def test_a_discarded_event_is_never_sent_and_its_key_goes_on(postgres_depot: Dep
     assert depot.values(topic) == [b"behind"]
 
 
+@pytest.mark.full
 def test_without_an_order_to_keep_later_events_of_a_key_pass(postgres_depot: Depot, eventually: Eventually) -> None:
     depot, topic = postgres_depot, postgres_depot.topic()
     alter_topic(depot.bootstrap, topic, SMALL)

@@ -16,6 +16,7 @@ from tests.operating import relay_status
 from tests.selection import few
 
 
+@pytest.mark.full
 def test_a_relay_in_your_process_carries_what_you_commit(bench: Bench, unique: str, eventually: Eventually) -> None:
     with inorder.Relay(bench.settings()) as relay:
         bench.publish(inorder.Message(unique, key=1, value={"id": 1}))
@@ -26,6 +27,7 @@ def test_a_relay_in_your_process_carries_what_you_commit(bench: Bench, unique: s
     assert [record.value for record in read_back(bench.properties, unique)] == [b'{"id":1}']
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("leadership", few(["kafka", "database", "redis"], "redis"))
 def test_of_two_instances_one_leads_and_the_other_follows_when_it_stops(
     bench: Bench, redis_url: str, unique: str, eventually: Eventually, leadership: str
@@ -79,6 +81,7 @@ def test_the_status_names_the_owner_that_was_elected(bench: Bench, eventually: E
     assert relay_status(settings)["owners"] == [None, None]
 
 
+@pytest.mark.full
 def test_the_status_names_nobody_where_the_broker_is_away(bench: Bench) -> None:
     settings = bench.settings(bootstrap=f"127.0.0.1:{free_port()}", leadership="kafka")
     assert relay_status(settings)["owners"] == [None]

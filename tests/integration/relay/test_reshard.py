@@ -81,6 +81,7 @@ def test_instances_that_no_fence_stops_notice_the_change_and_nothing_is_lost_or_
     assert replace(verdict, duplicated=0).holds, verdict
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("other", "words"),
     [
@@ -126,6 +127,7 @@ def test_a_restored_database_keeps_its_rows_though_old_markers_name_their_ids(
     assert values == [f"{age} {n}".encode() for age in ("old", "new") for n in range(5)]
 
 
+@pytest.mark.full
 def test_a_relay_of_another_outbox_with_the_same_group_is_refused_and_its_rows_stay(
     bench: Bench, postgres: Postgres, unique: str, eventually: Eventually
 ) -> None:

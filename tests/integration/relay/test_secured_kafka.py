@@ -67,6 +67,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.full
 def test_the_right_password_and_authority_publish(
     bench: Bench, broker: SecuredKafka, unique: str, eventually: Eventually, tmp_path: Path
 ) -> None:

@@ -147,6 +147,7 @@ OLD = [f"old {number}" for number in range(PUBLISHED)]
 FRESH = [f"new {number}" for number in range(NEW)]
 
 
+@pytest.mark.full
 def test_rows_with_ids_of_published_ones_arrive_once(case: tuple[Scene, bool], eventually: Eventually) -> None:
     scene, keeps_running = case
     scene.write(*OLD)
@@ -164,6 +165,7 @@ def test_rows_with_ids_of_published_ones_arrive_once(case: tuple[Scene, bool], e
     assert scene.values() == [*OLD, *FRESH]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("strategy", few(["drain", "mark-purge"], "drain"))
 def test_a_table_that_was_truncated_begins_again(
     strategy: str, mariadb_url: str, kafka_bootstrap: str, unique: str, eventually: Eventually

@@ -49,6 +49,7 @@ def test_two_instances_share_the_shards_under_load_and_the_last_one_takes_all(
     assert first.published + second.published == len(writers.committed)
 
 
+@pytest.mark.full
 def test_a_key_with_a_long_backlog_does_not_starve_other_shards(
     bench: Bench, unique: str, eventually: Eventually
 ) -> None:
@@ -63,6 +64,7 @@ def test_a_key_with_a_long_backlog_does_not_starve_other_shards(
     assert values == [str(number).encode() for number in range(len(values))]
 
 
+@pytest.mark.full
 def test_rows_written_while_all_shards_sleep_wake_the_owner_of_each(
     bench: Bench, unique: str, eventually: Eventually
 ) -> None:

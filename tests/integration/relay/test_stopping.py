@@ -15,6 +15,7 @@ from tests.integration.relay.conftest import Bench
 from tests.integration.relay.writing import Writers
 
 
+@pytest.mark.full
 def test_one_signal_under_load_finishes_the_batch_in_hand_and_prints_what_is_left(
     bench: Bench, unique: str, eventually: Eventually, tmp_path: Path
 ) -> None:

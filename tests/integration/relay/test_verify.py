@@ -62,6 +62,7 @@ def test_a_running_relay_passes_and_nothing_stays_behind(bench: Bench, tmp_path:
     assert_nothing_left(bench, eventually)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("sabotage", "kind"), [pytest.param(LOSING, "lost", marks=pytest.mark.full), (DOUBLING, "duplicated")]
 )

@@ -72,6 +72,7 @@ def copied(settings_of: SettingsOf, unique: str, eventually: Eventually) -> Copi
     return found
 
 
+@pytest.mark.full
 def test_a_recreated_destination_is_refused_and_a_reset_copies_everything_again(copied: Copied) -> None:
     copied.recreate(copied.destination)
     copied.produce(copied.second, "5")
@@ -84,6 +85,7 @@ def test_a_recreated_destination_is_refused_and_a_reset_copies_everything_again(
     assert copied.copy(reset=True) == {copied.topic: 0, copied.second: 0}, "nothing to accept, nothing twice"
 
 
+@pytest.mark.full
 def test_a_deleted_destination_is_not_created_again_without_a_word(copied: Copied) -> None:
     source = KafkaSource(dict(copied.settings.kafka.properties))
     admin = AdminClient(copied.settings.kafka.properties)

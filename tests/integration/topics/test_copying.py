@@ -213,6 +213,7 @@ def test_a_copier_that_died_or_slept_in_a_transaction_copies_nothing_twice(
     all_copied()
 
 
+@pytest.mark.full
 def test_two_copiers_that_take_partitions_from_each_other_copy_nothing_twice(
     properties: dict[str, object], source: str, all_copied: AllCopied, eventually: Eventually
 ) -> None:
@@ -239,6 +240,7 @@ def test_an_offset_that_went_back_is_told_and_not_copied_again(
         worker.apply(batch, expected=batch.next_offset + 1)
 
 
+@pytest.mark.full
 def test_another_topic_of_the_same_name_is_copied_from_its_first_record(
     properties: dict[str, object], copying: Copying, source: str, eventually: Eventually
 ) -> None:
@@ -266,6 +268,7 @@ def test_a_record_that_the_copy_refuses_is_named_with_its_place(
         assert worker.apply(found[1], expected=0).applied == len(batch), "the worker goes on once the cause is gone"
 
 
+@pytest.mark.full
 def test_a_copy_stops_at_the_ends_and_a_missing_topic_is_named(
     properties: dict[str, object], source: str, copying: Copying, ends_of: EndsOf, all_copied: AllCopied
 ) -> None:

@@ -57,6 +57,7 @@ class Publishing:
         return check_delivery(committed, [(record.key, int(record.value or b"0")) for record in records])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("backend", ["kafka", pytest.param("kafka_async", marks=pytest.mark.fault)])
 def test_a_publisher_without_a_database_follows_a_switch_to_more_partitions(
     settings_of: SettingsOf, topic: str, eventually: Eventually, backend: str

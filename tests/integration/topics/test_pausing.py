@@ -37,6 +37,7 @@ STRATEGIES = ["drain", "mark-purge", "polling", "topic-lock"]
 LAYOUTS = {"polling": "trendyol", "topic-lock": "deimos"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("strategy", few(STRATEGIES, "drain", "topic-lock"))
 def test_messages_of_a_paused_topic_wait_and_follow_in_order_while_others_are_sent(
     settings_of: SettingsOf,
@@ -76,6 +77,7 @@ def test_messages_of_a_paused_topic_wait_and_follow_in_order_while_others_are_se
         eventually(lambda: values(topic) == list(range(1, number + 1)))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("strategy", few(["drain", "mark-purge", "polling"], "drain"))
 def test_a_paused_key_waits_through_a_take_over_and_follows_in_order_while_others_are_sent(
     settings_of: SettingsOf, topic: str, postgres_url: str, eventually: Eventually, strategy: str
@@ -114,6 +116,7 @@ def test_a_paused_key_waits_through_a_take_over_and_follows_in_order_while_other
             eventually(lambda: values("a/b c") == values("k") == list(range(1, number + 1)))
 
 
+@pytest.mark.full
 def test_the_owner_of_a_paused_shard_reads_nothing_and_other_shards_continue(
     settings_of: SettingsOf, topic: str, postgres_url: str, eventually: Eventually, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -242,6 +245,7 @@ def test_a_paused_job_continues_as_before_when_it_is_resumed(
             eventually(lambda: job.data("orders") == job.data("payments") == second)
 
 
+@pytest.mark.full
 def test_the_commands_pause_and_resume_and_the_status_shows_why(
     tables: inorder.Settings,
     topic: str,

@@ -61,6 +61,7 @@ def ask(port: int, path: str) -> tuple[int, str]:
         connection.close()
 
 
+@pytest.mark.full
 def test_it_serves_pages_until_a_signal(
     tmp_path: Path, postgres_url: str, kafka_bootstrap: str, eventually: Eventually
 ) -> None:
@@ -70,6 +71,7 @@ def test_it_serves_pages_until_a_signal(
         assert "inorder_web_part_up" in ask(port, "/metrics")[1]
 
 
+@pytest.mark.full
 def test_top_prints_the_flow_once(tmp_path: Path, postgres_url: str, kafka_bootstrap: str) -> None:
     config = str(config_of(tmp_path, kafka_bootstrap, postgres_url))
     with App(Settings.load(config)) as app:
