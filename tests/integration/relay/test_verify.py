@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import inorder
@@ -163,3 +163,19 @@ def test_the_table_of_a_topic_is_looked_at_and_left_as_it_was(
     assert bench.count() == 0
     with bench.connect() as connection:
         assert connection.execute("SELECT * FROM messages").fetchall() == []
+
+
+def test_a_topic_in_which_another_producer_holds_a_transaction_open_is_unknown_and_not_failed(
+    bench: Bench, unique: str
+) -> None:
+    ensure_topic(bench.properties, unique, 1)
+    bench.relay()
+    other = Producer({"bootstrap.servers": bench.bootstrap, "transactional.id": f"{unique}-other"})
+    other.init_transactions(60)
+    other.begin_transaction()
+    other.produce(unique, b"of others")
+    assert other.flush(60) == 0
+    judgement = judge(VerifyRun(bench.settings(), VerifyPlan(events=30, keys=5, seconds=1, topic=unique)).execute())
+    other.abort_transaction(60)
+    assert judgement.outcome is VerifyOutcome.UNKNOWN, judgement
+    assert judgement.waiting == judgement.committed > 0

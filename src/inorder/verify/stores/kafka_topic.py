@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -51,7 +52,7 @@ class TopicReader:
         self._event_of = event_of
         self._consumer = self._connect()
         with _kafka_errors(f"Looking at topic {topic!r}"):
-            self._starts = self._ends(time.monotonic() + _SECONDS)
+            self._starts = self._ends(self._consumer, time.monotonic() + _SECONDS)
             self._consumer.assign(self._starts)
 
     def close(self) -> None:
@@ -63,23 +64,32 @@ class TopicReader:
             for message in self._consumer.consume(1000, seconds):
                 yield from self._read(message)
 
-    def read_again(self, seconds: float) -> Iterator[RecordRead]:
-        """Everything from the start to the present end of each partition; raises if that is not reached."""
-        consumer = self._connect()
-        try:
-            with _kafka_errors(f"Reading {self._topic!r} to its end"):
-                consumer.assign(self._starts)
-                unread = {place.partition for place in self._starts}
-                while unread:
-                    message = consumer.poll(seconds)
-                    if message is None:
-                        raise UnreachableError(f"The end of {self._topic!r} was not reached within {seconds:g} s.")
-                    error = message.error()
-                    if error is not None and error.code() == KafkaError._PARTITION_EOF:
-                        unread.discard(_whole(message.partition()))
-                    yield from self._read(message)
-        finally:
-            consumer.close()
+    def read_again(self, note: Callable[[RecordRead], None], is_over: Callable[[], bool]) -> bool:
+        """Notes everything from the start to the present end of each partition; False if that is not reached.
+
+        The end is the one that readers of uncommitted records see. Readers of committed records stop before the first
+        open transaction and report an end there, whatever was committed behind it; then this waits until `is_over`.
+        """
+        with _kafka_errors(f"Reading {self._topic!r} to its end"), ExitStack() as opened:
+            uncommitted = opened.enter_context(closing(self._connect("read_uncommitted")))
+            unread = {end.partition: end.offset for end in self._ends(uncommitted, time.monotonic() + _SECONDS)}
+            consumer = opened.enter_context(closing(self._connect()))
+            consumer.assign(self._starts)
+            quiet_since = time.monotonic()
+            while unread:
+                message = consumer.poll(_RETRY_SECONDS)
+                if message is not None:
+                    for record in self._read(message):
+                        note(record)
+                if message is None or (position := _position(message)) is None:
+                    if is_over() and time.monotonic() > quiet_since + _SECONDS:
+                        return False
+                    continue
+                quiet_since = time.monotonic()
+                partition = _whole(message.partition())
+                if position >= unread.get(partition, math.inf):
+                    del unread[partition]
+            return True
 
     def _read(self, message: KafkaMessage) -> Iterator[RecordRead]:
         error = message.error()
@@ -91,13 +101,13 @@ class TopicReader:
         if event is not None:
             yield RecordRead(event, _whole(message.partition()), _whole(message.offset()))
 
-    def _ends(self, deadline: float) -> list[TopicPartition]:
+    def _ends(self, consumer: Consumer, deadline: float) -> list[TopicPartition]:
         """Where each partition ends; a topic that was created a moment ago is not known to every broker."""
         while True:
-            found = self._consumer.list_topics(self._topic, timeout=_SECONDS).topics[self._topic]
+            found = consumer.list_topics(self._topic, timeout=_SECONDS).topics[self._topic]
             try:
                 if found.partitions:
-                    return [self._end(partition) for partition in sorted(found.partitions)]
+                    return [self._end(consumer, partition) for partition in sorted(found.partitions)]
             except KafkaException:
                 if time.monotonic() > deadline:
                     raise
@@ -108,16 +118,16 @@ class TopicReader:
                 )
             time.sleep(_RETRY_SECONDS)
 
-    def _end(self, partition: int) -> TopicPartition:
-        _, end = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), timeout=_SECONDS)
+    def _end(self, consumer: Consumer, partition: int) -> TopicPartition:
+        _, end = consumer.get_watermark_offsets(TopicPartition(self._topic, partition), timeout=_SECONDS)
         return TopicPartition(self._topic, partition, end)
 
-    def _connect(self) -> Consumer:
+    def _connect(self, isolation: str = "read_committed") -> Consumer:
         return Consumer(
             {
                 **self._properties,
                 "group.id": "inorder-verify",
-                "isolation.level": "read_committed",
+                "isolation.level": isolation,
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "auto.offset.reset": "error",
@@ -125,6 +135,14 @@ class TopicReader:
             },
             logger=CLIENT_LOG,
         )
+
+
+def _position(message: KafkaMessage) -> int | None:
+    """The offset behind a record, or the one at which the partition ends; None for an error."""
+    error = message.error()
+    if error is None:
+        return _whole(message.offset()) + 1
+    return _whole(message.offset()) if error.code() == KafkaError._PARTITION_EOF else None
 
 
 def _raw(content: object) -> bytes | None:
