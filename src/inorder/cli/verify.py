@@ -11,6 +11,7 @@ from inorder.cli.output import AsJson, ConfigFile, open_app, say, show_json, sho
 from inorder.cli.stopping import stop_on_signals
 
 if TYPE_CHECKING:
+    from inorder.model.errors import InorderError
     from inorder.verify.history import History, Judgement
 
 app = typer.Typer(help="Check the guarantees of a running installation.", no_args_is_help=True, rich_markup_mode=None)
@@ -47,16 +48,23 @@ def run(
     consumer: nothing may be lost, duplicated, reordered, phantom or stale. Removes its topic and rows afterwards.
     Exit 5 with the shortest witness if a guarantee was broken; 4 if it cannot be decided, because events still wait.
     """
+    from inorder.model.errors import InorderError
     from inorder.verify.history import dump
     from inorder.verify.run import VerifyPlan
 
     plan = VerifyPlan(events=events, keys=keys, writers=writers, seconds=seconds, topic=topic)
     with open_app(config) as services, stop_on_signals("the verification", _BUDGET_SECONDS) as stop:
         verification = services.verification(plan, stop, say)
-        found = verification.execute()
-    if history is not None:
-        history.write_text("".join(f"{line}\n" for line in dump(found, verification.about)), "utf-8")
-    _conclude(found, as_json=as_json)
+        failure: InorderError | None = None
+        try:
+            verification.execute()
+        except InorderError as error:
+            failure = error
+        finally:
+            if history is not None:
+                lines = dump(verification.history, verification.about)
+                history.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    _conclude(verification.history, as_json=as_json, failure=failure)
 
 
 @app.command()
@@ -75,7 +83,8 @@ def check(
     _conclude(parse(lines), as_json=as_json)
 
 
-def _conclude(found: History, *, as_json: bool) -> None:
+def _conclude(found: History, *, as_json: bool, failure: InorderError | None = None) -> None:
+    """Shows the verdict, then how the run failed; a broken guarantee decides the exit code."""
     from inorder.verify.history import describe, judge
 
     judgement = judge(found)
@@ -88,6 +97,10 @@ def _conclude(found: History, *, as_json: bool) -> None:
     for line in witness:
         say(f"  {line}")
     say(_sentence(judgement))
+    if failure is not None and not judgement.violations:
+        raise failure
+    if failure is not None:
+        say(f"error {failure.code}: {failure}")
     raise typer.Exit(_EXIT_CODES[judgement.outcome.value])
 
 

@@ -50,6 +50,10 @@ class MarkedEvent(NamedTuple):
     place: int
 
 
+UNREADABLE: Final = -1
+"""The place of a record or row that shows none; no transaction has it, so it is a phantom."""
+
+
 class CommitAnswer(StrEnum):
     """What is known of the end of a transaction."""
 
@@ -176,10 +180,14 @@ def describe(operation: Operation) -> str:
             return f"transaction {transaction}: the answer to COMMIT was lost"
         case TransactionEnded(transaction, answer):
             return f"transaction {transaction} was {answer}"
+        case RecordRead(MarkedEvent(key, place), partition, offset) if place == UNREADABLE:
+            return f"a record of key {key} in partition {partition} at offset {offset} shows no event"
         case RecordRead(event, partition, offset):
             return f"{_shown(event)} is in partition {partition} at offset {offset}"
         case RowRead(key, None):
             return f"the table has no row of key {key}"
+        case RowRead(key, place) if place == UNREADABLE:
+            return f"the row of key {key} shows no event"
         case RowRead(key, place):
             return f"the row of key {key} shows event {place}"
         case TopicRead():

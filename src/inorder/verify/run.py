@@ -38,6 +38,7 @@ from inorder.outbox.outbox import Outbox
 from inorder.settings import Settings
 from inorder.settings.pipeline import UpsertSettings
 from inorder.verify.history import (
+    UNREADABLE,
     CommitAnswer,
     History,
     MarkedEvent,
@@ -90,16 +91,23 @@ class Marks:
         return Message(self.topic, key=event.key, value={self.key_field: self.ids[event.key], **samples})
 
     def event_of(self, key: bytes | None, value: bytes | None) -> MarkedEvent | None:
-        """The event of a record; None for one of others, and for the deletion of a row."""
+        """The event of a record, at an impossible place if its value shows none; None for a record of others."""
         text = (key or b"").decode("utf-8", "replace")
-        if text not in self.ids or value is None:
+        if text not in self.ids:
             return None
-        return MarkedEvent(text, place_of(json.loads(value)[self.place_field]))
+        try:
+            shown = json.loads(value or b"")[self.place_field]
+        except (ValueError, LookupError, TypeError):
+            return MarkedEvent(text, UNREADABLE)
+        return MarkedEvent(text, place_of(shown))
 
 
 def place_of(shown: object) -> int:
     """The place in a field, which may be a text."""
-    return int(str(shown).rpartition(" ")[2])
+    try:
+        return int(str(shown).rpartition(" ")[2])
+    except ValueError:
+        return UNREADABLE
 
 
 def _sample(kind: str, place: int) -> object:
@@ -208,6 +216,11 @@ class VerifyRun:
         """What the file of the history says of the run."""
         return {"topic": self._marks.topic, "table": self._table.table if self._table else None}
 
+    @property
+    def history(self) -> History:
+        """What was seen so far: of a run that ended with an error, up to there."""
+        return History(tuple(self._operations), may_repeat=self._settings.relay.delivery == "at-least-once")
+
     def execute(self) -> History:
         properties, topic = self._settings.kafka.properties, self._marks.topic
         with ExitStack() as opened:
@@ -230,7 +243,7 @@ class VerifyRun:
 
             self._await_arrival(reader, rows, is_over)
             self._read_to_end(reader, rows, is_over)
-        return History(tuple(self._operations), may_repeat=self._settings.relay.delivery == "at-least-once")
+        return self.history
 
     # Writing.
 
