@@ -13,7 +13,7 @@ COMMIT fails is unanswered, and the writer connects again.
 
 **Nothing stays behind.** By default the events go to a topic of their own, which is deleted with its rows in the outbox
 and its lock. In a topic of yours the records stay until its retention removes them; rows of the table are deleted by
-records without a value, or by a DELETE where the table does not follow those.
+records without a value, also by a job that starts later, or by a DELETE where the table does not follow those.
 """
 
 from __future__ import annotations
@@ -60,6 +60,8 @@ _HELD_OPEN: Final = 0.05
 _HELD_SECONDS: Final = 0.3
 _POLL_SECONDS: Final = 0.2
 _RECONNECT_SECONDS: Final = 0.2
+_CLEAN_SECONDS: Final = 60.0
+"""For the relay to publish records without a value, and for the job to apply them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,9 +230,9 @@ class VerifyRun:
             if self._plan.topic is None:
                 create_topic(properties, topic, PARTITIONS)
                 opened.callback(delete_topic, properties, topic)
-            opened.callback(self._clean, rows)
             kafka_topic = self._kafka_topic_of(topic)
             reader = opened.enter_context(closing(TopicReader(properties, kafka_topic, self._marks.event_of)))
+            opened.callback(self._clean, rows, reader)
             self._require_no_rows(rows)
             self._say(f"Publishing {self._plan.events} events of {self._plan.keys} keys to topic {topic!r}.")
             with self._writing() as is_writing:
@@ -345,8 +347,12 @@ class VerifyRun:
     def _has_arrived(self, rows: OwnRows) -> bool:
         if not self._is_purged(rows):
             return False
+        return self._table is None or self._is_applied()
+
+    def _is_applied(self) -> bool:
+        """Whether the table has shown the newest event of every key."""
         newest = {event.key: event.place for event in sorted(self._committed)}
-        return self._table is None or all((self._shown.get(key) or 0) >= place for key, place in newest.items())
+        return all((self._shown.get(key) or 0) >= place for key, place in newest.items())
 
     def _is_purged(self, rows: OwnRows) -> bool:
         """Whether nothing of this run waits in the outbox, so that nothing more of it can arrive."""
@@ -369,10 +375,10 @@ class VerifyRun:
 
     # Leaving nothing behind.
 
-    def _clean(self, rows: OwnRows) -> None:
+    def _clean(self, rows: OwnRows, reader: TopicReader) -> None:
         try:
             if self._table is not None:
-                self._delete_rows(rows, self._table)
+                self._delete_rows(rows, reader, self._table)
             rows.withdraw(with_lock=self._plan.topic is None)
         except InorderError as error:
             raise UnreachableError(
@@ -380,14 +386,42 @@ class VerifyRun:
                 hint=f"Their topic is {self._marks.topic!r}; delete them once the database answers.",
             ) from error
 
-    def _delete_rows(self, rows: OwnRows, table: WatchedTable) -> None:
-        """By the pipeline, if it has kept up, so that topic and table agree; what it does not delete, by itself."""
+    def _delete_rows(self, rows: OwnRows, reader: TopicReader, table: WatchedTable) -> None:
+        """By the pipeline, so that the table is empty whenever its job has applied the topic; then by itself.
+
+        The records without a value must be in the topic behind every record that has arrived, whether the job runs or
+        not: one that starts later applies both.
+        """
         target = next(each for each in self._settings.pipeline.targets if each.table == table.table)
-        if target.deletes == "tombstone" and self._committed and self._is_delivered():
+        is_published = is_deleted = False
+        if target.deletes == "tombstone" and self._arrived:
             with closing(ApplicationConnection(self._url, self._outbox)) as connection:
                 connection.publish([Message(self._marks.topic, key=key) for key in self._marks.ids])
                 connection.commit()
-            deadline = time.monotonic() + self._plan.seconds
-            while rows.read(table) and time.monotonic() < deadline:
+            read: set[str] = set()
+            deadline = time.monotonic() + _CLEAN_SECONDS
+            while not (is_published and is_deleted) and time.monotonic() < deadline:
                 time.sleep(_POLL_SECONDS)
+                with suppress(TransientError):
+                    read |= {each.event.key for each in reader.poll(0) if each.event.place == UNREADABLE}
+                is_published = self._is_published(rows, read)
+                is_deleted = not rows.read(table)
         rows.delete(table)
+        if self._arrived and not (is_published and is_deleted and self._is_applied()):
+            self._say(self._what_follows(table, is_published=is_published))
+
+    def _is_published(self, rows: OwnRows, read: set[str]) -> bool:
+        """Whether the relay has published the records without a value, of which these keys' were read."""
+        waiting = rows.waiting()
+        return read >= set(self._marks.ids) if waiting is None else waiting == 0
+
+    def _what_follows(self, table: WatchedTable, *, is_published: bool) -> str:
+        if is_published:
+            return (
+                f"The job of table {table.table!r} may not have applied all records of this verification. "
+                "The last ones delete its rows."
+            )
+        return (
+            f"The job of table {table.table!r} may still write rows of this verification, and no record deletes them. "
+            f"Their values of {table.key!r} are {', '.join(str(id) for id in self._marks.ids.values())}."
+        )

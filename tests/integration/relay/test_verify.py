@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -99,13 +101,20 @@ class HandMadeJob:
         self._bench = bench
         self._topic = topic
         self._is_wrong = is_wrong
+        self.deleted = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="hand-made job")
 
-    def __enter__(self) -> None:
+    def create_table(self) -> None:
         with self._bench.connect() as connection:
-            connection.execute("CREATE TABLE messages (id bigint PRIMARY KEY, enabled boolean, data text)")
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS messages (id bigint PRIMARY KEY, enabled boolean, data text)"
+            )
+
+    def __enter__(self) -> HandMadeJob:
+        self.create_table()
         self._thread.start()
+        return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
@@ -125,6 +134,7 @@ class HandMadeJob:
     def _apply(self, connection: psycopg.Connection[Any], key: Any, value: Any) -> None:
         id = int(key)
         if value is None:
+            self.deleted += 1
             connection.execute("DELETE FROM messages WHERE id = %s", (id,))
             return
         row = json.loads(value)
@@ -135,6 +145,15 @@ class HandMadeJob:
             "SET enabled = excluded.enabled, data = excluded.data",
             (id, row["enabled"], row["data"]),
         )
+
+
+def settings_with_table(bench: Bench, topic: str) -> inorder.Settings:
+    return inorder.Settings.load(
+        kafka={"bootstrap.servers": bench.bootstrap},
+        database={"url": bench.url},
+        relay={"group": bench.group},
+        pipeline={"upsert": {"topic": topic}},
+    )
 
 
 @pytest.mark.parametrize(
@@ -149,18 +168,41 @@ def test_the_table_of_a_topic_is_looked_at_and_left_as_it_was(
 ) -> None:
     ensure_topic(bench.properties, unique, 1)
     bench.relay()
-    settings = inorder.Settings.load(
-        kafka={"bootstrap.servers": bench.bootstrap},
-        database={"url": bench.url},
-        relay={"group": bench.group},
-        pipeline={"upsert": {"topic": unique}},
-    )
+    settings = settings_with_table(bench, unique)
     plan = VerifyPlan(events=60, keys=6, topic=unique)
-    with HandMadeJob(bench, unique, is_wrong=is_wrong):
+    job = HandMadeJob(bench, unique, is_wrong=is_wrong)
+    job.create_table()
+    with job:
         judgement = judge(VerifyRun(settings, plan).execute())
     assert judgement.outcome is outcome, judgement
     assert (judgement.count(ViolationKind.PHANTOM) > 0) is is_wrong
     assert bench.count() == 0
+    with bench.connect() as connection:
+        assert connection.execute("SELECT * FROM messages").fetchall() == []
+
+
+def test_a_job_that_starts_after_the_verification_leaves_the_table_empty(
+    bench: Bench, unique: str, eventually: Eventually
+) -> None:
+    ensure_topic(bench.properties, unique, 1)
+    bench.relay()
+    said: list[str] = []
+    stop = threading.Event()
+    job = HandMadeJob(bench, unique, is_wrong=False)
+    job.create_table()
+    plan = VerifyPlan(events=20, keys=4, topic=unique)
+    run = VerifyRun(settings_with_table(bench, unique), plan, stop=stop, say=said.append)
+    with ThreadPoolExecutor(1) as pool, closing(committed_consumer(bench.properties, "test")) as consumer:
+        running = pool.submit(run.execute)
+        eventually(lambda: consumer.get_watermark_offsets(TopicPartition(unique, 0), timeout=30)[1] > 0)
+        stop.set()
+        judgement = judge(running.result())
+    assert judgement.outcome is VerifyOutcome.UNKNOWN, judgement
+    assert judgement.delivered > 0
+    assert "may not have applied all records" in said[-1]
+    assert bench.count() == 0
+    with job:
+        eventually(lambda: job.deleted == plan.keys)
     with bench.connect() as connection:
         assert connection.execute("SELECT * FROM messages").fetchall() == []
 
