@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -36,6 +36,9 @@ class Injections:
         self.seconds: dict[str, list[float]] = defaultdict(list)
         self._open: list[tuple[str, float]] = []
         self._of_test: set[str] = set()
+        self._outcomes: dict[str, str] = {}
+        self.passed = self.failed = 0
+        """Tests."""
 
     def note(self, kind: str, times: int = 1) -> None:
         """So many faults of a kind were injected now."""
@@ -49,6 +52,16 @@ class Injections:
         for kind, at in self._open:
             self.seconds[kind].append(now - at)
         self._open.clear()
+
+    def end_phase(self, phase: str, outcome: str) -> None:
+        """A phase of a test ended, in pytest's words; the test ends with the last one, and fails with any of them."""
+        self._outcomes[phase] = outcome
+        if phase == "teardown":
+            has_failed = "failed" in self._outcomes.values()
+            self.failed += has_failed
+            self.passed += not has_failed and self._outcomes.get("call") == "passed"
+            self._outcomes.clear()
+            self.end_test(failed=has_failed)
 
     def end_test(self, *, failed: bool) -> None:
         """What was not waited for has no recovery time."""
@@ -103,6 +116,13 @@ def recovers(function: Callable[P, R]) -> Callable[P, R]:
         return found
 
     return noting
+
+
+def is_whole(options: Mapping[str, Any], status: int) -> bool:
+    """Whether a session ran all tests of `make fault` to their end, by pytest's options and its exit status."""
+    chosen = ("keyword", "deselect", "lf", "maxfail", "collectonly")
+    is_cut = any(options.get(name) for name in chosen) or any("::" in path for path in options["file_or_dir"])
+    return not is_cut and status in (0, 1)
 
 
 @contextmanager

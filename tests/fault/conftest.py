@@ -24,7 +24,7 @@ from tests.conftest import Eventually
 from tests.fault.engine_ordeal import PARTITIONS, Stage
 from tests.fault.fleet import Fleet, NewFleet, Place, Way
 from tests.fault.replicate_stages import fresh_url, new_stage
-from tests.injections import INJECTIONS, recovers, watch
+from tests.injections import INJECTIONS, is_whole, recovers, watch
 from tests.integration.pipeline.conftest import direct, spark
 from tests.proof import results
 
@@ -183,8 +183,7 @@ def counted() -> Iterator[None]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    if call.when == "call":
-        INJECTIONS.end_test(failed=report.failed)
+    INJECTIONS.end_phase(call.when, report.outcome)
     return report
 
 
@@ -202,6 +201,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         )
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    if os.environ.get(RECORDING) and INJECTIONS.counts:
-        results.record("faults", {"tests": session.testscollected, "injections": INJECTIONS.table()})
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    if os.environ.get(RECORDING) and INJECTIONS.counts and is_whole(vars(session.config.option), exitstatus):
+        tests = {"tests": INJECTIONS.passed, "failed": INJECTIONS.failed}
+        results.record("faults", {**tests, "injections": INJECTIONS.table()})

@@ -18,8 +18,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
-from tests.proof.results import read, record
+from tests.proof.results import read, record, today
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 200
@@ -534,7 +535,9 @@ MUTANTS = (
 class Fate:
     mutant: Mutant
     caught_by: str | None
-    """The first test that failed; None if all passed."""
+    """The first test that failed; None if all passed, or if they did not run to a verdict."""
+    ending: str = ""
+    """How the tests ended otherwise."""
 
 
 @contextmanager
@@ -554,7 +557,7 @@ def judge(mutant: Mutant, folder: Path) -> Fate:
     path, text = folder / mutant.path, (ROOT / mutant.path).read_text("utf-8")
     try:
         _replace(path, text.replace(mutant.old, mutant.new))
-        return Fate(mutant, _first_failure(folder, TESTS[mutant.file]))
+        return Fate(mutant, *_run(folder, TESTS[mutant.file]))
     finally:
         _replace(path, text)
 
@@ -566,7 +569,8 @@ def _replace(path: Path, text: str) -> None:
     os.utime(path, (after, after))
 
 
-def _first_failure(folder: Path, tests: Sequence[str]) -> str | None:
+def _run(folder: Path, tests: Sequence[str]) -> tuple[str | None, str]:
+    """The first test that failed, and how the run ended if not with tests that passed or failed."""
     options = ["-x", "-q", "-m", "not full", "--hypothesis-profile=fast", "-p", "no:randomly"]
     environment = os.environ | {"PYTHONPATH": f"{folder / 'src'}{os.pathsep}{folder}"}
     command = [sys.executable, "-m", "pytest", *options, *tests]
@@ -575,11 +579,24 @@ def _first_failure(folder: Path, tests: Sequence[str]) -> str | None:
             command, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
-        return "the time limit"
-    if done.returncode == 0:
-        return None
-    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
-    return failed[1] if failed else f"exit {done.returncode}"
+        return None, "the time limit"
+    return verdict(done.returncode, done.stdout)
+
+
+def verdict(status: int, output: str) -> tuple[str | None, str]:
+    """Only a test that ran and failed catches a mutant: a file that cannot be imported is no verdict."""
+    failed = re.search(r"^FAILED (\S+)", output, re.MULTILINE)
+    if status == 1 and failed:
+        return failed[1], ""
+    return None, "" if status == 0 else f"exit {status}"
+
+
+def require_passing(mutants: Sequence[Mutant]) -> None:
+    """The tests must pass without a mutant, or their failures say nothing."""
+    with copied() as folder:
+        for tests in dict.fromkeys(TESTS[mutant.file] for mutant in mutants):
+            if (ended := _run(folder, tests)) != (None, ""):
+                sys.exit(f"Without a mutant these tests do not pass, {ended}: {' '.join(tests)}")
 
 
 def judge_all(mutants: Sequence[Mutant]) -> Iterator[Fate]:
@@ -603,19 +620,26 @@ def judge_all(mutants: Sequence[Mutant]) -> Iterator[Fate]:
 def main(arguments: Sequence[str]) -> int:
     """Runs all mutants, or those that are named; 1 if one survives."""
     chosen = [mutant for mutant in MUTANTS if not arguments or mutant.name in arguments]
+    require_passing(chosen)
     fates = list[Fate]()
     for fate in judge_all(chosen):
         fates.append(fate)
-        print(f"{fate.mutant.name}: {fate.caught_by or 'SURVIVES'}", flush=True)  # noqa: T201
+        print(f"{fate.mutant.name}: {fate.caught_by or f'SURVIVES {fate.ending}'}", flush=True)  # noqa: T201
     caught = sum(fate.caught_by is not None for fate in fates)
     print(f"{caught} of {len(fates)} caught")  # noqa: T201
-    known = {one["name"]: one for one in read().get("mutants", {}).get("mutants", ())}
+    record("mutants", merge(read().get("mutants", {}).get("mutants", ()), fates, today()))
+    return int(caught < len(fates))
+
+
+def merge(known: Sequence[Mapping[str, Any]], fates: Sequence[Fate], date: str) -> dict[str, Any]:
+    """What is known of all mutants, each with the date of its run; as a whole it is as old as the oldest."""
+    found = {one["name"]: one for one in known}
     for fate in fates:
         mutant = fate.mutant
         entry = {"name": mutant.name, "file": mutant.path, "why": mutant.why, "caught_by": fate.caught_by}
-        known[mutant.name] = entry
-    record("mutants", {"mutants": [known[mutant.name] for mutant in MUTANTS if mutant.name in known]})
-    return int(caught < len(fates))
+        found[mutant.name] = {**entry, "date": date}
+    every = [found[mutant.name] for mutant in MUTANTS if mutant.name in found]
+    return {"date": min((one["date"] for one in every), default=date), "mutants": every}
 
 
 if __name__ == "__main__":

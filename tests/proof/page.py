@@ -114,11 +114,11 @@ def _simulation(found: Mapping[str, Any] | None) -> Iterator[str]:
     if found is None:
         yield "Not recorded yet.\n"
         return
-    yield f"Recorded on {found['date']}:\n"
-    yield "| simulated | seeds | effects | faults injected | violations |\n|---|---|---|---|---|"
+    yield "| simulated | recorded on | seeds | effects | faults injected | violations |\n|---|---|---|---|---|---|"
     for kind in sorted(kind for kind in found if kind != "date"):
         one = found[kind]
-        yield f"| {kind} | {one['seeds']:,} | {one['effects']:,} | {one['faults']:,} | {one['violations']} |"
+        counts = f"{one['seeds']:,} | {one['effects']:,} | {one['faults']:,} | {one['violations']}"
+        yield f"| {kind} | {one['date']} | {counts} |"
     yield ""
 
 
@@ -136,7 +136,8 @@ def _faults(found: Mapping[str, Any] | None) -> Iterator[str]:
         return
     every = found["injections"]
     total, violations = (sum(one[name] for one in every) for name in ("count", "violations"))
-    yield f"Recorded on {found['date']}: {total:,} injections in {found['tests']} tests, {violations} violations.\n"
+    tests = f"{found['tests']} tests that passed and {found['failed']} that failed"
+    yield f"Recorded on {found['date']}: {total:,} injections in {tests}, {violations} violations.\n"
     yield "| fault | count | recovery, median | longest | violations |\n|---|---|---|---|---|"
     for one in every:
         median, longest = (_seconds(one[name]) for name in ("recovery_median", "recovery_longest"))
@@ -156,7 +157,10 @@ def _mutants(found: Mapping[str, Any] | None) -> Iterator[str]:
         return
     every = found["mutants"]
     caught = [one for one in every if one["caught_by"] is not None]
-    yield f"Recorded on {found['date']}: {len(caught)} of {len(every)} are caught by tests of `make test`.\n"
+    yield (
+        f"{len(caught)} of {len(every)} are caught by tests of `make test`. "
+        f"The oldest of these results was recorded on {found['date']}.\n"
+    )
     yield "| file | mutants | caught |\n|---|---|---|"
     total, killed = Counter(one["file"] for one in every), Counter(one["file"] for one in caught)
     yield from (f"| `{file}` | {total[file]} | {killed[file]} |" for file in sorted(total))

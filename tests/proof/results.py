@@ -11,10 +11,14 @@ FILE = Path(__file__).parents[2] / "docs" / "proof.json"
 
 
 def record(part: str, found: dict[str, object]) -> None:
-    """Replaces what one command found."""
+    """Replaces what one command found; `found` has a date of its own where a part of it is older."""
     everything = read()
-    everything[part] = {"date": datetime.now(UTC).date().isoformat(), **found}
+    everything[part] = {"date": today(), **found}
     FILE.write_text(json.dumps(everything, indent=1, sort_keys=True) + "\n", "utf-8")
+
+
+def today() -> str:
+    return datetime.now(UTC).date().isoformat()
 
 
 def read() -> dict[str, Any]:

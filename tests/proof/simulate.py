@@ -9,12 +9,12 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.proof import relay, slices
-from tests.proof.results import read, record
+from tests.proof.results import read, record, today
 from tests.proof.scheduler import Outcome
 
 KINDS = ("relay", "slice")
@@ -111,11 +111,16 @@ def _run_many(kinds: Sequence[str], first: int, seeds: int) -> int:
             print(f"{one.kind}, seed {one.seed}: {found.error}\n  again: {command}", flush=True)  # noqa: T201
     print(sums)  # noqa: T201
     failed = any(one["violations"] for one in sums.values())
-    known = {kind: one["seeds"] for kind, one in read().get("simulation", {}).items() if kind in KINDS}
-    if not failed and all(one["seeds"] >= known.get(kind, 0) for kind, one in sums.items()):
-        kept = {kind: one for kind, one in read().get("simulation", {}).items() if kind in KINDS}
-        record("simulation", {**kept, **sums})
+    known = {kind: one for kind, one in read().get("simulation", {}).items() if kind in KINDS}
+    if not failed and all(one["seeds"] >= known.get(kind, {"seeds": 0})["seeds"] for kind, one in sums.items()):
+        record("simulation", merge(known, sums, today()))
     return int(failed)
+
+
+def merge(known: Mapping[str, Any], sums: Mapping[str, Mapping[str, int]], date: str) -> dict[str, Any]:
+    """What is known of each kind, with the date of its run; as a whole it is as old as the oldest."""
+    found = {**known, **{kind: {**one, "date": date} for kind, one in sums.items()}}
+    return {"date": min(one["date"] for one in found.values()), **found}
 
 
 if __name__ == "__main__":
