@@ -150,7 +150,7 @@ class Resident:
         return has_changed
 
     def _watch(self, tasks: ResidentTasks, found: Survey, used: SlotWatch, stop: threading.Event, once: bool) -> bool:
-        """Waits for the end of the tasks; returns whether they must be launched anew."""
+        """Waits for the end of the tasks; returns whether they must be launched again."""
         check_at = time.monotonic() + CHECK_SECONDS
         while tasks.is_running() and not stop.wait(_WATCH_SECONDS):
             if once or time.monotonic() < check_at:

@@ -221,7 +221,7 @@ def driver_host(spark: SparkSession) -> tuple[str, str]:
 
 
 def driver_port(spark: SparkSession) -> int:
-    """The first port that tasks may be told to reach the driver at; 0 for any."""
+    """The first of the ports at which tasks may reach the driver; 0 for any."""
     text = spark.sparkContext.getConf().get(DRIVER_PORT) or "0"
     if not text.isdecimal() or int(text) > 65_535 - PORTS:
         raise ConfigurationError(f"{DRIVER_PORT} is {text!r}.", hint="Set a port number, or remove the property.")

@@ -17,7 +17,7 @@
     {"type":"account.deposited","version":2,"data":{"amount":"5.00","currency":"EUR"}}
 
 To Kafka Journal, to the store and to `inorder journal read` that is a JSON payload like any other. Tags would have been
-the other place: but they are the application's, without an order, and a version in them could not be told from a tag.
+the other place: but they are the application's, without an order, and a version in them would look like any tag.
 
 **Versions.** A journal keeps what was written, for as long as it lives. An event of version n is read by today's class:
 upcasters take its data from n to n+1, up to the version that is registered. They work on JSON, since the class of

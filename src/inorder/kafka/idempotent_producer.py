@@ -13,7 +13,7 @@ Invariants
 1. A row is purged only after its record is known to be acknowledged. So nothing is lost.
 2. While a record is not acknowledged, no later one of its partition is taken. The broker checks sequence numbers, which
    also stops what was on the way behind a record that it refused; `enable.gapless.guarantee` ends the producer then,
-   before it numbers the rest anew; and where the broker does not know the producer yet, one record goes alone first
+   before it numbers the rest again; and where the broker does not know the producer yet, one record goes alone first
    (`FirstContact`). So nothing overtakes, with any number in flight.
 3. The producer retries without end and never gives a record up by itself: others would pass one that timed out.
    `publish` returns once a second that a batch is still under way, and the caller continues to wait for the same batch.

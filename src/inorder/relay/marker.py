@@ -31,14 +31,14 @@ same server while published rows wait for their purge, for instance by TRUNCATE 
 these ids before the purge are deleted unsent. To compare the content in every purge would read every row twice.
 
 **Whose ids these are.** Ids are unique within one table only. Two services with the same `relay.group` on one cluster,
-or a service whose tables were created anew, would find a marker with ids of other rows. So each outbox has a random
+or a service whose tables were created again, would find a marker with ids of other rows. So each outbox has a random
 name, kept beside its registration, and every marker carries the name of its outbox. A marker without a name is of an
 earlier version, and accepted.
 
 | what                                       | then                                                                   |
 |---|---|
 | two outboxes share a group                 | the second one is refused before it purges or sends anything           |
-| the tables were dropped and created anew   | refused; `inorder relay reshard --restored` starts over                |
+| the tables were dropped and created again  | refused; `inorder relay reshard --restored` starts over                |
 | the database lost its last commits         | rows that got ids of the marker are published; those that were         |
 |                                            | published and are lost are logged and in `inorder relay status`        |
 | a marker without proofs (version 1)        | its ids are purged as they are, as the version that wrote it would     |
@@ -395,7 +395,7 @@ class MarkerCodec:
         if is_foreign and not self._is_restored:
             raise ConfigurationError(
                 f"The markers of relay.group = {self._group!r} are those of another outbox: their ids are not ours.",
-                hint="Give each outbox a group of its own. If these tables were created anew, run"
+                hint="Give each outbox a group of its own. If these tables were created again, run"
                 " `inorder relay reshard --restored`.",
             )
         return marker

@@ -52,7 +52,9 @@ class WebSettings(Section):
         default=[],
         description="Users of `trusted_header` who may act; `*` is everyone. The others may read.",
     )
-    read_only: bool = Field(default=False, description="Whether nobody may act, whatever they present.")
+    read_only: bool = Field(
+        default=False, description="Whether all actions are refused, whatever token or user a request has."
+    )
     refresh_seconds: Whole = Field(
         default=5, ge=1, le=3600, description="How often the state of the servers is read, and pages are refreshed."
     )
@@ -61,7 +63,7 @@ class WebSettings(Section):
     @classmethod
     def _long_enough(cls, value: SecretStr | None) -> SecretStr | None:
         if value is not None and len(value.get_secret_value()) < _SHORTEST_TOKEN:
-            raise PydanticCustomError("token", "at least 16 characters, so that nobody guesses it")
+            raise PydanticCustomError("token", "at least 16 characters, so that it cannot be guessed")
         return value
 
     @field_validator("trusted_proxies")

@@ -119,7 +119,7 @@ class SqlPauses:
         return Pauses(tuple(_decoded(self._database.execute(self._statements["read"]).rows)))
 
     def pause(self, kind: PauseKind, name: str, *, reason: str, by: str) -> None:
-        """Pauses something, or gives the reason anew."""
+        """Pauses something, or replaces the reason of its pause."""
         row = {"kind": kind.value, "name": name, "reason": reason, "paused_by": by}
         self._installing.execute(self._statements["pause"], row)
 

@@ -112,7 +112,7 @@ def _sum_known(rates: Iterable[float | None]) -> float | None:
 
 
 def rates_of(samples: Sequence[Sample]) -> list[Sample]:
-    """How fast a counter rose up to each sample; none where it went back, because it began anew."""
+    """How fast a counter rose up to each sample; none where it went back, because it was reset."""
     return [
         (later[0], (later[1] - earlier[1]) / (later[0] - earlier[0]))
         for earlier, later in pairwise(samples)

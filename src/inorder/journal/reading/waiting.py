@@ -95,7 +95,7 @@ class Waiters:
         self._timed_out: dict[Place, int] = {}
 
     def is_worth_it(self, place: Place, offset: int) -> bool:
-        """Whether to wait; an offset below the one that timed out means that the topic was created anew, so yes."""
+        """Whether to wait; an offset below the one that timed out means that the topic was re-created, so yes."""
         timed_out_at = self._timed_out.get(place)
         return timed_out_at is None or offset < timed_out_at
 

@@ -25,7 +25,7 @@ as if it had been paused since: it writes events, which no one sees before their
 If the answer differs the slice is repeated. The first slice of a partition, and one that finds heads that are not in
 memory, waits for more.
 
-**Rows** of the table `journal` are encoded by hand, since the driver would encode every value of every row anew. What
+**Rows** of the table `journal` are encoded by hand, since the driver would encode every value for each row again. What
 the events of one append share is encoded once, in the order of the statement `insert_event`. Columns without a value
 are left unset, because a null is written as a tombstone that readers pay for. A row is then not overwritten as a whole,
 and need not be: writing it again writes the same. Only a row of a former life could have more columns, if it had the

@@ -10,7 +10,7 @@ again a second later, unless there is a newer one. The failure is logged once, a
 end of the topic and keeps nothing of what it reads. Earlier notices are of no use: a reader that waits has read the
 store's offset, or is woken to do so once the end was found. The same after every failure, since notices may have come
 meanwhile: the topic was deleted, created again, or the broker was unavailable. The store's name is read from the store
-itself, and again when a wait timed out: the store may have been created anew.
+itself, and again when a wait timed out: the store may have been created again.
 """
 
 from __future__ import annotations

@@ -31,10 +31,10 @@ WATERMARK_SECONDS: Final = 5.0
 
 
 class KafkaSharedTail:
-    """Follows the partitions that the group, or nobody else, has assigned to this instance."""
+    """Follows the partitions that the group has assigned to this instance; without a group, all of them."""
 
     def __init__(self, properties: Mapping[str, Any], topics: Sequence[str], group: str | None) -> None:
-        """Without a group it has all partitions. Raises `TopicUnavailableError` if a topic does not exist."""
+        """Raises `TopicUnavailableError` if a topic does not exist."""
         self._cluster = Cluster(properties)
         self._assigned: dict[Place, int] = {}
         self._next: dict[Place, int] = {}

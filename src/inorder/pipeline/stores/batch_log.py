@@ -4,8 +4,8 @@ An engine such as Spark cuts its input into batches and runs parts of them as ta
 fails, and the whole last batch when the driver fails. A *lane* is a number that each row carries. The rows of a lane
 are one part of each batch, and one task sends them.
 
-A row's lane comes from the row, not from the task that has it: Spark numbers its tasks anew when it runs a batch again.
-Its Kafka source, for example, lists partitions in another order when it finds them in a checkpoint.
+A row's lane comes from the row, not from the task that has it: Spark may number its tasks differently when it repeats
+a batch. Its Kafka source, for example, lists partitions in another order when it finds them in a checkpoint.
 
 **What is authoritative.** The offset that the lane's group has committed: the number of its last batch + 1. It is
 committed in the transaction that carries the records. So a part is in Kafka if and only if its number is committed. The
@@ -308,7 +308,7 @@ def is_done(lane: str, committed: BatchProgress | None, batch: BatchId) -> bool:
     if last.number > batch.number:
         raise GuaranteeError(
             f"{lane!r} has committed batch {last.number}, and now comes batch {batch.number} again.",
-            hint="The checkpoint went back. Restore the right one, or begin anew with another checkpoint and name.",
+            hint="The checkpoint went back. Restore the right one, or start over with another checkpoint and name.",
         )
     return last.number == batch.number
 

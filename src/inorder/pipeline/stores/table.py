@@ -262,7 +262,7 @@ class TableWriter(ABC):
         return None
 
     def forget_shape(self) -> None:
-        """Reads anew, when it next matters, which columns a row requires and whatever else of the table was read."""
+        """Forgets which columns a row requires and what else was read of the table; it is read again when needed."""
         self._required_columns = None
 
     def version(self, key: RowKey) -> Version | None:

@@ -4,7 +4,7 @@ Each strategy has its own protocol: `OutboxStore` for `drain` and for the rows o
 `mark-purge`, `TopicStore` for `topic-lock`, `PollingStore` for offset, missing and exceeded events of `polling`. Then
 `ExceededStore` for records that used up their attempts, and `Registry` for the set-up that all instances share.
 
-All of them raise failures of the environment as `TransientError`, after which the next call may connect anew.
+All of them raise failures of the environment as `TransientError`, after which the next call may connect again.
 """
 
 from __future__ import annotations

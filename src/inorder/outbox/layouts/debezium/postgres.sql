@@ -16,7 +16,7 @@ CREATE TABLE IF NOT EXISTS {table} (
 );
 
 -- name: added
--- The number, for a table that Debezium has served so far. Adding it writes the table anew and numbers the rows as they lie,
+-- The number, for a table that Debezium has served so far. Adding it rewrites the table and numbers the rows as they lie,
 -- which is not always how they were written: let Debezium finish and delete its rows first.
 seq bigint GENERATED ALWAYS AS IDENTITY (CACHE 1) UNIQUE;
 

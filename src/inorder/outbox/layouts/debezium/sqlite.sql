@@ -3,7 +3,7 @@
 -- name: install
 -- The five columns that Debezium documents, and `seq`, which writers need not know: uuids have no order, and rows are
 -- published in the order of this number. AUTOINCREMENT, because a plain rowid is given again once the newest row is deleted.
--- SQLite cannot add such a column, so a table without it must be made anew.
+-- SQLite cannot add such a column, so a table without it must be created again.
 CREATE TABLE IF NOT EXISTS {table} (
   seq           INTEGER PRIMARY KEY AUTOINCREMENT,
   id            TEXT NOT NULL UNIQUE,

@@ -1,5 +1,5 @@
 -- Deimos' tables on SQLite, for development. A table made by Deimos itself lacks `session_id`, which SQLite cannot add where it
--- may be there: make it anew, or run `ALTER TABLE … ADD COLUMN session_id TEXT` once.
+-- may be there: create it again, or run `ALTER TABLE … ADD COLUMN session_id TEXT` once.
 
 -- name: install
 -- The messages. AUTOINCREMENT, because a plain rowid is given again once the newest row is deleted.

@@ -3,7 +3,7 @@
 -- name: install
 -- The table. AUTOINCREMENT, because a plain rowid is given again once the newest row is deleted, and the relay remembers
 -- what it has published by id. SQLite can add a column only where there is none, so a table made before there was a
--- `leader_id` serves every strategy but `mark-purge`, until it is made anew.
+-- `leader_id` serves every strategy but `mark-purge`, until it is created again.
 CREATE TABLE IF NOT EXISTS {table} (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
   topic VARCHAR(249) NOT NULL,

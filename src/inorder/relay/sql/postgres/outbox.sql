@@ -16,7 +16,7 @@ CASE WHEN is_large THEN NULL ELSE {column} END;
 -- Our connections look rows up by the index of the id, always. The planner would rather read and sort the whole table where it
 -- guesses wrongly: the table is mostly dead rows, its statistics are old, and whose rows are ours is opaque to it. jit off, because an
 -- avoided plan that must be taken after all (`reset`) is costed so high that it would be compiled. Since values cannot change
--- the plan, a prepared statement is planned once and not anew for each read, which would be half of the time of a small one.
+-- the plan, a prepared statement is planned once and not for each read, which would be half of the time of a small one.
 SELECT set_config(name, setting, false)
 FROM (VALUES
   ('enable_seqscan', 'off'), ('enable_bitmapscan', 'off'), ('enable_sort', 'off'), ('jit', 'off'),
