@@ -51,12 +51,14 @@ from inorder.kafka.admin import Cluster, commit_group_offsets, probe
 from inorder.model.errors import ConfigurationError, UnreachableError
 from inorder.model.partitioning import Partitioner, Place
 from inorder.observe.endpoint import PeriodicReader
+from inorder.observe.metrics import read_served
 from inorder.operate import doctor, status
 from inorder.operate.actions import ActionLog, Actor, Logged, Outcome
 from inorder.operate.flow import Flow, flow_of
 from inorder.operate.key_lookup import DatabaseHops, KeyLookup
 from inorder.operate.key_trace import KeyTrace
 from inorder.operate.roles import PREFIX, granted_layouts, roles_sql
+from inorder.operate.running import OwnerTimes, relay_figures
 from inorder.operate.schema import JOURNAL, configured_layouts, schema_sql, schema_statements
 from inorder.operate.set_aside import SetAside
 from inorder.operate.topics import TopicAdmin
@@ -122,6 +124,7 @@ class App:
         self._spark = spark
         self._spark_shared_by = spark_shared_by
         self._opened = ExitStack()
+        self._owner_times = OwnerTimes()
 
     def close(self) -> None:
         """Closes what was opened; may be called twice."""
@@ -340,7 +343,10 @@ class App:
     def parts(self) -> dict[str, Callable[[], status.Part]]:
         """How to read the state of each product, with all of its lists."""
         return {
-            "relay": lambda: status.relay_part(self.relay_admin),
+            "relay": lambda: {
+                **status.relay_part(self.relay_admin, times=self._owner_times),
+                "served": relay_figures(read_served(self.settings.health.address), self.settings.relay.group),
+            },
             "topics": lambda: status.topics_part(self.topics, self.pauses()),
             "pipeline": lambda: status.pipeline_part(self.pipeline_status(), self.dead_letters),
             "journal": lambda: status.journal_part(self.journal_admin),

@@ -388,8 +388,8 @@ def end_offset(client: AdminClient, place: TopicPartition, level: IsolationLevel
 OWNERS_SECONDS = 3.0
 
 
-def partition_owners(properties: Mapping[str, Any], topic: str) -> dict[int, str]:
-    """The client id of the member that owns each partition, in the consumer group with the name of the topic.
+def group_members(properties: Mapping[str, Any], topic: str) -> list[tuple[str, list[int]]]:
+    """The client id of each member of the consumer group with the name of the topic, and the partitions that it owns.
 
     Empty where the broker does not answer in time or refuses the request: this is for display only.
     """
@@ -399,11 +399,10 @@ def partition_owners(properties: Mapping[str, Any], topic: str) -> dict[int, str
         # The request has its own timeout; the extra second is for the client's thread.
         group = answers[topic].result(OWNERS_SECONDS + 1)
     except (KafkaException, TimeoutError):
-        return {}
-    return {
-        place.partition: member.client_id
-        for member in group.members
-        if member.assignment is not None
-        for place in member.assignment.topic_partitions
-        if place.topic == topic
-    }
+        return []
+    return [(member.client_id, _partitions_of(member, topic)) for member in group.members]
+
+
+def _partitions_of(member: Any, topic: str) -> list[int]:
+    assignment = member.assignment
+    return [] if assignment is None else [each.partition for each in assignment.topic_partitions if each.topic == topic]

@@ -33,10 +33,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from http.client import HTTPException
+from typing import Final
+from urllib.request import urlopen
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
 BREAKER_STATES = ("closed", "open", "half-open")
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -187,3 +192,27 @@ def _counter(name: str, meaning: str, group: str, value: float) -> Metric:
     family = CounterMetricFamily(f"inorder_{name}", meaning, labels=("group",))
     family.add_metric((group,), value)
     return family
+
+
+# The metrics of another process of this machine. What it has in flight and the state of its breakers are in no
+# database: a breaker opens when that cannot be reached.
+
+ASK_SECONDS: Final = 1.0
+
+
+def read_served(address: tuple[str, int] | None) -> list[Sample] | None:
+    """What is served at `health.listen`; None where that is not set or nothing answers there. For display only."""
+    if address is None:
+        return None
+    host, port = address
+    place = f"[{host}]" if ":" in host else host
+    try:
+        with urlopen(f"http://{place}:{port}/metrics", timeout=ASK_SECONDS) as answer:
+            return samples_in(answer.read().decode())
+    except (OSError, ValueError, HTTPException):
+        return None
+
+
+def samples_in(metrics: str) -> list[Sample]:
+    """The lines of a page of metrics."""
+    return [sample for family in text_string_to_metric_families(metrics) for sample in family.samples]

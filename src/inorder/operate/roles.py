@@ -36,7 +36,7 @@ table                       publisher  relay  pipeline  reader  operator
 inorder_exceeded            -          SIU    -         -       SIUD
 inorder_exceeded_action     -          -      -         -       SI
 inorder_lease               -          SIU    -         -       S
-inorder_member              -          SIUD   -         -       -
+inorder_member              -          SIUD   -         -       S
 inorder_relay               -          SI     -         -       SIU
 inorder_outbox              -          SI     -         -       SI
 inorder_topic               -          S      S         -       SIU

@@ -14,6 +14,7 @@ from inorder.journal.service import JournalAdmin
 from inorder.kafka.admin import Cluster
 from inorder.model.errors import InorderError, UnreachableError
 from inorder.operate.fields import group_fields, lag_fields
+from inorder.operate.running import OwnerTimes
 from inorder.operate.topics import TopicAdmin
 from inorder.pipeline.dead_letters_admin import DeadLetterAdmin
 from inorder.relay.status import RelayAdmin
@@ -95,11 +96,14 @@ def kafka_part(cluster: Cluster) -> Part:
     return {"cluster_id": found.cluster_id, "brokers": list(found.brokers)}
 
 
-def relay_part(relay: RelayAdmin, *, asks_kafka: bool = True) -> Part:
-    """The outbox and its relay; without `asks_kafka` from the database alone."""
+def relay_part(relay: RelayAdmin, *, asks_kafka: bool = True, times: OwnerTimes | None = None) -> Part:
+    """The outbox and its relay; without `asks_kafka` from the database alone. `times` remembers earlier owners."""
     groups = relay.exceeded_groups()
     exceeded = {"exceeded": sum(each.count for each in groups), "exceeded_groups": group_fields(groups)}
-    return {**relay.status(asks_kafka=asks_kafka), **exceeded}
+    found = relay.status(asks_kafka=asks_kafka)
+    if "owners" in found:
+        found["shard_owners"] = (times or OwnerTimes()).note(found["owners"], found["terms"])
+    return {**found, **exceeded}
 
 
 def topics_part(topics: TopicAdmin, pauses: Sequence[Pause]) -> Part:
@@ -134,7 +138,7 @@ def journal_part(journal: JournalAdmin) -> Part:
     }
 
 
-_LISTS = ("exceeded_groups", "generations", "partitions", "dead_letter_groups", "lag")
+_LISTS = ("exceeded_groups", "shard_owners", "served", "generations", "partitions", "dead_letter_groups", "lag")
 
 
 def short(part: Part) -> Part:

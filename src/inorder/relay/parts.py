@@ -10,15 +10,15 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 from uuid import uuid4
 
 from inorder.database.database import Database, dialect_of, open_database
-from inorder.kafka.admin import partition_owners
+from inorder.kafka.admin import group_members
 from inorder.kafka.idempotent_producer import IdempotentShardLog
-from inorder.model.errors import ConfigurationError, InorderError
+from inorder.model.errors import ConfigurationError, InorderError, RejectedError
 from inorder.model.partitioning import Shard
 from inorder.outbox.layouts import layout
 from inorder.outbox.outbox import trace_headers
@@ -39,7 +39,7 @@ from inorder.relay.stores.polling import PollingExceededStore, SqlPollingStore
 from inorder.relay.stores.ports import MarkStore, OutboxStore, Setup
 from inorder.relay.stores.registry import SqlRegistry
 from inorder.relay.stores.server import ServerCheck
-from inorder.relay.stores.sql_lease import SqlLease, SqlMembership, lease_of
+from inorder.relay.stores.sql_lease import SqlLease, SqlMembership, lease_of, members_of
 from inorder.relay.stores.topic_lock import SqlTopicStore
 from inorder.relay.topic_lock_batch import TopicLockOptions
 from inorder.settings import Settings
@@ -55,6 +55,14 @@ LOOK_SECONDS = 2.0
 
 class ClaimStore(OutboxStore, MarkStore, Protocol):
     """A store that serves every strategy."""
+
+
+class Ownership(NamedTuple):
+    """The owner and term of each shard, and the instances of the group that are alive, leading or not."""
+
+    holders: Sequence[tuple[str | None, int | None]]
+    instances: Sequence[str] | None = None
+    """None where nothing knows them: with one shard, the leases of database and Redis have no members."""
 
 
 class RelayParts:
@@ -232,23 +240,31 @@ class RelayParts:
             case "none":
                 return lambda _shard: NoLease()
 
-    def lease_holders(self, database: Database, *, asks_kafka: bool = True) -> list[tuple[str | None, int | None]]:
-        """The owner and term of each shard's lease, as far as one cheap question answers that."""
-        shards = range(self.relay.shards)
-        match self.relay.leadership:
+    def ownership(self, database: Database, *, asks_kafka: bool = True) -> Ownership:
+        """Who holds the shards and who is alive, as far as one cheap question answers that."""
+        relay, shards = self.relay, range(self.relay.shards)
+        match relay.leadership:
             case "kafka":
-                topic = leader_topic(self.relay.group)
-                owners = partition_owners(self.settings.kafka.properties, topic) if asks_kafka else {}
-                return [(owners.get(shard), None) for shard in shards]
+                topic = leader_topic(relay.group)
+                members = group_members(self.settings.kafka.properties, topic) if asks_kafka else []
+                owners = {shard: name for name, owned in members for shard in owned}
+                names = sorted({name for name, _ in members})
+                return Ownership([(owners.get(shard), None) for shard in shards], names or None)
             case "database":
-                return [lease_of(database, self.relay.lease_name(shard)) for shard in shards]
+                return Ownership(
+                    [lease_of(database, relay.lease_name(shard)) for shard in shards],
+                    _members_of(database, relay.group) if relay.shards > 1 else None,
+                )
             case "redis":
-                from inorder.relay.stores.redis_lease import holder_of
+                from inorder.relay.stores import redis_lease
 
                 url = self.settings.redis.require_url()
-                return [(holder_of(url, self.relay.lease_name(shard)), None) for shard in shards]
+                return Ownership(
+                    [(redis_lease.holder_of(url, relay.lease_name(shard)), None) for shard in shards],
+                    redis_lease.members_of(url, relay.group) if relay.shards > 1 else None,
+                )
             case "none":
-                return [(None, None) for _ in shards]
+                return Ownership([(None, None) for _ in shards])
 
     def read_phantoms(self) -> str | None:
         """Ids published whose rows the database has lost, by the last markers; None if they cannot be read now."""
@@ -341,6 +357,13 @@ class RelayParts:
             on_event=on_event,
             pace=Pace(back_off=relay.io_back_off_ms / 1000, queue=relay.queue_timeout_seconds),
         )
+
+
+def _members_of(database: Database, group: str) -> list[str] | None:
+    try:
+        return members_of(database, group)
+    except (ConfigurationError, RejectedError):
+        return None  # a role that was granted its rights by an earlier version may not read them
 
 
 def owner_name(given: str) -> str:

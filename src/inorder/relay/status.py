@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Protocol
-from urllib.error import URLError
-from urllib.request import urlopen
 
-from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from inorder.database.database import Database
-from inorder.observe.metrics import OutboxReading, RelayReading, TopicReading
+from inorder.observe.metrics import OutboxReading, RelayReading, TopicReading, read_served
 from inorder.outbox.stores.table import backlog
 from inorder.relay.loop import RelayProgress
 from inorder.relay.parts import RelayParts
@@ -44,7 +42,8 @@ class RelayAdmin:
         fields = {"group": relay.group, "table": relay.table, "strategy": relay.strategy}
         if relay.strategy == "topic-lock":
             return {**fields, **self.outbox_state()}
-        state, holders = self.outbox_state(), self._parts.lease_holders(self._database, asks_kafka=asks_kafka)
+        state = self.outbox_state()
+        holders, instances = self._parts.ownership(self._database, asks_kafka=asks_kafka)
         if relay.strategy == "polling":
             state["breakers"] = read_breakers(self._parts.settings.health.address, relay.group)
         return {
@@ -54,6 +53,8 @@ class RelayAdmin:
             "owner": holders[0][0],
             "term": holders[0][1],
             "owners": [owner for owner, _ in holders],
+            "terms": [term for _, term in holders],
+            "instances": instances,
             "phantoms": self._parts.read_phantoms() if asks_kafka else None,
         }
 
@@ -212,32 +213,19 @@ def trouble_of(reading: RelayReading) -> str:
     return reading.last_error
 
 
-# The breakers of a relay in another process of this machine. A breaker opens when the database cannot be reached, so
-# its state cannot be stored there. The relay serves it with its metrics, and another process reads it from these.
-
 BREAKER_METRIC = "inorder_relay_breaker_state"
-ASK_SECONDS = 1.0
 
 
 def read_breakers(address: tuple[str, int] | None, group: str) -> dict[str, str] | None:
     """The state of each breaker by its daemon; None where `health.listen` is not set or no relay answers there."""
-    if address is None:
-        return None
-    host, port = address
-    place = f"[{host}]" if ":" in host else host
-    try:
-        with urlopen(f"http://{place}:{port}/metrics", timeout=ASK_SECONDS) as answer:
-            return breakers_in(answer.read().decode(), group)
-    except (URLError, TimeoutError, ConnectionError):
-        return None
+    served = read_served(address)
+    return None if served is None else breakers_in(served, group)
 
 
-def breakers_in(metrics: str, group: str) -> dict[str, str]:
+def breakers_in(samples: Iterable[Sample], group: str) -> dict[str, str]:
     """The states that a page of metrics has for a group."""
-    families = text_string_to_metric_families(metrics)
-    samples = (sample for family in families for sample in family.samples if sample.name == BREAKER_METRIC)
     return {
         sample.labels["daemon"]: sample.labels["state"]
         for sample in samples
-        if sample.value and sample.labels["group"] == group
+        if sample.name == BREAKER_METRIC and sample.value and sample.labels["group"] == group
     }

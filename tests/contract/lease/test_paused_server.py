@@ -95,10 +95,10 @@ def test_the_settings_name_the_key_its_life_and_its_owner(redis_url: str, unique
     parts = RelayParts(settings)
     held, unused = parts.leases()(0), open_database("sqlite:///:memory:", "test")
     eventually(held.acquire)
-    assert parts.lease_holders(unused) == [("pod-7", None)]
+    assert parts.ownership(unused).holders == [("pod-7", None)]
     with redis.Redis.from_url(redis_url) as client:
         key = f"inorder:{unique}:MasterPodLock:leader"
         assert client.get(key) == b"pod-7"
         assert 3_000 < int(client.pttl(key)) <= 60_000
     held.release()
-    assert parts.lease_holders(unused) == [(None, None)], "a clean stop frees it"
+    assert parts.ownership(unused).holders == [(None, None)], "a clean stop frees it"

@@ -8,7 +8,7 @@ import redis
 from inorder.embedded.server import free_port
 from inorder.model.errors import UnreachableError
 from inorder.relay.leadership.share import MemberRank
-from inorder.relay.stores.redis_lease import RedisMembership, members_key
+from inorder.relay.stores.redis_lease import RedisMembership, members_key, members_of
 
 
 def test_the_key_is_named_after_the_group_and_runs_out_with_its_members(redis_url: str, unique: str) -> None:
@@ -20,6 +20,18 @@ def test_the_key_is_named_after_the_group_and_runs_out_with_its_members(redis_ur
         assert 0 < client.pttl(members_key(unique)) <= 60_000
         member.leave()
         assert not client.exists(members_key(unique))
+
+
+def test_the_members_are_those_that_are_alive_by_the_clock_of_the_server(redis_url: str, unique: str) -> None:
+    assert members_of(redis_url, unique) == []
+    members = [RedisMembership(redis_url, group=unique, instance=name, seconds=60) for name in ("b", "a")]
+    for member in members:
+        member.beat()
+    with redis.Redis.from_url(redis_url) as client:
+        client.zadd(members_key(unique), {"gone": 1})
+    assert members_of(redis_url, unique) == ["a", "b"]
+    for member in members:
+        member.leave()
 
 
 def test_scripts_that_the_server_forgot_are_sent_again(redis_url: str, unique: str) -> None:

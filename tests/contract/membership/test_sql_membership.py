@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inorder.database.database import Database
 from inorder.relay.leadership.share import MemberRank
-from inorder.relay.stores.sql_lease import SqlMembership, membership_tables
+from inorder.relay.stores.sql_lease import SqlMembership, members_of, membership_tables
 from tests.contract.conftest import Databases
 
 
@@ -21,6 +21,14 @@ def test_who_has_been_gone_for_an_hour_is_removed_when_somebody_joins(databases:
     newcomer = SqlMembership(databases(), group="g", instance="newcomer")
     assert newcomer.beat() == MemberRank(1, 0)
     assert names(database) == ["just gone", "newcomer", "stranger"], "other groups look after themselves"
+
+
+def test_the_members_are_those_that_are_alive(databases: Databases) -> None:
+    database = databases()
+    assert members_of(database, "g") == [], "not even the table is there"
+    for group, name, seconds in (("g", "b", 60.0), ("g", "a", 60.0), ("g", "gone", -1.0), ("other", "c", 60.0)):
+        SqlMembership(databases(), group=group, instance=name, seconds=seconds).beat()
+    assert members_of(database, "g") == ["a", "b"]
 
 
 def test_leaving_removes_the_row(databases: Databases) -> None:

@@ -78,6 +78,7 @@ def test_the_status_names_the_owner_that_was_elected(bench: Bench, eventually: E
         assert len(status["owners"]) == 2
         assert all(f"/{os.getpid()}/" in owner for owner in status["owners"])
         assert status["owner"] == status["owners"][0]
+        assert status["instances"] == sorted(set(status["owners"]))
     assert relay_status(settings)["owners"] == [None, None]
 
 

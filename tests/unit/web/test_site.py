@@ -153,7 +153,9 @@ class FakeApp:
 
 RELAY = {
     "group": "g", "table": "outbox", "strategy": "drain", "shards": 1, "waiting": 3, "oldest_seconds": 75.0,
-    "owner": EVIL, "term": 4, "owners": [EVIL], "phantoms": "", "exceeded": 10_000,
+    "owner": EVIL, "term": 4, "owners": [EVIL], "terms": [4], "instances": [EVIL], "phantoms": "", "exceeded": 10_000,
+    "shard_owners": [{"shard": 0, "owner": EVIL, "term": 4, "since": AT.isoformat()}],
+    "served": {"in_flight": 12, "published": 34, "exceeded": 5, "terms": 1, "leads": True, "error": EVIL},
     "exceeded_groups": [{"code": "RECORD-001", "topic": EVIL, "count": 10_000, "oldest": AT.isoformat()}],
 }  # fmt: skip
 PIPELINE = {

@@ -98,3 +98,15 @@ class RedisMembership:
 
 def members_key(group: str) -> str:
     return f"inorder:{group}:members"
+
+
+def members_of(url: str, group: str) -> list[str]:
+    """The instances of a group that are alive, by the server's clock."""
+    client = connect(url)
+    try:
+        with redis_errors():
+            seconds, microseconds = client.time()
+            found = client.zrangebyscore(members_key(group), f"({seconds * 1000 + microseconds // 1000}", "+inf")
+    finally:
+        client.close()
+    return sorted(name.decode() for name in found if isinstance(name, bytes))

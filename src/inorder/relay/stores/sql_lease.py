@@ -90,3 +90,11 @@ class SqlMembership:
 def membership_tables(dialect: Dialect) -> list[str]:
     """The DDL of the member table."""
     return statements_of("inorder.relay", dialect, "membership.sql").starting_with("install")
+
+
+def members_of(database: Database, group: str) -> list[str]:
+    """The instances of a group that are alive; none where the table is missing."""
+    statements = statements_of("inorder.relay", database.dialect, "membership.sql")
+    if not database.execute(statements["exists"]).rows:
+        return []
+    return [name for (name,) in database.execute(statements["alive"], {"group": group}).rows]

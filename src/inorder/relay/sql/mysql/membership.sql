@@ -27,3 +27,11 @@ WHERE group_name = %(group)s AND expires_at < UTC_TIMESTAMP(6) - INTERVAL 1 HOUR
 -- name: leave
 -- Removes this one.
 DELETE FROM inorder_member WHERE group_name = %(group)s AND instance = %(instance)s;
+
+-- name: exists
+-- A row if the table is there.
+SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'inorder_member';
+
+-- name: alive
+-- Who is alive.
+SELECT instance FROM inorder_member WHERE group_name = %(group)s AND expires_at > UTC_TIMESTAMP(6) ORDER BY instance;

@@ -31,3 +31,11 @@ DELETE FROM inorder_member WHERE (group_name, instance) IN (
 -- name: leave
 -- Removes this one.
 DELETE FROM inorder_member WHERE group_name = %(group)s AND instance = %(instance)s;
+
+-- name: exists
+-- A row if the table is there.
+SELECT 1 WHERE to_regclass('inorder_member') IS NOT NULL;
+
+-- name: alive
+-- Who is alive.
+SELECT instance FROM inorder_member WHERE group_name = %(group)s AND expires_at > clock_timestamp() ORDER BY instance;

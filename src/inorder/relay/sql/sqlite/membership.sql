@@ -27,3 +27,11 @@ WHERE group_name = %(group)s AND expires_at < julianday('now') - 1 / 24.0;
 -- name: leave
 -- Removes this one.
 DELETE FROM inorder_member WHERE group_name = %(group)s AND instance = %(instance)s;
+
+-- name: exists
+-- A row if the table is there.
+SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'inorder_member';
+
+-- name: alive
+-- Who is alive.
+SELECT instance FROM inorder_member WHERE group_name = %(group)s AND expires_at > julianday('now') ORDER BY instance;
