@@ -48,7 +48,7 @@ from inorder.journal.stores.opening import (
 )
 from inorder.journal.topic_identity import TopicGuard
 from inorder.kafka.admin import Cluster, commit_group_offsets, probe
-from inorder.model.errors import ConfigurationError, UnreachableError
+from inorder.model.errors import ConfigurationError, RejectedError, UnreachableError
 from inorder.model.partitioning import Partitioner, Place
 from inorder.observe.endpoint import PeriodicReader
 from inorder.observe.metrics import read_served
@@ -347,10 +347,25 @@ class App:
                 **status.relay_part(self.relay_admin, times=self._owner_times),
                 "served": relay_figures(read_served(self.settings.health.address), self.settings.relay.group),
             },
-            "topics": lambda: status.topics_part(self.topics, self.pauses()),
+            "topics": self._topics_part,
             "pipeline": lambda: status.pipeline_part(self.pipeline_status(), self.dead_letters),
             "journal": lambda: status.journal_part(self.journal_admin),
         }
+
+    def _topics_part(self) -> status.Part:
+        topics, pauses, counts = self.topics, self.pauses(), self.cluster.partition_counts()
+        try:
+            waiting = self.relay_admin.waiting_topics()
+        except (ConfigurationError, RejectedError):
+            waiting = []  # the table is missing, or not ours to read: the part `relay` says so
+        prefixes, targets = tuple(self.settings.journal.topic_prefixes), self.settings.pipeline.targets
+        uses = {
+            "settings": self.settings.topics,
+            "outbox": waiting,
+            "table": self.settings.named_topics() & {target.topic for target in targets},
+            "journal": [name for name in counts if name.startswith(prefixes)],
+        }
+        return status.topics_part(topics, pauses, uses, counts)
 
     def checks(self) -> dict[str, Callable[[], status.Part]]:
         """How to see whether each server answers."""

@@ -91,6 +91,10 @@ class Cluster:
         """The names of all topics except internal ones."""
         return sorted(name for name in self._metadata().topics if not name.startswith("__"))
 
+    def partition_counts(self) -> dict[str, int]:
+        """The number of partitions of every topic, by one request."""
+        return {name: len(found.partitions) for name, found in self._metadata().topics.items()}
+
     def _metadata(self) -> ClusterMetadata:
         """On a thread, because the call blocks and would not notice that authentication failed."""
         found: Future[ClusterMetadata] = Future()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, wait
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from inorder.kafka.admin import Cluster
 from inorder.model.errors import InorderError, UnreachableError
 from inorder.operate.fields import group_fields, lag_fields
 from inorder.operate.running import OwnerTimes
-from inorder.operate.topics import TopicAdmin
+from inorder.operate.topics import TopicAdmin, list_topics
 from inorder.pipeline.dead_letters_admin import DeadLetterAdmin
 from inorder.relay.status import RelayAdmin
 from inorder.topics.pauses import Pause
@@ -106,12 +106,15 @@ def relay_part(relay: RelayAdmin, *, asks_kafka: bool = True, times: OwnerTimes 
     return {**found, **exceeded}
 
 
-def topics_part(topics: TopicAdmin, pauses: Sequence[Pause]) -> Part:
-    """The topics that have several generations, and what is paused."""
+def topics_part(
+    topics: TopicAdmin, pauses: Sequence[Pause], uses: Mapping[str, Collection[str]], partitions: Mapping[str, int]
+) -> Part:
+    """Every topic that something uses, those that have several generations, and what is paused."""
     switched = topics.status()
     behind = {each["topic"]: each["behind"] for each in switched}
     paused = {f"{each.kind} {each.name}": str(each) for each in pauses}
-    return {"switched": len(switched), "behind": behind, "paused": paused, "generations": switched}
+    listed = list_topics(uses, switched, partitions, pauses)
+    return {"switched": len(switched), "behind": behind, "paused": paused, "listed": listed, "generations": switched}
 
 
 def pipeline_part(status: Part, letters: DeadLetterAdmin) -> Part:
@@ -138,7 +141,16 @@ def journal_part(journal: JournalAdmin) -> Part:
     }
 
 
-_LISTS = ("exceeded_groups", "shard_owners", "served", "generations", "partitions", "dead_letter_groups", "lag")
+_LISTS = (
+    "exceeded_groups",
+    "shard_owners",
+    "served",
+    "listed",
+    "generations",
+    "partitions",
+    "dead_letter_groups",
+    "lag",
+)
 
 
 def short(part: Part) -> Part:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from inorder.settings.outbox import TopicSettings
 from inorder.topics.desired import ChangeSettings, CreateTopic, DesiredTopic, FoundTopic, TopicAction, plan_actions
 from inorder.topics.failover import Failover, OnStep
 from inorder.topics.generations import Generation, Pointers, TopicState
+from inorder.topics.pauses import Pause, PauseKind
 from inorder.topics.stores.generations import SqlPointers, SqlTopicGenerations
 from inorder.topics.stores.kafka_topics import KafkaTopicCluster, KafkaTopicMirror, MirrorReader
 from inorder.topics.switch import Insight, Wanted, behind, next_action
@@ -184,3 +185,35 @@ def _generation(generation: Generation, insight: Insight) -> dict[str, Any]:
         "ends": list(generation.ends or ()),
         "late": insight.late.get(generation.number, 0),
     }
+
+
+def list_topics(
+    uses: Mapping[str, Collection[str]],
+    switched: Sequence[Mapping[str, Any]],
+    partitions: Mapping[str, int],
+    pauses: Sequence[Pause],
+) -> list[dict[str, Any]]:
+    """Every topic that something uses, that was ever switched or that is paused, as JSON has it.
+
+    `uses` are the names by what uses them, `switched` what `TopicAdmin.status` returns, and `partitions` those of every
+    topic of the cluster. A topic that does not exist has None.
+    """
+    states = {each["topic"]: each for each in switched}
+    paused = {each.name: str(each) for each in pauses if each.kind is PauseKind.TOPIC}
+    keys = [each.name.partition("/")[0] for each in pauses if each.kind is PauseKind.KEY]
+    names = {*states, *paused, *keys, *(name for found in uses.values() for name in found)}
+    listed = []
+    for name in sorted(names):
+        state = states.get(name, {"kafka_topic": name, "generation": 0, "phase": "", "target": ""})
+        listed.append(
+            {
+                "topic": name,
+                "used_by": [use for use, found in uses.items() if name in found],
+                "kafka_topic": state["kafka_topic"],
+                "partitions": partitions.get(state["kafka_topic"]),
+                **{field: state[field] for field in ("generation", "phase", "target")},
+                "paused": paused.get(name, ""),
+                "paused_keys": keys.count(name),
+            }
+        )
+    return listed

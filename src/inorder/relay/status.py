@@ -12,7 +12,7 @@ from prometheus_client.samples import Sample
 
 from inorder.database.database import Database
 from inorder.observe.metrics import OutboxReading, RelayReading, TopicReading, read_served
-from inorder.outbox.stores.table import backlog
+from inorder.outbox.stores.table import backlog, first_topics
 from inorder.relay.loop import RelayProgress
 from inorder.relay.parts import RelayParts
 from inorder.relay.polling import PollingProgress
@@ -116,6 +116,14 @@ class RelayAdmin:
         store = self._parts.topic_store(self._database)
         store.check()
         return store.pending()
+
+    def waiting_topics(self) -> list[str]:
+        """The topics of the first rows that wait."""
+        relay = self._parts.relay
+        # Published rows are purged, but `polling` leaves them where they are.
+        polls = relay.strategy == "polling"
+        above = self._parts.polling_store(self._database).state().offset if polls else -1
+        return first_topics(self._database, relay.table, relay.layout, above)
 
     def _polling_state(self) -> dict[str, Any]:
         state = self._parts.polling_store(self._database).state()

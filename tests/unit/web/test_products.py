@@ -7,7 +7,7 @@ from html import unescape
 
 import pytest
 
-from tests.unit.web.test_site import EVIL, RELAY, Site, State
+from tests.unit.web.test_site import EVIL, RELAY, TOPICS, Site, State
 
 
 @pytest.fixture
@@ -22,6 +22,10 @@ def site(state: State, empty_place: None) -> Iterator[Site]:
     found.close()
 
 
+def rows_of(text: str) -> list[str]:
+    return [row.partition("</tr>")[0] for row in text.split("<tr>")]
+
+
 def test_relays_show_owner_and_term_of_every_shard_and_who_stands_by(site: Site, state: State) -> None:
     state.parts["relay"] = RELAY | {
         "owners": ["a", "b"],
@@ -33,7 +37,7 @@ def test_relays_show_owner_and_term_of_every_shard_and_who_stands_by(site: Site,
         ],
     }
     text = site.open().get("/relays").text
-    rows = [row.partition("</tr>")[0] for row in text.split("<tr>")]
+    rows = rows_of(text)
     assert any(">a<" in row and ">4<" in row and "before this page watched" in row for row in rows)
     assert any(">b<" in row and ">9<" in row and " ago<" in row for row in rows)
     assert any(">c<" in row and "stands by" in row for row in rows)
@@ -47,3 +51,20 @@ def test_relays_invent_no_figure_that_no_process_serves(site: Site, state: State
     assert "Set <code>health.listen</code>" in text
     assert "Only owners are known." in text
     assert EVIL.partition("\x1b")[0] in unescape(text)
+
+
+def test_topics_are_listed_though_none_was_ever_switched(site: Site, state: State) -> None:
+    state.parts["topics"] = TOPICS | {"generations": [], "paused": {}}
+    text = site.open().get("/topics").text
+    [row] = [row for row in rows_of(text) if "settings, table" in row]
+    assert ">orders<" in row
+    assert ">4<" in row
+    assert "orders.g1" in row
+    [other] = [row for row in rows_of(text) if "does not exist" in row]
+    assert "1 key" in other
+    assert "inorder topics failover" in text
+
+
+def test_an_installation_without_topics_says_what_to_do(site: Site, state: State) -> None:
+    state.parts["topics"] = {"switched": 0, "behind": {}, "paused": {}, "listed": [], "generations": []}
+    assert "Name one in <code>[topics.NAME]</code>" in site.open().get("/topics").text

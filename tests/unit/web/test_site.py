@@ -177,6 +177,16 @@ JOURNAL = {
 }  # fmt: skip
 TOPICS = {
     "switched": 1, "behind": {"orders": 0}, "paused": {f"topic {EVIL}": EVIL},
+    "listed": [
+        {
+            "topic": EVIL, "used_by": ["outbox"], "kafka_topic": EVIL, "partitions": None, "generation": 0,
+            "phase": "", "target": "", "paused": EVIL, "paused_keys": 1,
+        },
+        {
+            "topic": "orders", "used_by": ["settings", "table"], "kafka_topic": "orders", "partitions": 4,
+            "generation": 0, "phase": "closing", "target": "orders.g1", "paused": "", "paused_keys": 0,
+        },
+    ],
     "generations": [{
         "topic": "orders", "phase": "closing", "generation": 0, "kafka_topic": "orders", "target": "orders.g1",
         "epoch": 1, "mirrored_epoch": 1, "behind": 0, "next": "wait",

@@ -60,6 +60,18 @@ def backlog(database: Database, table: str, layout: str = "native") -> OutboxBac
     return OutboxBacklog(rows, written_at(oldest))
 
 
+MOST_ROWS = 1_000
+"""Rows of an outbox that are searched for the names of topics."""
+
+
+def first_topics(database: Database, table: str, layout: str = "native", above: int = -1) -> list[str]:
+    """The topics of the first `MOST_ROWS` rows above an id."""
+    found = layouts.layout(layout, database.dialect)
+    names = {"table": quoted_table(database.dialect, table), "id": found.id, "topic": found.topic}
+    statement = _BACKLOG_STATEMENTS.render("topics", **names, most=str(MOST_ROWS))
+    return sorted(str(topic) for (topic,) in database.execute(statement, {"above": above}).rows)
+
+
 _WAITING_ROWS_STATEMENTS = sql.load("inorder.outbox", "sql/waiting_rows.sql")
 _NAME = "inorder outbox reader"
 
