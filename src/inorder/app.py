@@ -58,7 +58,7 @@ from inorder.operate.flow import Flow, flow_of
 from inorder.operate.key_lookup import DatabaseHops, KeyLookup
 from inorder.operate.key_trace import KeyTrace
 from inorder.operate.roles import PREFIX, granted_layouts, roles_sql
-from inorder.operate.running import OwnerTimes, relay_figures
+from inorder.operate.running import OwnerTimes, job_figures, relay_figures
 from inorder.operate.schema import JOURNAL, configured_layouts, schema_sql, schema_statements
 from inorder.operate.set_aside import SetAside
 from inorder.operate.topics import TopicAdmin
@@ -348,7 +348,11 @@ class App:
                 "served": relay_figures(read_served(self.settings.health.address), self.settings.relay.group),
             },
             "topics": self._topics_part,
-            "pipeline": lambda: status.pipeline_part(self.pipeline_status(), self.dead_letters),
+            "pipeline": lambda: {
+                **status.pipeline_part(self.pipeline_status(), self.dead_letters),
+                "engine": self.settings.pipeline.engine,
+                "jobs": job_figures(read_served(self.settings.health.address)),
+            },
             "journal": lambda: status.journal_part(self.journal_admin),
         }
 

@@ -146,6 +146,7 @@ _LISTS = (
     "shard_owners",
     "served",
     "listed",
+    "jobs",
     "generations",
     "partitions",
     "dead_letter_groups",

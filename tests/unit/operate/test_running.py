@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from inorder.database.database import open_database
+from inorder.engines.job_status import JobMetrics, PipelineReading
 from inorder.observe.endpoint import Endpoint
 from inorder.observe.metrics import RelayMetrics, RelayReading, read_served, samples_in
-from inorder.operate.running import OwnerTimes, relay_figures
+from inorder.operate.running import OwnerTimes, job_figures, relay_figures
 from inorder.operate.schema import schema_statements
 from inorder.operate.status import relay_part, short
 from inorder.relay.parts import RelayParts
@@ -51,6 +52,29 @@ def test_the_figures_of_a_relay_are_those_of_its_group() -> None:
     }
     assert relay_figures(samples, "other") is None
     assert relay_figures(None, "shop") is None
+
+
+def test_the_figures_of_a_job_are_means_of_its_slices_and_refusals_by_code() -> None:
+    reading = PipelineReading(
+        job="upsert",
+        is_running=True,
+        phases={"decode": 1.25},
+        measures={"orders": {"refused/not-json": 3}},
+    )
+    samples = samples_in(JobMetrics(lambda: reading).text().decode())
+    [found] = job_figures(samples)
+    assert (found["job"], found["running"], found["refused"]) == ("upsert", True, {"not-json": 3})
+    assert (found["phases"], found["slices"], found["slice_seconds"]) == ({"decode": 1.25}, 0, None)
+    page = (
+        'inorder_pipeline_slice_seconds_count{job="upsert",topic="a"} 1\n'
+        'inorder_pipeline_slice_seconds_sum{job="upsert",topic="a"} 0.1\n'
+        'inorder_pipeline_slice_seconds_count{job="upsert",topic="b"} 1\n'
+        'inorder_pipeline_slice_seconds_sum{job="upsert",topic="b"} 0.3\n'
+        'inorder_pipeline_slice_records_sum{job="upsert",topic="b"} 40\n'
+    )
+    [sliced] = job_figures(samples_in(page))
+    assert (sliced["slices"], sliced["slice_seconds"], sliced["slice_records"]) == (2, 0.2, 20.0)
+    assert job_figures(None) == []
 
 
 def test_what_a_process_serves_is_read_and_what_does_not_answer_is_none() -> None:

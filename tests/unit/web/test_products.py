@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from html import unescape
+from typing import Any
 
 import pytest
 
-from tests.unit.web.test_site import EVIL, RELAY, TOPICS, Site, State
+from tests.unit.web.test_site import EVIL, PIPELINE, RELAY, TOPICS, Site, State
 
 
 @pytest.fixture
@@ -68,3 +69,45 @@ def test_topics_are_listed_though_none_was_ever_switched(site: Site, state: Stat
 def test_an_installation_without_topics_says_what_to_do(site: Site, state: State) -> None:
     state.parts["topics"] = {"switched": 0, "behind": {}, "paused": {}, "listed": [], "generations": []}
     assert "Name one in <code>[topics.NAME]</code>" in site.open().get("/topics").text
+
+
+def test_the_pipeline_shows_engine_slices_and_refusals_by_code(site: Site) -> None:
+    text = site.open().get("/pipeline").text
+    for name, value in {
+        "engine of the settings": "resident",
+        "slices since it started": "4",
+        "mean time of a slice": "0.2 s",
+        "mean records of a slice": "10.0",
+        "restarts": "1",
+    }.items():
+        assert f"<dt>{name}</dt><dd>{value}</dd>" in text
+    assert "decode 1.5 s" in text
+    [row] = [row for row in rows_of(text) if "not-json" in row]
+    assert ">3<" in row
+    assert "/problems/dead-letters?pipeline=upsert%3Am&amp;topic=orders&amp;code=not-json" in row
+
+
+@pytest.mark.parametrize(
+    ("partition", "waiting", "shown"),
+    [
+        ({"behind": 2}, True, "waits"),
+        ({"behind": 2}, False, "behind"),
+        ({"behind": 0, "undecided": 3}, False, "open transaction"),
+        ({"behind": 0, "undecided": 0}, False, "at the end"),
+        ({"behind": None, "undecided": None}, False, "topic is missing"),
+    ],
+)
+def test_each_partition_shows_its_state(
+    site: Site, state: State, partition: dict[str, Any], waiting: bool, shown: str
+) -> None:
+    one: dict[str, Any] = PIPELINE["partitions"][0] | partition  # type: ignore[index]  # the fake's lists
+    state.parts["pipeline"] = PIPELINE | {"partitions": [one], "waiting": PIPELINE["waiting"] if waiting else []}
+    assert f"<td>{shown}</td>" in site.open().get("/pipeline").text
+
+
+def test_the_pipeline_invents_no_figure_that_no_job_serves(site: Site, state: State) -> None:
+    state.parts["pipeline"] = PIPELINE | {"jobs": [], "dead_letter_groups": []}
+    text = site.open().get("/pipeline").text
+    assert "slices since it started" not in text
+    assert "Set <code>health.listen</code>" in text
+    assert "There is no dead letter." in text

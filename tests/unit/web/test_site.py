@@ -167,6 +167,11 @@ PIPELINE = {
         "last_slice_seconds": 1.0,
     }],
     "waiting": [{"topic": "orders", "partition": 3, "since": AT.isoformat(), "reason": EVIL}],
+    "engine": "resident",
+    "jobs": [{
+        "job": "upsert", "running": True, "slices": 4, "slice_seconds": 0.25, "slice_records": 10.0, "restarts": 1,
+        "phases": {"decode": 1.5}, "refused": {EVIL: 2},
+    }],
     "dead_letter_groups": [
         {"pipeline": "upsert:m", "topic": "orders", "code": "not-json", "count": 3, "oldest": AT.isoformat()}
     ],
