@@ -55,6 +55,7 @@ from inorder.observe.metrics import read_served
 from inorder.operate import doctor, status
 from inorder.operate.actions import ActionLog, Actor, Logged, Outcome
 from inorder.operate.flow import Flow, flow_of
+from inorder.operate.journals import JournalLookup
 from inorder.operate.key_lookup import DatabaseHops, KeyLookup
 from inorder.operate.key_trace import KeyTrace
 from inorder.operate.roles import PREFIX, granted_layouts, roles_sql
@@ -267,6 +268,20 @@ class App:
             topic_prefixes=journal.topic_prefixes,
             segment_size=journal.segment_size,
         )
+
+    @cached_property
+    def journal_lookup(self) -> JournalLookup:
+        return JournalLookup(
+            lambda: self._read_journals, lambda *asked: self.journal_store.journals(*asked), self.journal_topics
+        )
+
+    @cached_property
+    def _read_journals(self) -> Journals:
+        """Without the head cache, which would follow every topic that was ever looked at."""
+        journal = self.settings.journal.model_copy(update={"head_cache": False})
+        journals = self._keep(Journals(self.settings.model_copy(update={"journal": journal})))
+        journals.slow_calls = None
+        return journals
 
     def pipeline_status(self) -> dict[str, Any]:
         source = KafkaSource(dict(self.settings.kafka.properties))

@@ -20,15 +20,12 @@ from inorder.cli.stopping import in_background, stop_on_signals
 from inorder.model.errors import ConfigurationError, ValidationError
 from inorder.model.journal import (
     Event,
-    EventRecord,
     Payload,
     PayloadType,
     SeqNr,
     Snapshot,
     check_seq_nr,
     json_payload,
-    json_value,
-    payload_type,
 )
 
 if TYPE_CHECKING:
@@ -263,6 +260,7 @@ def read(
 ) -> None:
     """Print events, a line of JSON each, as they are read."""
     from inorder.model.journal import MAX_SEQ_NR
+    from inorder.operate.journals import event_fields
 
     del as_json  # lines of JSON are what there is
     if from_snapshot and (from_seq_nr, to) != (1, None):
@@ -272,7 +270,7 @@ def read(
             _show_recovery(journal.recover())
             return
         for record in journal.read(from_seq_nr, MAX_SEQ_NR if to is None else to):
-            show_json(line_of_event(record))
+            show_json(event_fields(record))
 
 
 @app.command()
@@ -447,10 +445,12 @@ def _import_projection(name: str) -> Projection:
 
 
 def _show_recovery(recovery: Recovery) -> None:
+    from inorder.operate.journals import event_fields
+
     if recovery.snapshot is not None:
         show_json({"snapshot": line_of_snapshot(recovery.snapshot)})
     for record in recovery.events:
-        show_json(line_of_event(record))
+        show_json(event_fields(record))
 
 
 def _events(lines: Iterator[str]) -> Iterator[Event]:
@@ -484,23 +484,6 @@ def event_of_line(line: str, number: int) -> Event:
     return Event(seq_nr, _payload(fields, place), frozenset(_tags(fields, place)))
 
 
-def line_of_event(record: EventRecord) -> dict[str, Any]:
-    """An event with everything that is known of it."""
-    event = record.event
-    return {
-        "seq_nr": event.seq_nr,
-        **_payload_fields(event.payload),
-        "tags": sorted(event.tags),
-        "timestamp": record.timestamp.isoformat(),
-        "partition": record.partition_offset.partition,
-        "offset": record.offset,
-        "origin": record.origin,
-        "version": record.version,
-        "metadata": {"header": record.metadata.header, "data": record.metadata.payload.data},
-        "headers": dict(record.headers),
-    }
-
-
 def snapshot_of_line(text: str) -> tuple[SeqNr, Payload, object]:
     """Number, payload and metadata of a snapshot; `ValidationError` says what is wrong with it."""
     fields = _journal_lines_fields(text, "stdin", _KNOWN_OF_SNAPSHOT)
@@ -509,9 +492,11 @@ def snapshot_of_line(text: str) -> tuple[SeqNr, Payload, object]:
 
 def line_of_snapshot(snapshot: Snapshot) -> dict[str, Any]:
     """A snapshot with everything that is known of it."""
+    from inorder.operate.journals import payload_fields
+
     return {
         "seq_nr": snapshot.seq_nr,
-        **_payload_fields(snapshot.payload),
+        **payload_fields(snapshot.payload),
         "metadata": snapshot.metadata,
         "timestamp": snapshot.timestamp.isoformat(),
         "origin": snapshot.origin,
@@ -529,17 +514,6 @@ def _journal_lines_fields(text: str, place: str, known: frozenset[str]) -> dict[
     if unknown := sorted(set(fields) - known - _PRINTED):
         raise ValidationError(place, f"{unknown[0]!r} is not known.", hint=f"Known are {', '.join(sorted(known))}.")
     return fields
-
-
-def _payload_fields(payload: Payload) -> dict[str, Any]:
-    kind = payload_type(payload)
-    return {} if kind is None else {"payload_type": kind.value, "payload": _shown(payload)}
-
-
-def _shown(payload: Payload) -> object:
-    if isinstance(payload, bytes):
-        return {"base64": base64.b64encode(payload).decode()}
-    return payload if isinstance(payload, str) else json_value(payload)
 
 
 def _payload(fields: dict[str, Any], place: str) -> Payload:

@@ -28,6 +28,7 @@ from inorder.operate.fields import (
     whole_letter,
 )
 from inorder.operate.flow import Flow, flow_of
+from inorder.operate.journals import SHOWN_EVENTS, journal_fields
 from inorder.operate.watch import PartReading, Sample, Watch
 from inorder.pipeline.stores.ports import LetterPosition
 from inorder.settings import Settings
@@ -122,6 +123,10 @@ class WebBackend:
 
     def quarantined(self) -> list[Fields]:
         return [quarantine_fields(each) for each in self._app.journal_admin.quarantined()[:MOST]]
+
+    def journal(self, topic: str, id: str, first: int | None = None, most: int = SHOWN_EVENTS) -> Fields:
+        """A journal with its last events, or those from a number on."""
+        return journal_fields(self._app.journal_lookup.look_up(topic, id, first, most))
 
     def follow(self, key: str, topic: str | None = None, *, everywhere: bool = False) -> Fields:
         return trace_fields(self._app.trace_key(key, topic=topic, everywhere=everywhere))

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, cast
 from inorder.model.errors import ConfigurationError
 from inorder.operate.actions import Actor
 from inorder.operate.fields import action_fields, whole_action
+from inorder.operate.journals import SHOWN_EVENTS
 from inorder.operate.watch import Sample
 from inorder.web.access import User
 from inorder.web.api import NotFoundError, filter_of, names_of, number_of
@@ -20,6 +21,7 @@ PAGE_ROWS: Final = 50
 PREVIEW_ROWS: Final = 10
 SHOWN_FATES: Final = 500
 LONGEST_VALUE: Final = 20_000
+LONGEST_PAYLOAD: Final = 2_000
 
 NAVIGATION: Final = (
     ("/", "Flow"),
@@ -243,6 +245,17 @@ def _of_part(template: str, part: str) -> Callable[[Visit], View]:
     return show
 
 
+def journal(visit: Visit) -> View:
+    """One journal: its pointer, what the store has of it, and its events; read when you ask, not again by itself."""
+    topic, id, first = visit.text("topic"), visit.text("id"), number_of(visit.flat, "from", 0) or None
+    found = visit.backend.journal(topic, id, first) if topic and id else None
+    earlier = None
+    if found is not None and found["from"] > (found["delete_to"] or 0) + 1:
+        earlier = max(1, found["from"] - SHOWN_EVENTS)
+    values = {"topic": topic, "id": id, "journal": found, "earlier": earlier, "longest": LONGEST_PAYLOAD}
+    return View("journal.html", values)
+
+
 def settings(visit: Visit) -> View:
     rows = visit.backend.settings_rows()
     return View("settings.html", {"rows": rows, "set": [row for row in rows if row["source"] != "default"]})
@@ -279,6 +292,7 @@ PAGES: Final[tuple[tuple[str, str, Callable[[Visit], View]], ...]] = (
     ("GET", "/topics", _of_part("topics.html", "topics")),
     ("GET", "/pipeline", _of_part("pipeline.html", "pipeline")),
     ("GET", "/journals", _of_part("journals.html", "journal")),
+    ("GET", "/journals/one", journal),
     ("GET", "/settings", settings),
     ("GET", "/actions", actions),
     ("GET", "/actions/{id}", action),

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.unit.web.test_site import EVIL, PIPELINE, RELAY, TOPICS, Site, State
+from inorder.journal.stores.ports import JournalHead
+from inorder.model.journal import Event, EventRecord, Key, PartitionOffset
+from inorder.operate.journals import JournalView
+from tests.unit.web.test_site import AT, EVIL, PIPELINE, RELAY, TOPICS, Site, State
 
 
 @pytest.fixture
@@ -111,3 +114,49 @@ def test_the_pipeline_invents_no_figure_that_no_job_serves(site: Site, state: St
     assert "slices since it started" not in text
     assert "Set <code>health.listen</code>" in text
     assert "There is no dead letter." in text
+
+
+def test_a_journal_shows_the_store_beside_the_topic_and_its_events_as_text(site: Site, state: State) -> None:
+    event = Event(41, {"data": EVIL + "x" * 3_000}, frozenset({EVIL}))
+    state.look_up = lambda topic, id, first, _most: JournalView(
+        Key(id, topic),
+        seq_nr=41,
+        delete_to=3,
+        head=JournalHead(PartitionOffset(2, 900), 100, 40, 2),
+        partition=2,
+        replicated=901,
+        first=first or 22,
+        events=(EventRecord(event, AT, PartitionOffset(2, 950), EVIL),),
+    )
+    client = site.open()
+    text = client.get("/journals/one", params={"topic": "journal", "id": EVIL}).text
+    facts = {
+        "pointer": 41,
+        "deleted to": 3,
+        "pointer in the store": 40,
+        "deleted to in the store": 2,
+        "last offset of it in the store": 900,
+        "partition replicated up to": 901,
+    }
+    for name, value in facts.items():
+        assert f"<dt>{name}</dt><dd>{value}</dd>" in text
+    assert "The store is behind." in text
+    assert "&lt;script&gt;" in text
+    assert "<script>alert" not in text
+    assert "\x1b" not in text
+    assert "the first 2,000 of" in text
+    assert 'id="live"' not in text, "a look sends a mark, so the page does not repeat it"
+    assert "from=2" in text
+    assert "Earlier events" not in client.get("/journals/one", params={"topic": "j", "id": "a", "from": "4"}).text
+    assert client.get("/journals/one", params={"topic": "j", "id": "a", "from": "x"}).status_code == 422
+
+
+def test_a_journal_that_cannot_be_read_or_is_not_there_says_so(site: Site, state: State) -> None:
+    client, asked = site.open(), {"topic": "journal", "id": "a"}
+    assert "There is no such journal" in client.get("/journals/one", params=asked).text
+    assert 'action="/journals/one"' in client.get("/journals").text
+    assert "inorder journal ids" in client.get("/journals/one").text
+    state.look_up = lambda topic, id, *_: JournalView(Key(id, topic), parked=EVIL)
+    text = site.open().get("/journals/one", params=asked).text
+    assert "It cannot be read." in text
+    assert "<script>alert" not in text

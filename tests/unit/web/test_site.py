@@ -15,8 +15,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from inorder.model.errors import UnreachableError
+from inorder.model.journal import Key
 from inorder.operate.actions import Action, Actor, Logged, Outcome
 from inorder.operate.fields import letter_coordinates
+from inorder.operate.journals import JournalView
 from inorder.operate.key_trace import KeyTrace, Letter, OutboxHop, SetAsideRow, Sighting, TableHop, TopicHop, WaitingRow
 from inorder.pipeline.stores.ports import LetterGroup, StoredLetter
 from inorder.relay.stores.exceeded import ExceededGroup, ExceededRow
@@ -95,6 +97,7 @@ class FakeApp:
             groups=lambda **_: [LetterGroup("upsert:m", "orders", "not-json", 3, AT)],
         )
         self.journal_admin = SimpleNamespace(quarantined=list)
+        self.journal_lookup = SimpleNamespace(look_up=state.look_up)
         self.action_log = SimpleNamespace(page=self._actions, read=self._action)
         self.set_aside = SimpleNamespace(
             settle_exceeded=self._settle,
@@ -210,6 +213,7 @@ class State:
             "relay": RELAY, "topics": TOPICS, "pipeline": PIPELINE, "journal": JOURNAL,
         }  # fmt: skip
         self.kafka_is_away = False
+        self.look_up: Any = lambda topic, id, *_: JournalView(Key(id, topic))
         self.done: list[tuple[Actor, Any, dict[str, Any]]] = []
 
 
