@@ -9,13 +9,17 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import date
 from http import HTTPStatus
 from typing import Any, Final, Literal
 
+from inorder.journal.stores.ports import JournalFilter
 from inorder.model.errors import ConfigurationError, InorderError, TransientError
 from inorder.operate.actions import Actor
 from inorder.operate.fields import action_fields, whole_action
+from inorder.operate.journals import SHOWN_EVENTS
 from inorder.web.access import User
+from inorder.web.answers import answer_schema
 from inorder.web.backend import Fields, Kind, WebBackend
 
 PREFIX: Final = "/api/v1"
@@ -24,6 +28,7 @@ LIMIT: Final = 50
 _EXCEEDED: Final = ("topic", "key", "code")
 _LETTERS: Final = ("pipeline", "topic", "partition", "offset", "code", "key")
 _NUMBERS: Final = frozenset({"partition", "offset"})
+_THROUGH: Final = ("table", "topic")
 
 
 class NotFoundError(ConfigurationError):
@@ -147,6 +152,35 @@ def _key(asked: Asked) -> Fields:
     return asked.backend.follow(key, asked.query.get("topic") or None, everywhere=everywhere)
 
 
+def _topic(asked: Asked) -> Fields:
+    return _found(asked.backend.topic(asked.path["name"]), "topic")
+
+
+def _journal(asked: Asked) -> Fields:
+    first = number_of(asked.query, "from", 0) or None
+    limit = number_of(asked.query, "limit", SHOWN_EVENTS)
+    return asked.backend.journal(_required(asked, "topic"), _required(asked, "id"), first, limit)
+
+
+def _journal_list(asked: Asked) -> Fields:
+    days = {name: _day(asked.query[name], name) for name in ("created", "expires") if asked.query.get(name)}
+    where = JournalFilter(asked.query.get("origin") or None, **days)
+    return asked.backend.journal_list(_required(asked, "topic"), where, asked.limit)
+
+
+def _required(asked: Asked, name: str) -> str:
+    if not (found := asked.query.get(name, "")):
+        raise ConfigurationError(f"The parameter `{name}` is missing.")
+    return found
+
+
+def _day(text: str, name: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise ConfigurationError(f"{name} = {text!r} is not a day.", hint="Write it as 2026-01-31.") from None
+
+
 def _actions(asked: Asked) -> Fields:
     found = [action_fields(each) for each in asked.backend.actions(asked.query.get("before"), asked.limit)]
     return _page(found, asked.limit, lambda last: {"before": last["id"]})
@@ -176,6 +210,7 @@ def _settle(kind: Kind, action: Literal["retry", "discard"]) -> Callable[[Asked]
             str(body.get("reason", "")),
             ids=ids,
             everything=body.get("all") is True,
+            options=_retry_options(body) if (kind, action) == ("dead-letters", "retry") else {},
             **wanted,
         )
         return _result(asked.backend, logged.id)
@@ -183,10 +218,24 @@ def _settle(kind: Kind, action: Literal["retry", "discard"]) -> Callable[[Asked]
     return settle
 
 
+def _retry_options(body: Mapping[str, Any]) -> Fields:
+    """What `inorder dead-letters retry` has beside the filter, as far as it is given."""
+    options: Fields = {}
+    if (through := body.get("through")) is not None:
+        if through not in _THROUGH:
+            raise ConfigurationError(f"through = {through!r} is not known.", hint=f"There are: {', '.join(_THROUGH)}.")
+        options["through"] = through
+    if body.get("settle_stale") is True:
+        options["settles_stale"] = True
+    return options
+
+
 def _settle_journal(action: Literal["release", "discard"]) -> Callable[[Asked], Fields]:
     def settle(asked: Asked) -> Fields:
         topic, id, reason = (str(asked.body.get(name, "")) for name in _JOURNAL)
-        return _result(asked.backend, asked.backend.settle_journal(asked.actor, action, topic, id, reason).id)
+        offset = filter_of(asked.body, ("offset",)).get("offset") if action == "discard" else None
+        logged = asked.backend.settle_journal(asked.actor, action, topic, id, reason, offset)
+        return _result(asked.backend, logged.id)
 
     return settle
 
@@ -225,9 +274,26 @@ ROUTES: Final = (
     ApiRoute("GET", "/flow", "Each hop with its health, and what needs attention.", lambda a: asdict(a.backend.flow())),
     ApiRoute("GET", "/key", "One key at every hop.", _key, ("key", "topic", "all_partitions")),
     ApiRoute("GET", "/relay", "The outbox and its relay.", _part("relay")),
-    ApiRoute("GET", "/topics", "Topics with several generations.", _part("topics")),
+    ApiRoute("GET", "/topics", "Topics that something uses, and their generations.", _part("topics")),
+    ApiRoute("GET", "/topics/{name}", "One topic and its generations.", _topic),
+    ApiRoute("GET", "/topics-plan", "What `topics apply` would do.", lambda asked: asked.backend.topics_plan()),
     ApiRoute("GET", "/pipeline", "The tables of the job upsert.", _part("pipeline")),
+    ApiRoute(
+        "GET",
+        "/pipeline-plan",
+        "Columns for fields that no mapping names.",
+        lambda asked: asked.backend.pipeline_plan(asked.query.get("table") or None),
+        ("table",),
+    ),
     ApiRoute("GET", "/journals", "Journals and their store.", _part("journal")),
+    ApiRoute(
+        "GET",
+        "/journal-list",
+        "Replicated journals of a topic, in any order.",
+        _journal_list,
+        ("topic", "origin", "created", "expires", "limit"),
+    ),
+    ApiRoute("GET", "/journal", "One journal and its events.", _journal, ("topic", "id", "from", "limit")),
     ApiRoute("GET", "/exceeded", "Refused records.", _exceeded, (*_PAGE, *_EXCEEDED)),
     ApiRoute(
         "GET",
@@ -264,7 +330,7 @@ ROUTES: Final = (
         "Apply records late.",
         _settle("dead-letters", "retry"),
         (),
-        (*_SETTLE, *_LETTERS),
+        (*_SETTLE, *_LETTERS, "through", "settle_stale"),
     ),
     ApiRoute(
         "POST",
@@ -289,12 +355,13 @@ ROUTES: Final = (
         "Discard a journal's records.",
         _settle_journal("discard"),
         (),
-        _JOURNAL,
+        (*_JOURNAL, "offset"),
     ),
     ApiRoute(
         "POST", "/pause", "Let a topic, a key (TOPIC/KEY), a shard, a table or a job wait.", _pause("pause"), (), _PAUSE
     ),
     ApiRoute("POST", "/resume", "End a pause.", _pause("resume"), (), _PAUSE),
+    ApiRoute("GET", "/doctor", "Check machine, database and Kafka.", lambda asked: asked.backend.doctor()),
     ApiRoute("GET", "/settings", "Every setting, secrets masked.", lambda asked: asked.backend.settings_rows()),
     ApiRoute("GET", "/actions", "The log of actions.", _actions, ("limit", "before")),
     ApiRoute("GET", "/actions/{id}", "One action with its result.", _action),
@@ -326,7 +393,10 @@ def _operation(route: ApiRoute) -> Fields:
         "operationId": f"{route.method.lower()}{route.path.replace('/', '_').translate({123: None, 125: None})}",
         "parameters": parameters,
         "responses": {
-            "200": {"description": "The answer.", "content": {"application/json": {"schema": {}}}},
+            "200": {
+                "description": "The answer.",
+                "content": {"application/json": {"schema": answer_schema(route.method, route.path)}},
+            },
             "4XX": {"description": "Refused, with the reason."},
             "503": {"description": "A server is away."},
         },
@@ -338,9 +408,13 @@ def _operation(route: ApiRoute) -> Fields:
 
 
 def _schema(name: str) -> Fields:
-    if name in ("all", "dry_run", "all_partitions"):
+    if name in ("all", "dry_run", "all_partitions", "settle_stale"):
         return {"type": "boolean"}
-    if name in ("limit", *_NUMBERS):
+    if name == "through":
+        return {"type": "string", "enum": list(_THROUGH)}
+    if name in ("created", "expires"):
+        return {"type": "string", "format": "date"}
+    if name in ("limit", "from", *_NUMBERS):
         return {"type": "integer"}
     return {"type": "array", "items": {"type": ["string", "integer"]}} if name == "ids" else {"type": "string"}
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
+from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from inorder.app import App
+from inorder.journal.stores.ports import JournalFilter
 from inorder.model.errors import ConfigurationError
 from inorder.model.journal import Key
 from inorder.operate.actions import Action, ActionLog, Actor, Logged, Outcome
@@ -28,7 +30,7 @@ from inorder.operate.fields import (
     whole_letter,
 )
 from inorder.operate.flow import Flow, flow_of
-from inorder.operate.journals import SHOWN_EVENTS, journal_fields
+from inorder.operate.journals import SHOWN_EVENTS, journal_fields, listed_fields
 from inorder.operate.watch import PartReading, Sample, Watch
 from inorder.pipeline.stores.ports import LetterPosition
 from inorder.settings import Settings
@@ -44,6 +46,7 @@ COUNTED_NOW: Final = 10_000
 """So many records the preview of an action counts exactly."""
 MOST: Final = 500
 """The longest page of a list."""
+NO_OPTIONS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class WebBackend:
@@ -128,6 +131,25 @@ class WebBackend:
         """A journal with its last events, or those from a number on."""
         return journal_fields(self._app.journal_lookup.look_up(topic, id, first, most))
 
+    def journal_list(self, topic: str, where: JournalFilter, most: int = 50) -> Fields:
+        found, has_more = self._app.journal_lookup.find(topic, where, _bounded(most))
+        return {"items": [listed_fields(each) for each in found], "has_more": has_more}
+
+    def topic(self, name: str) -> Fields | None:
+        """A topic with its generations, if it was ever switched, by the last reading; None where none is known."""
+        part = self.part("topics").part or {}
+        found = [each for listed in ("listed", "generations") for each in part.get(listed, ()) if each["topic"] == name]
+        return {field: value for each in found for field, value in each.items()} or None
+
+    def topics_plan(self) -> list[Fields]:
+        return [{"action": each.kind, "text": str(each)} for each in self._app.topics.plan()]
+
+    def pipeline_plan(self, table: str | None = None) -> list[Fields]:
+        return [each.as_dict() for each in self._app.plan_columns(table)]
+
+    def doctor(self) -> list[Fields]:
+        return [asdict(each) for each in self._app.examine()]
+
     def follow(self, key: str, topic: str | None = None, *, everywhere: bool = False) -> Fields:
         return trace_fields(self._app.trace_key(key, topic=topic, everywhere=everywhere))
 
@@ -192,9 +214,13 @@ class WebBackend:
         *,
         ids: Sequence[str] = (),
         everything: bool = False,
+        options: Mapping[str, Any] = NO_OPTIONS,
         **wanted: Any,
     ) -> Logged[Any]:
-        """Retries or discards records; see `SetAside`. A reason is always required here."""
+        """Retries or discards records; see `SetAside`. A reason is always required here.
+
+        `options` are those of a retry of dead letters: `through` and `settles_stale`.
+        """
         _require(reason)
 
         def act(app: App) -> Logged[Any]:
@@ -203,20 +229,26 @@ class WebBackend:
                 numbers = [_number(id) for id in ids]
                 return service.settle_exceeded(action, reason, ids=numbers, everything=everything, **wanted)
             if action == "retry":
-                return service.retry_letters(reason, ids=ids, everything=everything, **wanted)
+                return service.retry_letters(reason, ids=ids, everything=everything, **options, **wanted)
             return service.discard_letters(reason, ids=ids, everything=everything, **wanted)
 
         return self._act(actor, act)
 
     def settle_journal(
-        self, actor: Actor, action: Literal["release", "discard"], topic: str, id: str, reason: str
+        self,
+        actor: Actor,
+        action: Literal["release", "discard"],
+        topic: str,
+        id: str,
+        reason: str,
+        offset: int | None = None,
     ) -> Logged[int]:
-        """Releases or discards the records of a journal in quarantine."""
+        """Releases or discards the records of a journal in quarantine; `offset` discards one of them."""
         _require(reason)
         key = Key(id, topic)
         if action == "release":
             return self._act(actor, lambda app: app.set_aside.release_journal(key, reason))
-        return self._act(actor, lambda app: app.set_aside.discard_journal(key, None, reason))
+        return self._act(actor, lambda app: app.set_aside.discard_journal(key, offset, reason))
 
     def pause(self, actor: Actor, action: Literal["pause", "resume"], kind: str, name: str, reason: str) -> Logged[Any]:
         """Pauses or resumes a topic, a key, a shard, a table or a job."""

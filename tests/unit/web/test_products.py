@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import date
 from html import unescape
 from typing import Any
 
 import pytest
 
-from inorder.journal.stores.ports import JournalHead
+from inorder.journal.stores.ports import JournalFilter, JournalHead
 from inorder.model.journal import Event, EventRecord, Key, PartitionOffset
+from inorder.operate.actions import Actor
 from inorder.operate.journals import JournalView
-from tests.unit.web.test_site import AT, EVIL, PIPELINE, RELAY, TOPICS, Site, State
+from inorder.web.answers import answer_schema
+from inorder.web.api import ROUTES
+from tests.unit.web.test_site import AT, EVIL, PIPELINE, RELAY, REQUIRED, TOPICS, Site, State
 
 
 @pytest.fixture
@@ -160,3 +164,96 @@ def test_a_journal_that_cannot_be_read_or_is_not_there_says_so(site: Site, state
     text = site.open().get("/journals/one", params=asked).text
     assert "It cannot be read." in text
     assert "<script>alert" not in text
+
+
+GIVEN = {"key": EVIL, "topic": "journal", "id": EVIL}
+OF_PRODUCTS = ("/relay", "/topics", "/pipeline", "/journals", "/journal", "/journal-list", "/doctor")
+PLANS = ("/topics-plan", "/pipeline-plan")
+TYPES = {
+    "string": str, "integer": int, "number": int | float, "boolean": bool, "array": list, "object": dict,
+    "null": type(None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", [each.path for each in ROUTES if each.method == "GET" and "{id}" not in each.path])
+def test_an_answer_has_the_fields_of_its_schema(site: Site, path: str) -> None:
+    schema = answer_schema("GET", path)
+    called = path.replace("{name}", "orders")
+    answer = site.open().get(f"/api/v1{called}", params={name: GIVEN[name] for name in REQUIRED[path]}).json()
+    is_list = schema["type"] == "array"
+    one = schema["items"] if is_list else schema
+    assert isinstance(answer, list) == is_list
+    for found in answer if is_list else [answer]:
+        assert set(one["required"]) <= set(found)
+        if path in (*OF_PRODUCTS, *PLANS):
+            assert set(found) <= set(one["properties"]), "a field that the document does not know"
+        for name in set(found) & set(one["properties"]):
+            wanted = one["properties"][name]["type"]
+            kinds = tuple(TYPES[each] for each in ([wanted] if isinstance(wanted, str) else wanted))
+            assert isinstance(found[name], kinds), (name, found[name])
+
+
+def test_every_call_has_a_schema_with_fields_in_the_document(site: Site) -> None:
+    document = site.open().get("/api/v1/openapi.json").json()
+    for methods in document["paths"].values():
+        for operation in methods.values():
+            schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
+            assert schema.get("items", schema)["properties"]
+
+
+def test_the_doctor_and_the_plans_are_those_of_the_commands(site: Site) -> None:
+    client = site.open()
+    [check] = client.get("/api/v1/doctor").json()
+    assert (check["name"], check["status"], check["unreachable"]) == ("database", "fail", False)
+    assert client.get("/api/v1/topics-plan").json()[0]["action"] == "MakeIt"
+    [column] = client.get("/api/v1/pipeline-plan", params={"table": "people"}).json()
+    assert (column["table"], column["field"], column["type"]) == ("people", EVIL, "text")
+
+
+def test_a_topic_is_read_by_its_name_with_its_generations(site: Site) -> None:
+    client = site.open()
+    found = client.get("/api/v1/topics/orders").json()
+    assert (found["partitions"], found["target"], len(found["generations"])) == (4, "orders.g1", 1)
+    assert client.get("/api/v1/topics/nothing").status_code == 404
+
+
+def test_a_journal_and_the_list_of_a_topic_are_read_through_the_api(site: Site, state: State) -> None:
+    asked: list[Any] = []
+
+    def find(*given: Any) -> Any:
+        asked.append(given)
+        return [], False
+
+    state.find = find
+    client, wanted = site.open(), {"topic": "journal", "origin": "x", "created": "2026-01-02", "limit": "10000"}
+    assert client.get("/api/v1/journal-list", params=wanted).json() == {"items": [], "has_more": False}
+    assert asked == [("journal", JournalFilter("x", date(2026, 1, 2)), 500)]
+    assert client.get("/api/v1/journal-list", params=wanted | {"created": "soon"}).status_code == 422
+    assert client.get("/api/v1/journal-list").status_code == 422
+    assert client.get("/api/v1/journal", params={"topic": "journal"}).status_code == 422
+    found = client.get("/api/v1/journal", params={"topic": "journal", "id": "a"}).json()
+    assert (found["id"], found["seq_nr"], found["events"]) == ("a", None, [])
+
+
+def test_a_retry_of_dead_letters_goes_through_the_topic_if_asked(site: Site, state: State) -> None:
+    client = site.open()
+    body = {"code": "not-json", "reason": "fixed", "through": "topic", "settle_stale": True}
+    assert client.post("/api/v1/dead-letters/retry", json=body | {"through": "moon"}).status_code == 422
+    assert client.post("/api/v1/dead-letters/retry", json=body).status_code == 200
+    [(_, _, wanted)] = state.done
+    assert wanted == {
+        "ids": [],
+        "everything": False,
+        "code": "not-json",
+        "through": "topic",
+        "settles_stale": True,
+    }
+
+
+def test_one_record_of_a_journal_in_quarantine_is_discarded_by_its_offset(site: Site, state: State) -> None:
+    client, body = site.open(), {"topic": "journal", "id": "a", "reason": "of no use"}
+    for given in ({"offset": 7}, {}):
+        assert client.post("/api/v1/quarantine/discard", json=body | given).status_code == 200
+    assert client.post("/api/v1/quarantine/discard", json=body | {"offset": "x"}).status_code == 422
+    key, actor = Key("a", "journal"), Actor("local", "api")
+    assert state.done == [(actor, (key, 7, "of no use"), {}), (actor, (key, None, "of no use"), {})]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from html import unescape
@@ -14,15 +15,20 @@ from urllib.parse import urlencode
 import pytest
 from starlette.testclient import TestClient
 
+from inorder.journal.stores.ports import ListedJournal
 from inorder.model.errors import UnreachableError
 from inorder.model.journal import Key
 from inorder.operate.actions import Action, Actor, Logged, Outcome
+from inorder.operate.doctor import Check, fail
 from inorder.operate.fields import letter_coordinates
 from inorder.operate.journals import JournalView
 from inorder.operate.key_trace import KeyTrace, Letter, OutboxHop, SetAsideRow, Sighting, TableHop, TopicHop, WaitingRow
+from inorder.pipeline.growth import NewColumn
 from inorder.pipeline.stores.ports import LetterGroup, StoredLetter
 from inorder.relay.stores.exceeded import ExceededGroup, ExceededRow
 from inorder.settings import Settings
+from inorder.topics.desired import CreateTopic
+from inorder.topics.generations import Target
 from inorder.topics.pauses import Pause, PauseKind
 from inorder.web import site as site_module
 from inorder.web.api import ROUTES
@@ -97,12 +103,15 @@ class FakeApp:
             groups=lambda **_: [LetterGroup("upsert:m", "orders", "not-json", 3, AT)],
         )
         self.journal_admin = SimpleNamespace(quarantined=list)
-        self.journal_lookup = SimpleNamespace(look_up=state.look_up)
+        self.journal_lookup = SimpleNamespace(look_up=state.look_up, find=state.find)
+        self.topics = SimpleNamespace(plan=lambda: [CreateTopic(Target("orders", 4), None, {})])
         self.action_log = SimpleNamespace(page=self._actions, read=self._action)
         self.set_aside = SimpleNamespace(
             settle_exceeded=self._settle,
             retry_letters=self._settle,
             discard_letters=self._settle,
+            release_journal=self._settle,
+            discard_journal=self._settle,
             follow_up=lambda action: action.result,
         )
 
@@ -121,6 +130,12 @@ class FakeApp:
     def trace_key(self, key: str, **_: Any) -> KeyTrace:
         assert key == EVIL
         return TRACE
+
+    def examine(self) -> list[Check]:
+        return [fail("database", EVIL, "Run `inorder schema install`.")]
+
+    def plan_columns(self, table: str | None) -> list[NewColumn]:
+        return [NewColumn(table or "orders", EVIL, 3, "text", None)]
 
     def _kafka(self) -> dict[str, Any]:
         if self._state.kafka_is_away:
@@ -214,6 +229,7 @@ class State:
         }  # fmt: skip
         self.kafka_is_away = False
         self.look_up: Any = lambda topic, id, *_: JournalView(Key(id, topic))
+        self.find: Any = lambda _topic, _where, most: ([ListedJournal("a", 7, None, AT, AT, EVIL, None)], most < 1)
         self.done: list[tuple[Actor, Any, dict[str, Any]]] = []
 
 
@@ -566,11 +582,16 @@ def test_every_route_is_in_the_openapi_document(site: Site) -> None:
     assert len(ids) == len(set(ids))
 
 
+REQUIRED = defaultdict(tuple, {"/key": ("key",), "/journal": ("topic", "id"), "/journal-list": ("topic",)})
+"""Parameters that a call cannot do without."""
+
+
 def test_reading_calls_of_the_api_answer(site: Site) -> None:
     client = site.open()
     for route in ROUTES:
         if route.method == "GET" and "{" not in route.path:
-            answer = client.get(f"/api/v1{route.path}", params={"key": EVIL} if route.path == "/key" else {})
+            given = {"key": EVIL, "topic": "journal", "id": EVIL}
+            answer = client.get(f"/api/v1{route.path}", params={name: given[name] for name in REQUIRED[route.path]})
             assert answer.status_code == 200, route.path
             assert answer.headers["content-type"] == "application/json"
             assert "hunter2" not in answer.text
